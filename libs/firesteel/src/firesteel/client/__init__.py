@@ -1,0 +1,1 @@
+"""Submits programs: what travels to the slots, the embedded cluster, the ``firesteel`` command."""

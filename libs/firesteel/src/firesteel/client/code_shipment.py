@@ -1,0 +1,200 @@
+"""What of a program travels to the slots, and how.
+
+Classes and functions of modules that a slot can import travel as their names. Those of ``__main__`` (a script, a
+notebook, the plain REPL), and of modules that only this process can import, travel once for each job in one blob, and
+everything else refers to them by name: records and state are plain pickles, and no old class is frozen into state.
+A slot puts them into modules of the same names; it never runs the script again.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import PathFinder
+from types import FunctionType, ModuleType
+from typing import Any
+
+import cloudpickle
+
+from firesteel.client.unpicklable import explain
+from firesteel.core.errors import SerializationError
+from firesteel.graph.specs import ChainSpec
+
+_OPTIONAL_LIMIT = 1024 * 1024
+
+
+class CodeShipment:
+    """Pickles what one job needs.
+
+    Args:
+        modules: loaded modules by name; ``sys.modules`` unless a test says otherwise.
+    """
+
+    def __init__(self, modules: dict[str, ModuleType] | None = None) -> None:
+        self._modules = sys.modules if modules is None else modules
+        self._importable: dict[str, bool] = {}
+        self._reached: dict[tuple[str, str], Any] = {}
+
+    def dumps_chain(self, chain: ChainSpec) -> bytes:
+        """Pickle a chain.
+
+        Raises:
+            SerializationError: names the operator and the attribute that can't be pickled, and what to do.
+        """
+        try:
+            return self.dumps(chain)
+        except Exception as error:
+            for operator in chain.operators:
+                try:
+                    self.dumps(operator)
+                except Exception as inner:
+                    raise SerializationError(
+                        f"operator {operator.name!r} can't be sent to a slot: "
+                        f"{explain(operator.function, self.dumps, inner)}"
+                    ) from inner
+            raise SerializationError(f"a chain can't be sent to a slot: {error}") from error
+
+    def dumps(self, value: Any) -> bytes:
+        """Pickle a value; objects of ``__main__`` become references and are noted for ``code_blob``."""
+        return _dump(value, self._by_reference)
+
+    def code_blob(self) -> bytes | None:
+        """The blob of everything that was noted so far, and of the rest of ``__main__`` where it can be pickled.
+
+        Its content is ``{module name: {name: object}}``; None when there is nothing to send.
+
+        Raises:
+            SerializationError: an object that the job needs can't be pickled.
+        """
+        content = dict(self._reached)
+        while True:
+            blob, seen = self._dump_by_value(content)
+            if seen.keys() <= content.keys():
+                break
+            content.update(seen)
+        extra = {key: value for key, value in self._of_main() if key not in content and self._is_cheap(value)}
+        if extra:
+            try:
+                blob, seen = self._dump_by_value({**content, **extra})
+                content.update(extra)
+            except Exception:  # what nobody refers to may stay behind
+                pass
+        return blob if content else None
+
+    def _dump_by_value(self, content: dict[tuple[str, str], Any]) -> tuple[bytes, dict[tuple[str, str], Any]]:
+        seen: dict[tuple[str, str], Any] = {}
+
+        def note(value: Any) -> bool:
+            key = self._shippable(value)
+            if key is not None:
+                seen[key] = _top_of(self._modules[key[0]], key[1])
+            return False
+
+        tree: dict[str, dict[str, Any]] = {}
+        for (module, name), value in content.items():
+            tree.setdefault(module, {})[name] = value
+        registered = [m for m in {key[0] for key in content} if m != "__main__" and m in self._modules]
+        for name in registered:
+            cloudpickle.register_pickle_by_value(self._modules[name])
+        try:
+            return _dump(tree, note), seen
+        except Exception as error:
+            for (module, name), value in content.items():
+                try:
+                    _dump(value, lambda _: False)
+                except Exception as inner:
+                    raise SerializationError(
+                        f"{module}.{name}, which the job uses, can't be sent to a slot: "
+                        f"{explain(value, lambda v: _dump(v, lambda _: False), inner)}"
+                    ) from inner
+            raise SerializationError(f"the program's own code can't be sent to a slot: {error}") from error
+        finally:
+            for name in registered:
+                cloudpickle.unregister_pickle_by_value(self._modules[name])
+
+    def _of_main(self) -> Iterator[tuple[tuple[str, str], Any]]:
+        main = self._modules.get("__main__")
+        for name, value in list(vars(main).items()) if main else ():
+            if self._shippable(value) == ("__main__", name):
+                yield ("__main__", name), value
+
+    def _is_cheap(self, value: Any) -> bool:
+        try:
+            return len(_dump(value, lambda _: False)) <= _OPTIONAL_LIMIT
+        except Exception:  # it is not needed: leave it behind
+            return False
+
+    def _by_reference(self, value: Any) -> bool:
+        key = self._shippable(value)
+        if key is None:
+            return False
+        self._reached[key] = _top_of(self._modules[key[0]], key[1])
+        return True
+
+    def _shippable(self, value: Any) -> tuple[str, str] | None:
+        """(module, top-level name) under which a slot will find this class or function; None = not by that way."""
+        if not isinstance(value, type | FunctionType):
+            return None
+        module_name = getattr(value, "__module__", None)
+        if not isinstance(module_name, str) or (module_name != "__main__" and self._is_importable(module_name)):
+            return None
+        module = self._modules.get(module_name)
+        found: Any = module
+        for part in value.__qualname__.split("."):
+            found = getattr(found, part, None)
+        return (module_name, value.__qualname__.partition(".")[0]) if found is value else None
+
+    def _is_importable(self, name: str) -> bool:
+        known = self._importable.get(name)
+        if known is None:
+            known = self._importable[name] = _finds(name, self._modules.get(name))
+        return known
+
+
+def _top_of(module: ModuleType, name: str) -> Any:
+    return getattr(module, name)
+
+
+def _finds(name: str, module: ModuleType | None) -> bool:
+    """Whether a new process with the same ``sys.path`` would import the same file under this name."""
+    if name in sys.builtin_module_names:
+        return True
+    path: Any = None
+    spec = None
+    parts = name.split(".")
+    for depth in range(len(parts)):
+        try:
+            spec = PathFinder.find_spec(".".join(parts[: depth + 1]), path)
+        except (ImportError, AttributeError, ValueError):
+            spec = None
+        if spec is None:
+            # frozen modules, and packages whose finders are not path based (editable installs), are found by others
+            loader = getattr(getattr(module, "__spec__", None), "loader", None)
+            return module is None or getattr(module, "__file__", None) is None or _is_installed_finder(name, loader)
+        path = spec.submodule_search_locations
+    here = getattr(module, "__file__", None)
+    return here is None or spec is None or spec.origin is None or spec.origin == here
+
+
+def _is_installed_finder(name: str, loader: Any) -> bool:
+    for finder in sys.meta_path:
+        if finder is PathFinder or "_pytest" in type(finder).__module__:
+            continue
+        find = getattr(finder, "find_spec", None)
+        try:
+            if find is not None and loader is not None and find(name, None) is not None:
+                return True
+        except (ImportError, AttributeError, ValueError):
+            continue
+    return False
+
+
+def _dump(value: Any, by_reference: Callable[[Any], bool]) -> bytes:
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            return NotImplemented if by_reference(obj) else super().reducer_override(obj)
+
+    stream = io.BytesIO()
+    Pickler(stream, protocol=5).dump(value)
+    return stream.getvalue()

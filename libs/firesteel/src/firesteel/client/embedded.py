@@ -1,0 +1,125 @@
+"""Runs jobs in the embedded cluster: the first job starts it, later ones use it, the end of the program ends it."""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import logging
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from firesteel.client.definitions import handed_on
+from firesteel.client.graph_shipment import prepare
+from firesteel.client.job_client import ClusterJobClient
+from firesteel.common.configuration import Configuration
+from firesteel.config import options
+from firesteel.config.load import load_settings
+from firesteel.config.settings import Settings
+from firesteel.core.errors import FiresteelError, FleetError
+from firesteel.core.machine import usable_cores
+
+if TYPE_CHECKING:
+    from firesteel.client.embedded_cluster import EmbeddedCluster
+
+logger = logging.getLogger(__name__)
+
+
+class _Shared:
+    """The cluster of this process, if one runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._cluster: EmbeddedCluster | None = None
+        self._hooked = False
+
+    def get(self, settings: Settings, slots_needed: int) -> EmbeddedCluster:
+        with self._lock:
+            cluster = self._cluster
+            if cluster is None or cluster.pid != os.getpid():
+                slots = settings.get(options.TASKMANAGER_SLOTS)
+                if not settings.is_set(options.TASKMANAGER_SLOTS):
+                    slots = max(usable_cores(), slots_needed)
+                if not self._hooked:
+                    _before_threads_end(self.stop)
+                    self._hooked = True
+                cluster = self._cluster = _start(settings, slots)
+            elif not settings.is_set(options.TASKMANAGER_SLOTS):
+                cluster.ensure_slots(slots_needed)
+            return cluster
+
+    def stop(self) -> None:
+        with self._lock:
+            cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            cluster.stop()
+
+
+def _before_threads_end(action: Any) -> None:
+    """Run it at the end of the process while thread pools still take work; ``atexit`` alone would be too late.
+
+    Such actions run in reverse order, so that of the thread pools has to be registered first: by their import.
+    """
+    importlib.import_module("concurrent.futures.thread")
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(action)
+    atexit.register(action)
+
+
+_shared = _Shared()
+
+
+def stop_embedded_cluster() -> None:
+    """End the embedded cluster of this process, if one runs; the next job starts a new one."""
+    _shared.stop()
+
+
+def _start(settings: Settings, slots: int) -> EmbeddedCluster:
+    if sys.platform == "win32":
+        raise FleetError("Slots do not run on Windows: build graphs here, and run them on Linux or macOS.")
+    # what a cluster needs is imported when the first job comes, not when a graph is built
+    from firesteel.client.embedded_cluster import EmbeddedCluster
+
+    return EmbeddedCluster(settings, slots)
+
+
+class EmbeddedExecutor:
+    """Runs a program's jobs in the embedded cluster; a ``firesteel.common.executor.PipelineExecutor``.
+
+    Args:
+        configuration: what the program set so far.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._told: set[str] = set()
+
+    def default_parallelism(self) -> int:
+        """What the command line, the environment or ``config.yaml`` say, else the usable cores."""
+        settings = load_settings(definitions=handed_on())
+        is_set = settings.is_set(options.PARALLELISM_DEFAULT)
+        return settings.get(options.PARALLELISM_DEFAULT) if is_set else usable_cores()
+
+    def submit(self, graph: Any, configuration: Configuration) -> ClusterJobClient:
+        """Submit a StreamGraph; returns when the cluster has accepted the job.
+
+        Raises:
+            ProgramError: the graph is refused; nothing was deployed.
+            ConfigurationError: an option is refused.
+            FiresteelError: the cluster can't be started.
+        """
+        settings = load_settings(definitions=handed_on(), program=configuration.to_dict())
+        for warning in settings.check():
+            if warning not in self._told:
+                self._told.add(warning)
+                logger.warning("%s", warning)
+        job_graph, blobs = prepare(graph, settings)
+        cluster = _shared.get(settings, job_graph.slots_needed())
+        if cluster.rest is None:
+            raise FiresteelError("the embedded cluster has been stopped")
+        cluster.loop.run(cluster.rest.submit(job_graph, blobs))
+        return ClusterJobClient(job_graph.job_id, job_graph.name, cluster.rest, cluster.loop)
+
+    def close(self) -> None:
+        """Nothing to release: the cluster serves the whole process."""

@@ -1,0 +1,131 @@
+"""The embedded cluster: the four services, talking HTTP over loopback, and Spark's workers, all below this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from typing import Any, Final
+
+import aiohttp
+
+from firesteel.client.loop_thread import LoopThread
+from firesteel.client.rest_client import RestClient
+from firesteel.config import options
+from firesteel.config.settings import Settings
+from firesteel.core import plugins
+from firesteel.core.clock import SystemClock
+from firesteel.core.run_directory import RunDirectory
+from firesteel.protocol.messages import SetSlots
+from firesteel.rpc.client import RpcClient
+from firesteel.rpc.gateways import RemoteResourceManager
+from firesteel.runtime.slot_main import slot_main
+from firesteel.spark.embedded import EmbeddedFleet
+
+logger = logging.getLogger(__name__)
+
+_TASKMANAGER_ID: Final = "embedded"
+_TASK_PLACES: Final = 1024
+"""Tasks that the embedded Spark would run at once: slots are counted by the ResourceManager, not by Spark."""
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 15.0
+
+
+class EmbeddedCluster:
+    """All services in one background thread.
+
+    Args:
+        settings: of the cluster.
+        slots: how many slots it begins with.
+    """
+
+    def __init__(self, settings: Settings, slots: int) -> None:
+        self.pid = os.getpid()
+        self.slots = slots
+        self._settings = settings
+        self._secret = secrets.token_hex(32)
+        self._loop = LoopThread("firesteel-cluster")
+        self._services: list[Any] = []
+        self._resourcemanager_address = ""
+        self._run_directory: RunDirectory | None = None
+        self.rest: RestClient | None = None
+        try:
+            self._loop.run(self._start(), timeout=_START_SECONDS)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def loop(self) -> LoopThread:
+        """Where the services and the REST client live."""
+        return self._loop
+
+    async def _start(self) -> None:
+        settings, secret, clock = self._settings, self._secret, SystemClock()
+        self._run_directory = RunDirectory.create(settings.get(options.RUN_DIRECTORY))
+        fleet = EmbeddedFleet(
+            slots=_TASK_PLACES,
+            spare_cores=settings.get(options.SPARK_SPARE_CORES),
+            slot_main=slot_main,
+            run_directory=self._run_directory,
+            java_home=settings.get(options.JAVA_HOME),
+            archive=settings.get(options.JVM_ARCHIVE),
+        )
+        common = {"settings": settings, "secret": secret, "clock": clock}
+        resourcemanager = plugins.load("firesteel.services", "resourcemanager")(**common, fleet=fleet)
+        await self._run(resourcemanager)
+        self._resourcemanager_address = resourcemanager.address
+        taskmanager = plugins.load("firesteel.services", "taskmanager")(
+            **common,
+            run_directory=self._run_directory,
+            taskmanager_id=_TASKMANAGER_ID,
+            slots=self.slots,
+            resourcemanager_address=resourcemanager.address,
+        )
+        await self._run(taskmanager)
+        jobmaster = plugins.load("firesteel.services", "jobmaster")(**common)
+        await self._run(jobmaster)
+        dispatcher = plugins.load("firesteel.services", "dispatcher")(
+            **common,
+            run_directory=self._run_directory,
+            jobmaster_address=jobmaster.address,
+            resourcemanager_address=resourcemanager.address,
+        )
+        await self._run(dispatcher, settings.get(options.REST_PORT))
+        self.rest = RestClient(dispatcher.address, secret)
+
+    async def _run(self, service: Any, port: int = 0) -> None:
+        self._services.append(service)
+        await service.start("127.0.0.1", port)
+
+    def ensure_slots(self, count: int) -> None:
+        """Let the cluster have at least this many slots."""
+        if count > self.slots:
+            self._loop.run(self._set_slots(count), timeout=10)
+            self.slots = count
+
+    async def _set_slots(self, count: int) -> None:
+        async with aiohttp.ClientSession() as session:
+            rpc = RpcClient(session, self._secret, SystemClock())
+            gateway = RemoteResourceManager(rpc, self._resourcemanager_address)
+            await gateway.set_slots(SetSlots(_TASKMANAGER_ID, count))
+
+    def stop(self) -> None:
+        """End all jobs, slots and services, and leave nothing behind. Idempotent; does nothing in a forked child."""
+        if os.getpid() != self.pid:
+            return
+        try:
+            self._loop.run(self._stop(), timeout=_STOP_SECONDS)
+        except TimeoutError:
+            logger.warning("the embedded cluster did not stop within %g s", _STOP_SECONDS)
+        finally:
+            self._loop.close()
+            if self._run_directory is not None:
+                self._run_directory.remove()
+
+    async def _stop(self) -> None:
+        if self.rest is not None:
+            await self.rest.close()
+        for service in reversed(self._services):
+            await service.stop()
+        self._services.clear()

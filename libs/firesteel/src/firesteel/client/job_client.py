@@ -1,0 +1,143 @@
+"""A submitted job as its program sees it."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+from firesteel.client.loop_thread import LoopThread
+from firesteel.client.rest_client import RestClient
+from firesteel.client.results import RestResultStream
+from firesteel.common.completable_future import CompletableFuture
+from firesteel.common.executor import CollectingJobClient
+from firesteel.common.job_execution_result import JobExecutionResult
+from firesteel.common.job_id import JobID
+from firesteel.common.job_status import JobStatus
+from firesteel.core.errors import JobCancelledError, JobError, JobFailedError, UserFunctionError
+from firesteel.protocol.deployment import TaskFailure
+
+_LONG_POLL_MS = 10_000
+
+
+class ClusterJobClient(CollectingJobClient):
+    """A job of a cluster that is reached over REST.
+
+    Args:
+        job_id: of the job.
+        job_name: for messages.
+        rest: client of the cluster's Dispatcher.
+        loop: where ``rest`` lives.
+    """
+
+    def __init__(self, job_id: str, job_name: str, rest: RestClient, loop: LoopThread) -> None:
+        self._job_id, self._job_name = job_id, job_name
+        self._rest, self._loop = rest, loop
+
+    def get_job_id(self) -> JobID:
+        """The job's id."""
+        return JobID.from_hex_string(self._job_id)
+
+    def get_web_interface_url(self) -> str:
+        """Address of the cluster's REST API."""
+        return self._rest.base_url
+
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        """Asks for the job's state."""
+        return CompletableFuture(self._loop.start(self._status()))
+
+    def cancel(self) -> CompletableFuture[None]:
+        """Asks for the job to be cancelled; done when the request was accepted."""
+        return CompletableFuture(self._loop.start(self._rest.cancel(self._job_id)))
+
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        """A future of the job's result; raises what ``outcome_of`` says."""
+        return CompletableFuture(self._loop.start(self._result()))
+
+    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
+        """Accumulators of the running job: this version has none."""
+        return CompletableFuture.completed({})
+
+    def collect(self, operator_id: str) -> RestResultStream:
+        """The results of the collect operator with this id, pulled as they are read."""
+        return RestResultStream(self._job_id, operator_id, self._rest, self._loop, self._result)
+
+    def details(self) -> dict[str, Any]:
+        """The answer of ``GET /jobs/:jobid``."""
+        answer: dict[str, Any] = self._loop.run(self._rest.get(f"/jobs/{self._job_id}"))
+        return answer
+
+    async def _status(self) -> JobStatus:
+        answer = await self._rest.get(f"/jobs/{self._job_id}/status")
+        return JobStatus[answer["status"]]
+
+    async def _result(self) -> JobExecutionResult:
+        result = None
+        while result is None:
+            result = await self._rest.execution_result(self._job_id, _LONG_POLL_MS)
+        return outcome_of(result, self._job_name)
+
+
+def outcome_of(result: Mapping[str, Any], job_name: str) -> JobExecutionResult:
+    """Read a job-execution-result.
+
+    Raises:
+        JobCancelledError: the job was cancelled.
+        UserFunctionError: a user's function raised; caused by the user's exception where it came along.
+        JobFailedError: it failed otherwise.
+    """
+    job_id, status = str(result["id"]), result["application-status"]
+    if status == "SUCCEEDED":
+        return JobExecutionResult(JobID.from_hex_string(job_id), int(result["net-runtime"]))
+    if status == "CANCELED":
+        raise JobCancelledError(f"job {job_name!r} ({job_id}) was cancelled", job_id)
+    plain = result.get("firesteel-failure")
+    if plain is None:
+        reason = (result.get("failure-cause") or {}).get("stack-trace", "no reason is known")
+        raise JobFailedError(f"job {job_name!r} ({job_id}) failed: {reason}", job_id)
+    raise failure_as_error(TaskFailure.from_plain(plain), job_id, job_name)
+
+
+def failure_as_error(failure: TaskFailure, job_id: str, job_name: str) -> JobError:
+    """The exception that a client raises for a failure, its cause included."""
+    cause = _unpickled(failure.pickled)
+    if failure.kind not in ("user", "type"):
+        where = f" in {failure.vertex_name!r}, subtask {failure.subtask}" if failure.vertex_name else ""
+        return _caused(JobFailedError(f"job {job_name!r} ({job_id}) failed{where}: {failure.message}", job_id), cause)
+    operator = failure.operator or failure.vertex_name
+    lines = [
+        f"job {job_name!r} ({job_id}) failed: operator {operator!r} (subtask {failure.subtask}, "
+        f"attempt {failure.attempt}) raised {failure.error_class.removeprefix('builtins.')}: {failure.message}"
+    ]
+    if failure.record is not None:
+        lines.append(f"at the record {failure.record}")
+    if failure.traceback:
+        lines.append("in the slot:\n" + failure.traceback.rstrip())
+    error = UserFunctionError(
+        "\n".join(lines),
+        job_id,
+        operator=operator,
+        subtask=failure.subtask,
+        attempt=failure.attempt,
+        record=failure.record,
+        traceback_text=failure.traceback,
+        error_class=failure.error_class,
+    )
+    return _caused(error, cause)
+
+
+def _caused(error: JobError, cause: BaseException | None) -> JobError:
+    error.__cause__ = cause
+    return error
+
+
+def _unpickled(text: str | None) -> BaseException | None:
+    """The user's own exception; this is the user's process, so it may unpickle what the user's code raised."""
+    if text is None:
+        return None
+    try:
+        value = pickle.loads(base64.b64decode(text))
+    except Exception:  # its class can't be made here: the text tells the story
+        return None
+    return value if isinstance(value, BaseException) else None

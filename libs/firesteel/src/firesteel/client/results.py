@@ -1,0 +1,108 @@
+"""Results of ``execute_and_collect``: pulled by offset, so that a slow reader slows the job and nothing piles up."""
+
+from __future__ import annotations
+
+import pickle
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+from firesteel.client.loop_thread import LoopThread
+from firesteel.client.rest_client import CollectedResults, RestClient
+from firesteel.core.errors import JobError, RpcError
+
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_WAIT_MS: Final = 5_000
+_ENDED: Final = ("FINISHED", "CANCELED", "FAILED")
+
+
+class RestResultStream:
+    """The results of one collect operator; a ``firesteel.common.executor.ResultStream``.
+
+    It cancels the job when it is closed, or forgotten, before the end. The next pull is on its way while the program
+    reads the results of the last one.
+
+    Args:
+        job_id: of the job.
+        operator_id: of the collect operator.
+        rest: client of the cluster's Dispatcher.
+        loop: where ``rest`` lives.
+        outcome: waits for the job's end; raises unless it finished.
+    """
+
+    def __init__(
+        self, job_id: str, operator_id: str, rest: RestClient, loop: LoopThread, outcome: Callable[[], Awaitable[Any]]
+    ) -> None:
+        self._job_id, self._operator_id = job_id, operator_id
+        self._rest, self._loop, self._outcome = rest, loop, outcome
+        self._offset = 0
+        self._ended = False
+        self._failure: JobError | None = None
+        self._pull = loop.start(self._next(0))  # the coroutine must not know self: a forgotten stream cancels its job
+        self._abandon = weakref.finalize(self, _cancel_job, rest, loop, job_id)
+
+    def fetch(self) -> list[Any] | None:
+        """The next results; empty if none came for a while; None at the end. See the protocol for what it raises."""
+        if self._ended:
+            if self._failure is not None:
+                raise self._failure
+            return None
+        try:
+            answer = self._pull.result()
+        except JobError:
+            raise
+        except BaseException:
+            self.close()
+            raise
+        results: list[Any] = []
+        if answer.count:
+            results = pickle.loads(answer.data)[max(0, self._offset - answer.offset) :]
+            self._offset = answer.offset + answer.count
+        if answer.end or (answer.state in _ENDED and not answer.count):
+            self._finish()
+        else:
+            self._pull = self._loop.start(self._next(self._offset))
+        return results if results or not self._ended else self.fetch()
+
+    def _finish(self) -> None:
+        """Tell the slot that all has arrived, and learn how the job ended."""
+        self._ended = True
+        self._abandon.detach()
+        try:
+            self._loop.run(self._end())
+        except JobError as error:
+            self._failure = error
+
+    async def _end(self) -> None:
+        try:
+            await self._rest.collect(self._job_id, self._operator_id, self._offset, 0, 0)
+        except RpcError:  # the task has ended by itself
+            pass
+        await self._outcome()
+
+    def _next(self, offset: int) -> Coroutine[Any, Any, CollectedResults]:
+        return self._rest.collect(self._job_id, self._operator_id, offset, _MAX_BYTES, _WAIT_MS)
+
+    def close(self) -> None:
+        """Give up reading; a job that has not ended is cancelled. Idempotent."""
+        if not self._ended:
+            self._ended = True
+            self._pull.cancel()
+            self._abandon()
+
+
+def _cancel_job(rest: RestClient, loop: LoopThread, job_id: str) -> None:
+    if loop.is_current():  # the last reference went away in the loop's own thread: it can't wait for itself
+        loop.start(_cancelled(rest, job_id))
+        return
+    try:
+        loop.run(rest.cancel(job_id), timeout=10)
+    except (RpcError, JobError, TimeoutError, RuntimeError):  # the cluster has gone, and the job with it
+        pass
+
+
+async def _cancelled(rest: RestClient, job_id: str) -> None:
+    try:
+        await rest.cancel(job_id)
+    except (RpcError, JobError):
+        pass

@@ -1,0 +1,44 @@
+"""``JobClient``: a running job as its program sees it. ``execute_async()`` returns one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from firesteel.common.completable_future import CompletableFuture
+from firesteel.common.job_execution_result import JobExecutionResult
+from firesteel.common.job_id import JobID
+from firesteel.common.job_status import JobStatus
+
+__all__ = ["JobClient"]
+
+
+class JobClient(ABC):
+    """A job that was submitted."""
+
+    @abstractmethod
+    def get_job_id(self) -> JobID:
+        """Returns the job's id."""
+
+    @abstractmethod
+    def get_web_interface_url(self) -> str:
+        """Returns the base URL of the cluster's REST API."""
+
+    @abstractmethod
+    def get_job_status(self) -> CompletableFuture[JobStatus]:
+        """Asks for the job's state."""
+
+    @abstractmethod
+    def cancel(self) -> CompletableFuture[None]:
+        """Asks for the job to be cancelled; done when the request was accepted."""
+
+    @abstractmethod
+    def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
+        """Returns a future of the job's result.
+
+        Its ``result()`` raises ``JobFailedError`` or ``JobCancelledError`` when the job did not finish.
+        """
+
+    @abstractmethod
+    def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:
+        """Asks for the accumulators of the running job."""

@@ -1,0 +1,42 @@
+"""``JobExecutionResult``: what is known of a job that has finished."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from firesteel.common.job_id import JobID
+
+__all__ = ["JobExecutionResult"]
+
+
+class JobExecutionResult:
+    """The result of a finished job."""
+
+    def __init__(self, job_id: JobID, net_runtime_ms: int = 0, accumulators: Mapping[str, Any] | None = None) -> None:
+        self._job_id = job_id
+        self._net_runtime_ms = net_runtime_ms
+        self._accumulators = dict(accumulators or {})
+
+    def get_job_id(self) -> JobID:
+        """Returns the job's id."""
+        return self._job_id
+
+    def get_net_runtime(self) -> int:
+        """Returns how long the job ran, in milliseconds."""
+        return self._net_runtime_ms
+
+    def get_accumulator_result(self, accumulator_name: str) -> Any:
+        """Returns the value of an accumulator, None if there is none of that name."""
+        return self._accumulators.get(accumulator_name)
+
+    def get_all_accumulator_results(self) -> dict[str, Any]:
+        """Returns all accumulators with their values."""
+        return dict(self._accumulators)
+
+    def is_job_execution_result(self) -> bool:
+        """Returns true; kept for programs that ask."""
+        return True
+
+    def __repr__(self) -> str:
+        return f"JobExecutionResult(job_id={self._job_id}, net_runtime={self._net_runtime_ms} ms)"

@@ -1,0 +1,157 @@
+"""Schemas between records and bytes, for connectors. PyFlink's names; here users can write their own."""
+
+from __future__ import annotations
+
+import codecs
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+from firesteel.common.typeinfo import TypeInformation, Types
+from firesteel.common.types import Row
+
+__all__ = [
+    "ByteArraySchema",
+    "DeserializationSchema",
+    "Encoder",
+    "RowFieldExtractorSchema",
+    "SerializationSchema",
+    "SimpleStringSchema",
+]
+
+
+class SerializationSchema(ABC):
+    """Turns a record into bytes."""
+
+    @abstractmethod
+    def serialize(self, element: Any) -> bytes:
+        """Returns the bytes of a record."""
+
+
+class DeserializationSchema(ABC):
+    """Turns bytes into a record."""
+
+    @abstractmethod
+    def deserialize(self, message: bytes) -> Any:
+        """Returns the record of these bytes; None means that there is none in them."""
+
+    def is_end_of_stream(self, next_element: Any) -> bool:
+        """Returns whether this record ends the stream; it is not emitted then."""
+        return False
+
+    def get_produced_type(self) -> TypeInformation:
+        """Returns the type of the records."""
+        return Types.PICKLED_BYTE_ARRAY()
+
+
+class SimpleStringSchema(SerializationSchema, DeserializationSchema):
+    """Text to bytes and back, UTF-8 unless said otherwise.
+
+    Raises:
+        LookupError: Python does not know the charset.
+    """
+
+    def __init__(self, charset: str = "UTF-8") -> None:
+        codecs.lookup(charset)
+        self._charset = charset
+
+    def serialize(self, element: Any) -> bytes:
+        """Returns the encoded text.
+
+        Raises:
+            TypeError: the record is no str.
+        """
+        if not isinstance(element, str):
+            raise TypeError(f"SimpleStringSchema serialises str, not {type(element).__name__}.")
+        return element.encode(self._charset)
+
+    def deserialize(self, message: bytes) -> str:
+        """Returns the decoded text."""
+        return message.decode(self._charset)
+
+    def get_produced_type(self) -> TypeInformation:
+        """Returns ``Types.STRING()``."""
+        return Types.STRING()
+
+
+class ByteArraySchema(SerializationSchema, DeserializationSchema):
+    """Bytes as they are."""
+
+    def serialize(self, element: Any) -> bytes:
+        """Returns the bytes.
+
+        Raises:
+            TypeError: the record is not bytes.
+        """
+        if not isinstance(element, (bytes, bytearray, memoryview)):
+            raise TypeError(f"ByteArraySchema serialises bytes, not {type(element).__name__}.")
+        return bytes(element)
+
+    def deserialize(self, message: bytes) -> bytes:
+        """Returns the bytes."""
+        return message
+
+    def get_produced_type(self) -> TypeInformation:
+        """Returns ``Types.PRIMITIVE_ARRAY(Types.BYTE())``."""
+        return Types.PRIMITIVE_ARRAY(Types.BYTE())
+
+
+class RowFieldExtractorSchema(SerializationSchema):
+    """The bytes of one field of a row; an empty field is empty bytes.
+
+    Raises:
+        ValueError: the index is negative.
+    """
+
+    def __init__(self, field_index: int) -> None:
+        if field_index < 0:
+            raise ValueError(f"A field index is at least 0, not {field_index}.")
+        self._field_index = field_index
+
+    def serialize(self, element: Any) -> bytes:
+        """Returns the field's bytes; text is encoded as UTF-8.
+
+        Raises:
+            TypeError: the record is no row or tuple, or the field is neither bytes nor text.
+        """
+        if not isinstance(element, (Row, tuple)):
+            raise TypeError(f"RowFieldExtractorSchema serialises rows, not {type(element).__name__}.")
+        value = element[self._field_index]
+        if value is None:
+            return b""
+        if isinstance(value, str):
+            return value.encode("utf-8")
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        raise TypeError(f"Field {self._field_index} is {type(value).__name__}; bytes or str is expected.")
+
+
+class Encoder:
+    """Writes records into files; made from a function that turns a record into bytes."""
+
+    def __init__(self, encode: Callable[[Any], bytes]) -> None:
+        self._encode = encode
+
+    @staticmethod
+    def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
+        """Writes ``str(record)`` and a line feed.
+
+        Raises:
+            LookupError: Python does not know the charset.
+        """
+        codecs.lookup(charset_name)
+        return Encoder(_LineEncoder(charset_name))
+
+    def encode(self, element: Any) -> bytes:
+        """Returns what is written for a record."""
+        return self._encode(element)
+
+
+class _LineEncoder:
+    """``str(record)`` and a line feed, in a charset."""
+
+    def __init__(self, charset: str) -> None:
+        self.charset = charset
+
+    def __call__(self, element: Any) -> bytes:
+        return f"{element}\n".encode(self.charset)

@@ -1,0 +1,39 @@
+"""Serialisers of single values to byte streams, with PyFlink's names."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import IO, Any, Generic, TypeVar
+
+__all__ = ["TypeSerializer", "VoidNamespaceSerializer"]
+
+T = TypeVar("T")
+
+
+class TypeSerializer(ABC, Generic[T]):
+    """Writes values of one type to a stream and reads them back; both sides must agree to the byte."""
+
+    @abstractmethod
+    def serialize(self, element: T, stream: IO[bytes]) -> None:
+        """Writes a value."""
+
+    @abstractmethod
+    def deserialize(self, stream: IO[bytes]) -> T:
+        """Reads a value."""
+
+    def __eq__(self, other: object) -> bool:
+        return self.__dict__ == other.__dict__ if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(type(self).__qualname__)
+
+
+class VoidNamespaceSerializer(TypeSerializer[Any]):
+    """Writes nothing: the namespace of state outside windows."""
+
+    def serialize(self, element: Any, stream: IO[bytes]) -> None:
+        """Writes nothing."""
+
+    def deserialize(self, stream: IO[bytes]) -> Any:
+        """Reads nothing and returns empty bytes."""
+        return b""

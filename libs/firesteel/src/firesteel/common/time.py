@@ -1,0 +1,168 @@
+"""Spans and points of time, with PyFlink's names."""
+
+from __future__ import annotations
+
+import datetime
+from functools import total_ordering
+
+__all__ = ["Duration", "Instant", "Time"]
+
+_NANOS = 1_000_000_000
+
+
+@total_ordering
+class Duration:
+    """A span of time with nanosecond precision; used by watermark strategies, timeouts and monitoring."""
+
+    __slots__ = ("_nanos",)
+
+    def __init__(self, nanos: int) -> None:
+        self._nanos = int(nanos)
+
+    @staticmethod
+    def of_days(days: int) -> Duration:
+        """A span of so many days."""
+        return Duration(days * 86_400 * _NANOS)
+
+    @staticmethod
+    def of_hours(hours: int) -> Duration:
+        """A span of so many hours."""
+        return Duration(hours * 3_600 * _NANOS)
+
+    @staticmethod
+    def of_minutes(minutes: int) -> Duration:
+        """A span of so many minutes."""
+        return Duration(minutes * 60 * _NANOS)
+
+    @staticmethod
+    def of_seconds(seconds: int) -> Duration:
+        """A span of so many seconds."""
+        return Duration(seconds * _NANOS)
+
+    @staticmethod
+    def of_millis(millis: int) -> Duration:
+        """A span of so many milliseconds."""
+        return Duration(millis * 1_000_000)
+
+    @staticmethod
+    def of_nanos(nanos: int) -> Duration:
+        """A span of so many nanoseconds."""
+        return Duration(nanos)
+
+    def to_nanos(self) -> int:
+        """Returns the span in nanoseconds."""
+        return self._nanos
+
+    def to_millis(self) -> int:
+        """Returns the span in whole milliseconds, rounded down."""
+        return self._nanos // 1_000_000
+
+    def to_timedelta(self) -> datetime.timedelta:
+        """Returns the span as a ``timedelta``, rounded down to microseconds."""
+        return datetime.timedelta(microseconds=self._nanos // 1_000)
+
+    def __eq__(self, other: object) -> bool:
+        return self._nanos == other._nanos if isinstance(other, Duration) else NotImplemented
+
+    def __lt__(self, other: object) -> bool:
+        return self._nanos < other._nanos if isinstance(other, Duration) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(("Duration", self._nanos))
+
+    def __repr__(self) -> str:
+        seconds, nanos = divmod(self._nanos, _NANOS)
+        return f"Duration({seconds}.{nanos:09d} s)"
+
+
+@total_ordering
+class Instant:
+    """A point of time: seconds since 1970-01-01 UTC (before it: negative) and nanoseconds within the second.
+
+    Raises:
+        ValueError: ``nanos`` is not between 0 and 999,999,999.
+    """
+
+    __slots__ = ("nanos", "seconds")
+
+    def __init__(self, seconds: int, nanos: int) -> None:
+        if not 0 <= nanos < _NANOS:
+            raise ValueError(f"The nanoseconds of an Instant lie between 0 and 999999999, not {nanos}.")
+        self.seconds = seconds
+        self.nanos = nanos
+
+    def to_epoch_milli(self) -> int:
+        """Returns milliseconds since 1970-01-01 UTC, rounded down."""
+        return self.seconds * 1_000 + self.nanos // 1_000_000
+
+    @staticmethod
+    def of_epoch_milli(epoch_milli: int) -> Instant:
+        """Makes an instant from milliseconds since 1970-01-01 UTC."""
+        seconds, millis = divmod(epoch_milli, 1_000)
+        return Instant(seconds, millis * 1_000_000)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Instant):
+            return NotImplemented
+        return (self.seconds, self.nanos) == (other.seconds, other.nanos)
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, Instant):
+            return NotImplemented
+        return (self.seconds, self.nanos) < (other.seconds, other.nanos)
+
+    def __hash__(self) -> int:
+        return hash((self.seconds, self.nanos))
+
+    def __repr__(self) -> str:
+        return f"Instant<{self.seconds}, {self.nanos}>"
+
+    def __reduce__(self) -> tuple[type[Instant], tuple[int, int]]:
+        return Instant, (self.seconds, self.nanos)
+
+
+class Time:
+    """A span of time in milliseconds; used by windows and state time-to-live."""
+
+    __slots__ = ("_milliseconds",)
+
+    def __init__(self, milliseconds: int) -> None:
+        self._milliseconds = int(milliseconds)
+
+    @staticmethod
+    def milliseconds(milliseconds: int) -> Time:
+        """A span of so many milliseconds."""
+        return Time(milliseconds)
+
+    @staticmethod
+    def seconds(seconds: int) -> Time:
+        """A span of so many seconds."""
+        return Time(seconds * 1_000)
+
+    @staticmethod
+    def minutes(minutes: int) -> Time:
+        """A span of so many minutes."""
+        return Time(minutes * 60_000)
+
+    @staticmethod
+    def hours(hours: int) -> Time:
+        """A span of so many hours."""
+        return Time(hours * 3_600_000)
+
+    @staticmethod
+    def days(days: int) -> Time:
+        """A span of so many days."""
+        return Time(days * 86_400_000)
+
+    def to_milliseconds(self) -> int:
+        """Returns the span in milliseconds."""
+        return self._milliseconds
+
+    def __eq__(self, other: object) -> bool:
+        return self._milliseconds == other._milliseconds if isinstance(other, Time) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(("Time", self._milliseconds))
+
+    def __repr__(self) -> str:
+        return f"{self._milliseconds} ms"

@@ -1,0 +1,142 @@
+"""Watermark strategies: how event time is read from records. They describe; the runtime does.
+
+A strategy is a value: each ``with_…`` method returns a new one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from firesteel.common.time import Duration
+
+__all__ = ["TimestampAssigner", "WatermarkGeneratorKind", "WatermarkStrategy"]
+
+
+class TimestampAssigner(ABC):
+    """Reads a record's event time."""
+
+    @abstractmethod
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        """Returns the record's event time in milliseconds since 1970-01-01 UTC.
+
+        Args:
+            value: the record.
+            record_timestamp: the timestamp it has already; the smallest 64-bit integer if it has none.
+        """
+
+
+class WatermarkGeneratorKind(Enum):
+    """How watermarks follow timestamps."""
+
+    NO_WATERMARKS = "no watermarks"
+    MONOTONOUS = "monotonous timestamps"
+    BOUNDED_OUT_OF_ORDERNESS = "bounded out of orderness"
+
+
+@dataclass(frozen=True)
+class WatermarkStrategy:
+    """How timestamps are assigned and watermarks made.
+
+    Attributes:
+        kind: how watermarks follow timestamps.
+        max_out_of_orderness: how late a record may be, for ``BOUNDED_OUT_OF_ORDERNESS``.
+        timestamp_assigner: reads event time; None keeps the timestamps that the source gave.
+        idle_timeout: without records for so long, an input holds back no watermark; None is never.
+        alignment_group: sources of one group wait for each other; None is off.
+        alignment_max_drift: how far ahead of its group a source may be.
+        alignment_update_interval: how often the group is told.
+    """
+
+    kind: WatermarkGeneratorKind = WatermarkGeneratorKind.NO_WATERMARKS
+    max_out_of_orderness: Duration = Duration(0)  # noqa: RUF009 - immutable
+    timestamp_assigner: TimestampAssigner | None = None
+    idle_timeout: Duration | None = None
+    alignment_group: str | None = None
+    alignment_max_drift: Duration | None = None
+    alignment_update_interval: Duration | None = None
+
+    @staticmethod
+    def no_watermarks() -> WatermarkStrategy:
+        """No watermarks at all: processing time only."""
+        return WatermarkStrategy()
+
+    @staticmethod
+    def for_monotonous_timestamps() -> WatermarkStrategy:
+        """Watermarks follow the latest timestamp: timestamps only rise within a split."""
+        return WatermarkStrategy(WatermarkGeneratorKind.MONOTONOUS)
+
+    @staticmethod
+    def for_bounded_out_of_orderness(max_out_of_orderness: Duration) -> WatermarkStrategy:
+        """Watermarks stay behind the latest timestamp: records come at most so late.
+
+        Raises:
+            TypeError: not a ``Duration``.
+            ValueError: the duration is negative.
+        """
+        _check_duration("max_out_of_orderness", max_out_of_orderness, least=0)
+        return WatermarkStrategy(WatermarkGeneratorKind.BOUNDED_OUT_OF_ORDERNESS, max_out_of_orderness)
+
+    def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner) -> WatermarkStrategy:
+        """Reads event time with this assigner.
+
+        Raises:
+            TypeError: it has no ``extract_timestamp``.
+        """
+        if not callable(getattr(timestamp_assigner, "extract_timestamp", None)):
+            raise TypeError(
+                "A timestamp assigner is an object with extract_timestamp(value, record_timestamp), "
+                f"not {type(timestamp_assigner).__name__}."
+            )
+        return replace(self, timestamp_assigner=timestamp_assigner)
+
+    def with_idleness(self, idle_timeout: Duration) -> WatermarkStrategy:
+        """Takes an input as idle when it had no records for so long.
+
+        Raises:
+            TypeError: not a ``Duration``.
+            ValueError: the duration is not positive.
+        """
+        _check_duration("idle_timeout", idle_timeout, least=1)
+        return replace(self, idle_timeout=idle_timeout)
+
+    def with_watermark_alignment(
+        self,
+        watermark_group: str,
+        max_allowed_watermark_drift: Duration,
+        update_interval: Duration | None = None,
+    ) -> WatermarkStrategy:
+        """Pauses sources that run ahead of the others of their group.
+
+        Args:
+            watermark_group: name of the group.
+            max_allowed_watermark_drift: how far ahead a source may be.
+            update_interval: how often the group is told; one second if left out.
+
+        Raises:
+            TypeError: not a ``Duration``.
+            ValueError: a duration is not positive.
+        """
+        interval = Duration.of_seconds(1) if update_interval is None else update_interval
+        _check_duration("max_allowed_watermark_drift", max_allowed_watermark_drift, least=1)
+        _check_duration("update_interval", interval, least=1)
+        return replace(
+            self,
+            alignment_group=watermark_group,
+            alignment_max_drift=max_allowed_watermark_drift,
+            alignment_update_interval=interval,
+        )
+
+    @property
+    def makes_watermarks(self) -> bool:
+        """Whether records or idleness lead to watermarks."""
+        return self.kind is not WatermarkGeneratorKind.NO_WATERMARKS
+
+
+def _check_duration(name: str, value: object, least: int) -> None:
+    if not isinstance(value, Duration):
+        raise TypeError(f"{name} is a Duration (Duration.of_seconds(20)), not {type(value).__name__}.")
+    if value.to_nanos() < least:
+        raise ValueError(f"{name} must be {'positive' if least else 'zero or more'}, not {value}.")

@@ -1,0 +1,18 @@
+"""Declared options, and settings read through them. Options stand in ``firesteel.config.options``."""
+
+from __future__ import annotations
+
+from firesteel.config.load import load_settings, parse_definitions, read_config_file, read_environment
+from firesteel.config.option import ConfigOption, OptionType, Secret
+from firesteel.config.settings import Settings
+
+__all__ = [
+    "ConfigOption",
+    "OptionType",
+    "Secret",
+    "Settings",
+    "load_settings",
+    "parse_definitions",
+    "read_config_file",
+    "read_environment",
+]

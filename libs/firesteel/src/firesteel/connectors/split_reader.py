@@ -1,0 +1,141 @@
+"""A reader that reads its splits one after another; most readers are made from it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+
+from firesteel.core.errors import ProgramError
+from firesteel.functions.source import END, NEED_SPLITS, Plain, Polled, SourceBatch, SourceReader, Split, Wait
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Chunk(Generic[T]):
+    """What one ``SplitCursor.read`` gives.
+
+    Attributes:
+        values: list of objects, or a ``pyarrow.RecordBatch``; may be empty only if ``finished``.
+        position: of the split behind the last value.
+        finished: the split holds nothing more.
+        timestamps: epoch milliseconds for each value, or None.
+    """
+
+    values: list[T] | pa.RecordBatch
+    position: Plain
+    finished: bool = False
+    timestamps: list[int] | None = None
+
+
+class SplitCursor(ABC, Generic[T]):
+    """An open split."""
+
+    @abstractmethod
+    def read(self, max_records: int) -> Chunk[T] | Wait:
+        """At most ``max_records`` records, in order; or when to ask again."""
+
+    def close(self) -> None:
+        """Release what is open. Called exactly once."""
+
+
+class SplitQueueReader(SourceReader[T]):
+    """Keeps the queue of splits, their positions and which are paused; a subclass opens them.
+
+    Attributes:
+        split_version: version of ``Split.data`` and ``Split.position`` that ``open_split`` understands.
+    """
+
+    split_version = 1
+
+    def __init__(self) -> None:
+        self._waiting: deque[Split] = deque()
+        self._open: dict[str, tuple[Split, SplitCursor[T]]] = {}
+        self._paused: set[str] = set()
+        self._no_more = False
+
+    @abstractmethod
+    def open_split(self, split: Split) -> SplitCursor[T]:
+        """Open a split at its position."""
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        """Queue splits.
+
+        Raises:
+            ProgramError: a split is of another version.
+        """
+        for split in splits:
+            if split.version != self.split_version:
+                raise ProgramError(
+                    f"{type(self).__name__} reads splits of version {self.split_version}, but split {split.id!r} has "
+                    f"version {split.version}: it was written by another version of this source"
+                )
+        self._waiting.extend(splits)
+
+    def no_more_splits(self) -> None:
+        """After what was added so far nothing will come."""
+        self._no_more = True
+
+    def pause_splits(self, split_ids: Sequence[str]) -> None:
+        """Do not poll these splits until they are resumed."""
+        self._paused.update(split_ids)
+
+    def resume_splits(self, split_ids: Sequence[str]) -> None:
+        """Poll these splits again."""
+        self._paused.difference_update(split_ids)
+
+    def snapshot(self) -> list[Split]:
+        """All unfinished splits with their current positions."""
+        return [split for split, _ in self._open.values()] + list(self._waiting)
+
+    def poll(self, max_records: int) -> Polled[T]:
+        """Records of the first open split that is not paused; opens the next one when there is none."""
+        wait: Wait | None = None
+        for split, cursor in list(self._open.values()):
+            if split.id in self._paused:
+                continue
+            answer = self._read(split, cursor, max_records)
+            if not isinstance(answer, Wait):
+                return answer
+            wait = answer if wait is None else _sooner(wait, answer)
+        if wait is not None:
+            return wait
+        for position, split in enumerate(self._waiting):
+            if split.id not in self._paused:
+                del self._waiting[position]
+                cursor = self.open_split(split)
+                self._open[split.id] = (split, cursor)
+                return self._read(split, cursor, max_records)
+        if self._open or self._waiting:
+            return Wait()  # all are paused
+        return END if self._no_more else NEED_SPLITS
+
+    def _read(self, split: Split, cursor: SplitCursor[T], max_records: int) -> SourceBatch[T] | Wait:
+        chunk = cursor.read(max_records)
+        if isinstance(chunk, Wait):
+            return chunk
+        if chunk.finished:
+            del self._open[split.id]
+            self._paused.discard(split.id)
+            cursor.close()
+        else:
+            self._open[split.id] = (split.at(chunk.position), cursor)
+        return SourceBatch(chunk.values, split.id, chunk.position, chunk.timestamps, chunk.finished)
+
+    def close(self) -> None:
+        """Close all cursors."""
+        cursors: list[SplitCursor[Any]] = [cursor for _, cursor in self._open.values()]
+        self._open.clear()
+        for cursor in cursors:
+            cursor.close()
+
+
+def _sooner(one: Wait, other: Wait) -> Wait:
+    if one.seconds is None or other.seconds is None:
+        return other if one.seconds is None else one
+    return one if one.seconds <= other.seconds else other

@@ -1,0 +1,1 @@
+"""Foundations without third-party imports: errors, ids, clock, state machines, plug-in look-up."""

@@ -1,0 +1,179 @@
+"""The error tree. A class is named by what its reader has to do next; fields carry what a program may need.
+
+FiresteelError
+├── ProgramError               the program is wrong: change it
+│   ├── GraphError             the graph is refused before anything is deployed
+│   ├── UnsupportedFeatureError  not in this version; the message says so in one sentence
+│   ├── SerializationError     a function or value can't be pickled; names the attribute
+│   ├── KeyTypeError           a value can't be a key (also a TypeError)
+│   └── TypeMismatchError      a record does not fit its declared type (also a TypeError)
+├── ConfigurationError         an option is unknown or has a bad value (also a ValueError)
+├── TaskCancelledError         raised inside a task to end it; never leaves the slot
+├── JobError                   what happened to a job, seen by the client
+│   ├── JobFailedError
+│   │   └── UserFunctionError  a user's function raised inside a slot
+│   ├── JobCancelledError
+│   └── JobNotFoundError
+├── NoResourceAvailableError   not enough slots
+├── FleetError                 Spark, Java or a slot process could not be started or was lost
+│   └── JavaNotFoundError
+├── RunDirectoryError          the run directory can't be used
+├── RpcError                   a call to another service failed
+│   ├── FencedError            the caller's or callee's leader token is stale
+│   └── PeerUnreachableError
+├── ProtocolError              a peer sent something malformed; names peer and reason
+└── IllegalTransitionError     our own bug: a state machine was asked for a move it does not have
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class FiresteelError(Exception):
+    """Root of all errors that Firesteel raises on purpose."""
+
+
+class ProgramError(FiresteelError):
+    """The user's program must be changed."""
+
+
+class GraphError(ProgramError):
+    """The graph is refused before anything is deployed."""
+
+
+class UnsupportedFeatureError(ProgramError):
+    """The feature is not in this version."""
+
+
+class SerializationError(ProgramError):
+    """A function or value can't be sent to a slot."""
+
+
+class KeyTypeError(ProgramError, TypeError):
+    """A value of this type can't be a key."""
+
+
+class TypeMismatchError(ProgramError, TypeError):
+    """A record does not fit its declared type.
+
+    Attributes:
+        field: path of the field, such as ``f1.price``; empty for the record itself.
+        declared: text of the declared type.
+        value: shortened ``repr`` of the value found.
+    """
+
+    def __init__(self, field: str, declared: str, value: str, reason: str = "") -> None:
+        where = f"field {field!r}" if field else "the record"
+        text = f"{where} is declared as {declared} but holds {value}"
+        super().__init__(f"{text}: {reason}" if reason else text)
+        self.field, self.declared, self.value, self.reason = field, declared, value, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.field, self.declared, self.value, self.reason)
+
+
+class ConfigurationError(FiresteelError, ValueError):
+    """An option is unknown or its value is wrong."""
+
+
+class TaskCancelledError(FiresteelError):
+    """Raised inside a task to end it."""
+
+
+class JobError(FiresteelError):
+    """What happened to a job.
+
+    Attributes:
+        job_id: the job's id, 32 hex digits.
+    """
+
+    def __init__(self, message: str, job_id: str = "") -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class JobFailedError(JobError):
+    """The job ended as FAILED; ``__cause__`` is the reason where it is known."""
+
+
+class UserFunctionError(JobFailedError):
+    """A user's function raised inside a slot; ``__cause__`` is the user's exception where it could be brought back.
+
+    Attributes:
+        operator: name of the operator whose function raised.
+        subtask: index of the subtask, from 0.
+        attempt: attempt number of the execution, from 0.
+        record: shortened ``repr`` of the record at hand, or None.
+        traceback_text: the user's own traceback, without frames of the runtime.
+        error_class: qualified name of the user's exception class.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        job_id: str = "",
+        *,
+        operator: str = "",
+        subtask: int = -1,
+        attempt: int = 0,
+        record: str | None = None,
+        traceback_text: str = "",
+        error_class: str = "",
+    ) -> None:
+        super().__init__(message, job_id)
+        self.operator, self.subtask, self.attempt = operator, subtask, attempt
+        self.record, self.traceback_text, self.error_class = record, traceback_text, error_class
+
+
+class JobCancelledError(JobError):
+    """The job ended as CANCELED."""
+
+
+class JobNotFoundError(JobError):
+    """No job has this id."""
+
+
+class NoResourceAvailableError(FiresteelError):
+    """Not enough slots."""
+
+
+class FleetError(FiresteelError):
+    """Spark, Java or a slot process could not be started, or was lost."""
+
+
+class JavaNotFoundError(FleetError):
+    """No Java of version 17 or later was found."""
+
+
+class RunDirectoryError(FiresteelError):
+    """The run directory can't be used."""
+
+
+class RpcError(FiresteelError):
+    """A call to another service failed."""
+
+
+class FencedError(RpcError):
+    """The message carries the token of a leader that is no longer there."""
+
+
+class PeerUnreachableError(RpcError):
+    """The peer did not answer."""
+
+
+class ProtocolError(FiresteelError):
+    """A peer sent something malformed.
+
+    Attributes:
+        peer: who sent it.
+        reason: what was wrong.
+    """
+
+    def __init__(self, peer: str, reason: str) -> None:
+        super().__init__(f"{peer}: {reason}")
+        self.peer, self.reason = peer, reason
+
+
+class IllegalTransitionError(FiresteelError):
+    """A state machine was asked for a move that its table does not have."""

@@ -1,0 +1,57 @@
+"""Typed identifiers and fencing tokens. All are text, so that they travel as JSON."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import NewType
+
+from firesteel.core.errors import ConfigurationError
+
+JobId = NewType("JobId", str)
+"""32 lower-case hex digits."""
+VertexId = NewType("VertexId", str)
+"""32 lower-case hex digits; equal to the id of the vertex's first operator."""
+OperatorId = NewType("OperatorId", str)
+"""32 lower-case hex digits; stable over submissions of the same program."""
+AllocationId = NewType("AllocationId", str)
+"""Names one allocation of one slot to one job; 32 hex digits."""
+ExecutionId = NewType("ExecutionId", str)
+"""Names one attempt of one subtask: ``<vertex id>_<subtask>_<attempt>``."""
+TaskManagerId = NewType("TaskManagerId", str)
+"""Free text such as ``host:port-suffix``."""
+FencingToken = NewType("FencingToken", str)
+"""Names one term of one leader; 32 hex digits."""
+
+_HEX32 = re.compile(r"[0-9a-f]{32}")
+
+
+def new_job_id() -> JobId:
+    """A random job id."""
+    return JobId(secrets.token_hex(16))
+
+
+def new_allocation_id() -> AllocationId:
+    """A random allocation id."""
+    return AllocationId(secrets.token_hex(16))
+
+
+def new_fencing_token() -> FencingToken:
+    """A random token for a new term of a leader."""
+    return FencingToken(secrets.token_hex(16))
+
+
+def execution_id(vertex: VertexId, subtask: int, attempt: int) -> ExecutionId:
+    """The id of one attempt of one subtask."""
+    return ExecutionId(f"{vertex}_{subtask}_{attempt}")
+
+
+def parse_job_id(text: str) -> JobId:
+    """Check a job id that came from outside.
+
+    Raises:
+        ConfigurationError: it is not 32 lower-case hex digits.
+    """
+    if not _HEX32.fullmatch(text):
+        raise ConfigurationError(f"{text[:80]!r} is not a job id: 32 lower-case hex digits are expected")
+    return JobId(text)

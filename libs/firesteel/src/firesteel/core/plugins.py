@@ -1,0 +1,50 @@
+"""Plug-in look-up: built-ins in a literal table, third parties by entry point."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from firesteel.core.errors import ConfigurationError
+
+BUILT_IN: Final[dict[str, dict[str, str]]] = {
+    "firesteel.executors": {
+        "embedded": "firesteel.client.embedded:EmbeddedExecutor",
+    },
+    "firesteel.services": {
+        "dispatcher": "firesteel_dispatcher.app:create_service",
+        "resourcemanager": "firesteel_resourcemanager.app:create_service",
+        "jobmaster": "firesteel_jobmaster.app:create_service",
+        "taskmanager": "firesteel_taskmanager.app:create_service",
+    },
+}
+"""Entry-point group -> name -> ``module:attribute``."""
+
+
+def load(group: str, name: str) -> Any:
+    """The object registered under a name.
+
+    Raises:
+        ConfigurationError: the name is unknown (the message lists those that are known), or it can't be imported.
+    """
+    target = BUILT_IN.get(group, {}).get(name)
+    if target is None:
+        found = {point.name: point for point in entry_points(group=group)}
+        if name not in found:
+            known = sorted({*BUILT_IN.get(group, {}), *found})
+            raise ConfigurationError(f"no {group} plug-in is called {name!r}; known: {', '.join(known) or 'none'}")
+        target = found[name].value
+    module, _, attribute = target.partition(":")
+    try:
+        found_in = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise
+        raise ConfigurationError(
+            f"the {group} plug-in {name!r} needs the package {error.name!r}, which is not installed"
+        ) from error
+    try:
+        return getattr(found_in, attribute)
+    except AttributeError as error:
+        raise ConfigurationError(f"the {group} plug-in {name!r} names {target}, which does not exist") from error

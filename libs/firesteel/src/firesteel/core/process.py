@@ -1,0 +1,132 @@
+"""Processes of this machine: is that one still the one I knew, who descends from whom, and dying with one's parent.
+
+Facts: ``proc(5)`` (field 22 of ``stat`` is the start time in clock ticks since boot), ``prctl(2)`` (PR_SET_PDEATHSIG).
+Systems without ``/proc`` are asked through ``ps``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_HAS_PROC = (_PROC / "self" / "stat").exists()
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process that can't be mistaken for a later one with the same pid."""
+
+    pid: int
+    start: int
+    """Opaque start time; equal for the same process only."""
+
+
+def identify(pid: int) -> ProcessId | None:
+    """The identity of a live process, or None if there is none with this pid (a zombie counts as gone)."""
+    if _HAS_PROC:
+        fields = _stat_fields(pid)
+        return None if fields is None or fields[0] in "ZX" else ProcessId(pid, int(fields[19]))
+    answer = subprocess.run(["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
+    status, _, started = answer.stdout.strip().partition(" ")
+    if not status or status.startswith("Z"):
+        return None
+    return ProcessId(pid, zlib.crc32(started.strip().encode()))
+
+
+def myself() -> ProcessId:
+    """The identity of the calling process."""
+    found = identify(os.getpid())
+    assert found is not None, "a running process finds itself"
+    return found
+
+
+def is_running(process: ProcessId) -> bool:
+    """Whether exactly this process still runs."""
+    return identify(process.pid) == process
+
+
+def descendants(pid: int) -> list[ProcessId]:
+    """Children of a process, their children and so on, parents first; the process itself is not among them."""
+    children: dict[int, list[int]] = {}
+    for child, parent in _parents():
+        children.setdefault(parent, []).append(child)
+    found: list[ProcessId] = []
+    waiting = [pid]
+    while waiting:
+        for child in children.get(waiting.pop(0), ()):
+            identity = identify(child)
+            if identity is not None:
+                found.append(identity)
+                waiting.append(child)
+    return found
+
+
+def wait_gone(processes: Iterable[ProcessId], timeout: float) -> list[ProcessId]:
+    """Wait until the processes have ended; those that still run after ``timeout`` seconds are returned."""
+    deadline = time.monotonic() + timeout
+    left = [process for process in processes if is_running(process)]
+    while left and time.monotonic() < deadline:
+        time.sleep(0.01)
+        left = [process for process in left if is_running(process)]
+    return left
+
+
+def kill(process: ProcessId) -> None:
+    """SIGKILL, unless the process is gone already."""
+    if is_running(process):
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel SIGKILL this process when its parent dies, whatever signals it ignores. Linux only, else no-op.
+
+    The order closes the gap in which the parent dies before the request: ask first, then look who the parent is.
+
+    Args:
+        parent: pid of the parent as it was when this process was forked; by default the parent of now.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    expected = os.getppid() if parent is None else parent
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+    if os.getppid() != expected:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    """Fields of ``/proc/<pid>/stat`` from the third (state) on; the name before may hold spaces and brackets."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def _parents() -> list[tuple[int, int]]:
+    """(pid, parent's pid) of all processes."""
+    if not _HAS_PROC:
+        answer = subprocess.run(["ps", "-axo", "pid=,ppid="], capture_output=True, text=True, check=True)
+        pairs = (line.split() for line in answer.stdout.splitlines())
+        return [(int(pid), int(parent)) for pid, parent in pairs]
+    found = []
+    for name in os.listdir(_PROC):
+        if name.isdigit():
+            fields = _stat_fields(int(name))
+            if fields is not None:
+                found.append((int(name), int(fields[1])))
+    return found

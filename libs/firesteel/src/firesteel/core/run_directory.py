@@ -1,0 +1,179 @@
+"""Run directories: a private place for sockets, logs and scratch files that goes away with its owner.
+
+Each one lies under a common root and is named ``<pid>-<start time>-<n>`` (hexadecimal) after the process that owns it.
+A process that ends in order removes its own; whoever creates the next one removes those of owners that were killed.
+A directory counts as abandoned when no process with that pid and start time runs and nobody holds the lock on it
+(the lock protects an owner in another pid namespace, and keeps age-based cleaners of ``/tmp`` away).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from firesteel.core.errors import RunDirectoryError
+from firesteel.core.process import identify, myself
+
+if sys.platform != "win32":
+    import fcntl
+
+logger = logging.getLogger(__name__)
+
+SOCKET_PATH_LIMIT = 107 if sys.platform.startswith("linux") else 103
+"""Longest path of a Unix socket, in bytes (``sun_path`` without its final zero)."""
+_ROOM_FOR_SOCKETS = 48
+"""Bytes that a run directory leaves for what is below it: a folder with a short name and Spark's ``.<uuid>.sock``."""
+
+_NAME = re.compile(r"([0-9a-f]+)-([0-9a-f]+)-([0-9]+)")
+_counter = itertools.count()
+
+
+class RunDirectory:
+    """A directory of mode 0700 owned by this process; made by `create`."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self._path, self._lock, self._owner = path, lock, os.getpid()
+
+    @classmethod
+    def create(cls, root: str | os.PathLike[str] | None = None) -> RunDirectory:
+        """Make a new run directory and remove those of dead owners under the same root.
+
+        Safe with several processes at once.
+
+        Args:
+            root: where run directories lie; by default ``firesteel-<uid>`` in the directory for temporary files.
+
+        Raises:
+            RunDirectoryError: the root belongs to somebody else, can't be made, or is too long for socket paths.
+        """
+        if sys.platform == "win32":
+            raise RunDirectoryError("Run directories need Unix sockets and file locks; Windows has no slots.")
+        base = Path(root).absolute() if root is not None else _default_root()
+        _claim_root(base)
+        me = myself()
+        path = base / f"{me.pid:x}-{me.start:x}-{next(_counter)}"
+        length = len(os.fsencode(path)) + _ROOM_FOR_SOCKETS
+        if length > SOCKET_PATH_LIMIT:
+            raise RunDirectoryError(
+                f"The path {path} is too long by {length - SOCKET_PATH_LIMIT} bytes: socket files below it may have "
+                f"{SOCKET_PATH_LIMIT} bytes at most; choose a shorter directory (TMPDIR, if it is the default one)."
+            )
+        try:
+            with _root_lock(base):
+                _remove_abandoned(base)
+                path.mkdir(mode=0o700)
+                handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+                fcntl.flock(handle, fcntl.LOCK_SH)
+        except OSError as error:
+            raise RunDirectoryError(f"Can't make a run directory in {base}: {error.strerror or error}.") from error
+        return cls(path, handle)
+
+    @property
+    def path(self) -> Path:
+        """Absolute path."""
+        return self._path
+
+    def subdir(self, name: str) -> Path:
+        """The sub-directory of that name, mode 0700; made if missing."""
+        path = self._path / name
+        path.mkdir(mode=0o700, exist_ok=True)
+        return path
+
+    def socket_path(self, name: str) -> Path:
+        """A path for a Unix socket in this directory (``name`` may hold a sub-directory).
+
+        Raises:
+            RunDirectoryError: it is longer than the system allows.
+        """
+        path = self._path / name
+        length = len(os.fsencode(path))
+        if length > SOCKET_PATH_LIMIT:
+            raise RunDirectoryError(
+                f"The socket path {path} has {length} bytes, {SOCKET_PATH_LIMIT} are allowed; choose a shorter name."
+            )
+        return path
+
+    def remove(self) -> None:
+        """Remove the directory with all it holds. May be called twice; does nothing in a forked child."""
+        if os.getpid() != self._owner or self._lock < 0:
+            return
+        shutil.rmtree(self._path, ignore_errors=True)
+        if self._path.exists():  # something was still writing; whoever creates the next one tries again
+            logger.warning("could not remove all of %s", self._path)
+        os.close(self._lock)
+        self._lock = -1
+
+
+def _default_root() -> Path:
+    """``firesteel-<uid>`` in the temporary directory, or in /tmp where that one has a long name (as on macOS)."""
+    name = f"firesteel-{os.geteuid()}"
+    longest_child = 1 + 8 + 1 + 16 + 1 + 4
+    for parent in (tempfile.gettempdir(), "/tmp"):
+        root = Path(parent).absolute() / name
+        if len(os.fsencode(root)) + longest_child + _ROOM_FOR_SOCKETS <= SOCKET_PATH_LIMIT and root.parent.is_dir():
+            return root
+    return Path(tempfile.gettempdir()).absolute() / name
+
+
+def _claim_root(root: Path) -> None:
+    """Make the root, or check that the existing one is a directory of ours that nobody else can enter."""
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = root.lstat()
+    except OSError as error:
+        raise RunDirectoryError(f"Can't make the directory {root}: {error.strerror or error}.") from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise RunDirectoryError(f"{root} is not a directory (or is a link to one); remove it or choose another one.")
+    if found.st_uid != os.geteuid():
+        raise RunDirectoryError(
+            f"The directory {root} belongs to user {found.st_uid}, not to {os.geteuid()}; remove it or choose another."
+        )
+    if found.st_mode & 0o077:
+        root.chmod(0o700)
+
+
+@contextmanager
+def _root_lock(root: Path) -> Iterator[None]:
+    """Hold the lock of the root; it falls when the file is closed, also by death."""
+    handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _remove_abandoned(root: Path) -> None:
+    for entry in root.iterdir():
+        match = _NAME.fullmatch(entry.name)
+        if match is None or entry.is_symlink() or not _is_abandoned(entry, int(match[1], 16), int(match[2], 16)):
+            continue
+        logger.info("removing %s, whose owner is gone", entry)
+        shutil.rmtree(entry, ignore_errors=True)
+
+
+def _is_abandoned(path: Path, pid: int, start: int) -> bool:
+    owner = identify(pid)
+    if owner is not None and owner.start == start:
+        return False
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(handle)

@@ -1,0 +1,121 @@
+"""The small functions behind ``sum``, ``min``, ``max``, ``min_by``, ``max_by``, ``project`` and keyed results.
+
+They are classes of this package, so that they travel by reference.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+from firesteel.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
+from firesteel.common.types import Row
+from firesteel.functions.functions import KeySelector
+
+__all__ = ["FieldReduce", "KeyAndValue", "PickRecord", "Project", "check_position", "identity"]
+
+Position = int | str
+
+
+def check_position(method: str, position: Any, type_info: TypeInformation) -> Position:
+    """A field's position or name, checked against the record type as far as that is known.
+
+    Raises:
+        TypeError: neither an int nor a str, or a name where fields have none.
+        ValueError: the type has no such field.
+    """
+    if not isinstance(position, (int, str)) or isinstance(position, bool):
+        raise TypeError(f"{method}() takes the position or name of a field, not {type(position).__name__}")
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return position
+    if isinstance(position, str):
+        if not isinstance(type_info, RowTypeInfo):
+            raise TypeError(f"{method}({position!r}): the records are {type_info}, whose fields have no names")
+        if position not in type_info.field_names:
+            raise ValueError(f"{method}({position!r}): {type_info} has the fields {list(type_info.field_names)}")
+        return position
+    fields = len(type_info.field_types) if isinstance(type_info, (RowTypeInfo, TupleTypeInfo)) else 1
+    if not 0 <= position < fields:
+        raise ValueError(f"{method}({position}): {type_info} has {fields} field{'s' * (fields != 1)}, from 0")
+    return position
+
+
+def identity(value: Any) -> Any:
+    """The record itself."""
+    return value
+
+
+def _field(record: Any, position: Position) -> Any:
+    fields: Any = record if isinstance(record, (Row, tuple, list)) else None
+    return record if fields is None else fields[position]
+
+
+def _with_field(record: Any, position: Position, value: Any) -> Any:
+    """A copy of the record with one field replaced; a record without fields is replaced as a whole."""
+    if isinstance(record, (Row, list)):
+        changed = copy(record)
+        changed[position] = value  # type: ignore[index]
+        return changed
+    if isinstance(record, tuple):
+        assert isinstance(position, int)
+        values = (*record[:position], value, *record[position + 1 :])
+        return type(record)(*values) if hasattr(record, "_fields") else values
+    return value
+
+
+def smaller(first: Any, second: Any) -> Any:
+    """The smaller one, the first of equals."""
+    return second if second < first else first
+
+
+def greater(first: Any, second: Any) -> Any:
+    """The greater one, the first of equals."""
+    return second if second > first else first
+
+
+class FieldReduce:
+    """Combines one field of two records; all other fields are the first record's."""
+
+    def __init__(self, position: Position, combine: Callable[[Any, Any], Any]) -> None:
+        self.position, self.combine = position, combine
+
+    def __call__(self, first: Any, second: Any) -> Any:
+        """The combination."""
+        position = self.position
+        return _with_field(first, position, self.combine(_field(first, position), _field(second, position)))
+
+
+class PickRecord:
+    """Keeps the record whose field is smaller (or greater), the first of equals."""
+
+    def __init__(self, position: Position, smallest: bool) -> None:
+        self.position = position
+        self.better = operator.lt if smallest else operator.gt
+
+    def __call__(self, first: Any, second: Any) -> Any:
+        """The better record."""
+        return second if self.better(_field(second, self.position), _field(first, self.position)) else first
+
+
+class Project:
+    """Some fields of a tuple, in the order given."""
+
+    def __init__(self, indexes: tuple[int, ...]) -> None:
+        self.indexes = indexes
+
+    def __call__(self, value: Any) -> tuple[Any, ...]:
+        """The chosen fields."""
+        return tuple(value[i] for i in self.indexes)
+
+
+class KeyAndValue:
+    """A row of key and record."""
+
+    def __init__(self, key_selector: Callable[[Any], Any] | KeySelector[Any, Any]) -> None:
+        self.key_of = key_selector.get_key if isinstance(key_selector, KeySelector) else key_selector
+
+    def __call__(self, value: Any) -> Row:
+        """Key and record."""
+        return Row(self.key_of(value), value)

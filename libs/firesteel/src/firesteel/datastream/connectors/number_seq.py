@@ -1,0 +1,7 @@
+"""Consecutive numbers."""
+
+from __future__ import annotations
+
+from firesteel.connectors.number_sequence import NumberSequenceSource
+
+__all__ = ["NumberSequenceSource"]

@@ -1,0 +1,1 @@
+"""What users implement: functions, sources, sinks, state descriptors."""

@@ -1,0 +1,283 @@
+"""The functions that users implement. PyFlink's classes, names and signatures.
+
+An instance is pickled into the chain of its operator; each subtask gets a copy of its own. ``open`` is called once
+before the first record, ``close`` once after the last one and also after a failure; between them the function's
+methods are called by one thread at a time. Wherever a class with a single method is asked for, a plain callable
+does as well.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+
+from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.functions.state import ValueState, ValueStateDescriptor
+
+__all__ = [
+    "CoFlatMapFunction",
+    "CoMapFunction",
+    "CoProcessFunction",
+    "FilterFunction",
+    "FlatMapFunction",
+    "Function",
+    "KeySelector",
+    "KeyedCoProcessFunction",
+    "KeyedProcessFunction",
+    "KeyedStateStore",
+    "MapFunction",
+    "Partitioner",
+    "ProcessFunction",
+    "ReduceFunction",
+    "RuntimeContext",
+    "SinkFunction",
+]
+
+IN = TypeVar("IN")
+IN1 = TypeVar("IN1")
+IN2 = TypeVar("IN2")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
+
+
+def _refuse(what: str) -> NoReturn:
+    raise UnsupportedFeatureError(f"{what} not in this version of firesteel; a later one brings it")
+
+
+class KeyedStateStore(ABC):
+    """Where a function gets its keyed state from."""
+
+    @abstractmethod
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """Returns the value state of this name.
+
+        Raises:
+            ProgramError: the operator is not keyed, or the name is taken by state of another type.
+        """
+
+    def get_list_state(self, state_descriptor: Any) -> NoReturn:
+        """Refused in this version: UnsupportedFeatureError."""
+        _refuse("list state is")
+
+    def get_map_state(self, state_descriptor: Any) -> NoReturn:
+        """Refused in this version: UnsupportedFeatureError."""
+        _refuse("map state is")
+
+    def get_reducing_state(self, state_descriptor: Any) -> NoReturn:
+        """Refused in this version: UnsupportedFeatureError."""
+        _refuse("reducing state is")
+
+    def get_aggregating_state(self, state_descriptor: Any) -> NoReturn:
+        """Refused in this version: UnsupportedFeatureError."""
+        _refuse("aggregating state is")
+
+
+class RuntimeContext(KeyedStateStore):
+    """What a function may ask of the subtask that runs it; handed to ``open``."""
+
+    @abstractmethod
+    def get_task_name(self) -> str:
+        """Returns the name of the task, such as ``Source: lines -> FlatMap``."""
+
+    @abstractmethod
+    def get_number_of_parallel_subtasks(self) -> int:
+        """Returns the parallelism of the operator."""
+
+    @abstractmethod
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """Returns the maximum parallelism, which is the number of key groups."""
+
+    @abstractmethod
+    def get_index_of_this_subtask(self) -> int:
+        """Returns the number of this subtask, from 0."""
+
+    @abstractmethod
+    def get_attempt_number(self) -> int:
+        """Returns how often the subtask was started before; 0 at its first start."""
+
+    @abstractmethod
+    def get_task_name_with_subtasks(self) -> str:
+        """Returns the name of the task with the subtask's number from 1, such as ``FlatMap (2/4)#0``."""
+
+    @abstractmethod
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """Returns a parameter that the program set with ``ExecutionConfig.set_global_job_parameters``."""
+
+    def get_metrics_group(self) -> NoReturn:
+        """Refused in this version: UnsupportedFeatureError."""
+        _refuse("metrics of user functions are")
+
+
+class Function(ABC):  # noqa: B024 - PyFlink's root class; each kind of function adds its own abstract methods
+    """Root of all functions.
+
+    Attributes:
+        blocking: set it to True in a class whose methods wait for long (network, sleep): the operator's chain gets a
+            thread of its own, so that the other tasks of the slot go on.
+    """
+
+    blocking: ClassVar[bool] = False
+
+    def open(self, runtime_context: RuntimeContext) -> None:  # noqa: B027 - may be left out
+        """Called once before the first record."""
+
+    def close(self) -> None:  # noqa: B027 - may be left out
+        """Called once after the last record, or after a failure."""
+
+
+class MapFunction(Function, Generic[IN, OUT]):
+    """One record in, one out."""
+
+    @abstractmethod
+    def map(self, value: IN) -> OUT:
+        """Returns the result for a record."""
+
+
+class CoMapFunction(Function, Generic[IN1, IN2, OUT]):
+    """A map over two connected streams."""
+
+    @abstractmethod
+    def map1(self, value: IN1) -> OUT | None:
+        """Returns the result for a record of the first stream; None gives no result."""
+
+    @abstractmethod
+    def map2(self, value: IN2) -> OUT | None:
+        """Returns the result for a record of the second stream; None gives no result."""
+
+
+class FlatMapFunction(Function, Generic[IN, OUT]):
+    """One record in, any number out."""
+
+    @abstractmethod
+    def flat_map(self, value: IN) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record; results are pulled one at a time, None means none."""
+
+
+class CoFlatMapFunction(Function, Generic[IN1, IN2, OUT]):
+    """A flat map over two connected streams."""
+
+    @abstractmethod
+    def flat_map1(self, value: IN1) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record of the first stream."""
+
+    @abstractmethod
+    def flat_map2(self, value: IN2) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record of the second stream."""
+
+
+class ReduceFunction(Function, Generic[IN]):
+    """Combines two records of a key into one of the same type."""
+
+    @abstractmethod
+    def reduce(self, value1: IN, value2: IN) -> IN:
+        """Returns the combination; ``value1`` is the result so far."""
+
+
+class KeySelector(Function, Generic[IN, KEY]):
+    """Reads a record's key. It must give the same key for the same record each time."""
+
+    @abstractmethod
+    def get_key(self, value: IN) -> KEY:
+        """Returns the key of a record."""
+
+
+class FilterFunction(Function, Generic[IN]):
+    """Keeps some records."""
+
+    @abstractmethod
+    def filter(self, value: IN) -> bool:
+        """Returns whether the record stays."""
+
+
+class Partitioner(Function, Generic[KEY]):
+    """Chooses the channel of a record by its key, for ``partition_custom``."""
+
+    @abstractmethod
+    def partition(self, key: KEY, num_partitions: int) -> int:
+        """Returns the channel, from 0 to ``num_partitions - 1``."""
+
+
+class SinkFunction(Function, Generic[IN]):
+    """Takes records one by one, for ``add_sink``. Sinks that write batches derive from ``firesteel.functions.sink``."""
+
+    class Context(ABC):
+        """What ``invoke`` may ask about the record at hand."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """Returns the record's timestamp in ms since 1970-01-01 UTC, None if it has none."""
+
+    @abstractmethod
+    def invoke(self, value: IN, context: SinkFunction.Context) -> None:
+        """Takes a record."""
+
+
+class _ProcessContext(ABC):
+    """What process functions of all kinds may ask about the record at hand."""
+
+    @abstractmethod
+    def timestamp(self) -> int | None:
+        """Returns the record's timestamp in ms since 1970-01-01 UTC, None if it has none."""
+
+    def timer_service(self) -> NoReturn:
+        """Refused in this version: UnsupportedFeatureError."""
+        _refuse("timers and the timer service are")
+
+
+class _KeyedProcessContext(_ProcessContext):
+    @abstractmethod
+    def get_current_key(self) -> Any:
+        """Returns the key of the record at hand."""
+
+
+class ProcessFunction(Function, Generic[IN, OUT]):
+    """One record in, any number out, with access to the record's timestamp."""
+
+    class Context(_ProcessContext):
+        """What ``process_element`` may ask about the record at hand."""
+
+    @abstractmethod
+    def process_element(self, value: IN, ctx: ProcessFunction.Context) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record."""
+
+
+class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
+    """A process function on a keyed stream, with keyed state from ``open(runtime_context)``."""
+
+    class Context(_KeyedProcessContext):
+        """What ``process_element`` may ask about the record at hand."""
+
+    @abstractmethod
+    def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record."""
+
+
+class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
+    """A process function over two connected streams."""
+
+    class Context(_ProcessContext):
+        """What the two methods may ask about the record at hand."""
+
+    @abstractmethod
+    def process_element1(self, value: IN1, ctx: CoProcessFunction.Context) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record of the first stream."""
+
+    @abstractmethod
+    def process_element2(self, value: IN2, ctx: CoProcessFunction.Context) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record of the second stream."""
+
+
+class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
+    """A process function over two connected keyed streams; both sides of a key share its state."""
+
+    class Context(_KeyedProcessContext):
+        """What the two methods may ask about the record at hand."""
+
+    @abstractmethod
+    def process_element1(self, value: IN1, ctx: KeyedCoProcessFunction.Context) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record of the first stream."""
+
+    @abstractmethod
+    def process_element2(self, value: IN2, ctx: KeyedCoProcessFunction.Context) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record of the second stream."""

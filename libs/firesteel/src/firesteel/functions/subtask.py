@@ -1,0 +1,19 @@
+"""What readers and writers may ask of the subtask that runs them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+
+class SubtaskContext(ABC):
+    """Which subtask it is."""
+
+    @property
+    @abstractmethod
+    def subtask_index(self) -> int:
+        """From 0."""
+
+    @property
+    @abstractmethod
+    def parallelism(self) -> int:
+        """Number of subtasks of the operator."""

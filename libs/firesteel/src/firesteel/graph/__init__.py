@@ -1,0 +1,1 @@
+"""StreamGraph, JobGraph, ExecutionGraph and key groups: pure code without a runtime."""

@@ -1,0 +1,209 @@
+"""The JobGraph: plain data that coordinators validate and schedule without unpickling anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from firesteel.core.errors import GraphError
+from firesteel.graph.specs import PartitionerKind
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class OperatorInfo:
+    """What people and the plan see of an operator."""
+
+    id: str
+    name: str
+    uid: str | None
+    kind: str
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """The enumerator of a source operator, run by the JobMaster."""
+
+    operator_id: str
+    enumerator: str
+    config: Mapping[str, Any]
+    bounded: bool
+
+
+@dataclass(frozen=True)
+class JobVertex:
+    """One chain; ``parallelism`` subtasks of it run.
+
+    Attributes:
+        id: 32 hex digits; equal to the id of its first operator.
+        name: names of its operators joined by `` -> ``.
+        chain: SHA-256 of the blob that holds the pickled ``ChainSpec``.
+        operators: head first.
+        source: set when the head is a source.
+        needs_commit: it holds a sink whose results become visible by a commit at the end of the job.
+        collects: id of the collect operator in it, if there is one.
+    """
+
+    id: str
+    name: str
+    parallelism: int
+    max_parallelism: int
+    slot_sharing_group: str
+    chain: str
+    operators: tuple[OperatorInfo, ...]
+    source: SourceInfo | None = None
+    needs_commit: bool = False
+    collects: str | None = None
+
+
+@dataclass(frozen=True)
+class JobEdge:
+    """A data set between two vertices.
+
+    Attributes:
+        index: position in ``JobGraph.edges``; names the edge on the wire.
+        source, target: vertex ids.
+        source_operator: operator whose results it carries.
+        input_index: 0 or 1: which input of the target's head operator it feeds.
+        partitioner: a ``PartitionerKind`` name.
+        buffer_timeout_ms: longest time a record waits for its batch to fill; 0 = none, -1 = only full batches.
+    """
+
+    index: int
+    source: str
+    target: str
+    source_operator: str
+    input_index: int
+    partitioner: str
+    buffer_timeout_ms: int = 100
+
+
+@dataclass(frozen=True)
+class JobGraph:
+    """A job as it is submitted.
+
+    Attributes:
+        job_id, name: of the job.
+        vertices: in topological order.
+        edges: position = index.
+        config: effective settings of the program, text to text.
+        blobs: SHA-256 -> size in bytes of every blob that the job needs.
+        main_blob: SHA-256 of the pickled classes and functions of the program's ``__main__``; None = it has none.
+        python_path: entries that slots put in front of ``sys.path`` (embedded and same-host clusters).
+        versions: firesteel, python, pyarrow, cloudpickle of the client.
+        format_version: of this layout.
+    """
+
+    job_id: str
+    name: str
+    vertices: tuple[JobVertex, ...]
+    edges: tuple[JobEdge, ...]
+    config: Mapping[str, str] = field(default_factory=dict)
+    blobs: Mapping[str, int] = field(default_factory=dict)
+    main_blob: str | None = None
+    python_path: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    format_version: int = FORMAT_VERSION
+
+    def vertex(self, vertex_id: str) -> JobVertex:
+        """The vertex of this id.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for vertex in self.vertices:
+            if vertex.id == vertex_id:
+                return vertex
+        raise KeyError(vertex_id)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> JobGraph:
+        """Check and read what a client sent.
+
+        Raises:
+            GraphError: names what is missing, of a wrong type or inconsistent.
+        """
+        if not isinstance(plain, Mapping):
+            raise GraphError(f"a job graph is a JSON object, not {type(plain).__name__}")
+        version = plain.get("format_version")
+        if version != FORMAT_VERSION:
+            raise GraphError(
+                f"job graph format {version!r} is not known here (this cluster reads format {FORMAT_VERSION}): "
+                "submit with the same version of firesteel as the cluster's"
+            )
+        try:
+            vertices = tuple(
+                JobVertex(
+                    **{
+                        **v,
+                        "operators": tuple(OperatorInfo(**o) for o in v["operators"]),
+                        "source": SourceInfo(**v["source"]) if v.get("source") else None,
+                    }
+                )
+                for v in plain["vertices"]
+            )
+            edges = tuple(JobEdge(**e) for e in plain["edges"])
+            fields = {k: plain[k] for k in ("job_id", "name", "config", "blobs", "main_blob", "versions")}
+            graph = cls(vertices=vertices, edges=edges, python_path=tuple(plain["python_path"]), **fields)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise GraphError(f"malformed job graph: {type(error).__name__}: {error}") from error
+        graph.validate()
+        return graph
+
+    def validate(self) -> None:
+        """Check everything that can be checked without the blobs.
+
+        Raises:
+            GraphError: says which vertex or edge is wrong, and why.
+        """
+        if not self.vertices:
+            raise GraphError("the graph is empty: add a source and a sink before execute()")
+        ids: dict[str, int] = {}
+        for position, vertex in enumerate(self.vertices):
+            if vertex.id in ids:
+                raise GraphError(f"two vertices have the id {vertex.id}")
+            ids[vertex.id] = position
+            if not 1 <= vertex.parallelism <= vertex.max_parallelism:
+                raise GraphError(
+                    f"vertex {vertex.name!r}: parallelism {vertex.parallelism} is not between 1 and its max "
+                    f"parallelism {vertex.max_parallelism}"
+                )
+            if vertex.chain not in self.blobs:
+                raise GraphError(f"vertex {vertex.name!r}: its chain {vertex.chain[:12]} is not among the blobs")
+            if not vertex.operators:
+                raise GraphError(f"vertex {vertex.name!r} has no operators")
+        kinds = {kind.value for kind in PartitionerKind}
+        for position, edge in enumerate(self.edges):
+            if edge.index != position:
+                raise GraphError(f"edge {position} carries index {edge.index}")
+            for end in (edge.source, edge.target):
+                if end not in ids:
+                    raise GraphError(f"edge {position} names vertex {end}, which the graph does not have")
+            if ids[edge.source] >= ids[edge.target]:
+                raise GraphError(f"edge {position} leads backwards: vertices must stand in topological order")
+            if edge.partitioner not in kinds:
+                raise GraphError(f"edge {position}: unknown partitioner {edge.partitioner!r}")
+            if edge.input_index not in (0, 1):
+                raise GraphError(f"edge {position}: input index {edge.input_index} is neither 0 nor 1")
+            up, down = self.vertex(edge.source), self.vertex(edge.target)
+            if edge.partitioner == PartitionerKind.FORWARD.value and up.parallelism != down.parallelism:
+                raise GraphError(
+                    f"edge {position} from {up.name!r} to {down.name!r} is FORWARD, but their parallelisms differ: "
+                    f"{up.parallelism} and {down.parallelism}; use rebalance() or rescale()"
+                )
+        if self.main_blob is not None and self.main_blob not in self.blobs:
+            raise GraphError(f"the main blob {self.main_blob[:12]} is not among the blobs")
+
+    def slots_needed(self) -> int:
+        """Sum over slot-sharing groups of the largest parallelism in the group."""
+        groups: dict[str, int] = {}
+        for vertex in self.vertices:
+            groups[vertex.slot_sharing_group] = max(groups.get(vertex.slot_sharing_group, 0), vertex.parallelism)
+        return sum(groups.values())

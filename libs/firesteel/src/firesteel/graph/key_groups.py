@@ -1,0 +1,157 @@
+"""Key groups: which subtask owns a key. The arithmetic is Flink's.
+
+A job's keyed state is cut into ``max_parallelism`` groups, and each subtask owns a range of them; changing the
+parallelism moves ranges and never a key to another group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from firesteel.core.errors import KeyTypeError
+from firesteel.graph.key_hash import key_type_error, murmur, stable_hash
+
+if TYPE_CHECKING:
+    import numpy
+    import numpy.typing
+
+__all__ = [
+    "MAX_MAX_PARALLELISM",
+    "MIN_DEFAULT_MAX_PARALLELISM",
+    "KeyGroupAssigner",
+    "default_max_parallelism",
+    "key_group_range",
+    "operator_index",
+]
+
+MIN_DEFAULT_MAX_PARALLELISM = 128
+MAX_MAX_PARALLELISM = 32768
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Returns the number of key groups for an operator that does not say: 1.5 times its parallelism, rounded up
+    to a power of two, between 128 and 32768.
+    """
+    wanted = parallelism + parallelism // 2
+    power = 1 << max(wanted - 1, 0).bit_length()
+    return min(max(power, MIN_DEFAULT_MAX_PARALLELISM), MAX_MAX_PARALLELISM)
+
+
+def key_group_range(index: int, parallelism: int, max_parallelism: int) -> tuple[int, int]:
+    """Returns the first and last key group of a subtask, both included.
+
+    Raises:
+        ValueError: not ``0 <= index < parallelism <= max_parallelism``.
+    """
+    if not 0 <= index < parallelism <= max_parallelism:
+        raise ValueError(
+            f"There is no subtask {index} at parallelism {parallelism} with maximum parallelism {max_parallelism}: "
+            "0 <= index < parallelism <= maximum parallelism must hold."
+        )
+    first = (index * max_parallelism + parallelism - 1) // parallelism
+    last = ((index + 1) * max_parallelism - 1) // parallelism
+    return first, last
+
+
+def operator_index(key_group: int, parallelism: int, max_parallelism: int) -> int:
+    """Returns the index of the subtask that owns a key group."""
+    return key_group * parallelism // max_parallelism
+
+
+class _Cache(dict[Any, int]):
+    """Channel of each key seen. Keys that Python holds equal hash equal, so a dict may stand for the hash."""
+
+    def __init__(self, channel_of_group: Sequence[int], capacity: int) -> None:
+        super().__init__()
+        self._channels = channel_of_group
+        self._groups = len(channel_of_group)
+        self._capacity = capacity
+
+    def __missing__(self, key: Any) -> int:
+        channel = self._channels[murmur(stable_hash(key)) % self._groups]
+        if len(self) >= self._capacity:
+            self.clear()
+        self[key] = channel
+        return channel
+
+
+class KeyGroupAssigner:
+    """Finds the channel (subtask index) of keys; remembers the keys it saw, up to a bound.
+
+    One for each subtask and output: not for several threads at once.
+
+    Args:
+        parallelism: number of channels.
+        max_parallelism: number of key groups.
+        capacity: so many keys are remembered; then it starts afresh.
+
+    Raises:
+        ValueError: not ``1 <= parallelism <= max_parallelism``.
+    """
+
+    def __init__(self, parallelism: int, max_parallelism: int, capacity: int = 100_000) -> None:
+        if not 1 <= parallelism <= max_parallelism:
+            raise ValueError(
+                f"Parallelism {parallelism} with maximum parallelism {max_parallelism}: "
+                "1 <= parallelism <= maximum parallelism must hold."
+            )
+        self.parallelism = parallelism
+        self.max_parallelism = max_parallelism
+        self._channels = [operator_index(g, parallelism, max_parallelism) for g in range(max_parallelism)]
+        self._cache = _Cache(self._channels, capacity)
+        self._look_up = self._cache.__getitem__
+
+    def __call__(self, key: Any) -> int:
+        """Returns the channel of a key.
+
+        Raises:
+            KeyTypeError: keys of this type are not allowed.
+        """
+        try:
+            return self._look_up(key)
+        except KeyTypeError:
+            raise
+        except TypeError as error:
+            raise self._unhashable([key], error) from None
+
+    def assign(self, keys: Sequence[Any]) -> list[int]:
+        """Returns the channel of each key.
+
+        Raises:
+            KeyTypeError: a key's type is not allowed.
+        """
+        try:
+            return list(map(self._look_up, keys))
+        except KeyTypeError:
+            raise
+        except TypeError as error:
+            raise self._unhashable(keys, error) from None
+
+    def assign_array(self, column: Any) -> numpy.typing.NDArray[numpy.int32]:
+        """Returns the channel of each value of a ``pyarrow`` column.
+
+        Raises:
+            KeyTypeError: values of this column type can't be keys.
+        """
+        import numpy
+
+        from firesteel.graph.key_hash_columns import hash_column, murmur_array
+
+        channels = numpy.asarray(self._channels, numpy.int32)
+        groups = murmur_array(hash_column(column)) % numpy.int32(self.max_parallelism)
+        return numpy.take(channels, groups)
+
+    @staticmethod
+    def _unhashable(keys: Sequence[Any], error: TypeError) -> Exception:
+        """The error that names the key whose hash Python refused (it may sit inside a tuple)."""
+        for key in keys:
+            try:
+                hash(key)
+            except TypeError:
+                try:
+                    stable_hash(key)
+                except KeyTypeError as refused:
+                    return refused
+                return key_type_error(type(key), str(error))
+        return error

@@ -1,0 +1,66 @@
+"""What people see of a graph: the execution plan of a program, and the plan of a job in the REST interface."""
+
+from __future__ import annotations
+
+import html
+import json
+from typing import Any
+
+from firesteel.graph.job_graph import JobGraph, JobVertex
+from firesteel.graph.stream_graph import StreamGraph, StreamNode
+
+
+def execution_plan(graph: StreamGraph) -> str:
+    """The operators of a program as JSON text, in the form of Flink's ``getExecutionPlan()``; sinks stand last."""
+    nodes = sorted(graph.nodes.values(), key=lambda node: (node.is_sink, node.id))
+    return json.dumps({"nodes": [_plan_node(node) for node in nodes]}, indent=2)
+
+
+def _plan_node(node: StreamNode) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "id": node.id,
+        "type": node.name,
+        "pact": "Data Source" if node.is_source else "Data Sink" if node.is_sink else "Operator",
+        "contents": node.description,
+        "parallelism": node.parallelism,
+    }
+    if node.in_edges:
+        plain["predecessors"] = [
+            {"id": edge.source, "ship_strategy": edge.partitioner.value, "side": "second" if position else "first"}
+            for position, edge in enumerate(node.in_edges)
+        ]
+    return plain
+
+
+def job_plan(graph: JobGraph) -> dict[str, Any]:
+    """The vertices of a job in the form of the REST interface's ``plan``."""
+    return {
+        "jid": graph.job_id,
+        "name": graph.name,
+        "type": "STREAMING",
+        "nodes": [_job_plan_node(graph, vertex) for vertex in graph.vertices],
+    }
+
+
+def _job_plan_node(graph: JobGraph, vertex: JobVertex) -> dict[str, Any]:
+    inputs = [edge for edge in graph.edges if edge.target == vertex.id]
+    plain: dict[str, Any] = {
+        "id": vertex.id,
+        "parallelism": vertex.parallelism,
+        "operator": "",
+        "operator_strategy": "",
+        "description": _description(vertex),
+        "optimizer_properties": {},
+    }
+    if inputs:
+        plain["inputs"] = [
+            {"num": number, "id": edge.source, "ship_strategy": edge.partitioner, "exchange": "pipelined_bounded"}
+            for number, edge in enumerate(inputs)
+        ]
+    return plain
+
+
+def _description(vertex: JobVertex) -> str:
+    """HTML: one line for each operator."""
+    lines = [html.escape(operator.description or operator.name) for operator in vertex.operators]
+    return "".join(f"{'+- ' if position else ''}{line}<br/>" for position, line in enumerate(lines))

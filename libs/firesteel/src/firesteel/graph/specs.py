@@ -1,0 +1,111 @@
+"""What travels pickled inside a vertex's chain: operator specifications with the user's functions.
+
+Only slots unpickle it (one blob for each vertex, content-addressed). Neither parallelism nor a subtask index ever
+stands in it, so that rescaling does not touch it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from firesteel.common.typeinfo import TypeInformation
+
+
+class OperatorKind(Enum):
+    """Which operator of the runtime runs the function."""
+
+    SOURCE = "source"  # function: functions.source.Source
+    MAP = "map"
+    FLAT_MAP = "flat_map"
+    FILTER = "filter"
+    PROCESS = "process"  # ProcessFunction
+    KEYED_PROCESS = "keyed_process"  # KeyedProcessFunction
+    KEYED_MAP = "keyed_map"  # MapFunction that may use keyed state
+    KEYED_FLAT_MAP = "keyed_flat_map"
+    KEYED_FILTER = "keyed_filter"
+    REDUCE = "reduce"  # keyed running reduce
+    CO_MAP = "co_map"
+    CO_FLAT_MAP = "co_flat_map"
+    CO_PROCESS = "co_process"
+    KEYED_CO_MAP = "keyed_co_map"
+    KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
+    KEYED_CO_PROCESS = "keyed_co_process"
+    SINK = "sink"  # functions.sink.Sink
+    SINK_FUNCTION = "sink_function"  # SinkFunction subclassed in Python
+    PRINT = "print"  # extra: identifier
+    COLLECT = "collect"  # extra: buffer_bytes; read by the client through the control channel
+
+
+class PartitionerKind(Enum):
+    """How an edge chooses the channel of a record; the names are Flink's ship strategies."""
+
+    FORWARD = "FORWARD"
+    HASH = "HASH"
+    REBALANCE = "REBALANCE"
+    RESCALE = "RESCALE"
+    SHUFFLE = "SHUFFLE"
+    BROADCAST = "BROADCAST"
+    GLOBAL = "GLOBAL"
+    CUSTOM = "CUSTOM"
+
+
+@dataclass
+class OperatorSpec:
+    """One operator of a chain.
+
+    Attributes:
+        id: operator id, 32 hex digits.
+        name: shown to people.
+        kind: which operator of the runtime runs it.
+        function: a plain callable or an instance of the function class; already checked by the API.
+        key_selectors: for keyed kinds: how to get a record's key, one for each input (callables).
+        output_type: declared type of the results (records are coerced to it); None = any Python object.
+        strict_integers: integers that do not fit are an error instead of wrapping.
+        extra: settings of this kind.
+    """
+
+    id: str
+    name: str
+    kind: OperatorKind
+    function: Any = None
+    key_selectors: tuple[Callable[[Any], Any], ...] = ()
+    output_type: TypeInformation | None = None
+    strict_integers: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class OutputSpec:
+    """An edge that leaves the chain.
+
+    Attributes:
+        operator_index: index in ``ChainSpec.operators`` of the operator whose results it carries.
+        edge: index of the edge in the JobGraph.
+        partitioner: how channels are chosen.
+        key_selector: HASH: record -> key. CUSTOM: record -> key handed to ``partition``.
+        partition: CUSTOM: (key, number of channels) -> channel.
+    """
+
+    operator_index: int
+    edge: int
+    partitioner: PartitionerKind
+    key_selector: Callable[[Any], Any] | None = None
+    partition: Callable[[Any, int], int] | None = None
+
+
+@dataclass
+class ChainSpec:
+    """A vertex's operators: a tree whose root is operator 0.
+
+    Attributes:
+        operators: in topological order; 0 is the head.
+        children: for each operator, the indices of the operators chained behind it.
+        outputs: edges that leave the chain.
+    """
+
+    operators: list[OperatorSpec]
+    children: list[list[int]]
+    outputs: list[OutputSpec]

@@ -1,0 +1,342 @@
+"""The StreamGraph: a program's operators and how records pass between them, before chaining.
+
+The API builds `Transformation` objects; each names its inputs as `StreamInput`. Unions and partitionings are no
+operators: they only say where an input's records come from and how they are spread, and become edges here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.core.errors import GraphError
+from firesteel.graph.key_groups import MAX_MAX_PARALLELISM, default_max_parallelism
+from firesteel.graph.specs import OperatorKind, OperatorSpec, PartitionerKind
+
+DEFAULT_SLOT_SHARING_GROUP: Final = "default"
+DEFAULT_JOB_NAME: Final = "Flink Streaming Job"
+UNSET: Final = -1
+
+SINK_KINDS: Final = frozenset({OperatorKind.SINK, OperatorKind.SINK_FUNCTION, OperatorKind.PRINT, OperatorKind.COLLECT})
+
+
+class ChainingStrategy(Enum):
+    """Whether an operator may be chained with its neighbours."""
+
+    ALWAYS = "ALWAYS"
+    NEVER = "NEVER"
+    HEAD = "HEAD"  # not behind another operator, but others behind it
+    HEAD_WITH_SOURCES = "HEAD_WITH_SOURCES"  # like HEAD, but behind a source
+
+
+@dataclass(frozen=True, eq=False)
+class StreamInput:
+    """Records of an operator and how they are spread.
+
+    Attributes:
+        source: the operator that gives the records.
+        partitioner: None = FORWARD where the parallelisms agree, else REBALANCE.
+        key_selector: HASH and CUSTOM: record -> key.
+        partition: CUSTOM: (key, number of channels) -> channel.
+    """
+
+    source: Transformation
+    partitioner: PartitionerKind | None = None
+    key_selector: Callable[[Any], Any] | None = None
+    partition: Callable[[Any, int], int] | None = None
+
+
+@dataclass(eq=False)
+class Transformation:
+    """An operator as the program describes it; it may still be changed until the graph is made.
+
+    Attributes:
+        id: rises in the order of creation, so that inputs have smaller ids.
+        name, kind, function, key_selectors, extra: as in ``OperatorSpec``.
+        inputs: one tuple for each input of the operator; more than one element is a union.
+        coerce_to: declared type that results are brought to; None = left as they are.
+        parallelism, max_parallelism, buffer_timeout_ms: ``UNSET`` takes the environment's.
+        non_parallel: its parallelism is 1 and can't be changed.
+        internal: made by the API itself; needs no uid.
+    """
+
+    id: int
+    name: str
+    kind: OperatorKind
+    function: Any = None
+    inputs: tuple[tuple[StreamInput, ...], ...] = ()
+    key_selectors: tuple[Callable[[Any], Any], ...] = ()
+    coerce_to: TypeInformation | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+    parallelism: int = UNSET
+    max_parallelism: int = UNSET
+    buffer_timeout_ms: int | None = None
+    non_parallel: bool = False
+    internal: bool = False
+    uid: str | None = None
+    uid_hash: str | None = None
+    description: str = ""
+    slot_sharing_group: str | None = None
+    chaining_strategy: ChainingStrategy = ChainingStrategy.ALWAYS
+
+
+@dataclass(frozen=True)
+class GraphSettings:
+    """What the environment says about all operators.
+
+    Attributes:
+        job_name: shown to people.
+        parallelism: of operators that have none of their own.
+        max_parallelism: likewise; ``UNSET`` = made from the parallelism.
+        buffer_timeout_ms: 0 = send each record at once, -1 = send only full batches.
+        chaining: operators may be chained.
+        chain_different_max_parallelism: also those whose maximum parallelisms differ.
+        auto_generate_uids: operators without a uid get an id by their place.
+        strict_integers: integers that do not fit their declared type are an error instead of wrapping.
+    """
+
+    parallelism: int
+    job_name: str = DEFAULT_JOB_NAME
+    max_parallelism: int = UNSET
+    buffer_timeout_ms: int = 100
+    chaining: bool = True
+    chain_different_max_parallelism: bool = True
+    auto_generate_uids: bool = True
+    strict_integers: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class StreamEdge:
+    """Records of one node on their way to one input of another."""
+
+    source: int
+    target: int
+    input_index: int
+    partitioner: PartitionerKind
+    buffer_timeout_ms: int
+    key_selector: Callable[[Any], Any] | None = None
+    partition: Callable[[Any, int], int] | None = None
+
+
+@dataclass(eq=False)
+class StreamNode:
+    """An operator with everything decided that does not depend on chaining.
+
+    Attributes:
+        id: of its transformation.
+        operator: its ``id`` is empty until the JobGraph is made.
+        max_parallelism: decided; ``max_parallelism_set`` says whether the program set it.
+    """
+
+    id: int
+    operator: OperatorSpec
+    parallelism: int
+    max_parallelism: int
+    max_parallelism_set: bool
+    slot_sharing_group: str
+    chaining_strategy: ChainingStrategy
+    buffer_timeout_ms: int
+    uid: str | None = None
+    uid_hash: str | None = None
+    description: str = ""
+    internal: bool = False
+    in_edges: list[StreamEdge] = field(default_factory=list)
+    out_edges: list[StreamEdge] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Of the operator."""
+        return self.operator.name
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it reads from outside."""
+        return self.operator.kind is OperatorKind.SOURCE
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether records end here."""
+        return self.operator.kind in SINK_KINDS
+
+
+@dataclass
+class StreamGraph:
+    """A program's graph.
+
+    Attributes:
+        name: of the job.
+        nodes: by id, inputs before those that read them.
+        chaining, chain_different_max_parallelism, auto_generate_uids: as in ``GraphSettings``.
+    """
+
+    name: str
+    nodes: dict[int, StreamNode]
+    chaining: bool = True
+    chain_different_max_parallelism: bool = True
+    auto_generate_uids: bool = True
+
+    @property
+    def edges(self) -> list[StreamEdge]:
+        """All edges, by target."""
+        return [edge for node in self.nodes.values() for edge in node.in_edges]
+
+    def is_chainable(self, edge: StreamEdge) -> bool:
+        """Whether the edge's two operators run in one chain (Flink's rules for pipelined exchanges)."""
+        up, down = self.nodes[edge.source], self.nodes[edge.target]
+        return (
+            self.chaining
+            and len(down.in_edges) == 1
+            and edge.partitioner is PartitionerKind.FORWARD  # so their parallelisms are equal
+            and up.slot_sharing_group == down.slot_sharing_group
+            and up.chaining_strategy is not ChainingStrategy.NEVER
+            and (
+                down.chaining_strategy is ChainingStrategy.ALWAYS
+                or (down.chaining_strategy is ChainingStrategy.HEAD_WITH_SOURCES and up.is_source)
+            )
+            and (self.chain_different_max_parallelism or up.max_parallelism == down.max_parallelism)
+        )
+
+    @classmethod
+    def from_transformations(cls, ends: Iterable[Transformation], settings: GraphSettings) -> StreamGraph:
+        """The graph of these transformations and of everything that they read, directly or not.
+
+        Raises:
+            GraphError: it is empty; an operator is not connected; a parallelism is above the maximum; ``forward()``
+                stands between different parallelisms.
+        """
+        graph = cls(
+            settings.job_name,
+            {},
+            settings.chaining,
+            settings.chain_different_max_parallelism,
+            settings.auto_generate_uids,
+        )
+        reachable = _reachable(ends)
+        if not reachable:
+            raise GraphError(
+                "the graph is empty: no operator or sink was added since the environment was made or last executed; "
+                "add a source and what reads it (print(), sink_to(), add_sink()) before execute()"
+            )
+        for transformation in sorted(reachable.values(), key=lambda t: t.id):
+            graph._add(transformation, settings)
+        return graph
+
+    def _add(self, t: Transformation, settings: GraphSettings) -> None:
+        _check_connected(t)
+        parallelism = settings.parallelism if t.parallelism == UNSET else t.parallelism
+        if t.non_parallel:
+            parallelism = 1
+        limit = settings.max_parallelism if t.max_parallelism == UNSET else t.max_parallelism
+        if limit != UNSET and parallelism > limit:
+            raise GraphError(
+                f"operator {display_name(t)!r}: parallelism {parallelism} is above its max parallelism {limit}; "
+                "lower the one with set_parallelism() or raise the other with set_max_parallelism()"
+            )
+        if limit == UNSET and parallelism > MAX_MAX_PARALLELISM:
+            raise GraphError(
+                f"operator {display_name(t)!r}: parallelism {parallelism} is above {MAX_MAX_PARALLELISM}, the largest "
+                "there is"
+            )
+        node = StreamNode(
+            id=t.id,
+            operator=OperatorSpec(
+                id="",
+                name=display_name(t),
+                kind=t.kind,
+                function=t.function,
+                key_selectors=t.key_selectors,
+                output_type=t.coerce_to,
+                strict_integers=settings.strict_integers,
+                extra=dict(t.extra),
+            ),
+            parallelism=parallelism,
+            max_parallelism=default_max_parallelism(parallelism) if limit == UNSET else limit,
+            max_parallelism_set=limit != UNSET,
+            slot_sharing_group=self._group(t),
+            chaining_strategy=t.chaining_strategy,
+            buffer_timeout_ms=settings.buffer_timeout_ms if t.buffer_timeout_ms is None else t.buffer_timeout_ms,
+            uid=t.uid,
+            uid_hash=t.uid_hash,
+            description=t.description or display_name(t),
+            internal=t.internal,
+        )
+        self.nodes[node.id] = node
+        for index, inputs in enumerate(t.inputs):
+            for stream_input in inputs:
+                self._connect(stream_input, node, index)
+
+    def _connect(self, stream_input: StreamInput, node: StreamNode, index: int) -> None:
+        up = self.nodes[stream_input.source.id]
+        same = up.parallelism == node.parallelism
+        kind = stream_input.partitioner or (PartitionerKind.FORWARD if same else PartitionerKind.REBALANCE)
+        if kind is PartitionerKind.FORWARD and not same:
+            raise GraphError(
+                f"forward() from {up.name!r} (parallelism {up.parallelism}) to {node.name!r} (parallelism "
+                f"{node.parallelism}) needs equal parallelisms; use rebalance() or rescale(), or make them equal"
+            )
+        edge = StreamEdge(
+            source=up.id,
+            target=node.id,
+            input_index=index,
+            partitioner=kind,
+            buffer_timeout_ms=up.buffer_timeout_ms,
+            key_selector=stream_input.key_selector,
+            partition=stream_input.partition,
+        )
+        up.out_edges.append(edge)
+        node.in_edges.append(edge)
+
+    def _group(self, t: Transformation) -> str:
+        """Its own group, else that of its inputs if they agree, else the default."""
+        if t.slot_sharing_group is not None:
+            return t.slot_sharing_group
+        groups = {self.nodes[i.source.id].slot_sharing_group for inputs in t.inputs for i in inputs}
+        return groups.pop() if len(groups) == 1 else DEFAULT_SLOT_SHARING_GROUP
+
+
+def display_name(t: Transformation) -> str:
+    """As plans, logs and errors show it: sources and sinks are marked."""
+    if t.kind is OperatorKind.SOURCE:
+        return f"Source: {t.name}"
+    return f"Sink: {t.name}" if t.kind in SINK_KINDS else t.name
+
+
+_INPUTS: Final[Mapping[OperatorKind, int]] = {
+    OperatorKind.SOURCE: 0,
+    OperatorKind.CO_MAP: 2,
+    OperatorKind.CO_FLAT_MAP: 2,
+    OperatorKind.CO_PROCESS: 2,
+    OperatorKind.KEYED_CO_MAP: 2,
+    OperatorKind.KEYED_CO_FLAT_MAP: 2,
+    OperatorKind.KEYED_CO_PROCESS: 2,
+}
+"""Number of inputs of the kinds that have not one."""
+
+
+def _check_connected(t: Transformation) -> None:
+    expected = _INPUTS.get(t.kind, 1)
+    if len(t.inputs) != expected or not all(t.inputs):
+        connected = sum(1 for inputs in t.inputs if inputs)
+        raise GraphError(
+            f"operator {t.name!r} ({t.kind.value}) has {connected} connected inputs, but needs {expected}: "
+            "build it from a stream of this environment"
+        )
+
+
+def _reachable(ends: Iterable[Transformation]) -> dict[int, Transformation]:
+    found: dict[int, Transformation] = {}
+    waiting = list(ends)
+    while waiting:
+        t = waiting.pop()
+        known = found.setdefault(t.id, t)
+        if known is not t:
+            raise GraphError(
+                f"operators {known.name!r} and {t.name!r} come from different environments; "
+                "a job is built in one environment"
+            )
+        for inputs in t.inputs:
+            waiting.extend(i.source for i in inputs if i.source.id not in found or found[i.source.id] is not i.source)
+    return found

@@ -1,0 +1,1 @@
+"""Typed messages between the services, and between a TaskManager and its slots."""

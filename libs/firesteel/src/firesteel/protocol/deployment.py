@@ -1,0 +1,142 @@
+"""What a JobMaster sends to a slot (through its TaskManager) to run subtasks, and how a failure comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class TaskDescriptor:
+    """One subtask to run.
+
+    Attributes:
+        execution_id: ``<vertex>_<subtask>_<attempt>``.
+        vertex_id, vertex_name, subtask, parallelism, max_parallelism, attempt: of the subtask.
+        chain: SHA-256 of the blob with the pickled ``ChainSpec``.
+        is_source, needs_commit: as in the vertex.
+    """
+
+    execution_id: str
+    vertex_id: str
+    vertex_name: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    attempt: int
+    chain: str
+    is_source: bool
+    needs_commit: bool
+
+
+@dataclass(frozen=True)
+class EdgeDescriptor:
+    """An edge that touches a task of the deployment; connectivity follows from ``firesteel.graph.physical``.
+
+    ``max_parallelism`` is the consumer's: the number of key groups over which a HASH edge spreads records.
+    """
+
+    index: int
+    source: str
+    target: str
+    input_index: int
+    partitioner: str
+    up_parallelism: int
+    down_parallelism: int
+    max_parallelism: int
+    buffer_timeout_ms: int
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """All subtasks of one slot, of one attempt of the job.
+
+    Attributes:
+        job_id, job_name, job_attempt: attempt counts restarts of the job, from 0; old attempts are refused by channels.
+        secret: per-job secret (hex) of the data plane's handshake.
+        tasks: to run in this slot.
+        edges: that touch them.
+        placement: vertex id -> allocation id of each subtask, for every vertex at an end of ``edges``.
+        peers: allocation id -> data address (``{"unix": path}`` or ``{"tcp": [host, port]}``).
+        blobs: SHA-256 -> local path; filled in by the TaskManager.
+        main_blob, python_path: as in the JobGraph.
+        config: effective settings, text to text.
+    """
+
+    job_id: str
+    job_name: str
+    job_attempt: int
+    secret: str
+    tasks: tuple[TaskDescriptor, ...]
+    edges: tuple[EdgeDescriptor, ...]
+    placement: Mapping[str, list[str]]
+    peers: Mapping[str, Mapping[str, Any]]
+    blobs: Mapping[str, str]
+    main_blob: str | None
+    python_path: tuple[str, ...]
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Deployment:
+        """The inverse of ``to_plain``."""
+        return cls(
+            **{
+                **plain,
+                "tasks": tuple(TaskDescriptor(**t) for t in plain["tasks"]),
+                "edges": tuple(EdgeDescriptor(**e) for e in plain["edges"]),
+                "python_path": tuple(plain["python_path"]),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class TaskFailure:
+    """Why a task failed.
+
+    Attributes:
+        kind: ``user`` (the user's function), ``type`` (a record against its declared type), ``internal`` (our bug),
+            ``external`` (a peer, a slot or the machine), ``cancel`` (would not end).
+        error_class: qualified class name of the exception.
+        message: its text.
+        traceback: for ``user`` only the user's frames; else all.
+        operator, vertex_name, subtask, attempt: where.
+        record: shortened repr of the record at hand, or None.
+        pickled: base64 of the pickled exception if it could be pickled, else None; only clients unpickle it.
+    """
+
+    kind: str
+    error_class: str
+    message: str
+    traceback: str
+    operator: str = ""
+    vertex_name: str = ""
+    subtask: int = -1
+    attempt: int = 0
+    record: str | None = None
+    pickled: str | None = None
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> TaskFailure:
+        """The inverse of ``to_plain``."""
+        return cls(**plain)
+
+
+METRIC_NAMES = (
+    "numRecordsIn",
+    "numRecordsOut",
+    "numBytesIn",
+    "numBytesOut",
+    "busyTimeMs",
+    "idleTimeMs",
+    "backPressuredTimeMs",
+)
+"""Running totals that a slot reports for each task (names without the per-second suffix)."""

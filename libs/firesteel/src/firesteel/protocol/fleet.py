@@ -1,0 +1,63 @@
+"""The fleet: whatever runs slots. Code above it must not care which kind it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class SlotLaunch:
+    """What travels to the Spark task of a slot; plain data."""
+
+    allocation_id: str
+    taskmanager_id: str
+    executor_id: str
+    """The executor on which the slot has to run; a copy that finds itself elsewhere returns MISPLACED."""
+    control_socket: str
+    """Where the slot finds its TaskManager: path of a Unix socket."""
+
+
+class SlotOutcome(Enum):
+    """How a slot ended."""
+
+    RETURNED = "RETURNED"
+    """The slot's function came to its end."""
+    MISPLACED = "MISPLACED"
+    """It ran on the wrong executor, or was a second copy, and gave up at once."""
+    LOST = "LOST"
+    """It raised, was cancelled, or went down with its executor or driver."""
+
+
+class Fleet(Protocol):
+    """Starts and ends slots. All methods block and may be called from any thread."""
+
+    def start(self) -> None:
+        """Make the fleet ready for slots.
+
+        Raises:
+            FleetError: it can't be started; the message says what to do.
+        """
+
+    def start_slot(self, launch: SlotLaunch) -> None:
+        """Ask for a slot; returns once the request was accepted, before the slot runs.
+
+        Raises:
+            FleetError: the fleet does not run, or knows this allocation already.
+        """
+
+    def ended_slots(self) -> list[tuple[str, SlotOutcome, str]]:
+        """(allocation id, outcome, message) of each slot that ended since the last call; each is reported once."""
+
+    def cancel_slot(self, allocation_id: str) -> None:
+        """Give up a slot: it is not started (again). Its process may live on: the caller has to kill it *after* this.
+
+        Unknown allocations are ignored. The slot is reported by `ended_slots` as LOST unless it has ended before.
+        """
+
+    def is_alive(self) -> bool:
+        """Whether slots can be started now; False before `start`, after `stop` and after the loss of the fleet."""
+
+    def stop(self) -> None:
+        """End all slots and the fleet, and leave no process or file behind. May be called at any time and again."""

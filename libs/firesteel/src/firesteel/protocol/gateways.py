@@ -1,0 +1,129 @@
+"""Through these a service calls another one; nobody ever holds the other service itself.
+
+All methods may raise ``FencedError`` (the token is stale: find the leader again), ``PeerUnreachableError`` (no answer;
+the call may or may not have happened) or ``RpcFault`` (the callee refused it or failed). All calls are idempotent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from firesteel.protocol import messages as m
+
+
+class ResourceManagerGateway(Protocol):
+    """Calls to the ResourceManager."""
+
+    async def register_taskmanager(self, message: m.RegisterTaskManager) -> m.TaskManagerRegistered:
+        """Present a TaskManager."""
+
+    async def register_jobmaster(self, message: m.RegisterJobMaster) -> m.JobMasterRegistered:
+        """Present a JobMaster."""
+
+    async def declare_requirements(self, message: m.DeclareRequirements) -> None:
+        """Say how many slots a job wants."""
+
+    async def slot_available(self, message: m.SlotAvailable) -> None:
+        """A slot became free."""
+
+    async def disconnect_taskmanager(self, message: m.DisconnectTaskManager) -> None:
+        """The TaskManager stops."""
+
+    async def disconnect_jobmaster(self, message: m.DisconnectJobMaster) -> None:
+        """The job ended."""
+
+    async def jobmaster_heartbeat(self, message: m.JobMasterHeartbeat) -> None:
+        """The JobMaster is alive."""
+
+    async def overview(self) -> m.ClusterOverview:
+        """TaskManagers and slots."""
+
+    async def set_slots(self, message: m.SetSlots) -> None:
+        """Change the number of slots of a TaskManager."""
+
+
+class TaskManagerGateway(Protocol):
+    """Calls to a TaskManager."""
+
+    async def heartbeat(self) -> m.SlotReport:
+        """From the ResourceManager."""
+
+    async def heartbeat_jobmaster(self, message: m.HeartbeatFromJobMaster) -> m.ExecutionReport:
+        """From a JobMaster; both sides reconcile."""
+
+    async def request_slot(self, message: m.RequestSlot) -> None:
+        """Allocate a slot to a job."""
+
+    async def submit_tasks(self, message: m.SubmitTasks) -> None:
+        """Run tasks in a slot."""
+
+    async def cancel_tasks(self, message: m.CancelTasks) -> None:
+        """End tasks; their final states are reported later."""
+
+    async def assign_splits(self, message: m.AssignSplits) -> None:
+        """Give splits to a source subtask."""
+
+    async def commit(self, message: m.CommitTask) -> None:
+        """Make the results of a task visible."""
+
+    async def free_slot(self, message: m.FreeSlot) -> None:
+        """Release a slot."""
+
+    async def collect(self, message: m.Collect) -> m.Collected:
+        """Results of a collect operator."""
+
+
+class JobMasterHostGateway(Protocol):
+    """Calls to a host of JobMasters."""
+
+    async def start_job(self, message: m.StartJob) -> m.JobStarted:
+        """Run a job."""
+
+
+class JobMasterGateway(Protocol):
+    """Calls to the JobMaster of one job."""
+
+    async def offer_slots(self, message: m.OfferSlots) -> m.AcceptedSlots:
+        """Offer slots that were allocated to the job."""
+
+    async def update_task_states(self, message: m.UpdateTaskStates) -> None:
+        """Report changed states."""
+
+    async def request_splits(self, message: m.ExecutionRef) -> m.Splits:
+        """A source subtask asks for work.
+
+        The answer is given once: the caller must fail the task if the call ends with an error, because splits may be
+        lost with the answer.
+        """
+
+    async def end_of_data(self, message: m.ExecutionRef) -> None:
+        """A task has all its results durable and waits for ``commit``."""
+
+    async def report_metrics(self, message: m.ReportMetrics) -> None:
+        """Running totals."""
+
+    async def fail_slot(self, message: m.FailSlot) -> None:
+        """A slot was lost."""
+
+    async def notify_no_resources(self, message: m.NotifyNoResources) -> None:
+        """The cluster is too small for the job."""
+
+    async def cancel(self) -> None:
+        """Cancel the job; nothing happens if it has ended."""
+
+    async def details(self) -> Mapping[str, Any]:
+        """Everything about the job, as plain data: the same that ``job_finished`` archives at its end."""
+
+    async def collect(self, message: m.CollectFromJob) -> m.CollectedFromJob:
+        """Results of a collect operator."""
+
+
+class DispatcherGateway(Protocol):
+    """Calls to the Dispatcher."""
+
+    async def job_state_changed(self, message: m.JobStateChanged) -> None:
+        """A job entered another state."""
+
+    async def job_finished(self, message: m.JobFinished) -> None:
+        """A job reached a final state."""

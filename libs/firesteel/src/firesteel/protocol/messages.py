@@ -1,0 +1,404 @@
+"""The payloads of all calls between services and of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from firesteel.protocol.message import Message
+
+DEFAULT_PROFILE = "default"
+"""The only resource profile so far: the share of a slot in its TaskManager."""
+
+
+@dataclass(frozen=True)
+class Empty(Message):
+    """Nothing to say."""
+
+
+# ResourceManager
+
+
+@dataclass(frozen=True)
+class RegisterTaskManager(Message):
+    """A TaskManager presents itself; again after every lost connection.
+
+    Attributes:
+        hardware: cpuCores, physicalMemory, freeMemory, managedMemory (bytes).
+    """
+
+    taskmanager_id: str
+    address: str
+    slots: int
+    hardware: Mapping[str, Any] = field(default_factory=dict)
+    memory_configuration: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TaskManagerRegistered(Message):
+    """``token`` is the ResourceManager's; it stands in every later call to it."""
+
+    token: str
+    heartbeat_interval_ms: int
+
+
+@dataclass(frozen=True)
+class RegisterJobMaster(Message):
+    """A JobMaster presents itself; slots will be offered to ``address`` with ``jobmaster_token``."""
+
+    job_id: str
+    job_name: str
+    address: str
+    jobmaster_token: str
+
+
+@dataclass(frozen=True)
+class JobMasterRegistered(Message):
+    """``token`` is the ResourceManager's."""
+
+    token: str
+
+
+@dataclass(frozen=True)
+class Requirement(Message):
+    """So many slots of a profile."""
+
+    profile: str
+    count: int
+
+
+@dataclass(frozen=True)
+class DeclareRequirements(Message):
+    """All the slots that a job wants now, held ones included; nothing = it gives all back."""
+
+    job_id: str
+    requirements: tuple[Requirement, ...]
+
+
+@dataclass(frozen=True)
+class SlotAvailable(Message):
+    """A TaskManager's slot is free again."""
+
+    taskmanager_id: str
+    slot_index: int
+    allocation_id: str
+
+
+@dataclass(frozen=True)
+class DisconnectTaskManager(Message):
+    """The TaskManager stops; all its slots have ended."""
+
+    taskmanager_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class DisconnectJobMaster(Message):
+    """The job ended; its requirements are forgotten."""
+
+    job_id: str
+
+
+@dataclass(frozen=True)
+class JobMasterHeartbeat(Message):
+    """The JobMaster of this job is alive."""
+
+    job_id: str
+
+
+@dataclass(frozen=True)
+class ClusterOverview(Message):
+    """``taskmanagers`` in the shape of the REST answer of /taskmanagers."""
+
+    taskmanagers: tuple[Mapping[str, Any], ...]
+    slots_total: int
+    slots_available: int
+
+
+@dataclass(frozen=True)
+class SetSlots(Message):
+    """Change how many slots a TaskManager has (embedded mode grows)."""
+
+    taskmanager_id: str
+    slots: int
+
+
+# TaskManager
+
+
+@dataclass(frozen=True)
+class SlotStatus(Message):
+    """``state`` is FREE, ALLOCATED, ACTIVE or RELEASING."""
+
+    slot_index: int
+    state: str
+    allocation_id: str | None = None
+    job_id: str | None = None
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class SlotReport(Message):
+    """A TaskManager's answer to the ResourceManager's heartbeat."""
+
+    slot_report: tuple[SlotStatus, ...]
+
+
+@dataclass(frozen=True)
+class HeartbeatFromJobMaster(Message):
+    """``allocations`` is the JobMaster's view; the TaskManager frees other active slots of the job."""
+
+    job_id: str
+    allocations: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ExecutionReport(Message):
+    """What a TaskManager runs of a job: execution id -> state, execution id -> running totals."""
+
+    executions: Mapping[str, str]
+    metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RequestSlot(Message):
+    """The ResourceManager gives a slot to a job."""
+
+    slot_index: int
+    allocation_id: str
+    job_id: str
+    jobmaster_address: str
+    jobmaster_token: str
+
+
+@dataclass(frozen=True)
+class SubmitTasks(Message):
+    """Run these tasks in a slot.
+
+    Attributes:
+        deployment: plain ``firesteel.protocol.deployment.Deployment``, its ``blobs`` empty.
+        blob_address: base URL; blobs are at ``<blob_address>/blobs/<sha>``.
+    """
+
+    job_id: str
+    allocation_id: str
+    jobmaster_token: str
+    deployment: Mapping[str, Any]
+    blob_address: str
+
+
+@dataclass(frozen=True)
+class CancelTasks(Message):
+    """``execution_ids`` None = all tasks of the job."""
+
+    job_id: str
+    execution_ids: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class AssignSplits(Message):
+    """Plain splits for a source subtask.
+
+    Jobs that run the same program have tasks of the same ids: ``job_id`` and ``allocation_id`` say which one is meant,
+    here and in other calls to a TaskManager.
+    """
+
+    execution_id: str
+    splits: tuple[Mapping[str, Any], ...]
+    no_more: bool
+    job_id: str = ""
+    allocation_id: str = ""
+
+
+@dataclass(frozen=True)
+class CommitTask(Message):
+    """Every task of the job got to its end of data: make the results visible."""
+
+    execution_id: str
+    job_id: str = ""
+    allocation_id: str = ""
+
+
+@dataclass(frozen=True)
+class FreeSlot(Message):
+    """Release a slot."""
+
+    allocation_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class Collect(Message):
+    """Results of a collect operator from ``offset`` (records) on; waits at most ``wait_ms`` for the first one."""
+
+    execution_id: str
+    offset: int
+    max_bytes: int
+    wait_ms: int
+    job_id: str = ""
+    allocation_id: str = ""
+
+
+@dataclass(frozen=True)
+class Collected(Message):
+    """``data`` is a base64 text of a pickled list of ``count`` records, the first at ``offset``."""
+
+    offset: int
+    count: int
+    end: bool
+    data: str
+
+
+# JobMaster
+
+
+@dataclass(frozen=True)
+class StartJob(Message):
+    """The Dispatcher has a JobMaster host run a job."""
+
+    job_graph: Mapping[str, Any]
+    dispatcher_address: str
+    dispatcher_token: str
+    resourcemanager_address: str
+    blob_address: str
+
+
+@dataclass(frozen=True)
+class JobStarted(Message):
+    """``address`` is the base of the job's calls: ``<address>/rpc/<method>``."""
+
+    address: str
+    jobmaster_token: str
+
+
+@dataclass(frozen=True)
+class SlotOffer(Message):
+    """A slot whose process has registered; ``data_address`` is where its exchange listens."""
+
+    slot_index: int
+    allocation_id: str
+    data_address: Mapping[str, Any]
+    pid: int
+
+
+@dataclass(frozen=True)
+class OfferSlots(Message):
+    """A TaskManager offers slots that were allocated to the job."""
+
+    taskmanager_id: str
+    taskmanager_address: str
+    slots: tuple[SlotOffer, ...]
+
+
+@dataclass(frozen=True)
+class AcceptedSlots(Message):
+    """Allocation ids; the TaskManager frees the others that it offered."""
+
+    accepted: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TaskStateUpdate(Message):
+    """A task changed its state.
+
+    Attributes:
+        timestamp_ms: epoch, when it happened.
+        error: plain ``firesteel.protocol.deployment.TaskFailure``, with state FAILED.
+        metrics: running totals, with a final state.
+    """
+
+    execution_id: str
+    state: str
+    timestamp_ms: int
+    error: Mapping[str, Any] | None = None
+    metrics: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class UpdateTaskStates(Message):
+    """In the order in which they happened."""
+
+    taskmanager_id: str
+    updates: tuple[TaskStateUpdate, ...]
+
+
+@dataclass(frozen=True)
+class ExecutionRef(Message):
+    """Names one attempt of one subtask."""
+
+    execution_id: str
+
+
+@dataclass(frozen=True)
+class Splits(Message):
+    """Plain splits; ``no_more``: after these none will come."""
+
+    splits: tuple[Mapping[str, Any], ...]
+    no_more: bool
+
+
+@dataclass(frozen=True)
+class ReportMetrics(Message):
+    """Execution id -> running totals (``firesteel.protocol.deployment.METRIC_NAMES``)."""
+
+    tasks: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class FailSlot(Message):
+    """A slot's process is gone, or never came."""
+
+    taskmanager_id: str
+    allocation_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class NotifyNoResources(Message):
+    """The cluster cannot give the slots that the job needs: ``needed`` > ``total``."""
+
+    needed: int
+    total: int
+    message: str
+
+
+@dataclass(frozen=True)
+class CollectFromJob(Message):
+    """Results of the collect operator ``operator_id`` from ``offset`` on."""
+
+    operator_id: str
+    offset: int
+    max_bytes: int
+    wait_ms: int
+
+
+@dataclass(frozen=True)
+class CollectedFromJob(Message):
+    """As ``Collected``, with the state of the job."""
+
+    offset: int
+    count: int
+    end: bool
+    data: str
+    state: str
+
+
+# Dispatcher
+
+
+@dataclass(frozen=True)
+class JobStateChanged(Message):
+    """``timestamps``: job state -> epoch ms of the last entry, 0 = never."""
+
+    job_id: str
+    state: str
+    timestamps: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class JobFinished(Message):
+    """The job reached a final state; repeated until it is acknowledged."""
+
+    job_id: str
+    archive: Mapping[str, Any]

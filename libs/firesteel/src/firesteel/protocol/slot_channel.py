@@ -1,0 +1,86 @@
+"""The control channel between a TaskManager and one slot process: framing over a Unix stream socket.
+
+A frame is ``<u32 length of the rest> <u32 length of the JSON> <JSON object> <payload bytes>``, little endian. Every
+object has a ``type``. The messages are listed in the tables below; both ends ignore fields they do not know and answer
+an unknown type by closing the channel with a ``ProtocolError``.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+from firesteel.core.errors import ProtocolError
+
+PROTOCOL_VERSION: Final = 1
+MAX_FRAME: Final = 256 * 1024 * 1024
+_LENGTHS = struct.Struct("<II")
+
+TO_SLOT: Final = {
+    "accepted": "the registration holds; fields: slot_index, taskmanager_id",
+    "rejected": "return now; fields: reason",
+    "deploy": "run these tasks; fields: deployment (see firesteel.protocol.deployment)",
+    "cancel": "end tasks; fields: execution_ids (list; null = all), interval_ms (between interrupts)",
+    "assign_splits": "fields: execution_id, splits (list of plain splits), no_more (bool)",
+    "commit": "make results visible, then finish; fields: execution_id",
+    "collect": "give results; fields: request_id, execution_id, offset, max_bytes, wait_ms",
+    "release": "end all tasks at once and return from the Spark task",
+    "ping": "fields: nonce",
+}
+FROM_SLOT: Final = {
+    "register": "first message; fields: version, allocation_id, pid, spark_attempt, executor_id, data_address",
+    "task_state": "fields: execution_id, state, error (null or a plain TaskFailure), metrics (the final ones)",
+    "request_splits": "fields: execution_id",
+    "end_of_data": "all input is processed and durable, waiting for commit; fields: execution_id",
+    "metrics": "fields: tasks {execution_id: {...}}",
+    "stdout": "payload = UTF-8 text written to sys.stdout in the slot; fields: stream (stdout|stderr)",
+    "log": "fields: level, logger, message, execution_id (or null)",
+    "collect_result": "fields: request_id, offset (of the first record), count, end, error; payload = pickled list",
+    "temporary_files": "fields: add (list), remove (list)",
+    "pong": "fields: nonce",
+}
+
+
+def encode(message: dict[str, Any], payload: bytes = b"") -> bytes:
+    """One frame."""
+    text = json.dumps(message, separators=(",", ":")).encode()
+    return _LENGTHS.pack(4 + len(text) + len(payload), len(text)) + text + payload
+
+
+class FrameDecoder:
+    """Turns received bytes into frames.
+
+    Args:
+        peer: named in errors.
+    """
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
+        """Yield the frames that are complete now, as (message, payload).
+
+        Raises:
+            ProtocolError: a frame is malformed; the channel must be closed.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _LENGTHS.size:
+            rest, text_length = _LENGTHS.unpack_from(self._buffer)
+            if rest > MAX_FRAME or text_length + 4 > rest:
+                raise ProtocolError(self._peer, f"frame of {rest} bytes with {text_length} bytes of JSON")
+            end = 4 + rest
+            if len(self._buffer) < end:
+                return
+            text = bytes(self._buffer[8 : 8 + text_length])
+            payload = bytes(self._buffer[8 + text_length : end])
+            del self._buffer[:end]
+            try:
+                message = json.loads(text)
+            except ValueError as error:
+                raise ProtocolError(self._peer, f"frame is not JSON: {error}") from error
+            if not isinstance(message, dict) or not isinstance(message.get("type"), str):
+                raise ProtocolError(self._peer, "frame is not an object with a type")
+            yield message, payload

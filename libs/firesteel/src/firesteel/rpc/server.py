@@ -1,0 +1,199 @@
+"""The answering side."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from firesteel.core.clock import Clock, SystemClock
+from firesteel.core.errors import FencedError, GraphError, JobNotFoundError, NoResourceAvailableError, ProtocolError
+from firesteel.protocol.message import RPC_VERSION, RpcCode, RpcFault
+
+logger = logging.getLogger(__name__)
+KEEP_ANSWERS = 1024
+KEEP_SECONDS = 300.0
+KEEP_BYTES = 16 * 1024
+"""Longer answers are not kept: handlers are idempotent anyway."""
+KEEP_TOTAL = 2 * 1024 * 1024
+"""Bytes of all kept answers together; the oldest go first."""
+_STATUS = {
+    RpcCode.FENCED: 409,
+    RpcCode.NOT_FOUND: 404,
+    RpcCode.BAD_REQUEST: 400,
+    RpcCode.VERSION: 400,
+    RpcCode.UNAUTHORIZED: 401,
+    RpcCode.INTERNAL: 500,
+    RpcCode.NO_RESOURCES: 503,
+}
+
+
+@dataclass(frozen=True)
+class RpcRequest:
+    """One call as its handler sees it.
+
+    Attributes:
+        method: name of the method.
+        id: of the call; repeats carry the same.
+        token: the callee's fencing token as the caller knows it.
+        payload: plain arguments.
+        path: variable parts of the URL, such as ``job_id``.
+    """
+
+    method: str
+    id: str
+    token: str
+    payload: Mapping[str, Any]
+    path: Mapping[str, str]
+
+
+Handler = Callable[[RpcRequest], Awaitable[Mapping[str, Any]]]
+TokenOf = Callable[[RpcRequest], str | None]
+"""The token that a call must carry; None = this call is not fenced. May raise ``RpcFault`` (no such job)."""
+
+
+class _Answers:
+    """The last answers by call id; a repeat that comes while the first is at work waits for it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[float, asyncio.Future[tuple[int, bytes]]]] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, call: str) -> asyncio.Future[tuple[int, bytes]] | None:
+        now = self._clock.monotonic()
+        while self._kept:
+            oldest, (at, _) = next(iter(self._kept.items()))
+            if len(self._kept) <= KEEP_ANSWERS and self._bytes <= KEEP_TOTAL and now - at < KEEP_SECONDS:
+                break
+            self.forget(oldest)
+        entry = self._kept.get(call)
+        return entry[1] if entry else None
+
+    def begin(self, call: str) -> asyncio.Future[tuple[int, bytes]]:
+        future: asyncio.Future[tuple[int, bytes]] = asyncio.get_running_loop().create_future()
+        self._kept[call] = (self._clock.monotonic(), future)
+        return future
+
+    def answered(self, call: str, size: int) -> None:
+        if size > KEEP_BYTES:
+            self.forget(call)
+        elif call in self._kept:
+            self._bytes += size
+
+    def forget(self, call: str) -> None:
+        _, future = self._kept.pop(call, (0.0, None))
+        if future is not None and future.done() and not future.cancelled():
+            self._bytes -= len(future.result()[1])
+
+
+def rpc_routes(
+    handlers: Mapping[str, Handler],
+    secret: str,
+    token_of: TokenOf,
+    *,
+    prefix: str = "",
+    clock: Clock | None = None,
+) -> list[web.RouteDef]:
+    """Routes that answer ``POST <prefix>/rpc/<method>``.
+
+    A handler refuses a call by raising ``RpcFault``, ``FencedError``, ``ProtocolError`` or ``GraphError`` (bad
+    request), ``JobNotFoundError`` or ``NoResourceAvailableError``; anything else is our bug, logged and answered as
+    ``INTERNAL``. A call whose id was answered within the last five minutes gets the same answer again.
+
+    Args:
+        handlers: by method name.
+        secret: the cluster's secret; calls without it are refused.
+        token_of: the fencing token that a call must carry.
+        prefix: in front of ``/rpc``; may have variable parts such as ``/jobs/{job_id}``.
+        clock: ages the kept answers.
+    """
+    wanted = f"Bearer {secret}".encode()
+    answers = _Answers(clock or SystemClock())
+
+    async def serve(request: web.Request) -> web.Response:
+        if not hmac.compare_digest(request.headers.get("Authorization", "").encode(), wanted):
+            return _response(*_refusal(RpcCode.UNAUTHORIZED, "the cluster secret is missing or wrong"))
+        try:
+            call = _read(await request.read(), request.match_info)
+        except RpcFault as fault:
+            return _response(*_refusal(fault.code, str(fault)))
+        key = f"{request.path}#{call.id}"
+        running = answers.find(key)
+        if running is not None:
+            return _response(*await asyncio.shield(running))
+        future = answers.begin(key)
+        try:
+            status, body = await _perform(call, handlers, token_of)
+        except BaseException:  # cancelled: the caller went away; whoever waits for the same answer has to ask again
+            answers.forget(key)
+            if not future.done():
+                future.cancel()
+            raise
+        answers.answered(key, len(body))
+        future.set_result((status, body))
+        return _response(status, body)
+
+    return [web.post(f"{prefix}/rpc/{{method}}", serve)]
+
+
+def _read(body: bytes, path: Mapping[str, str]) -> RpcRequest:
+    try:
+        envelope = json.loads(body)
+    except ValueError as error:
+        raise RpcFault(RpcCode.BAD_REQUEST, f"the body is not JSON: {error}") from error
+    if not isinstance(envelope, dict):
+        raise RpcFault(RpcCode.BAD_REQUEST, "the body is not a JSON object")
+    if envelope.get("v") != RPC_VERSION:
+        raise RpcFault(
+            RpcCode.VERSION, f"protocol version {envelope.get('v')!r} is not spoken here, only version {RPC_VERSION}"
+        )
+    call, token, payload = envelope.get("id"), envelope.get("token", ""), envelope.get("payload")
+    if not isinstance(call, str) or not call or not isinstance(token, str) or not isinstance(payload, dict):
+        raise RpcFault(RpcCode.BAD_REQUEST, "a call has id (text), token (text) and payload (object)")
+    return RpcRequest(path["method"], call, token, payload, path)
+
+
+async def _perform(call: RpcRequest, handlers: Mapping[str, Handler], token_of: TokenOf) -> tuple[int, bytes]:
+    try:
+        handler = handlers.get(call.method)
+        if handler is None:
+            raise RpcFault(RpcCode.NOT_FOUND, f"there is no method {call.method!r}")
+        token = token_of(call)
+        if token is not None and not hmac.compare_digest(token.encode(), call.token.encode()):
+            raise FencedError(f"{call.method}: the caller means another leader: its token is not the current one")
+        return 200, json.dumps({"payload": await handler(call)}, separators=(",", ":"), default=_mapping).encode()
+    except FencedError as error:
+        return _refusal(RpcCode.FENCED, str(error))
+    except RpcFault as fault:
+        return _refusal(fault.code, str(fault))
+    except (ProtocolError, GraphError) as error:
+        return _refusal(RpcCode.BAD_REQUEST, str(error))
+    except JobNotFoundError as error:
+        return _refusal(RpcCode.NOT_FOUND, str(error))
+    except NoResourceAvailableError as error:
+        return _refusal(RpcCode.NO_RESOURCES, str(error))
+    except Exception as error:
+        logger.exception("%s failed", call.method)
+        return _refusal(RpcCode.INTERNAL, f"{call.method}: {type(error).__name__}: {error}")
+
+
+def _mapping(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} can't travel as JSON")
+
+
+def _refusal(code: RpcCode, message: str) -> tuple[int, bytes]:
+    return _STATUS[code], json.dumps({"errors": [message], "code": code.value}).encode()
+
+
+def _response(status: int, body: bytes) -> web.Response:
+    return web.Response(status=status, body=body, content_type="application/json", charset="utf-8")

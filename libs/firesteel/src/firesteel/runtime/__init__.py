@@ -1,0 +1,1 @@
+"""Runs subtasks inside a slot: task loop, operators, exchange, control channel."""

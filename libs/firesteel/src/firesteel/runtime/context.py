@@ -1,0 +1,200 @@
+"""What user code may ask of the subtask that runs it, and what operators are opened with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import ProgramError
+from firesteel.functions.functions import (
+    CoProcessFunction,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
+    ProcessFunction,
+    RuntimeContext,
+    SinkFunction,
+)
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.state import ValueState, ValueStateDescriptor
+from firesteel.state.heap import HeapKeyedState
+
+
+@dataclass(frozen=True)
+class TaskInfo:
+    """Which subtask this is.
+
+    Attributes:
+        job_parameters: set by ``ExecutionConfig.set_global_job_parameters``.
+    """
+
+    job_id: str
+    job_name: str
+    execution_id: str
+    task_name: str
+    subtask: int
+    parallelism: int
+    max_parallelism: int
+    attempt: int
+    job_parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        """Flink's form, with the subtask counted from 1: ``FlatMap (2/4)#0``."""
+        return f"{self.task_name} ({self.subtask + 1}/{self.parallelism})#{self.attempt}"
+
+
+class Stamp:
+    """Timestamp of the record in flight in one segment of a chain; epoch milliseconds or None."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: int | None = None
+
+
+@dataclass
+class OperatorContext:
+    """What an operator is opened with.
+
+    Attributes:
+        stamp: of the segment that the operator is in.
+        temporary_files: called as ``(path, True)`` when a file is to be deleted if the process dies, with False when it
+            is not any more.
+        write_stdout: writes text to the slot's standard output.
+        stdout_writable: whether standard output takes more now.
+    """
+
+    info: TaskInfo
+    clock: Clock
+    stamp: Stamp = field(default_factory=Stamp)
+    temporary_files: Callable[[str, bool], None] = lambda path, add: None
+    write_stdout: Callable[[str], None] = lambda text: None
+    stdout_writable: Callable[[], bool] = lambda: True
+
+
+class TaskRuntimeContext(RuntimeContext):
+    """Handed to ``open`` of the user's functions."""
+
+    def __init__(self, info: TaskInfo, operator: str, keyed: HeapKeyedState | None) -> None:
+        self._info, self._operator, self._keyed = info, operator, keyed
+
+    def get_task_name(self) -> str:
+        """Name of the task."""
+        return self._info.task_name
+
+    def get_number_of_parallel_subtasks(self) -> int:
+        """Parallelism of the task."""
+        return self._info.parallelism
+
+    def get_max_number_of_parallel_subtasks(self) -> int:
+        """Number of key groups."""
+        return self._info.max_parallelism
+
+    def get_index_of_this_subtask(self) -> int:
+        """From 0."""
+        return self._info.subtask
+
+    def get_attempt_number(self) -> int:
+        """From 0."""
+        return self._info.attempt
+
+    def get_task_name_with_subtasks(self) -> str:
+        """Name with number and attempt of the subtask."""
+        return self._info.full_name
+
+    def get_job_parameter(self, key: str, default_value: str) -> str:
+        """A parameter of the job."""
+        return self._info.job_parameters.get(key, default_value)
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
+        """Keyed value state.
+
+        Raises:
+            ProgramError: the operator is not keyed, or the name is taken by state of another type.
+        """
+        if self._keyed is None:
+            raise ProgramError(
+                f"operator {self._operator!r} asks for keyed state but is not on a keyed stream: "
+                "call key_by() before it"
+            )
+        return self._keyed.value_state(state_descriptor)
+
+
+class _Timestamp:
+    __slots__ = ("_stamp",)
+
+    def __init__(self, stamp: Stamp) -> None:
+        self._stamp = stamp
+
+    def timestamp(self) -> int | None:
+        """Timestamp of the record at hand."""
+        return self._stamp.value
+
+
+class _Key(_Timestamp):
+    __slots__ = ("_keyed",)
+
+    def __init__(self, stamp: Stamp, keyed: HeapKeyedState) -> None:
+        super().__init__(stamp)
+        self._keyed = keyed
+
+    def get_current_key(self) -> Any:
+        """Key of the record at hand."""
+        return self._keyed.key
+
+
+class ProcessContext(_Timestamp, ProcessFunction.Context):
+    """Of ``ProcessFunction``."""
+
+
+class CoProcessContext(_Timestamp, CoProcessFunction.Context):
+    """Of ``CoProcessFunction``."""
+
+
+class KeyedProcessContext(_Key, KeyedProcessFunction.Context):
+    """Of ``KeyedProcessFunction``."""
+
+
+class KeyedCoProcessContext(_Key, KeyedCoProcessFunction.Context):
+    """Of ``KeyedCoProcessFunction``."""
+
+
+class SinkContext(_Timestamp, SinkFunction.Context):
+    """Of ``SinkFunction``."""
+
+
+class TaskWriterContext(WriterContext):
+    """Of sink writers."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        self._info, self._files = context.info, context.temporary_files
+
+    @property
+    def subtask_index(self) -> int:
+        """From 0."""
+        return self._info.subtask
+
+    @property
+    def parallelism(self) -> int:
+        """Number of subtasks of the sink."""
+        return self._info.parallelism
+
+    @property
+    def attempt(self) -> int:
+        """From 0."""
+        return self._info.attempt
+
+    @property
+    def job_id(self) -> str:
+        """32 hex digits."""
+        return self._info.job_id
+
+    def register_temporary_file(self, path: str) -> None:
+        """Delete it if the process dies."""
+        self._files(path, True)
+
+    def forget_temporary_file(self, path: str) -> None:
+        """Do not delete it any more."""
+        self._files(path, False)

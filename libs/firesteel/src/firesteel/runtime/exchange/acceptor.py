@@ -1,0 +1,225 @@
+"""Accepts connections of peers and lets them authenticate; keeps those that came before this slot knows its job."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable, Collection
+from typing import Final
+
+from firesteel.runtime.exchange.counters import Counters
+from firesteel.runtime.exchange.handshake import AcceptingHandshake, Identity, RefusedError
+from firesteel.runtime.exchange.sockets import describe, listen_on
+from firesteel.runtime.loop import Handle, TaskLoop
+
+logger = logging.getLogger(__name__)
+MAX_WAITING: Final = 1024
+"""Connections that are accepted but not authenticated yet; more are closed at once."""
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_PAUSE_SECONDS: Final = 1.0
+
+
+class _Incoming:
+    """A connection that was accepted and has not authenticated yet."""
+
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        self.sock = sock
+        self.handshake = AcceptingHandshake(peer)
+        self.timer: Handle | None = None
+        self.answered = False
+
+
+class Acceptor:
+    """Listens from its construction on.
+
+    Args:
+        loop: of this process.
+        listen: ``unix:<path>`` or ``tcp:<host>``.
+        counters: of the exchange.
+        handshake_timeout: seconds for a handshake.
+        park_timeout: seconds that a connection is kept that came too early to be answered.
+        on_accepted: gets allocation id, authenticated socket (unregistered) and what came behind the handshake; returns
+            whether it takes the socket.
+
+    Raises:
+        ConfigurationError: ``listen`` is malformed, or can't be listened on.
+    """
+
+    def __init__(
+        self,
+        loop: TaskLoop,
+        listen: str,
+        counters: Counters,
+        *,
+        handshake_timeout: float,
+        park_timeout: float,
+        on_accepted: Callable[[str, socket.socket, bytes], bool],
+    ) -> None:
+        self._loop, self._counters = loop, counters
+        self._handshake_timeout, self._park_timeout = handshake_timeout, park_timeout
+        self._on_accepted = on_accepted
+        self._listener, self.address = listen_on(listen)
+        self._identity: Identity | None = None
+        self._secret = b""
+        self._allowed: Collection[str] = ()
+        self._incoming: set[_Incoming] = set()
+        self._pause: Handle | None = None
+        loop.register(self._listener, self._on_connection, None)
+
+    @property
+    def waiting(self) -> int:
+        """Connections that are not authenticated yet."""
+        return len(self._incoming)
+
+    def configure(self, me: Identity, secret: bytes, allowed: Collection[str]) -> None:
+        """Answer from now on, also those that wait; ``allowed`` are the allocation ids that may connect."""
+        self._identity, self._secret, self._allowed = me, secret, allowed
+        for incoming in list(self._incoming):
+            if incoming.handshake.hello is not None and not incoming.answered:
+                self._answer(incoming)
+
+    def close(self) -> None:
+        """Listen no more, drop who waits, and remove the socket file."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.unregister(self._listener)
+        self._listener.close()
+        path = self.address.get("unix")
+        if path is not None:
+            try:
+                os.unlink(path)
+            except FileNotFoundError:
+                pass
+        for incoming in list(self._incoming):
+            self._drop(incoming)
+
+    def _on_connection(self) -> None:
+        for _ in range(64):
+            try:
+                sock, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                logger.warning("exchange: a connection could not be accepted: %s", error)
+                if error.errno in _EXHAUSTED:  # the listener stays ready: without a pause the loop would spin
+                    self._loop.unregister(self._listener)
+                    self._pause = self._loop.call_later(_PAUSE_SECONDS, self._listen_again)
+                return
+            sock.setblocking(False)
+            if len(self._incoming) >= MAX_WAITING:
+                self._counters.connections_refused += 1
+                sock.close()
+                continue
+            if isinstance(address, tuple):
+                peer = f"connection from {address[0]}:{address[1]}"
+            else:
+                peer = f"connection to {describe(self.address)}"
+            incoming = _Incoming(sock, peer)
+            self._incoming.add(incoming)
+            self._limit(incoming, self._handshake_timeout)
+            self._loop.register(sock, self._reader(incoming), None)
+
+    def _listen_again(self) -> None:
+        self._pause = None
+        self._loop.register(self._listener, self._on_connection, None)
+
+    def _reader(self, incoming: _Incoming) -> Callable[[], None]:
+        return lambda: self._on_readable(incoming)
+
+    def _limit(self, incoming: _Incoming, seconds: float) -> None:
+        if incoming.timer is not None:
+            incoming.timer.cancel()
+        incoming.timer = self._loop.call_later(
+            seconds,
+            lambda: self._refuse(
+                incoming, RefusedError(incoming.handshake.peer, f"the handshake took longer than {seconds:g} s")
+            ),
+        )
+
+    def _on_readable(self, incoming: _Incoming) -> None:
+        if incoming not in self._incoming:
+            return
+        try:
+            data = incoming.sock.recv(16 * 1024)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._drop(incoming)  # it gave up, or is gone
+            return
+        handshake = incoming.handshake
+        try:
+            reply = handshake.feed(data)
+        except RefusedError as error:
+            self._refuse(incoming, error)
+            return
+        if reply and not self._send(incoming, reply):
+            return
+        if handshake.done:
+            self._accept(incoming)
+        elif handshake.hello is not None and not incoming.answered:
+            self._answer(incoming)
+
+    def _answer(self, incoming: _Incoming) -> None:
+        """HELLO has come: answer it, or keep it until this slot knows enough."""
+        handshake = incoming.handshake
+        hello, me = handshake.hello, self._identity
+        if hello is None:
+            return
+        if me is None or (hello["job"] == me.job_id and hello["attempt"] > me.job_attempt):
+            self._limit(incoming, self._park_timeout)
+            return
+        try:
+            reply = handshake.answer(me, self._secret, self._allowed)
+        except RefusedError as error:
+            self._refuse(incoming, error)
+            return
+        incoming.answered = True
+        self._limit(incoming, self._handshake_timeout)
+        self._send(incoming, reply)
+
+    def _accept(self, incoming: _Incoming) -> None:
+        handshake = incoming.handshake
+        hello = handshake.hello
+        assert hello is not None
+        if hello["attempt"] != (self._identity.job_attempt if self._identity else -1):
+            self._refuse(incoming, RefusedError(handshake.peer, "the job was restarted meanwhile", stale=True))
+            return
+        self._release(incoming)
+        if not self._on_accepted(hello["from"], incoming.sock, handshake.leftover):
+            self._counters.connections_refused += 1
+            logger.warning("exchange: %s connected a second time; the older connection stays", handshake.peer)
+            incoming.sock.close()
+
+    def _send(self, incoming: _Incoming, data: bytes) -> bool:
+        """Send a message of the handshake; the socket is fresh, so it fits or the connection is of no use."""
+        try:
+            if incoming.sock.send(data) == len(data):
+                return True
+        except OSError:
+            pass
+        self._drop(incoming)
+        return False
+
+    def _refuse(self, incoming: _Incoming, error: RefusedError) -> None:
+        self._counters.connections_refused += 1
+        logger.warning("exchange: connection refused: %s", error)
+        if error.reply:
+            try:
+                incoming.sock.send(error.reply)
+            except OSError:
+                pass
+        self._drop(incoming)
+
+    def _release(self, incoming: _Incoming) -> None:
+        self._incoming.discard(incoming)
+        if incoming.timer is not None:
+            incoming.timer.cancel()
+        self._loop.unregister(incoming.sock)
+
+    def _drop(self, incoming: _Incoming) -> None:
+        self._release(incoming)
+        incoming.sock.close()

@@ -1,0 +1,126 @@
+"""The two ends of a channel as tasks see them. A channel leads from one upstream to one downstream subtask of an edge.
+
+Both ends belong to the thread of the task loop. What runs between slots and what stays within one looks the same here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+from firesteel.runtime.batch import Batch, EndOfInput
+
+Callback = Callable[[], None]
+
+
+class ChannelId(NamedTuple):
+    """Names a channel within a job: edge of the JobGraph, upstream subtask, downstream subtask."""
+
+    edge: int
+    up: int
+    down: int
+
+    def __str__(self) -> str:
+        return f"channel {self.edge}:{self.up}->{self.down}"
+
+
+class OutputChannel(ABC):
+    """The sending end.
+
+    Attributes:
+        id: which channel.
+        writable: False from when ``queued_bytes`` reaches the window until half of it has left. A task does not write
+            while it is False; if it does, nothing is lost but the queue grows.
+        on_writable: called on the loop when ``writable`` turns True again.
+        on_error: gets an error of serialisation that came up outside of ``write``, ``flush`` and ``end`` (records can
+            wait for credit or for the buffer timeout); without it the exchange's ``on_failure`` gets it.
+        queued_bytes: held back on this side; partly an estimate until the records are serialised.
+        bytes_out: running total; serialised size, within a slot an estimate.
+        records_out: running total of records written.
+    """
+
+    def __init__(self, channel: ChannelId) -> None:
+        self.id = channel
+        self.writable = True
+        self.on_writable: Callback | None = None
+        self.on_error: Callable[[Exception], None] | None = None
+        self.queued_bytes = 0
+        self.bytes_out = 0
+        self.records_out = 0
+
+    @abstractmethod
+    def write(self, batch: Batch) -> None:
+        """Queue a batch; never blocks.
+
+        The caller must not change the batch or its lists any more. It may give the same ones to other channels too:
+        no channel changes them.
+
+        Raises:
+            SerializationError: a record can't be pickled.
+        """
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Ship what waits for more records or the buffer timeout. Call it when the task has nothing to do. Cheap.
+
+        Raises:
+            SerializationError: a record can't be pickled.
+        """
+
+    @abstractmethod
+    def end(self) -> None:
+        """Flush, then send the end of the input. Nothing may be written after it.
+
+        Raises:
+            SerializationError: a record can't be pickled.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """The task is gone: drop what is queued. Idempotent.
+
+        The receiver is not told: without ``end`` the job is failing or cancelled, and it hears of that from the job.
+        """
+
+
+class InputChannel(ABC):
+    """The receiving end.
+
+    Attributes:
+        id: which channel.
+        readable: whether ``poll`` would give something now (False while paused).
+        on_readable: called on the loop when ``readable`` turns True.
+        bytes_in: running total of bytes received; serialised size, within a slot an estimate.
+        records_in: running total of records that ``poll`` gave.
+        queued_bytes: received and not polled yet.
+    """
+
+    def __init__(self, channel: ChannelId) -> None:
+        self.id = channel
+        self.readable = False
+        self.on_readable: Callback | None = None
+        self.bytes_in = 0
+        self.records_in = 0
+        self.queued_bytes = 0
+
+    @abstractmethod
+    def poll(self) -> Batch | EndOfInput | None:
+        """The next batch, ``END_OF_INPUT`` once, or None: nothing there, paused, or ended. Gives credit back.
+
+        Raises:
+            SerializationError: a record can't be unpickled here, for instance as its class can't be imported.
+            ProtocolError: the message is malformed.
+        """
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Give nothing and call nothing until ``resume``; what arrives is kept, bounded by the window. Idempotent."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Go on; ``on_readable`` is called if something is there. Idempotent."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The task is gone: drop what is queued and what still comes, and tell the sender to stop. Idempotent."""

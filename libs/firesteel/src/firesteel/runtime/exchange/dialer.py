@@ -1,0 +1,154 @@
+"""Makes the connection to one peer: tries until the peer is up, then authenticates."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from firesteel.core.errors import ProtocolError
+from firesteel.runtime.exchange.handshake import ConnectingHandshake, Identity, RefusedError
+from firesteel.runtime.exchange.sockets import Address, start_connect
+from firesteel.runtime.loop import Handle, TaskLoop
+
+_FIRST_PAUSE: Final = 0.005
+_LONGEST_PAUSE: Final = 0.2
+_UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR})
+
+
+class Dialer:
+    """Tries to connect, from its construction on.
+
+    Args:
+        loop: of this process.
+        address: of the peer.
+        peer: its name, for errors.
+        me: this side.
+        target: the peer's allocation id.
+        secret: of the job.
+        timeout: seconds for everything.
+        on_connected: gets the authenticated socket (unregistered) and the bytes that came behind the handshake.
+        on_failed: gets the reason; called at most once, and not after ``close``.
+    """
+
+    def __init__(
+        self,
+        loop: TaskLoop,
+        address: Address,
+        peer: str,
+        me: Identity,
+        target: str,
+        secret: bytes,
+        timeout: float,
+        on_connected: Callable[[socket.socket, bytes], None],
+        on_failed: Callable[[ProtocolError], None],
+    ) -> None:
+        self._loop, self._address, self._peer = loop, address, peer
+        self._me, self._target, self._secret = me, target, secret
+        self._on_connected, self._on_failed = on_connected, on_failed
+        self._timeout = timeout
+        self._sock: socket.socket | None = None
+        self._handshake: ConnectingHandshake | None = None
+        self._pause = _FIRST_PAUSE
+        self._retry: Handle | None = None
+        self._last = "nothing was tried"
+        self._deadline = loop.call_later(timeout, self._expired)
+        loop.call_soon(self._try)
+        self._closed = False
+
+    def close(self) -> None:
+        """Give up. Idempotent."""
+        self._closed = True
+        self._deadline.cancel()
+        if self._retry is not None:
+            self._retry.cancel()
+        self._drop()
+
+    def _try(self) -> None:
+        self._retry = None
+        if self._closed:
+            return
+        try:
+            self._sock, code = start_connect(self._address)
+        except OSError as error:
+            self._try_again(str(error))
+            return
+        if code == 0:
+            self._loop.register(self._sock, self._on_readable, None)
+            self._say_hello()
+        elif code in _UNDER_WAY:
+            self._loop.register(self._sock, None, self._on_writable)
+        else:
+            self._try_again(os.strerror(code))
+
+    def _on_writable(self) -> None:
+        assert self._sock is not None
+        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code:
+            self._try_again(os.strerror(code))
+            return
+        self._loop.modify(self._sock, self._on_readable, None)
+        self._say_hello()
+
+    def _say_hello(self) -> None:
+        self._handshake = ConnectingHandshake(self._peer, self._me, self._target, self._secret)
+        self._send(self._handshake.start())
+
+    def _send(self, data: bytes) -> None:
+        assert self._sock is not None
+        try:
+            if data and self._sock.send(data) != len(data):
+                self._try_again("the handshake did not fit into the socket's buffer")
+        except OSError as error:
+            self._try_again(str(error))
+
+    def _on_readable(self) -> None:
+        sock, handshake = self._sock, self._handshake
+        assert sock is not None
+        assert handshake is not None
+        try:
+            data = sock.recv(16 * 1024)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._try_again(str(error))
+            return
+        if not data:
+            self._try_again("it closed the connection during the handshake")
+            return
+        try:
+            reply = handshake.feed(data)
+        except RefusedError as error:
+            if error.reply:
+                self._send(error.reply)
+            self.close()
+            self._on_failed(error)
+            return
+        self._send(reply)
+        if handshake.done and self._sock is sock:
+            self._sock = None
+            self._loop.unregister(sock)
+            self.close()
+            self._on_connected(sock, handshake.leftover)
+
+    def _try_again(self, reason: str) -> None:
+        self._last = reason
+        self._drop()
+        if not self._closed:
+            self._retry = self._loop.call_later(self._pause, self._try)
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+
+    def _expired(self) -> None:
+        waiting = self._handshake is not None and self._sock is not None
+        last = "it has not answered the handshake" if waiting else self._last
+        self.close()
+        self._on_failed(ProtocolError(self._peer, f"could not connect within {self._timeout:g} s: {last}"))
+
+    def _drop(self) -> None:
+        sock, self._sock = self._sock, None
+        self._handshake = None
+        if sock is not None:
+            self._loop.unregister(sock)
+            sock.close()

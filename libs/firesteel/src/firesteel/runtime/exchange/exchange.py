@@ -1,0 +1,345 @@
+"""All connections of a slot process: listens, connects, authenticates, and hands out channels."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import ConfigurationError, ProtocolError
+from firesteel.runtime.exchange.acceptor import Acceptor
+from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
+from firesteel.runtime.exchange.counters import Counters
+from firesteel.runtime.exchange.dialer import Dialer
+from firesteel.runtime.exchange.frames import MAX_PAYLOAD
+from firesteel.runtime.exchange.handshake import Identity
+from firesteel.runtime.exchange.input import RemoteInputChannel
+from firesteel.runtime.exchange.link import Link, ReceiveBuffer
+from firesteel.runtime.exchange.local import LocalPipe
+from firesteel.runtime.exchange.output import RemoteOutputChannel
+from firesteel.runtime.exchange.sockets import Address, describe, tune
+from firesteel.runtime.loop import Handle, TaskLoop
+
+logger = logging.getLogger(__name__)
+DEFAULT_WINDOW: Final = 512 * 1024
+"""Bytes for each channel."""
+DEFAULT_MAX_CHUNK: Final = 64 * 1024
+
+
+@dataclass(frozen=True)
+class ExchangeStatistics:
+    """A snapshot.
+
+    Attributes:
+        connections: that are up.
+        connections_waiting: accepted, not authenticated yet.
+        connections_refused: that failed the handshake, running total.
+        frames_dropped: late frames of an old attempt or of a closed channel, running total.
+        bytes_sent, bytes_received: running totals with all overhead.
+        queued_out, queued_in: bytes that wait in all channels now.
+    """
+
+    connections: int
+    connections_waiting: int
+    connections_refused: int
+    frames_dropped: int
+    bytes_sent: int
+    bytes_received: int
+    queued_out: int
+    queued_in: int
+
+
+class Exchange:
+    """See the module. Everything but the constructor belongs to the loop's thread.
+
+    Args:
+        loop: the process's loop.
+        listen: ``unix:<path>`` or ``tcp:<host>`` (a free port is chosen).
+        clock: measures the limits below.
+        connect_timeout: seconds from when a peer is needed until it must be connected.
+        handshake_timeout: seconds that a connection has to authenticate; one that came before this slot knows its
+            job (or the new attempt of it) is kept for ``connect_timeout``.
+
+    Attributes:
+        on_failure: gets each connection that broke, could not be made, or whose peer broke the protocol, as a
+            ``ProtocolError`` that names peer and reason (``__cause__`` is an ``OSError`` if there was one); the
+            channels of that peer stand still from then on. Also gets a ``SerializationError`` that belongs to an
+            output channel without ``on_error``. Without it the error goes to the loop's ``on_error``.
+
+    Raises:
+        ConfigurationError: ``listen`` is malformed, or can't be listened on.
+    """
+
+    def __init__(
+        self,
+        loop: TaskLoop,
+        listen: str,
+        clock: Clock,
+        *,
+        connect_timeout: float = 60.0,
+        handshake_timeout: float = 10.0,
+    ) -> None:
+        self._loop, self._clock = loop, clock
+        self._connect_timeout = connect_timeout
+        self.on_failure: Callable[[Exception], None] | None = None
+        self._identity: Identity | None = None
+        self._secret = b""
+        self._peers: dict[str, Address] = {}
+        self._window, self._max_chunk = DEFAULT_WINDOW, DEFAULT_MAX_CHUNK
+        self._links: dict[str, Link] = {}
+        self._dialers: dict[str, Dialer] = {}
+        self._expected: dict[str, Handle] = {}
+        self._pipes: dict[ChannelId, LocalPipe] = {}
+        self._buffer = ReceiveBuffer()
+        self._counters = Counters()
+        self._closed = False
+        self._acceptor = Acceptor(
+            loop,
+            listen,
+            self._counters,
+            handshake_timeout=handshake_timeout,
+            park_timeout=connect_timeout,
+            on_accepted=self._accepted,
+        )
+
+    @property
+    def address(self) -> dict[str, Any]:
+        """Where peers find it: ``{"unix": path}`` or ``{"tcp": [host, port]}``."""
+        return dict(self._acceptor.address)
+
+    def configure(
+        self,
+        job_id: str,
+        job_attempt: int,
+        secret: str,
+        my_allocation: str,
+        peers: Mapping[str, Mapping[str, Any]],
+        window: int = DEFAULT_WINDOW,
+        max_chunk: int = DEFAULT_MAX_CHUNK,
+    ) -> None:
+        """Learn the job.
+
+        May be called again with a later attempt: channels of the old one are closed, connections are kept.
+
+        Args:
+            job_id: of the job.
+            job_attempt: counts restarts of the job.
+            secret: of the job, hex.
+            my_allocation: of this slot.
+            peers: allocation id -> address, for all slots of the job (this one's is ignored).
+            window: bytes for each channel, the same in all slots.
+            max_chunk: bytes of data in a frame; more than 1 MiB is taken as 1 MiB.
+
+        Raises:
+            ConfigurationError: a value is out of range, or another job or slot was configured before.
+        """
+        if window < 1 or max_chunk < 1:
+            raise ConfigurationError(f"window {window} and max chunk {max_chunk} must be at least 1")
+        before = self._identity
+        if before is not None and (
+            (job_id, my_allocation) != (before.job_id, before.allocation_id) or job_attempt < before.job_attempt
+        ):
+            raise ConfigurationError(
+                f"the exchange serves {before}; it can't be used for slot {my_allocation}, attempt {job_attempt} of "
+                f"job {job_id}"
+            )
+        try:
+            self._secret = bytes.fromhex(secret)
+        except ValueError:
+            raise ConfigurationError("the job's secret is not hex") from None
+        self._identity = Identity(job_id, job_attempt, my_allocation)
+        self._peers = {allocation: dict(address) for allocation, address in peers.items()}
+        self._window, self._max_chunk = window, min(max_chunk, MAX_PAYLOAD)
+        if before is None or before.job_attempt != job_attempt:
+            self._pipes.clear()
+            for allocation in [*self._dialers, *self._expected]:  # made anew, as this attempt, for its first channel
+                self._stop_waiting(allocation)
+            for allocation, link in list(self._links.items()):
+                link.new_attempt(job_attempt)
+                if allocation not in self._peers:
+                    self._forget(allocation)
+        allowed = [allocation for allocation in self._peers if allocation < my_allocation]
+        self._acceptor.configure(self._identity, self._secret, allowed)
+
+    # -- channels
+
+    def output(self, edge: int, up: int, down: int, target_allocation: str, buffer_timeout_ms: int) -> OutputChannel:
+        """The sending end of a channel; connects to the peer if need be.
+
+        Raises:
+            ConfigurationError: the exchange is not configured, the peer is unknown, or the channel exists.
+        """
+        channel = ChannelId(edge, up, down)
+        identity = self._need_identity()
+        if target_allocation == identity.allocation_id:
+            pipe = self._pipe(channel)
+            if pipe.output_taken:
+                raise ConfigurationError(f"{channel} has an output already")
+            pipe.output_taken = True
+            return pipe.output
+        link = self._link(target_allocation)
+        if channel in link.outputs:
+            raise ConfigurationError(f"{channel} has an output already")
+        output = RemoteOutputChannel(
+            channel,
+            link,
+            self._loop,
+            attempt=identity.job_attempt,
+            window=self._window,
+            max_chunk=self._max_chunk,
+            buffer_timeout_ms=buffer_timeout_ms,
+        )
+        link.add_output(output)
+        return output
+
+    def input(self, edge: int, up: int, down: int, source_allocation: str) -> InputChannel:
+        """The receiving end of a channel; connects to the peer if need be.
+
+        Raises:
+            ConfigurationError: the exchange is not configured, the peer is unknown, or the channel exists.
+        """
+        channel = ChannelId(edge, up, down)
+        identity = self._need_identity()
+        if source_allocation == identity.allocation_id:
+            pipe = self._pipe(channel)
+            if pipe.input_taken:
+                raise ConfigurationError(f"{channel} has an input already")
+            pipe.input_taken = True
+            return pipe.input
+        link = self._link(source_allocation)
+        if channel in link.inputs:
+            raise ConfigurationError(f"{channel} has an input already")
+        receiver = RemoteInputChannel(channel, link, link.peer, attempt=identity.job_attempt, window=self._window)
+        link.add_input(receiver)
+        return receiver
+
+    def statistics(self) -> ExchangeStatistics:
+        """A snapshot of the counters."""
+        outputs = [channel for link in self._links.values() for channel in link.outputs.values()]
+        inputs = [channel for link in self._links.values() for channel in link.inputs.values()]
+        return ExchangeStatistics(
+            connections=sum(link.connected for link in self._links.values()),
+            connections_waiting=self._acceptor.waiting,
+            connections_refused=self._counters.connections_refused,
+            frames_dropped=self._counters.frames_dropped,
+            bytes_sent=self._counters.bytes_sent,
+            bytes_received=self._counters.bytes_received,
+            queued_out=sum(c.queued_bytes for c in outputs) + sum(p.output.queued_bytes for p in self._pipes.values()),
+            queued_in=sum(c.queued_bytes for c in inputs),
+        )
+
+    def close(self) -> None:
+        """Close all connections and the listener, and remove its socket file. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._acceptor.close()
+        for allocation in list(self._links):
+            self._forget(allocation)
+        self._pipes.clear()
+
+    # -- inside
+
+    def _need_identity(self) -> Identity:
+        if self._identity is None or self._closed:
+            raise ConfigurationError("the exchange is closed" if self._closed else "the exchange is not configured yet")
+        return self._identity
+
+    def _pipe(self, channel: ChannelId) -> LocalPipe:
+        pipe = self._pipes.get(channel)
+        if pipe is None:
+            pipe = self._pipes[channel] = LocalPipe(channel, self._loop, self._window)
+        return pipe
+
+    def _link(self, allocation: str) -> Link:
+        identity = self._need_identity()
+        link = self._links.get(allocation)
+        if link is None:
+            address = self._peers.get(allocation)
+            if address is None:
+                raise ConfigurationError(f"slot {allocation} is not among the peers of slot {identity.allocation_id}")
+            link = self._new_link(allocation, address, identity.job_attempt)
+        if not link.connected:
+            self._want_connection(link)
+        return link
+
+    def _new_link(self, allocation: str, address: Address, attempt: int) -> Link:
+        link = self._links[allocation] = Link(
+            allocation,
+            f"slot {allocation} ({describe(address)})",
+            self._loop,
+            self._buffer,
+            self._counters,
+            on_lost=lambda _, error: self._fail(error),
+            on_record_error=self._fail,
+        )
+        link.attempt = attempt
+        return link
+
+    def _accepted(self, allocation: str, sock: socket.socket, rest: bytes) -> bool:
+        """A peer has connected and authenticated; False: it is connected already."""
+        identity = self._need_identity()
+        link = self._links.get(allocation)
+        if link is None:
+            self._new_link(allocation, self._peers[allocation], identity.job_attempt)
+        elif link.connected:
+            return False
+        self._connected(allocation, sock, rest)
+        return True
+
+    def _want_connection(self, link: Link) -> None:
+        """The smaller allocation id connects; the other waits for it. Both give up after ``connect_timeout``."""
+        identity = self._need_identity()
+        allocation = link.allocation
+        if identity.allocation_id < allocation:
+            if allocation not in self._dialers:
+                self._dialers[allocation] = Dialer(
+                    self._loop,
+                    self._peers[allocation],
+                    link.peer,
+                    identity,
+                    allocation,
+                    self._secret,
+                    self._connect_timeout,
+                    lambda sock, rest: self._connected(allocation, sock, rest),
+                    lambda error: self._not_connected(allocation, error),
+                )
+        elif allocation not in self._expected:
+            self._expected[allocation] = self._loop.call_later(
+                self._connect_timeout,
+                lambda: self._not_connected(
+                    allocation, ProtocolError(link.peer, f"it did not connect within {self._connect_timeout:g} s")
+                ),
+            )
+
+    def _connected(self, allocation: str, sock: socket.socket, rest: bytes) -> None:
+        self._stop_waiting(allocation)
+        tune(sock)
+        self._links[allocation].attach(sock, rest)
+
+    def _not_connected(self, allocation: str, error: ProtocolError) -> None:
+        self._stop_waiting(allocation)
+        self._fail(error)
+
+    def _stop_waiting(self, allocation: str) -> None:
+        dialer = self._dialers.pop(allocation, None)
+        if dialer is not None:
+            dialer.close()
+        waiting = self._expected.pop(allocation, None)
+        if waiting is not None:
+            waiting.cancel()
+
+    def _forget(self, allocation: str) -> None:
+        self._stop_waiting(allocation)
+        self._links.pop(allocation).close()
+
+    def _fail(self, error: Exception) -> None:
+        if self._closed:
+            return
+        logger.info("exchange: %s", error)
+        if self.on_failure is None:
+            raise error
+        self.on_failure(error)

@@ -1,0 +1,195 @@
+"""The receiving end of a channel from another slot: assembles messages and grants room for more.
+
+What the sender may still send (``outstanding``) plus what is queued here never passes the window, with one exception:
+when a message is under way that does not fit and nothing else is queued, the rest of it is granted, so that it passes
+alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final, Protocol
+
+from firesteel.core.errors import ProtocolError
+from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput
+from firesteel.runtime.exchange.channels import ChannelId, InputChannel
+from firesteel.runtime.exchange.serialization import MessageReader, mergeable
+
+SMALL_MESSAGE: Final = 4096
+"""Bytes; smaller messages that are queued are given out together, up to ``MERGED_RECORDS`` records."""
+MERGED_RECORDS: Final = 1024
+
+
+class InputLink(Protocol):
+    """What a receiving end needs of the connection that carries it."""
+
+    def grant(self, channel: RemoteInputChannel, amount: int) -> None:
+        """Tell the sender that it may send this many bytes more."""
+
+    def release_input(self, channel: RemoteInputChannel) -> None:
+        """The channel was closed."""
+
+
+class RemoteInputChannel(InputChannel):
+    """See ``InputChannel``.
+
+    Args:
+        channel: which channel.
+        link: carries it.
+        peer: the sender, for errors.
+        attempt: job attempt.
+        window: bytes.
+    """
+
+    def __init__(self, channel: ChannelId, link: InputLink, peer: str, *, attempt: int, window: int) -> None:
+        super().__init__(channel)
+        self.attempt = attempt
+        self._link, self._peer, self._window = link, peer, window
+        self._queue: deque[bytearray | EndOfInput] = deque()
+        self._partial: bytearray | None = None
+        self._rest = 0  # bytes of the partial message that are still to come
+        self._outstanding = 0
+        self._paused = False
+        self.ended = False  # the end has arrived
+        self._closed = False
+        self._reader = MessageReader(f"{peer}, {channel}")
+
+    # -- the task's side
+
+    def poll(self) -> Batch | EndOfInput | None:
+        """See ``InputChannel.poll``."""
+        if not self.readable:
+            return None
+        queue = self._queue
+        item = queue.popleft()
+        self.readable = bool(queue)
+        if isinstance(item, EndOfInput):
+            return END_OF_INPUT
+        self.queued_bytes -= len(item)
+        self._give_credit()
+        batch = self._reader.loads(item)
+        if queue and len(item) < SMALL_MESSAGE:
+            self._merge_small(batch, item)
+        self.records_in += len(batch)
+        return batch
+
+    def pause(self) -> None:
+        """See ``InputChannel.pause``."""
+        self._paused = True
+        self.readable = False
+
+    def resume(self) -> None:
+        """See ``InputChannel.resume``."""
+        if self._paused:
+            self._paused = False
+            self._became_readable()
+
+    def close(self) -> None:
+        """See ``InputChannel.close``."""
+        if not self._closed:
+            self._closed = True
+            self.on_readable = None
+            self.readable = False
+            self._queue.clear()
+            self._partial = None
+            self.queued_bytes = 0
+            self._link.release_input(self)
+
+    # -- the link's side
+
+    @property
+    def finished(self) -> bool:
+        """Whether the end of the input has arrived, or nothing is wanted any more."""
+        return self.ended or self._closed
+
+    def start(self) -> None:
+        """Make the first grant."""
+        self._give_credit()
+
+    def receive(self, chunk: memoryview, rest: int) -> None:
+        """Take a chunk; ``rest`` bytes of its message are still to come.
+
+        Raises:
+            ProtocolError: the sender broke the rules.
+        """
+        size = len(chunk)
+        if self.ended:
+            raise ProtocolError(self._peer, f"{self.id}: data after the end of input")
+        if size > self._outstanding:
+            raise ProtocolError(self._peer, f"{self.id}: {size} bytes came, but only {self._outstanding} were granted")
+        partial = self._partial
+        if partial is not None and size + rest != self._rest:
+            raise ProtocolError(self._peer, f"{self.id}: {size + rest} bytes of a message are left, not {self._rest}")
+        self._outstanding -= size
+        self._rest = rest
+        self.bytes_in += size
+        self.queued_bytes += size
+        if partial is None:
+            message = bytearray(chunk)
+        else:
+            message = partial
+            message += chunk
+        if rest:
+            self._partial = message
+            if not self._queue:
+                self._give_credit()
+        else:
+            self._partial = None
+            self._arrived(message)
+
+    def receive_end(self) -> None:
+        """Take the end of the input.
+
+        Raises:
+            ProtocolError: the sender broke the rules.
+        """
+        if self.ended:
+            raise ProtocolError(self._peer, f"{self.id}: a second end of input")
+        if self._partial is not None:
+            raise ProtocolError(self._peer, f"{self.id}: end of input within a message, {self._rest} bytes are missing")
+        self.ended = True
+        self._arrived(END_OF_INPUT)
+
+    # -- inside
+
+    def _arrived(self, item: bytearray | EndOfInput) -> None:
+        self._queue.append(item)
+        if len(self._queue) == 1:
+            self._became_readable()
+
+    def _became_readable(self) -> None:
+        if self._queue and not self._paused:
+            self.readable = True
+            if self.on_readable is not None:
+                self.on_readable()
+
+    def _give_credit(self) -> None:
+        if self.ended:
+            return
+        room = self._window - self._outstanding - self.queued_bytes
+        amount = room if room * 2 >= self._window else 0
+        if self._partial is not None and not self._queue:
+            amount = max(amount, self._rest - self._outstanding)
+        if amount > 0:
+            self._outstanding += amount
+            self._link.grant(self, amount)
+
+    def _merge_small(self, batch: Batch, first: bytearray) -> None:
+        """Append the small messages that follow to a batch that was just made from one."""
+        queue = self._queue
+        values = batch.values
+        while queue and isinstance(values, list) and len(values) < MERGED_RECORDS:
+            item = queue[0]
+            if isinstance(item, EndOfInput) or len(item) >= SMALL_MESSAGE or not mergeable(first, item):
+                break
+            queue.popleft()
+            self.queued_bytes -= len(item)
+            self._give_credit()
+            more = self._reader.loads(item)
+            values += more.values
+            if batch.timestamps is not None and more.timestamps is not None:
+                batch.timestamps += more.timestamps
+            if batch.kinds is not None and more.kinds is not None:
+                batch.kinds += more.kinds
+            batch.bytes_estimate += more.bytes_estimate
+        self.readable = bool(queue)

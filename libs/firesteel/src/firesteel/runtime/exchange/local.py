@@ -1,0 +1,167 @@
+"""A channel within one slot: batches pass by reference, under the same window in bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput
+from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
+from firesteel.runtime.exchange.output import alike, merge
+from firesteel.runtime.exchange.sizes import batch_bytes
+from firesteel.runtime.loop import TaskLoop
+
+SMALL_BATCH: Final = 64
+"""Records; smaller batches that are queued are given out together, up to ``MERGED_RECORDS`` records."""
+MERGED_RECORDS: Final = 1024
+
+
+class LocalPipe:
+    """Both ends of a channel within one slot."""
+
+    def __init__(self, channel: ChannelId, loop: TaskLoop, window: int) -> None:
+        self.output = LocalOutputChannel(channel, self, window)
+        self.input = LocalInputChannel(channel, self)
+        self.loop = loop
+        self.queue: deque[Batch | EndOfInput] = deque()
+        self.output_taken = self.input_taken = False
+
+
+class LocalOutputChannel(OutputChannel):
+    """See ``OutputChannel``. Nothing waits for more records here: ``flush`` has nothing to do."""
+
+    def __init__(self, channel: ChannelId, pipe: LocalPipe, window: int) -> None:
+        super().__init__(channel)
+        self._pipe, self._window = pipe, window
+        self._ending = False
+        self._done = False
+
+    def write(self, batch: Batch) -> None:
+        """See ``OutputChannel.write``."""
+        count = len(batch)
+        if self._ending:
+            raise RuntimeError(f"{self.id}: write after end()")  # our own bug
+        if not count:
+            return
+        self.records_out += count
+        if self._done:
+            return
+        size = batch_bytes(batch)
+        self.bytes_out += size
+        self.queued_bytes += size
+        if self.queued_bytes >= self._window:
+            self.writable = False
+        self._pipe.input.arrived(batch, size)
+
+    def flush(self) -> None:
+        """See ``OutputChannel.flush``."""
+
+    def end(self) -> None:
+        """See ``OutputChannel.end``."""
+        if not self._ending:
+            self._ending = True
+            if not self._done:
+                self._pipe.input.arrived(END_OF_INPUT, 0)
+
+    def close(self) -> None:
+        """See ``OutputChannel.close``. What was written stays readable for the consumer."""
+        self._done = True
+        self.on_writable = self.on_error = None
+
+    def consumed(self, size: int) -> None:
+        """The consumer took this many bytes."""
+        self.queued_bytes -= size
+        if not self.writable and self.queued_bytes <= self._window // 2:
+            self.writable = True
+            self._pipe.loop.call_soon(self._tell_writable)
+
+    def cancel(self) -> None:
+        """The consumer reads no more."""
+        self._done = True
+        self.consumed(self.queued_bytes)
+
+    def _tell_writable(self) -> None:
+        if self.writable and self.on_writable is not None:
+            self.on_writable()
+
+
+class LocalInputChannel(InputChannel):
+    """See ``InputChannel``."""
+
+    def __init__(self, channel: ChannelId, pipe: LocalPipe) -> None:
+        super().__init__(channel)
+        self._pipe = pipe
+        self._paused = False
+        self._closed = False
+
+    def arrived(self, item: Batch | EndOfInput, size: int) -> None:
+        """The producer wrote this."""
+        if self._closed:
+            return
+        queue = self._pipe.queue
+        queue.append(item)
+        self.bytes_in += size
+        self.queued_bytes += size
+        if len(queue) == 1:
+            self._became_readable()
+
+    def poll(self) -> Batch | EndOfInput | None:
+        """See ``InputChannel.poll``."""
+        if not self.readable:
+            return None
+        queue = self._pipe.queue
+        item = queue.popleft()
+        if not isinstance(item, EndOfInput):
+            size = item.bytes_estimate
+            if queue and len(item) < SMALL_BATCH and isinstance(item.values, list):
+                item, size = self._merge_small(item)
+            self.queued_bytes -= size
+            self.records_in += len(item)
+            self._pipe.output.consumed(size)
+        self.readable = bool(queue)
+        return item
+
+    def _merge_small(self, first: Batch) -> tuple[Batch, int]:
+        queue = self._pipe.queue
+        parts: list[Batch] = [first]
+        size, records = first.bytes_estimate, len(first)
+        while queue and records < MERGED_RECORDS:
+            item: Any = queue[0]
+            if isinstance(item, EndOfInput) or len(item) >= SMALL_BATCH or not alike(first, item):
+                break
+            parts.append(item)
+            size += item.bytes_estimate
+            records += len(item)
+            queue.popleft()
+        if len(parts) == 1:
+            return first, size
+        batch = merge(parts)
+        batch.bytes_estimate = size
+        return batch, size
+
+    def pause(self) -> None:
+        """See ``InputChannel.pause``."""
+        self._paused = True
+        self.readable = False
+
+    def resume(self) -> None:
+        """See ``InputChannel.resume``."""
+        if self._paused:
+            self._paused = False
+            self._became_readable()
+
+    def close(self) -> None:
+        """See ``InputChannel.close``."""
+        if not self._closed:
+            self._closed = True
+            self.on_readable = None
+            self.readable = False
+            self._pipe.queue.clear()
+            self.queued_bytes = 0
+            self._pipe.output.cancel()
+
+    def _became_readable(self) -> None:
+        if self._pipe.queue and not self._paused:
+            self.readable = True
+            if self.on_readable is not None:
+                self.on_readable()

@@ -1,0 +1,370 @@
+"""The sending end of a channel to another slot: merges, cuts, serialises, and ships what was granted.
+
+Records wait as objects until they are many enough, or flushed, *and* there is credit for them; only then they are
+serialised. So what waits for credit is merged to full messages, however small the pieces were in which it came.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import chain
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from firesteel.core.errors import FiresteelError
+from firesteel.runtime.batch import Batch
+from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
+from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
+from firesteel.runtime.exchange.serialization import MessageWriter, Segment
+from firesteel.runtime.exchange.sizes import batch_bytes
+from firesteel.runtime.loop import Handle, TaskLoop
+
+TARGET_BYTES: Final = 64 * 1024
+"""A message is shipped when it has about this size (or half of the window, if that is less)."""
+TARGET_RECORDS: Final = 4096
+"""A message is shipped when it has this many records, however small they are."""
+
+
+class OutputLink(Protocol):
+    """What a sending end needs of the connection that carries it."""
+
+    def activate(self, channel: RemoteOutputChannel) -> None:
+        """The channel has something to ship and may ship it."""
+
+    def release_output(self, channel: RemoteOutputChannel) -> None:
+        """The channel was closed."""
+
+    def failed(self, error: Exception) -> None:
+        """Records can't be serialised and the task has not asked to be told."""
+
+
+class RemoteOutputChannel(OutputChannel):
+    """See ``OutputChannel``.
+
+    Args:
+        channel: which channel.
+        link: carries it.
+        loop: for the buffer timeout and callbacks.
+        attempt: job attempt, stamped on every frame.
+        window: bytes; from this many on the task is back-pressured.
+        max_chunk: bytes of a message in one frame, at most.
+        buffer_timeout_ms: how long a record waits for others: 0 not at all, -1 for ever.
+    """
+
+    def __init__(
+        self,
+        channel: ChannelId,
+        link: OutputLink,
+        loop: TaskLoop,
+        *,
+        attempt: int,
+        window: int,
+        max_chunk: int,
+        buffer_timeout_ms: int,
+    ) -> None:
+        super().__init__(channel)
+        self.attempt = attempt
+        self._link, self._loop = link, loop
+        self._window, self._max_chunk = window, max_chunk
+        self._timeout = buffer_timeout_ms / 1000
+        self._target = min(TARGET_BYTES, max(1, window // 2))
+        self._ratio = 1.0  # serialised size / estimate, running average
+        self._writer = MessageWriter()
+        self._pending: deque[Batch] = deque()
+        self._pending_bytes = 0  # estimates; the head's share that is left is _head_bytes
+        self._pending_records = 0
+        self._head_start = 0
+        self._head_bytes = 0
+        self._flushing = False  # what is pending may go although it is not much
+        self._deadline = float("inf")
+        self._timer: Handle | None = None
+        self._outbox: deque[deque[Segment]] = deque()  # messages; the first may have gone in part
+        self._sizes: deque[int] = deque()  # bytes left of each message
+        self._outbox_bytes = 0
+        self._credit = 0
+        self._ending = False
+        self._done = False  # end shipped, closed, or cancelled by the receiver
+        self.active = False  # in the link's ring; kept by the link
+
+    # -- the task's side
+
+    def write(self, batch: Batch) -> None:
+        """See ``OutputChannel.write``."""
+        count = len(batch)
+        if self._ending:
+            raise RuntimeError(f"{self.id}: write after end()")  # our own bug
+        if not count:
+            return
+        self.records_out += count
+        if self._done:
+            return
+        size = batch_bytes(batch)
+        if not self._pending:
+            self._head_bytes = size
+            self._deadline = float("inf") if self._timeout < 0 else self._loop.clock.monotonic() + self._timeout
+        self._pending.append(batch)
+        self._pending_bytes += size
+        self._pending_records += count
+        self._queued(size)
+        if self._timeout == 0:
+            self._flushing = True
+        elif not self._flushing and not self._enough() and self._timeout > 0 and self._timer is None:
+            self._timer = self._loop.call_later(self._timeout, self._on_timer)
+        self._ship()
+
+    def flush(self) -> None:
+        """See ``OutputChannel.flush``."""
+        if self._pending and not self._done:
+            self._flushing = True
+            self._ship()
+
+    def end(self) -> None:
+        """See ``OutputChannel.end``."""
+        if not self._ending:
+            self._ending = True
+            self._flushing = bool(self._pending)
+            self._ship()
+
+    def close(self) -> None:
+        """See ``OutputChannel.close``."""
+        self._finish()
+        self.on_writable = self.on_error = None
+        self._link.release_output(self)
+
+    # -- the link's side
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing will be shipped any more."""
+        return self._done
+
+    @property
+    def sendable(self) -> bool:
+        """Whether ``take_chunk`` would give something."""
+        if self._outbox:
+            return self._credit > 0
+        return self._ending and not self._pending and not self._done
+
+    def grant(self, amount: int) -> None:
+        """The receiver has room for this many bytes more."""
+        if not self._done:
+            self._credit += amount
+            self._ship_later()
+
+    def cancel(self) -> None:
+        """The receiver reads no more: drop everything, now and later."""
+        self._finish()
+        self._signal_writable()
+
+    def take_chunk(self, frames: list[Segment]) -> int:
+        """Append the next frame to ``frames``; return its size in bytes."""
+        channel = self.id
+        if not self._outbox:
+            frames.append(encode(FrameKind.END_OF_INPUT, channel, self.attempt))
+            self._finish()
+            return HEADER.size
+        left = self._sizes[0]
+        size = min(left, self._credit, self._max_chunk)
+        left -= size
+        frames.append(HEADER.pack(size, FrameKind.DATA, channel.edge, self.attempt, channel.up, channel.down, left))
+        segments = self._outbox[0]
+        if not left:
+            frames += segments
+            self._outbox.popleft()
+            self._sizes.popleft()
+        else:
+            self._sizes[0] = left
+            self._cut_segments(segments, size, frames)
+        self._credit -= size
+        self._outbox_bytes -= size
+        self.bytes_out += size
+        self._queued(-size)
+        if not self._outbox:
+            self._fill_later()
+        return HEADER.size + size
+
+    @staticmethod
+    def _cut_segments(segments: deque[Segment], size: int, frames: list[Segment]) -> None:
+        """Move the first ``size`` bytes of a message to ``frames``."""
+        while size:
+            first = segments[0]
+            length = len(first)
+            if length <= size:
+                frames.append(first)
+                segments.popleft()
+                size -= length
+            else:
+                view = memoryview(first)
+                frames.append(view[:size])
+                segments[0] = view[size:]
+                return
+
+    # -- inside
+
+    def _enough(self) -> bool:
+        """Whether what is pending makes a message. A stopped task waits for it to leave, however little it is."""
+        return (
+            self._pending_bytes * self._ratio >= self._target
+            or self._pending_records >= TARGET_RECORDS
+            or not self.writable
+        )
+
+    def _queued(self, change: int) -> None:
+        self.queued_bytes += change
+        if self.queued_bytes >= self._window:
+            self.writable = False
+        elif not self.writable and self.queued_bytes <= self._window // 2:
+            self._signal_writable()
+
+    def _signal_writable(self) -> None:
+        if not self.writable:
+            self.writable = True
+            self._loop.call_soon(self._tell_writable)
+
+    def _tell_writable(self) -> None:
+        if self.writable and self.on_writable is not None:
+            self.on_writable()
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._done or not self._pending or self._flushing:
+            return
+        left = self._deadline - self._loop.clock.monotonic()
+        if left > 0:  # what was queued when the timer was set has gone meanwhile
+            self._timer = self._loop.call_later(left, self._on_timer)
+        else:
+            self._flushing = True
+            self._ship_later()
+
+    def _ship(self) -> None:
+        try:
+            self._fill()
+        finally:
+            if self.sendable:
+                self._link.activate(self)
+
+    def _ship_later(self) -> None:
+        self._fill_later()
+        if self.sendable:
+            self._link.activate(self)
+
+    def _fill_later(self) -> None:
+        try:
+            self._fill()
+        except FiresteelError as error:
+            if self.on_error is not None:
+                self.on_error(error)
+            else:
+                self._link.failed(error)
+
+    def _fill(self) -> None:
+        """Serialise what is to go and has credit."""
+        while self._pending and self._outbox_bytes < self._credit and (self._flushing or self._enough()):
+            batch, estimate = self._take()
+            before = self._outbox_bytes
+            if not self._pending:
+                self._flushing = False
+            try:
+                self._serialize(batch)
+            finally:
+                self._queued(self._outbox_bytes - before - estimate)
+            if len(batch) > 1:
+                ratio = (self._outbox_bytes - before) / max(1, estimate)
+                self._ratio = min(64.0, max(1 / 64, 0.75 * self._ratio + 0.25 * ratio))
+
+    def _take(self) -> tuple[Batch, int]:
+        """Take about one message's worth of records off ``_pending``; return it and what it counted there."""
+        room = self._target / self._ratio
+        alone = len(self._pending) == 1 and not self._head_start
+        if (
+            alone and self._pending_bytes <= room and self._pending_records <= TARGET_RECORDS
+        ):  # most often, at low rates
+            taken, self._pending_bytes, self._pending_records = self._pending_bytes, 0, 0
+            return self._pending.popleft(), taken
+        records = TARGET_RECORDS
+        parts: list[Batch] = []
+        taken = 0
+        while self._pending and (not parts or (room > 0 and records > 0 and alike(parts[0], self._pending[0]))):
+            head = self._pending[0]
+            rest = len(head) - self._head_start
+            count = min(rest, records, max(int(room * rest / self._head_bytes), 0 if parts else 1))
+            if not count:
+                break
+            share = self._head_bytes if count == rest else self._head_bytes * count // rest
+            parts.append(head if count == len(head) else _slice(head, self._head_start, count))
+            room -= share
+            records -= count
+            taken += share
+            if count < rest:
+                self._head_start += count
+                self._head_bytes -= share  # stays >= 1
+                break
+            self._pending.popleft()
+            self._head_start = 0
+            self._head_bytes = self._pending[0].bytes_estimate if self._pending else 0
+        batch = parts[0] if len(parts) == 1 else merge(parts)
+        self._pending_bytes -= taken
+        self._pending_records -= len(batch)
+        if self._pending and self._timeout >= 0:
+            self._deadline = self._loop.clock.monotonic() + self._timeout
+            if not self._flushing and self._timer is None and self._timeout > 0:
+                self._timer = self._loop.call_later(self._timeout, self._on_timer)
+        return batch, taken
+
+    def _serialize(self, batch: Batch) -> None:
+        segments, size = self._writer.dumps(batch)
+        count = len(batch)
+        if size > self._window and count > 1:  # the estimate was far off: cut, and pay for it once
+            self._writer.forget()
+            step = max(1, min(count - 1, count * self._target // size))
+            for start in range(0, count, step):
+                self._serialize(_slice(batch, start, min(step, count - start)))
+            return
+        self._outbox.append(deque(segments))
+        self._sizes.append(size)
+        self._outbox_bytes += size
+
+    def _finish(self) -> None:
+        self._done = True
+        self._pending.clear()
+        self._outbox.clear()
+        self._sizes.clear()
+        self._pending_bytes = self._pending_records = self._outbox_bytes = self._credit = 0
+        self.queued_bytes = 0
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def alike(one: Batch, other: Batch) -> bool:
+    """Whether the batches can be merged to one."""
+    if (one.timestamps is None) != (other.timestamps is None) or (one.kinds is None) != (other.kinds is None):
+        return False
+    if isinstance(one.values, pa.RecordBatch):
+        return isinstance(other.values, pa.RecordBatch) and bool(one.values.schema.equals(other.values.schema))
+    return not isinstance(other.values, pa.RecordBatch)
+
+
+def _slice(batch: Batch, start: int, count: int) -> Batch:
+    stop = start + count
+    values = batch.values
+    return Batch(
+        values.slice(start, count) if isinstance(values, pa.RecordBatch) else values[start:stop],
+        None if batch.timestamps is None else batch.timestamps[start:stop],
+        None if batch.kinds is None else batch.kinds[start:stop],
+    )
+
+
+def merge(parts: list[Batch]) -> Batch:
+    first = parts[0]
+    values: Any
+    if isinstance(first.values, pa.RecordBatch):
+        values = pa.concat_batches([part.values for part in parts])
+    else:
+        values = list(chain.from_iterable(part.values for part in parts))
+    return Batch(
+        values,
+        None if first.timestamps is None else list(chain.from_iterable(part.timestamps or () for part in parts)),
+        None if first.kinds is None else list(chain.from_iterable(part.kinds or () for part in parts)),
+    )

@@ -1,0 +1,299 @@
+"""Batches as bytes and back: pickle protocol 5 for lists, Arrow IPC for columns.
+
+A message is ``<header 24> <schema> <body> <timestamps> <kinds> <sizes of buffers> <buffers>``, with padding so that
+body and buffers lie at multiples of 8. Timestamps are int64, kinds int8, little endian. The schema of columns travels
+with the first message of a channel and whenever it changes. Large buffers of pickled records (numpy arrays and the
+like) are sent from where they lie and read without a copy; arrays read so are as writable as they were.
+
+Nothing here authenticates anything: only messages of authenticated peers may be given to ``MessageReader``.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import sys
+from array import array
+from collections.abc import Iterable
+from typing import Any, Final
+
+import cloudpickle
+import pyarrow as pa
+
+from firesteel.core.errors import ProtocolError, SerializationError
+from firesteel.runtime.batch import Batch
+
+_HEADER: Final = struct.Struct("<BBxxIIIII")
+"""Format, flags, records, bytes of schema, bytes of body (low, high), number of buffers."""
+_LIST, _COLUMNS, _STREAM = 1, 2, 3
+_TIMESTAMPS, _KINDS = 1, 2
+_OUT_OF_BAND: Final = 4096
+"""Bytes; smaller buffers are pickled in-band, where they cost less."""
+_SWAP: Final = sys.byteorder == "big"
+
+Segment = bytes | memoryview
+
+
+def mergeable(one: bytearray, other: bytearray) -> bool:
+    """Whether the batches of two messages are lists and agree in having timestamps and kinds."""
+    return one[0] == _LIST and one[:2] == other[:2]
+
+
+def _padding(size: int) -> bytes:
+    return bytes(-size % 8)
+
+
+def _integers(code: str, numbers: Iterable[int]) -> bytes:
+    data = array(code, numbers)
+    if _SWAP:
+        data.byteswap()
+    return data.tobytes()
+
+
+def _from_integers(code: str, view: memoryview) -> list[int]:
+    data = array(code)
+    data.frombytes(view)
+    if _SWAP:
+        data.byteswap()
+    return data.tolist()
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_dictionary(kind.storage_type)
+    return any(_has_dictionary(kind.field(index).type) for index in range(kind.num_fields))
+
+
+class MessageWriter:
+    """Serialises the batches of one channel, in order (it remembers the schema that it sent)."""
+
+    def __init__(self) -> None:
+        self._schema: pa.Schema | None = None
+        self._dictionaries = False
+
+    def forget(self) -> None:
+        """The last message is not going to be sent: what it announced has to be announced again."""
+        self._schema = None
+
+    def dumps(self, batch: Batch) -> tuple[list[Segment], int]:
+        """A message as pieces and its size in bytes. The pieces may refer to memory of the records.
+
+        Raises:
+            SerializationError: a record can't be pickled; names its type and, where known, the attribute.
+        """
+        values = batch.values
+        count = len(batch)
+        buffers: list[memoryview] = []
+        schema: Any = b""
+        body: Any
+        if isinstance(values, pa.RecordBatch):
+            if self._schema is None or not values.schema.equals(self._schema, check_metadata=True):
+                self._schema = values.schema
+                self._dictionaries = any(_has_dictionary(field.type) for field in values.schema)
+                if not self._dictionaries:
+                    schema = memoryview(values.schema.serialize())
+            if self._dictionaries:
+                kind, body = _STREAM, memoryview(_to_stream(values))
+            else:
+                kind, body = _COLUMNS, memoryview(values.serialize())
+        else:
+            kind, body = _LIST, dump_values(values, buffers)
+        flags = 0
+        tail = b""
+        if batch.timestamps is not None:
+            flags |= _TIMESTAMPS
+            tail = _integers("q", batch.timestamps)
+        if batch.kinds is not None:
+            flags |= _KINDS
+            tail += _integers("b", batch.kinds)
+        size = len(body)
+        head = _HEADER.pack(kind, flags, count, len(schema), size & 0xFFFFFFFF, size >> 32, len(buffers))
+        if not buffers and size < 1 << 16:  # one piece: copying is cheaper than handling several
+            whole = b"".join((head, schema, _padding(len(schema)), body, _padding(size), tail))
+            return [whole], len(whole)
+        if buffers:
+            sizes = _integers("Q", (len(buffer) for buffer in buffers))
+            tail += _padding(len(tail)) + sizes
+        segments: list[Segment] = [head + bytes(schema) + _padding(len(schema)), body, _padding(size) + tail]
+        for buffer in buffers:
+            segments += (buffer, _padding(len(buffer)))
+        segments = [segment for segment in segments if len(segment)]
+        return segments, sum(map(len, segments))
+
+
+class MessageReader:
+    """Reads the messages of one channel, in order.
+
+    Args:
+        peer: named in errors.
+    """
+
+    def __init__(self, peer: str) -> None:
+        self._peer = peer
+        self._schema: pa.Schema | None = None
+
+    def loads(self, data: bytearray) -> Batch:
+        """The batch of a message; it may refer to the memory of ``data``, which must not change any more.
+
+        Raises:
+            SerializationError: the records can't be unpickled here.
+            ProtocolError: the message is malformed.
+        """
+        view = memoryview(data)
+        if len(view) < _HEADER.size:
+            raise ProtocolError(self._peer, f"message of {len(view)} bytes, too short for its header")
+        kind, flags, count, schema_size, low, high, buffer_count = _HEADER.unpack_from(view)
+        body_at = _HEADER.size + schema_size + -schema_size % 8
+        position = body_at + low + (high << 32)
+        if position > len(view):
+            raise ProtocolError(self._peer, f"message of {len(view)} bytes, but its body ends at {position}")
+        body = view[body_at:position]
+        position += -position % 8
+        timestamps = kinds = None
+        if flags & _TIMESTAMPS:
+            timestamps = _from_integers("q", self._cut(view, position, 8 * count))
+            position += 8 * count
+        if flags & _KINDS:
+            kinds = _from_integers("b", self._cut(view, position, count))
+            position += count
+        if kind == _LIST:
+            values: Any = self._load_list(body, self._buffers(view, position, buffer_count))
+        elif kind in (_COLUMNS, _STREAM):
+            values = self._load_columns(kind, view[_HEADER.size : _HEADER.size + schema_size], body)
+        else:
+            raise ProtocolError(self._peer, f"message of unknown format {kind}")
+        batch = Batch(values, timestamps, kinds, len(data))
+        if len(batch) != count:
+            raise ProtocolError(self._peer, f"message with {len(batch)} records announces {count}")
+        return batch
+
+    def _cut(self, view: memoryview, position: int, size: int) -> memoryview:
+        if position + size > len(view):
+            raise ProtocolError(self._peer, f"message of {len(view)} bytes is cut off: {position + size} are announced")
+        return view[position : position + size]
+
+    def _buffers(self, view: memoryview, position: int, count: int) -> list[memoryview]:
+        if not count:
+            return []
+        position += -position % 8
+        sizes = _from_integers("Q", self._cut(view, position, 8 * count))
+        position += 8 * count
+        buffers = []
+        for size in sizes:
+            buffers.append(self._cut(view, position, size))
+            position += size + -size % 8
+        return buffers
+
+    def _load_list(self, body: memoryview, buffers: list[memoryview]) -> list[Any]:
+        try:
+            values = pickle.loads(body, buffers=buffers)
+        except Exception as error:
+            raise SerializationError(
+                f"records from {self._peer} can't be unpickled: {type(error).__name__}: {error}"
+            ) from error
+        if type(values) is not list:
+            raise ProtocolError(self._peer, f"message holds a {type(values).__name__} in place of a list")
+        return values
+
+    def _load_columns(self, kind: int, schema: memoryview, body: memoryview) -> pa.RecordBatch:
+        try:
+            if kind == _STREAM:
+                with pa.ipc.open_stream(pa.py_buffer(body)) as stream:
+                    return stream.read_next_batch()
+            if len(schema):
+                self._schema = pa.ipc.read_schema(pa.py_buffer(bytes(schema)))
+            if self._schema is None:
+                raise ProtocolError(self._peer, "columns came before their schema")
+            return pa.ipc.read_record_batch(pa.py_buffer(body), self._schema)
+        except (pa.ArrowException, StopIteration, OSError) as error:
+            raise ProtocolError(self._peer, f"columns can't be read: {error}") from error
+
+
+def _to_stream(values: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, values.schema) as stream:
+        stream.write_batch(values)
+    return sink.getvalue()
+
+
+def dump_values(values: list[Any], buffers: list[memoryview]) -> bytes:
+    """Pickle records, large buffers out of band.
+
+    Raises:
+        SerializationError: a record can't be pickled.
+    """
+
+    def keep(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        if raw.nbytes < _OUT_OF_BAND:
+            return True
+        buffers.append(raw)
+        return False
+
+    try:
+        return pickle.dumps(values, 5, buffer_callback=keep)
+    except Exception:  # by contract PicklingError, but __reduce__ and __getstate__ raise what they like
+        buffers.clear()
+    try:
+        return bytes(cloudpickle.dumps(values, 5, buffer_callback=keep))
+    except Exception as error:
+        raise _unpicklable(values, error) from error
+
+
+def _unpicklable(values: list[Any], error: Exception) -> SerializationError:
+    for value in values:
+        if _fails(value):
+            path, leaf = _find(value, 5)
+            where = f"its {path} (a {_type_name(leaf)})" if path else "it"
+            return SerializationError(
+                f"a record of type {_type_name(value)} can't be sent to another slot: {where} can't be pickled: "
+                f"{type(error).__name__}: {error}"
+            )
+    return SerializationError(f"records can't be sent to another slot: {type(error).__name__}: {error}")
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _fails(value: Any) -> bool:
+    try:
+        cloudpickle.dumps(value, 5)
+    except Exception:
+        return True
+    return False
+
+
+def _find(value: Any, depth: int) -> tuple[str, Any]:
+    """Path to the innermost part that fails, and that part."""
+    if depth:
+        for name, part in _parts(value):
+            if _fails(part):
+                path, leaf = _find(part, depth - 1)
+                return (name + path if path.startswith("[") else f"{name}.{path}" if path else name), leaf
+    return "", value
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [(f"[{key!r:.40}]", part) for key, part in value.items()]
+    if isinstance(value, (list, tuple)):
+        names = getattr(value, "_fields", None)
+        if isinstance(names, tuple) and len(names) == len(value):
+            return list(zip(map(str, names), value, strict=True))
+        return [(f"[{position}]", part) for position, part in enumerate(value)]
+    if isinstance(value, (set, frozenset)):
+        return [("[element]", part) for part in value]
+    parts = list(getattr(value, "__dict__", {}).items())
+    for base in type(value).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, name):
+                parts.append((name, getattr(value, name)))
+    return parts

@@ -1,0 +1,75 @@
+"""The operators of the runtime: one class for each ``OperatorKind``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firesteel.graph.specs import OperatorKind, OperatorSpec
+from firesteel.runtime.operators.base import Operator, Transform, UserCode
+from firesteel.runtime.operators.collect import Collected, CollectOperator
+from firesteel.runtime.operators.connected import (
+    CoFlatMapOperator,
+    CoMapOperator,
+    CoProcessOperator,
+    KeyedCoFlatMapOperator,
+    KeyedCoMapOperator,
+    KeyedCoProcessOperator,
+)
+from firesteel.runtime.operators.keyed import (
+    KeyedFilterOperator,
+    KeyedFlatMapOperator,
+    KeyedMapOperator,
+    KeyedProcessOperator,
+    KeyedTransform,
+    ReduceOperator,
+)
+from firesteel.runtime.operators.sinks import Consumer, PrintOperator, SinkFunctionOperator, SinkOperator
+from firesteel.runtime.operators.stateless import (
+    CoerceOperator,
+    FilterOperator,
+    FlatMapOperator,
+    MapOperator,
+    ProcessOperator,
+)
+
+__all__ = [
+    "OPERATORS",
+    "CollectOperator",
+    "Collected",
+    "Consumer",
+    "KeyedTransform",
+    "Operator",
+    "SinkOperator",
+    "Transform",
+    "UserCode",
+    "create_operator",
+]
+
+OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
+    OperatorKind.SOURCE: CoerceOperator,
+    OperatorKind.MAP: MapOperator,
+    OperatorKind.FLAT_MAP: FlatMapOperator,
+    OperatorKind.FILTER: FilterOperator,
+    OperatorKind.PROCESS: ProcessOperator,
+    OperatorKind.KEYED_PROCESS: KeyedProcessOperator,
+    OperatorKind.KEYED_MAP: KeyedMapOperator,
+    OperatorKind.KEYED_FLAT_MAP: KeyedFlatMapOperator,
+    OperatorKind.KEYED_FILTER: KeyedFilterOperator,
+    OperatorKind.REDUCE: ReduceOperator,
+    OperatorKind.CO_MAP: CoMapOperator,
+    OperatorKind.CO_FLAT_MAP: CoFlatMapOperator,
+    OperatorKind.CO_PROCESS: CoProcessOperator,
+    OperatorKind.KEYED_CO_MAP: KeyedCoMapOperator,
+    OperatorKind.KEYED_CO_FLAT_MAP: KeyedCoFlatMapOperator,
+    OperatorKind.KEYED_CO_PROCESS: KeyedCoProcessOperator,
+    OperatorKind.SINK: SinkOperator,
+    OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
+    OperatorKind.PRINT: PrintOperator,
+    OperatorKind.COLLECT: CollectOperator,
+}
+"""The class of each kind. SOURCE stands for what happens to a source's records after the reader gave them."""
+
+
+def create_operator(spec: OperatorSpec) -> Operator:
+    """A new operator for a specification."""
+    return OPERATORS[spec.kind](spec)

@@ -1,0 +1,174 @@
+"""Where records end: sinks, sink functions, print. They take whole chunks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from firesteel.core.errors import ProgramError
+from firesteel.functions.functions import SinkFunction
+from firesteel.functions.sink import Sink, SinkWriter
+from firesteel.functions.source import Plain
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.context import OperatorContext, SinkContext, TaskWriterContext
+from firesteel.runtime.operators.base import Operator, Transform, method_of
+from firesteel.runtime.operators.printing import text_of
+
+
+class Consumer(Operator, ABC):
+    """An operator without results.
+
+    At the end of the input: ``finish``, then ``commit`` when the whole job has got that far, then ``close``. If the
+    task fails or is cancelled instead: ``abort``, then ``close``.
+
+    Attributes:
+        on_writable: called when ``writable`` turns True again, possibly from another thread.
+    """
+
+    on_writable: Callable[[], None] | None = None
+
+    @property
+    def writable(self) -> bool:
+        """Whether it takes more now; else the task is back-pressured."""
+        return True
+
+    @property
+    def drained(self) -> bool:
+        """Nothing is left in it for others to fetch; the task ends only then."""
+        return True
+
+    @abstractmethod
+    def write(self, values: list[Any], timestamps: list[int] | None) -> None:
+        """Take a chunk. The list belongs to others too: it must not be changed."""
+
+    def finish(self) -> None:
+        """End of input."""
+
+    def commit(self) -> None:
+        """Make results visible."""
+
+    def abort(self) -> None:
+        """Remove what is not visible yet. Never raises for what is gone."""
+
+
+class SinkOperator(Consumer):
+    """Runs the writer of a ``Sink``."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        if not isinstance(spec.function, Sink):
+            raise ProgramError(f"operator {spec.name!r}: {spec.function!r} is not a Sink")
+        self._sink: Sink[Any] = spec.function
+        self._writer: SinkWriter[Any] | None = None
+        self._committables: list[Plain] = []
+        self._committed = False
+
+    @property
+    def blocking(self) -> bool:
+        """The writer may wait for long. Known once it was created."""
+        return bool(self._writer is not None and self._writer.blocking)
+
+    def create(self, context: OperatorContext) -> None:
+        """Create the writer, before anything is opened."""
+        self._writer = self._sink.create_writer(TaskWriterContext(context))
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the writer."""
+        if self._writer is None:
+            self.create(context)
+        assert self._writer is not None
+        self._writer.open()
+
+    def write(self, values: list[Any], timestamps: list[int] | None) -> None:
+        """Hand a chunk to the writer."""
+        assert self._writer is not None
+        if self.coerce is not None:
+            values = list(self._coerced(values))
+        self._writer.write(values, timestamps)
+
+    def _coerced(self, records: list[Any]) -> Iterator[Any]:
+        coerce = self.coerce
+        assert coerce is not None
+        for value in records:
+            yield coerce(value)
+
+    def finish(self) -> None:
+        """Make all durable, show nothing yet."""
+        assert self._writer is not None
+        self._committables = list(self._writer.finish())
+
+    def commit(self) -> None:
+        """Make the results visible."""
+        assert self._writer is not None
+        self._writer.commit(self._committables)
+        self._committed = True
+
+    def abort(self) -> None:
+        """Remove what is not visible."""
+        if self._writer is not None and not self._committed:
+            self._writer.abort()
+
+    def close(self) -> None:
+        """Close the writer."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+
+class SinkFunctionOperator(Transform):
+    """Calls a ``SinkFunction`` for each record; a transform without results, so that it runs in bounded slices."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self._with_context = isinstance(spec.function, SinkFunction)
+        self._invoke = method_of(spec.function, SinkFunction, "invoke")
+
+    def open(self, context: OperatorContext) -> None:
+        """Make the function's context, then open it."""
+        self._context = SinkContext(context.stamp)
+        super().open(context)
+
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """Nothing; all records are handed over when it is exhausted."""
+        invoke, context, coerce = self._invoke, self._context, self.coerce
+        if not self._with_context:
+            for value in records:
+                invoke(value if coerce is None else coerce(value))
+        elif coerce is None:
+            for value in records:
+                invoke(value, context)
+        else:
+            for value in records:
+                invoke(coerce(value), context)
+        return
+        yield
+
+
+class PrintOperator(Consumer):
+    """Writes each record to standard output; prefix as Flink's: ``[identifier:][subtask]> ``."""
+
+    def open(self, context: OperatorContext) -> None:
+        """Work out the prefix."""
+        identifier = self.spec.extra.get("identifier") or ""
+        number = str(context.info.subtask + 1) if context.info.parallelism > 1 else ""
+        prefix = ":".join(part for part in (identifier, number) if part)
+        self._prefix = f"{prefix}> " if prefix else ""
+        self._text = text_of(self.spec.extra.get("input_type"))
+        self._write, self._writable = context.write_stdout, context.stdout_writable
+
+    @property
+    def writable(self) -> bool:
+        """Whether standard output takes more."""
+        return self._writable()
+
+    def write(self, values: list[Any], timestamps: list[int] | None) -> None:
+        """Print a chunk in one piece."""
+        text = "".join(self._lines(values))
+        if text:
+            self._write(text)
+
+    def _lines(self, records: list[Any]) -> Iterator[str]:
+        prefix, text, coerce = self._prefix, self._text, self.coerce
+        for value in records:
+            yield f"{prefix}{text(value if coerce is None else coerce(value))}\n"

@@ -1,0 +1,112 @@
+"""Operators without keys: map, flat map, filter, process, and a source's types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from firesteel.functions.functions import FilterFunction, FlatMapFunction, MapFunction
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.context import OperatorContext, ProcessContext
+from firesteel.runtime.operators.base import Transform, is_iterable, method_of, not_iterable
+
+
+class MapOperator(Transform):
+    """One record in, one out."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self._map = method_of(spec.function, MapFunction, "map")
+
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """Results, coerced."""
+        function, coerce = self._map, self.coerce
+        if coerce is None:
+            for value in records:
+                yield function(value)
+        else:
+            for value in records:
+                yield coerce(function(value))
+
+
+class FilterOperator(Transform):
+    """Keeps some records."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self._filter = method_of(spec.function, FilterFunction, "filter")
+
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """The records that stay, as they are: their type does not change."""
+        function = self._filter
+        for value in records:
+            if function(value):
+                yield value
+
+
+class FlatMapOperator(Transform):
+    """One record in, any number out."""
+
+    expands = True
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self._flat_map = method_of(spec.function, FlatMapFunction, "flat_map")
+
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """Results, coerced, pulled one at a time."""
+        function, coerce = self._flat_map, self.coerce
+        for value in records:
+            results = function(value)
+            if results is None:
+                continue
+            try:
+                if coerce is None:
+                    yield from results
+                else:
+                    for result in results:
+                        yield coerce(result)
+            except TypeError:
+                if not is_iterable(results):
+                    raise not_iterable("flat_map", results) from None
+                raise
+
+
+class ProcessOperator(Transform):
+    """``ProcessFunction``."""
+
+    expands = True
+
+    def open(self, context: OperatorContext) -> None:
+        """Make the function's context, then open it."""
+        self._context = ProcessContext(context.stamp)
+        super().open(context)
+
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """Results, coerced, pulled one at a time."""
+        function, context, coerce = self.function.process_element, self._context, self.coerce
+        for value in records:
+            results = function(value, context)
+            if results is None:
+                continue
+            try:
+                if coerce is None:
+                    yield from results
+                else:
+                    for result in results:
+                        yield coerce(result)
+            except TypeError:
+                if not is_iterable(results):
+                    raise not_iterable("process_element", results) from None
+                raise
+
+
+class CoerceOperator(Transform):
+    """Fits the records of a source to their declared type."""
+
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """The records, coerced."""
+        coerce = self.coerce
+        assert coerce is not None
+        for value in records:
+            yield coerce(value)

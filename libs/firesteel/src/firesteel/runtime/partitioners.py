@@ -1,0 +1,215 @@
+"""How an output chooses the channel of each record. All take whole chunks.
+
+Round-robin is exact for each record, as in Flink, and still costs no work for each: channel c of n gets every n-th
+record of a chunk (a slice with a stride), starting where the chunk before left off. The order of records within a
+channel is kept.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
+from operator import length_hint, not_
+from typing import Any
+
+from firesteel.core.errors import KeyTypeError, ProgramError
+from firesteel.functions.functions import KeySelector, Partitioner
+from firesteel.graph.key_groups import KeyGroupAssigner
+from firesteel.graph.specs import OutputSpec, PartitionerKind
+from firesteel.runtime.batch import Batch
+from firesteel.runtime.exchange.channels import OutputChannel
+from firesteel.runtime.operators.base import UserCode, method_of, short
+
+Routed = Iterable[tuple[OutputChannel, Batch]]
+
+
+class Output(UserCode, ABC):
+    """An edge that leaves a chain.
+
+    Args:
+        name: of the operator whose results it carries, for errors.
+        channels: one for each consumer it is connected to, ascending.
+    """
+
+    def __init__(self, name: str, channels: Sequence[OutputChannel]) -> None:
+        self.name = name
+        self.channels = list(channels)
+
+    @abstractmethod
+    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
+        """Batches for channels; may run the user's key selector. The lists are not changed."""
+
+
+class SingleOutput(Output):
+    """FORWARD, GLOBAL, and whatever has one channel only."""
+
+    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
+        """All to the first channel."""
+        return ((self.channels[0], Batch(values, timestamps)),)
+
+
+class BroadcastOutput(Output):
+    """Each record to every channel; the lists are shared."""
+
+    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
+        """The chunk to each channel."""
+        return [(channel, Batch(values, timestamps)) for channel in self.channels]
+
+
+class RoundRobinOutput(Output):
+    """REBALANCE and RESCALE: one record to each channel in turn, from a random start."""
+
+    def __init__(self, name: str, channels: Sequence[OutputChannel], start: int) -> None:
+        super().__init__(name, channels)
+        self._next = start % len(self.channels)
+
+    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
+        """Every n-th record to each channel."""
+        count = len(self.channels)
+        routed = []
+        for offset in range(min(count, len(values))):
+            part = values[offset::count]
+            stamps = None if timestamps is None else timestamps[offset::count]
+            routed.append((self.channels[(self._next + offset) % count], Batch(part, stamps)))
+        self._next = (self._next + len(values)) % count
+        return routed
+
+
+class _Bucketed(Output):
+    """Each record to a channel of its own choice."""
+
+    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
+        """A batch for each channel that has records."""
+        targets = self.targets(values)
+        count = len(self.channels)
+        parts = bucket(values, targets, count)
+        stamps = [None] * count if timestamps is None else bucket(timestamps, targets, count)
+        return [
+            (channel, Batch(part, stamp))
+            for channel, part, stamp in zip(self.channels, parts, stamps, strict=True)
+            if part
+        ]
+
+    @abstractmethod
+    def targets(self, values: list[Any]) -> list[int]:
+        """Position in ``channels`` for each record."""
+
+
+class ShuffleOutput(_Bucketed):
+    """SHUFFLE: a random channel for each record."""
+
+    def __init__(self, name: str, channels: Sequence[OutputChannel], rng: random.Random) -> None:
+        super().__init__(name, channels)
+        self._choices, self._range = rng.choices, range(len(self.channels))
+
+    def targets(self, values: list[Any]) -> list[int]:
+        """Uniformly random."""
+        return self._choices(self._range, k=len(values))
+
+
+class _KeyedOutput(_Bucketed):
+    def __init__(self, name: str, channels: Sequence[OutputChannel], key_selector: Callable[[Any], Any] | None) -> None:
+        super().__init__(name, channels)
+        self._key = method_of(key_selector, KeySelector, "get_key")
+
+    def keys(self, values: list[Any]) -> list[Any]:
+        """The key of each record. When the selector raises, the local ``value`` holds the record at fault."""
+        records = iter(values)
+        try:
+            return list(map(self._key, records))
+        except BaseException:
+            value = values[len(values) - length_hint(records) - 1]  # noqa: F841 - read from the traceback
+            raise
+
+
+class HashOutput(_KeyedOutput):
+    """HASH: the channel that owns the key's key group."""
+
+    def __init__(
+        self,
+        name: str,
+        channels: Sequence[OutputChannel],
+        key_selector: Callable[[Any], Any] | None,
+        assigner: KeyGroupAssigner,
+    ) -> None:
+        super().__init__(name, channels, key_selector)
+        self._assigner = assigner
+
+    def targets(self, values: list[Any]) -> list[int]:
+        """By key group."""
+        keys = self.keys(values)
+        try:
+            return self._assigner.assign(keys)
+        except KeyTypeError:
+            for value, key in zip(values, keys, strict=True):  # noqa: B007 - ``value`` is read from the traceback
+                self._assigner(key)
+            raise
+
+
+class CustomOutput(_KeyedOutput):
+    """CUSTOM: what the user's partitioner says for the key."""
+
+    def __init__(
+        self,
+        name: str,
+        channels: Sequence[OutputChannel],
+        key_selector: Callable[[Any], Any] | None,
+        partition: Callable[[Any, int], int] | None,
+    ) -> None:
+        super().__init__(name, channels, key_selector)
+        self._partition = method_of(partition, Partitioner, "partition")
+
+    def targets(self, values: list[Any]) -> list[int]:
+        """As the user says; checked."""
+        partition, count = self._partition, len(self.channels)
+        targets = []
+        for value, key in zip(values, self.keys(values), strict=True):  # noqa: B007
+            target = partition(key, count)
+            if target.__class__ is not int or not 0 <= target < count:
+                if isinstance(target, bool) or not hasattr(target, "__index__") or not 0 <= target < count:
+                    raise ProgramError(
+                        f"partition_custom: the partitioner returned {short(target)} for key {short(key)}; "
+                        f"it has to return an int from 0 to {count - 1}"
+                    )
+                target = target.__index__()
+            targets.append(target)
+        return targets
+
+
+def bucket(values: list[Any], targets: list[int], count: int) -> list[list[Any]]:
+    """Values by target, in order."""
+    if count == 2:
+        return [list(compress(values, map(not_, targets))), list(compress(values, targets))]
+    parts: list[list[Any]] = [[] for _ in range(count)]
+    appends = [part.append for part in parts]
+    for value, target in zip(values, targets, strict=True):
+        appends[target](value)
+    return parts
+
+
+def create_output(
+    spec: OutputSpec, name: str, channels: Sequence[OutputChannel], max_parallelism: int, rng: random.Random
+) -> Output:
+    """The output for an edge.
+
+    Args:
+        spec: of the edge.
+        name: of the operator in front of it.
+        channels: as ``firesteel.graph.physical.downstream_channels`` lists them.
+        max_parallelism: of the consumer; the number of key groups.
+        rng: for random starts and SHUFFLE.
+    """
+    kind, count = spec.partitioner, len(channels)
+    if kind is PartitionerKind.CUSTOM:
+        return CustomOutput(name, channels, spec.key_selector, spec.partition)
+    if count == 1 or kind in (PartitionerKind.FORWARD, PartitionerKind.GLOBAL):
+        return SingleOutput(name, channels)
+    if kind is PartitionerKind.HASH:
+        return HashOutput(name, channels, spec.key_selector, KeyGroupAssigner(count, max_parallelism))
+    if kind is PartitionerKind.BROADCAST:
+        return BroadcastOutput(name, channels)
+    if kind is PartitionerKind.SHUFFLE:
+        return ShuffleOutput(name, channels, rng)
+    return RoundRobinOutput(name, channels, rng.randrange(count))

@@ -1,0 +1,147 @@
+"""The function of a slot's Spark task: what a Python worker runs from its allocation to its release.
+
+It runs as well in a plain process with no Spark around it. Nothing of the user is unpickled before the TaskManager has
+accepted the slot, and nothing is ever raised into Spark: a raising task would be started again for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from firesteel.core.clock import SystemClock
+from firesteel.core.errors import FleetError, ProtocolError
+from firesteel.core.process import die_with_parent
+from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.slot_channel import PROTOCOL_VERSION
+from firesteel.runtime.control import ControlChannel
+from firesteel.runtime.exchange import Exchange
+from firesteel.runtime.interrupts import Interrupter
+from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.slot import Slot
+from firesteel.runtime.slot_logging import SlotLogHandler
+from firesteel.runtime.stdio import OutputForwarder
+
+logger = logging.getLogger(__name__)
+REGISTER_SECONDS: Final = 30.0
+CLOSE_SECONDS: Final = 1.0
+Outcome = tuple[SlotOutcome, str]
+
+
+def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
+    """Run one slot; yields how it ended.
+
+    Args:
+        launches: one launch; of an empty partition nothing comes.
+    """
+    for launch in launches:
+        try:
+            yield _run(launch)
+        except Exception:
+            yield SlotOutcome.RETURNED, traceback.format_exc()
+
+
+def _run(launch: SlotLaunch) -> Outcome:
+    die_with_parent()
+    here = os.environ.get("SPARK_EXECUTOR_ID")
+    if here is not None and launch.executor_id and here != launch.executor_id:
+        return SlotOutcome.MISPLACED, f"runs on executor {here}, belongs to {launch.executor_id}"
+    if threading.current_thread() is not threading.main_thread():
+        return SlotOutcome.RETURNED, "a slot has to run on the main thread of its process"
+    clock = SystemClock()
+    loop = TaskLoop(clock)
+    interrupter = Interrupter()
+    attempt = _spark_attempt()
+    exchange: Exchange | None = None
+    channel: ControlChannel | None = None
+    try:
+        exchange = Exchange(loop, f"unix:{_socket_path(launch, attempt)}", clock)
+        slot = Slot(launch.allocation_id, loop, exchange, interrupter, clock)
+        channel = ControlChannel(launch.control_socket, clock, slot.on_message, slot.on_closed, slot.tick)
+        loop.on_error = slot.fail
+        answer = channel.register(
+            {
+                "type": "register",
+                "version": PROTOCOL_VERSION,
+                "allocation_id": launch.allocation_id,
+                "pid": os.getpid(),
+                "spark_attempt": attempt,
+                "executor_id": launch.executor_id if here is None else here,
+                "data_address": exchange.address,
+            },
+            REGISTER_SECONDS,
+        )
+        if answer["type"] == "rejected":
+            return SlotOutcome.MISPLACED, str(answer.get("reason", "rejected"))
+        streams = _forwarder(channel, "stdout"), _forwarder(channel, "stderr")
+        slot.attach(channel, streams)
+        with _surroundings(slot, channel, interrupter, streams, clock):
+            channel.start()
+            loop.run()
+            all_ended = slot.join_threads()
+        return SlotOutcome.RETURNED, "" if all_ended else "a blocking function had not returned"
+    except (FleetError, ProtocolError) as error:
+        return SlotOutcome.RETURNED, str(error)
+    finally:
+        if exchange is not None:
+            exchange.close()
+        if channel is not None:
+            channel.close(CLOSE_SECONDS)
+        loop.close()
+
+
+@contextmanager
+def _surroundings(
+    slot: Slot,
+    channel: ControlChannel,
+    interrupter: Interrupter,
+    forward: tuple[OutputForwarder, OutputForwarder],
+    clock: SystemClock,
+) -> Iterator[None]:
+    """What the process shows to user code: streams, signals, logs, ``__main__``; restored afterwards."""
+    streams = sys.stdout, sys.stderr
+    main, path = sys.modules["__main__"], list(sys.path)
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    on_sigint = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the client, which ends us in order
+    interrupter.install()
+    handler = SlotLogHandler(channel.send, clock, lambda: {"execution_id": slot.running_here()})
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    sys.stdout, sys.stderr = forward
+    try:
+        yield
+    finally:
+        for stream in forward:
+            stream.flush()
+        sys.stdout, sys.stderr = streams
+        handler.close()
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        interrupter.uninstall()
+        signal.signal(signal.SIGINT, on_sigint)
+        sys.modules["__main__"] = main
+        sys.path[:] = path
+
+
+def _forwarder(channel: ControlChannel, stream: str) -> OutputForwarder:
+    return OutputForwarder(lambda text: channel.send_output(stream, text), stream)
+
+
+def _socket_path(launch: SlotLaunch, attempt: int) -> str:
+    directory = os.path.dirname(os.path.abspath(launch.control_socket))
+    return os.path.join(directory, f"{launch.allocation_id[:16]}-{attempt}.sock")
+
+
+def _spark_attempt() -> int:
+    """The attempt of the Spark task that we are in; 0 outside of Spark."""
+    module = sys.modules.get("pyspark.taskcontext")
+    context = module.TaskContext.get() if module is not None else None
+    return int(context.attemptNumber()) if context is not None else 0

@@ -1,0 +1,1 @@
+"""What every service has: a life cycle, health, heartbeats, JSON errors and logs."""

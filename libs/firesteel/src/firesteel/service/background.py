@@ -1,0 +1,73 @@
+"""Background tasks that are named, held and never lost with their error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+class BackgroundTasks:
+    """Holds the background tasks of one owner.
+
+    Args:
+        owner: named in logs.
+        on_failure: called with the task's name and its exception when a task ends by one.
+    """
+
+    def __init__(self, owner: str, on_failure: Callable[[str, BaseException], None] | None = None) -> None:
+        self._owner, self._on_failure = owner, on_failure
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def names(self) -> list[str]:
+        """Names of the tasks that run."""
+        return sorted(task.get_name() for task in self._tasks)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
+        """Run a coroutine; None (and the coroutine never runs) after ``close``."""
+        if self._closed:
+            coroutine.close()
+            logger.debug("%s: %s was not started: the owner is stopping", self._owner, name)
+            return None
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._owner}: {name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            logger.error("%s failed", task.get_name(), exc_info=error)
+            if self._on_failure is not None:
+                self._on_failure(task.get_name(), error)
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait at most so long until no task runs; whether that came true. Tasks that start meanwhile count."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        current = asyncio.current_task()
+        while rest := [t for t in self._tasks if t is not current]:
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            await asyncio.wait(rest, timeout=left)
+        return True
+
+    async def close(self) -> None:
+        """Start nothing more, cancel what runs, and wait until it has ended. May be called again."""
+        self._closed = True
+        current = asyncio.current_task()
+        while rest := [t for t in self._tasks if t is not current]:
+            for task in rest:
+                task.cancel()
+            await asyncio.wait(rest)

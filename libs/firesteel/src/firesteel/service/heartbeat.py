@@ -1,0 +1,102 @@
+"""Who was not heard for too long. Pure: the owner calls ``tick`` and says what it heard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firesteel.core.clock import Clock
+
+DEFAULT_INTERVAL = 10.0
+DEFAULT_TIMEOUT = 50.0
+DEFAULT_FAILURES = 2
+"""Flink's ``heartbeat.interval`` and ``heartbeat.timeout`` in seconds, and ``heartbeat.rpc-failure-threshold``."""
+
+
+@dataclass
+class _Peer:
+    deadline: float
+    failures: int = 0
+
+
+class HeartbeatMonitor:
+    """Keeps a deadline for each peer, on the monotonic clock.
+
+    It tolerates its own stall: when the process was stopped, or a thread of it held the interpreter, messages of peers
+    wait unread although the peers are alive. A gap between two calls that is longer than two ticks is such a stall; all
+    deadlines move by the gap, and calls that failed during it do not count.
+
+    Args:
+        clock: only ``monotonic`` is used.
+        timeout: seconds without a sign of life after which a peer has expired.
+        tick: seconds between two calls of ``tick``, as the owner means to make them.
+        failure_threshold: a peer has also expired after so many failed calls in a row; 0 = failed calls do not count.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        timeout: float = DEFAULT_TIMEOUT,
+        tick: float = 1.0,
+        failure_threshold: int = DEFAULT_FAILURES,
+    ) -> None:
+        if timeout <= 0 or tick <= 0:
+            raise ValueError("timeout and tick are positive numbers of seconds")
+        self._clock, self._timeout, self._tick, self._threshold = clock, timeout, tick, failure_threshold
+        self._peers: dict[str, _Peer] = {}
+        self._last = clock.monotonic()
+        self._stalled_at = float("-inf")
+        self.lost_seconds = 0.0
+        """Sum of the stalls so far."""
+
+    def __contains__(self, peer: str) -> bool:
+        return peer in self._peers
+
+    def peers(self) -> list[str]:
+        """Those that are watched."""
+        return list(self._peers)
+
+    def watch(self, peer: str) -> None:
+        """Begin to watch a peer, or start its time anew."""
+        self._peers[peer] = _Peer(self._now() + self._timeout)
+
+    def forget(self, peer: str) -> None:
+        """Watch it no longer; unknown peers are ignored."""
+        self._peers.pop(peer, None)
+
+    def heard(self, peer: str) -> None:
+        """A sign of life; of peers that are not watched it is ignored."""
+        now = self._now()
+        entry = self._peers.get(peer)
+        if entry is not None:
+            entry.deadline, entry.failures = now + self._timeout, 0
+
+    def failed(self, peer: str) -> None:
+        """A call to the peer failed; not counted right after a stall, which may have been the reason."""
+        now = self._now()
+        entry = self._peers.get(peer)
+        if entry is not None and now - self._stalled_at > 2 * self._tick:
+            entry.failures += 1
+
+    def tick(self) -> list[str]:
+        """The peers that have expired by now; each is reported once and then forgotten."""
+        now = self._now()
+        expired = [
+            name
+            for name, peer in self._peers.items()
+            if now >= peer.deadline or (self._threshold and peer.failures >= self._threshold)
+        ]
+        for name in expired:
+            del self._peers[name]
+        return expired
+
+    def _now(self) -> float:
+        now = self._clock.monotonic()
+        gap = now - self._last
+        self._last = now
+        if gap > 2 * self._tick:
+            self.lost_seconds += gap
+            self._stalled_at = now
+            for peer in self._peers.values():
+                peer.deadline += gap
+                peer.failures = 0
+        return now

@@ -1,0 +1,60 @@
+"""Logs that say which job, vertex, subtask and attempt a line is about."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+FIELDS = ("job", "vertex", "subtask", "attempt")
+FORMAT = "%(asctime)s %(levelname)-5s %(name)s%(where)s: %(message)s"
+_context: ContextVar[Mapping[str, Any]] = ContextVar("firesteel_log_fields", default={})  # noqa: B039 # never changed
+
+
+@contextmanager
+def log_fields(**fields: Any) -> Iterator[None]:
+    """All lines logged inside carry these fields; inner calls add to outer ones."""
+    token = _context.set({**_context.get(), **fields})
+    try:
+        yield
+    finally:
+        _context.reset(token)
+
+
+def bind_log_fields(**fields: Any) -> None:
+    """As ``log_fields``, for the rest of the current asyncio task."""
+    _context.set({**_context.get(), **fields})
+
+
+class FieldsFilter(logging.Filter):
+    """Puts the fields into each record: as attributes, and as the text ``where``."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        fields = {**_context.get(), **{f: record.__dict__[f] for f in FIELDS if f in record.__dict__}}
+        for name in FIELDS:
+            record.__dict__.setdefault(name, fields.get(name))
+        text = " ".join(f"{name}={fields[name]}" for name in FIELDS if fields.get(name) is not None)
+        record.where = f" [{text}]" if text else ""
+        return True
+
+
+def logger_for(name: str, **fields: Any) -> logging.LoggerAdapter[logging.Logger]:
+    """A logger whose lines carry these fields."""
+    return logging.LoggerAdapter(logging.getLogger(name), fields)
+
+
+def setup_logging(level: str = "INFO", stream: TextIO | None = None) -> logging.Handler:
+    """Send the logs of ``firesteel*`` to a stream (default: stderr); for service processes, not for libraries.
+
+    Returns:
+        The handler, so that it can be removed.
+    """
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter(FORMAT))
+    handler.addFilter(FieldsFilter())
+    root = logging.getLogger()
+    root.addHandler(handler)
+    root.setLevel(level)
+    return handler

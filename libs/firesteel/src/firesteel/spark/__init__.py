@@ -1,0 +1,1 @@
+"""Spark as the fleet: finding Java, the driver, starting and ending slots."""

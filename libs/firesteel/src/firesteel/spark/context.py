@@ -1,0 +1,146 @@
+"""Make and end a SparkContext on a driver JVM of our own, leaving the process's other Spark state as it was."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from firesteel.core.errors import FleetError
+from firesteel.spark.driver import DriverJvm, GatewayAddress
+
+_IMPORTED = (
+    "org.apache.spark.SparkConf",
+    "org.apache.spark.api.java.*",
+    "org.apache.spark.api.python.*",
+    "org.apache.spark.ml.python.*",
+    "org.apache.spark.mllib.api.python.*",
+    "org.apache.spark.resource.*",
+    "org.apache.spark.sql.Encoders",
+    "org.apache.spark.sql.OnSuccessCall",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.*",
+    "org.apache.spark.sql.api.python.*",
+    "org.apache.spark.sql.hive.*",
+    "scala.Tuple2",
+)
+"""What pyspark expects to find in its view of the JVM."""
+
+_VARIABLES = ("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
+"""What a SparkContext leaves in ``os.environ``."""
+
+
+def refuse_foreign_context() -> None:
+    """Only one SparkContext can be active in a process.
+
+    Raises:
+        FleetError: there is one that is not ours.
+    """
+    module = sys.modules.get("pyspark.core.context")
+    active = None if module is None else module.SparkContext._active_spark_context
+    if active is not None:
+        raise FleetError(
+            f"This process has an active SparkContext ({active.appName!r} on {active.master!r}) and Spark allows one: "
+            "stop it (spark.stop()) before Firesteel starts its own, or run one of the two in another process."
+        )
+
+
+class OwnContext:
+    """A SparkContext together with the JVM gateway behind it. Made, used and closed on one thread.
+
+    That must not be the main thread: there pyspark would replace the handler of SIGINT.
+    """
+
+    def __init__(self, jvm: DriverJvm, address: GatewayAddress, conf: Mapping[str, str], python: str) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+        from py4j.java_gateway import java_import
+        from pyspark import SparkConf, SparkContext
+
+        self._class: Any = SparkContext
+        self._environment = {name: os.environ.get(name) for name in _VARIABLES}
+        self._path = list(sys.path)
+        gateway = ClientServer(
+            java_parameters=JavaParameters(port=address.port, auth_token=address.secret, auto_convert=True),
+            python_parameters=PythonParameters(port=0, eager_load=False),
+        )
+        gateway.proc = jvm.popen
+        for name in _IMPORTED:
+            java_import(gateway.jvm, name)
+        self.gateway: Any = gateway
+        with self._class._lock:
+            refuse_foreign_context()
+            # A context that the user had and stopped has left its gateway, which is for his next one.
+            self._before = (self._class._gateway, self._class._jvm)
+            self._class._gateway, self._class._jvm = gateway, gateway.jvm
+        settings = SparkConf(loadDefaults=False)
+        settings.setAll(list(conf.items()))
+        try:
+            self.spark: Any = SparkContext(conf=settings, gateway=gateway)
+        except Exception as error:
+            reason = reason_of(error)
+            self._put_back()
+            raise FleetError(f"Spark could not be started: {reason}") from None
+        except BaseException:
+            self._put_back()
+            raise
+        self.spark.pythonExec = python
+        vars(self.spark._accumulatorServer)["handle_error"] = _the_driver_is_gone
+        self._added_to_path = [entry for entry in sys.path if entry not in self._path]
+
+    def is_open(self) -> bool:
+        """Whether nobody has stopped it; a user who asks Spark for the active context gets this one, and may."""
+        return self.spark._jsc is not None
+
+    def close(self, jvm_is_running: bool) -> None:
+        """Stop the context and forget the gateway; also when the JVM is dead."""
+        if not jvm_is_running:
+            self.spark._jsc = None  # else pyspark talks to the dead one, and warns
+        try:
+            try:
+                self.spark.stop()
+            except Exception:  # the JVM died meanwhile
+                self.spark._jsc = None
+                self.spark.stop()
+        finally:
+            self._put_back()
+
+    def _put_back(self) -> None:
+        cls = self._class
+        with cls._lock:
+            if cls._gateway is self.gateway:
+                cls._gateway, cls._jvm = self._before
+        self.gateway.shutdown()
+        for entry in getattr(self, "_added_to_path", ()):
+            if entry in sys.path:
+                sys.path.remove(entry)
+        for name, value in self._environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        _forget_sessions(getattr(self, "spark", None))
+
+
+def _forget_sessions(context: Any) -> None:
+    """A SparkSession that the user made upon our context must not be found by the next one who looks for a session."""
+    module = sys.modules.get("pyspark.sql.session")
+    session = None if module is None else module.SparkSession._instantiatedSession
+    if session is not None and session._sc is context:
+        assert module is not None
+        module.SparkSession._instantiatedSession = None
+
+
+def _the_driver_is_gone(request: object, client_address: object) -> None:
+    """In place of a traceback on stderr: pyspark's accumulator server lost its only client, the driver."""
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says; one of Java's is asked for it while the JVM still runs, and without its stack trace."""
+    thrown = getattr(error, "java_exception", None)
+    try:
+        return str(error) if thrown is None else str(thrown.toString())
+    except Exception:  # the JVM has gone
+        return type(error).__name__

@@ -1,0 +1,83 @@
+"""A child process that does not outlive us: it watches its standard input, of which we alone hold the other end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import weakref
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from firesteel.core import process
+from firesteel.core.errors import FleetError
+
+_owned: weakref.WeakSet[OwnedProcess] = weakref.WeakSet()
+
+
+class OwnedProcess:
+    """One such process, in a process group of its own: Ctrl-C in the terminal is the client's business."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """Start it; what it writes is appended to ``log``.
+
+        Raises:
+            FleetError: it can't be started.
+        """
+        try:
+            with log.open("ab") as output:
+                self.popen = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=environment,
+                    bufsize=0,
+                    process_group=0,
+                )
+        except OSError as error:
+            raise FleetError(f"{name} could not be started: {error}.") from error
+        _owned.add(self)
+
+    @property
+    def pid(self) -> int:
+        """Its pid."""
+        return self.popen.pid
+
+    def is_running(self) -> bool:
+        """Whether it runs."""
+        return self.popen.poll() is None
+
+    def exit_reason(self) -> str:
+        """How it ended, in words, e.g. ``killed by signal 9``."""
+        code = self.popen.poll()
+        if code is None:
+            return "still running"
+        return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+    def release(self) -> None:
+        """Close our end of its standard input: without another holder it ends by itself."""
+        if self.popen.stdin is not None:
+            self.popen.stdin.close()
+
+    def family(self) -> list[process.ProcessId]:
+        """Its descendants, if it runs."""
+        return process.descendants(self.pid) if self.is_running() else []
+
+    def end(self, grace: float) -> None:
+        """Have it end by itself within ``grace`` seconds, else kill it."""
+        self.release()
+        try:
+            self.popen.wait(grace)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+
+
+def _close_pipes_in_child() -> None:
+    """A forked child must not keep them alive beyond our death."""
+    for owned in list(_owned):
+        owned.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_pipes_in_child)

@@ -1,0 +1,254 @@
+"""Holds a source against the source contract (``firesteel.functions.source``)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from firesteel.connectors.enumerators import create_enumerator
+from firesteel.core.errors import ProgramError
+from firesteel.functions.source import (
+    AsyncSourceReader,
+    Boundedness,
+    End,
+    NeedSplits,
+    ReaderContext,
+    Source,
+    SourceBatch,
+    SourceReader,
+    Split,
+    SplitEnumerator,
+    Wait,
+)
+from firesteel.testing.clock import ManualClock
+
+_LONGEST: Final = 100_000
+"""Polls without an end after which a source counts as hanging."""
+
+
+class _Context(ReaderContext):
+    def __init__(self, subtask: int, parallelism: int, clock: ManualClock) -> None:
+        self._subtask, self._parallelism, self._clock = subtask, parallelism, clock
+
+    @property
+    def subtask_index(self) -> int:
+        return self._subtask
+
+    @property
+    def parallelism(self) -> int:
+        return self._parallelism
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def wake_up(self) -> None:
+        pass
+
+
+class _Run:
+    """One subtask of the source, driven by hand as the runtime drives it."""
+
+    def __init__(self, source: Source[Any], subtask: int, parallelism: int, enumerator: SplitEnumerator) -> None:
+        self._subtask, self._parallelism, self._enumerator = subtask, parallelism, enumerator
+        self._clock = ManualClock()
+        self.reader: SourceReader[Any] | AsyncSourceReader[Any]
+        self.reader = source.create_reader(_Context(subtask, parallelism, self._clock))
+        self.reader.open()
+        self.records: list[Any] = []
+        self.ended = self._told = False
+        self._polls = 0
+
+    def step(self, max_records: int) -> SourceBatch[Any] | None:
+        """One poll; hands out splits and moves the clock as the answer asks."""
+        self._polls += 1
+        _require(self._polls < _LONGEST, f"no end after {_LONGEST} polls")
+        polled: Any = self.reader.poll(max_records)
+        answer = asyncio.run(_awaited(polled)) if inspect.isawaitable(polled) else polled
+        if isinstance(answer, SourceBatch):
+            self._take(answer, max_records)
+            return answer
+        if isinstance(answer, NeedSplits):
+            _require(not self._told, "NEED_SPLITS after no_more_splits(): the end is END")
+            self._supply()
+        elif isinstance(answer, Wait):
+            _require(answer.seconds is None or answer.seconds >= 0, f"Wait({answer.seconds}) is negative")
+            self._clock.advance(answer.seconds or 0.0)
+        elif isinstance(answer, End):
+            _require(self._told, "END before no_more_splits()")
+            self.ended = True
+        else:
+            raise AssertionError(f"poll() returned {answer!r}, which is none of the contract's answers")
+        return None
+
+    def _supply(self) -> None:
+        splits = self._enumerator.next_splits(self._subtask, self._parallelism)
+        for split in splits:
+            plain = json.loads(json.dumps(split.to_plain()))
+            _require(Split.from_plain(plain) == split, f"split {split.id!r} is not plain data: {split.to_plain()!r}")
+        if splits:
+            self.reader.add_splits(splits)
+        elif self._enumerator.exhausted:
+            self.reader.no_more_splits()
+            self._told = True
+
+    def _take(self, batch: SourceBatch[Any], max_records: int) -> None:
+        rows = batch.values.to_pylist() if isinstance(batch.values, pa.RecordBatch) else list(batch.values)
+        _require(len(rows) <= max_records, f"poll({max_records}) gave {len(rows)} records")
+        if batch.timestamps is not None:
+            _require(len(batch.timestamps) == len(rows), "there must be one timestamp for each record")
+        _require(json.loads(json.dumps(batch.position)) == batch.position, f"position {batch.position!r} is not plain")
+        unfinished = {split.id: split for split in self.reader.snapshot()}
+        if batch.split_finished:
+            _require(batch.split_id not in unfinished, f"split {batch.split_id!r} is finished but in the snapshot")
+        else:
+            _require(
+                batch.split_id in unfinished and unfinished[batch.split_id].position == batch.position,
+                f"the snapshot does not hold split {batch.split_id!r} at the position of its last batch",
+            )
+        self.records.extend(rows)
+
+
+def check_source(
+    make_source: Callable[[], Source[Any]],
+    expected: Iterable[Any],
+    *,
+    parallelisms: Sequence[int] = (1, 2, 3),
+    batch_sizes: Sequence[int] = (1, 7, 1000),
+) -> None:
+    """Run a bounded source in many ways and compare what it gives.
+
+    It is read with several parallelisms and batch sizes; stopped after every poll and continued from its snapshot by
+    a new reader; paused and resumed; given splits of an unknown version; and pickled.
+
+    Args:
+        make_source: makes the source; called often.
+        expected: all records that it gives, in any order.
+        parallelisms: to run it with.
+        batch_sizes: to poll it with.
+
+    Raises:
+        AssertionError: says which rule is broken.
+    """
+    want = _sorted(expected)
+    source = make_source()
+    _require(source.boundedness is Boundedness.BOUNDED, "this kit checks bounded sources")
+    pickle.loads(pickle.dumps(source))
+    for parallelism in parallelisms:
+        for size in batch_sizes:
+            got = _read_all(make_source(), parallelism, size)
+            _require(_sorted(got) == want, _difference(f"parallelism {parallelism}, batches of {size}", got, want))
+    polls = _polls_of(make_source())
+    for stop in sorted({*range(min(polls, 12)), polls // 2, polls - 1}):
+        got = _read_with_restore(make_source(), stop)
+        _require(_sorted(got) == want, _difference(f"continued from a snapshot after poll {stop}", got, want))
+    got = _read_with_pauses(make_source())
+    _require(_sorted(got) == want, _difference("paused and resumed", got, want))
+    _check_versions(make_source())
+
+
+def _enumerator(source: Source[Any]) -> SplitEnumerator:
+    spec = source.enumerator()
+    return create_enumerator(spec.name, json.loads(json.dumps(dict(spec.config))))
+
+
+def _read_all(source: Source[Any], parallelism: int, size: int) -> list[Any]:
+    enumerator = _enumerator(source)
+    runs = [_Run(source, subtask, parallelism, enumerator) for subtask in range(parallelism)]
+    while not all(run.ended for run in runs):
+        for run in runs:
+            if not run.ended:
+                run.step(size)
+    for run in runs:
+        run.reader.close()
+    return [record for run in runs for record in run.records]
+
+
+def _polls_of(source: Source[Any]) -> int:
+    run = _Run(source, 0, 1, _enumerator(source))
+    count = 0
+    while not run.ended:
+        run.step(3)
+        count += 1
+    run.reader.close()
+    return count
+
+
+def _read_with_restore(source: Source[Any], stop: int) -> list[Any]:
+    enumerator = _enumerator(source)
+    run = _Run(source, 0, 1, enumerator)
+    for _ in range(stop):
+        if not run.ended:
+            run.step(3)
+    splits = [Split.from_plain(json.loads(json.dumps(split.to_plain()))) for split in run.reader.snapshot()]
+    state = json.loads(json.dumps(enumerator.snapshot()))
+    run.reader.close()
+    again = _enumerator(source)
+    again.restore(state)
+    rest = _Run(source, 0, 1, again)
+    if splits:
+        rest.reader.add_splits(splits)
+    while not rest.ended:
+        rest.step(3)
+    rest.reader.close()
+    return run.records + rest.records
+
+
+def _read_with_pauses(source: Source[Any]) -> list[Any]:
+    run = _Run(source, 0, 1, _enumerator(source))
+    turn = 0
+    while not run.ended:
+        turn += 1
+        batch = run.step(2)
+        if batch is not None and turn % 3 == 0:
+            run.reader.pause_splits([batch.split_id])
+            for _ in range(4):
+                other = run.step(2) if not run.ended else None
+                _require(other is None or other.split_id != batch.split_id, "a paused split was read")
+            run.reader.resume_splits([batch.split_id])
+    run.reader.close()
+    return run.records
+
+
+def _check_versions(source: Source[Any]) -> None:
+    enumerator = _enumerator(source)
+    splits = enumerator.next_splits(0, 1)
+    if not splits:
+        return
+    run = _Run(source, 0, 1, enumerator)
+    strange = Split(splits[0].id, splits[0].data, splits[0].position, splits[0].version + 1000)
+    try:
+        run.reader.add_splits([strange])
+    except ProgramError:
+        return
+    finally:
+        run.reader.close()
+    raise AssertionError("add_splits() took a split of an unknown version; it must raise ProgramError")
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _sorted(records: Iterable[Any]) -> list[Any]:
+    return sorted(records, key=repr)
+
+
+def _difference(how: str, got: list[Any], want: list[Any]) -> str:
+    missing, extra = list(want), []
+    for record in got:
+        try:
+            missing.remove(record)
+        except ValueError:
+            extra.append(record)
+    return f"{how}: {len(got)} records instead of {len(want)}; missing {missing[:5]}, not expected {extra[:5]}"
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise AssertionError(message)

@@ -1,0 +1,1 @@
+"""Dispatcher: REST API, job graphs, blobs, one JobMaster for each job."""

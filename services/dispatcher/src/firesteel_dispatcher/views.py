@@ -1,0 +1,217 @@
+"""REST answers about jobs, made from job archives: pure functions, with the names that Flink uses."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from firesteel.config import Settings
+from firesteel.core.errors import FiresteelError
+
+Archive = Mapping[str, Any]
+_APPLICATION_STATUS = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}
+_TASK_STATES = (
+    "CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED",
+    "RECONCILING",
+)  # fmt: skip
+_PARALLELISM = "parallelism.default"
+
+
+class UnknownVertexError(FiresteelError):
+    """The job has no such vertex."""
+
+
+def job_overview(archive: Archive) -> dict[str, Any]:
+    """One item of /jobs/overview."""
+    tasks = Counter(subtask["status"] for vertex in archive["vertices"] for subtask in vertex["subtasks"])
+    return {
+        "jid": archive["jid"],
+        "name": archive["name"],
+        "jobType": archive.get("job-type", "STREAMING"),
+        "schedulerType": "Default",
+        "start-time": archive["start-time"],
+        "end-time": archive["end-time"],
+        "duration": archive["duration"],
+        "state": archive["state"],
+        "last-modification": max([*archive["timestamps"].values(), archive["start-time"]]),
+        "tasks": {"total": sum(tasks.values()), **{s.lower(): tasks[s] for s in _TASK_STATES}},
+        "pending-operators": 0,
+    }
+
+
+def job_details(archive: Archive) -> dict[str, Any]:
+    """/jobs/:jobid."""
+    without = {"vertices", "failure", "exceptions", "config", "net-runtime"}
+    shown = {key: value for key, value in archive.items() if key not in without}
+    vertices = [{k: v for k, v in vertex.items() if k != "subtasks"} for vertex in archive["vertices"]]
+    return {
+        **shown,
+        "application-id": archive["jid"],
+        "schedulerType": "Default",
+        "vertices": vertices,
+        "pending-operators": 0,
+    }
+
+
+def job_config(archive: Archive) -> dict[str, Any]:
+    """/jobs/:jobid/config; values that look like secrets are stars."""
+    shown = Settings(archive["config"]).to_shown()
+    return {
+        "jid": archive["jid"],
+        "name": archive["name"],
+        "execution-config": {
+            "restart-strategy": "none",
+            "job-parallelism": _int(shown.get(_PARALLELISM), 1),
+            "object-reuse-mode": shown.get("pipeline.object-reuse", "false").lower() == "true",
+            "user-config": shown,
+        },
+    }
+
+
+def job_exceptions(archive: Archive, most: int) -> dict[str, Any]:
+    """/jobs/:jobid/exceptions, newest first; also the fields that Flink 1.x had."""
+    newest = sorted(archive["exceptions"], key=lambda e: e["timestamp"], reverse=True)
+    root = archive.get("failure")
+    answer: dict[str, Any] = {
+        "exceptionHistory": {
+            "entries": [_exception(e) for e in newest[:most]],
+            "truncated": len(newest) > most,
+        },
+        "all-exceptions": [
+            {"exception": _stack(e), "task": e["taskName"], "location": e["endpoint"], "timestamp": e["timestamp"]}
+            for e in newest[:most]
+        ],
+        "truncated": len(newest) > most,
+    }
+    if root is not None:
+        answer["root-exception"] = _stack(root)
+        answer["timestamp"] = max((e["timestamp"] for e in newest), default=archive["end-time"])
+    return answer
+
+
+def execution_result(archive: Archive) -> dict[str, Any]:
+    """/jobs/:jobid/execution-result of a job that has ended."""
+    result: dict[str, Any] = {
+        "id": archive["jid"],
+        "name": archive["name"],
+        "application-id": archive["jid"],
+        "application-status": _APPLICATION_STATUS.get(archive["state"], "UNKNOWN"),
+        "accumulator-results": {},
+        "net-runtime": archive.get("net-runtime", 0),
+        "start-time": archive["start-time"],
+        "end-time": archive["end-time"],
+    }
+    failure = archive.get("failure")
+    if archive["state"] == "FAILED" and failure is not None:
+        result["failure-cause"] = {"class": failure["error_class"], "stack-trace": _stack(failure)}
+        result["firesteel-failure"] = failure
+    return {"status": {"id": "COMPLETED"}, "job-execution-result": result}
+
+
+def vertex_details(archive: Archive, vertex_id: str) -> dict[str, Any]:
+    """/jobs/:jobid/vertices/:vertexid."""
+    vertex = _vertex(archive, vertex_id)
+    hidden = {"timestamps"}
+    return {
+        **_head(archive, vertex),
+        "parallelism": vertex["parallelism"],
+        "maxParallelism": vertex["maxParallelism"],
+        "subtasks": [{k: v for k, v in s.items() if k not in hidden} for s in vertex["subtasks"]],
+    }
+
+
+def subtask_times(archive: Archive, vertex_id: str) -> dict[str, Any]:
+    """/jobs/:jobid/vertices/:vertexid/subtasktimes."""
+    vertex = _vertex(archive, vertex_id)
+    wanted = ("subtask", "endpoint", "duration", "timestamps")
+    return {**_head(archive, vertex), "subtasks": [{k: s[k] for k in wanted} for s in vertex["subtasks"]]}
+
+
+def vertex_taskmanagers(archive: Archive, vertex_id: str) -> dict[str, Any]:
+    """/jobs/:jobid/vertices/:vertexid/taskmanagers."""
+    vertex = _vertex(archive, vertex_id)
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for subtask in vertex["subtasks"]:
+        groups.setdefault(subtask["taskmanager-id"], []).append(subtask)
+    return {**_head(archive, vertex), "taskmanagers": [_group(t, subtasks) for t, subtasks in groups.items()]}
+
+
+def tasks_by_taskmanager(archives: Iterable[Archive]) -> Counter[str]:
+    """How many tasks each TaskManager runs."""
+    live = {"DEPLOYING", "INITIALIZING", "RUNNING", "CANCELING"}
+    return Counter(
+        subtask["taskmanager-id"]
+        for archive in archives
+        for vertex in archive["vertices"]
+        for subtask in vertex["subtasks"]
+        if subtask["status"] in live
+    )
+
+
+def jsonable(value: Any) -> Any:
+    """NaN and infinities as text: JSON has no numbers for them."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {key: jsonable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [jsonable(item) for item in value]
+    return value
+
+
+def _vertex(archive: Archive, vertex_id: str) -> Mapping[str, Any]:
+    for vertex in archive["vertices"]:
+        if vertex["id"] == vertex_id:
+            found: Mapping[str, Any] = vertex
+            return found
+    raise UnknownVertexError(f"Job {archive['jid']} has no vertex {vertex_id}")
+
+
+def _head(archive: Archive, vertex: Mapping[str, Any]) -> dict[str, Any]:
+    return {"id": vertex["id"], "name": vertex["name"], "now": archive["now"]}
+
+
+def _group(taskmanager_id: str, subtasks: list[Mapping[str, Any]]) -> dict[str, Any]:
+    started = [s["start-time"] for s in subtasks if s["start-time"] >= 0]
+    ended = all(s["end-time"] >= 0 for s in subtasks)
+    counts = Counter(s["status"] for s in subtasks)
+    return {
+        "taskmanager-id": taskmanager_id,
+        "endpoint": subtasks[0]["endpoint"],
+        "status": counts.most_common(1)[0][0],
+        "start-time": min(started, default=-1),
+        "end-time": max(s["end-time"] for s in subtasks) if ended else -1,
+        "duration": max(s["duration"] for s in subtasks),
+        "metrics": {name: _combined([s["metrics"][name] for s in subtasks]) for name in subtasks[0]["metrics"]},
+        "status-counts": {state: counts[state] for state in _TASK_STATES},
+    }
+
+
+def _combined(values: list[Any]) -> Any:
+    return all(values) if isinstance(values[0], bool) else sum(values)
+
+
+def _exception(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "exceptionName": record["error_class"],
+        "stacktrace": _stack(record),
+        "timestamp": record["timestamp"],
+        "failureLabels": {"kind": record["kind"]},
+        "taskName": record["taskName"],
+        "endpoint": record["endpoint"],
+        "taskManagerId": record["taskManagerId"],
+        "concurrentExceptions": [],
+    }
+
+
+def _stack(failure: Mapping[str, Any]) -> str:
+    return str(failure["traceback"] or f"{failure['error_class']}: {failure['message']}")
+
+
+def _int(text: str | None, otherwise: int) -> int:
+    try:
+        return int(text) if text is not None else otherwise
+    except ValueError:
+        return otherwise

@@ -1,0 +1,1 @@
+"""JobMaster: the execution of one job."""

@@ -1,0 +1,81 @@
+"""Results of a collect operator on their way from a slot to the client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from firesteel.core.errors import RpcError
+from firesteel.graph.execution_states import ExecutionState
+from firesteel.protocol import messages as m
+from firesteel.rpc.gateways import RemoteTaskManager
+from firesteel_jobmaster.core import JobMasterCore
+
+LONGEST_WAIT_MS = 60_000
+ASK_AGAIN = 0.05
+"""Seconds after which a slot is asked again that answered too early, or does not know the task yet."""
+_READABLE = (ExecutionState.INITIALIZING, ExecutionState.RUNNING, ExecutionState.FINISHED)
+
+
+async def collect(
+    core: JobMasterCore,
+    message: m.CollectFromJob,
+    gateway_of: Callable[[str], RemoteTaskManager | None],
+    changed: Callable[[], asyncio.Event],
+) -> m.CollectedFromJob:
+    """Ask the slot that holds the results; wait, at most as long as asked, until there is one and it has some.
+
+    Args:
+        core: of the job.
+        message: what the client wants.
+        gateway_of: gateway of a TaskManager.
+        changed: an event that is set at the next change in the job.
+
+    Returns:
+        Results, or none after the wait; ``end`` when none will come, for instance because the job has ended.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + min(max(message.wait_ms, 0), LONGEST_WAIT_MS) / 1000
+    execution = core.collector(message.operator_id)
+    asked = False
+    while not core.is_terminal:
+        left = deadline - loop.time()
+        if left <= 0 and asked:
+            break
+        asked = True
+        event = changed()
+        gateway = gateway_of(execution.slot.taskmanager_id) if execution.slot is not None else None
+        if gateway is not None and execution.state in _READABLE:
+            wait_ms = max(0, int(left * 1000))
+            allocation = execution.slot.allocation_id if execution.slot is not None else ""
+            job_id = core.graph.job_graph.job_id
+            request = m.Collect(execution.id, message.offset, message.max_bytes, wait_ms, job_id, allocation)
+            answer = await _until_the_end(gateway.collect(request), core, changed)
+            if answer is not None and (answer.count or answer.end):
+                return m.CollectedFromJob(answer.offset, answer.count, answer.end, answer.data, core.state.name)
+            left = min(deadline - loop.time(), ASK_AGAIN)
+        if left > 0:
+            try:
+                await asyncio.wait_for(event.wait(), left)
+            except TimeoutError:
+                pass
+    return m.CollectedFromJob(message.offset, 0, core.is_terminal, "", core.state.name)
+
+
+async def _until_the_end(
+    call: Coroutine[Any, Any, m.Collected], core: JobMasterCore, changed: Callable[[], asyncio.Event]
+) -> m.Collected | None:
+    """The answer of a call; None if it fails, or the job ends before it comes."""
+    loop = asyncio.get_running_loop()
+    asking = loop.create_task(call)
+    try:
+        while not asking.done() and not core.is_terminal:
+            waiting = loop.create_task(changed().wait())
+            await asyncio.wait((asking, waiting), return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+        return asking.result() if asking.done() else None
+    except RpcError:
+        return None
+    finally:
+        asking.cancel()

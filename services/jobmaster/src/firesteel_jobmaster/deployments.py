@@ -1,0 +1,67 @@
+"""What a slot is told to run."""
+
+from __future__ import annotations
+
+from firesteel.graph.execution_graph import Execution, ExecutionGraph
+from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
+
+
+def deployment_of(graph: ExecutionGraph, allocation_id: str) -> Deployment:
+    """All tasks of a slot with everything they need, except the paths of their blobs.
+
+    Args:
+        graph: every task of it has a slot.
+        allocation_id: of the slot.
+    """
+    job = graph.job_graph
+    executions = graph.executions_in(allocation_id)
+    edges = graph.edges_touching(e.vertex.id for e in executions)
+    involved = {e.vertex.id for e in executions} | {v for edge in edges for v in (edge.source, edge.target)}
+    placed = {
+        vertex_id: [e.slot for e in job_vertex.executions() if e.slot is not None]
+        for vertex_id, job_vertex in graph.vertices.items()
+        if vertex_id in involved
+    }
+    return Deployment(
+        job_id=job.job_id,
+        job_name=job.name,
+        job_attempt=graph.job_attempt,
+        secret=graph.secret,
+        tasks=tuple(_task(e) for e in executions),
+        edges=tuple(
+            EdgeDescriptor(
+                index=edge.index,
+                source=edge.source,
+                target=edge.target,
+                input_index=edge.input_index,
+                partitioner=edge.partitioner,
+                up_parallelism=job.vertex(edge.source).parallelism,
+                down_parallelism=job.vertex(edge.target).parallelism,
+                max_parallelism=job.vertex(edge.target).max_parallelism,
+                buffer_timeout_ms=edge.buffer_timeout_ms,
+            )
+            for edge in edges
+        ),
+        placement={vertex_id: [s.allocation_id for s in slots] for vertex_id, slots in placed.items()},
+        peers={s.allocation_id: dict(s.data_address) for slots in placed.values() for s in slots},
+        blobs={},
+        main_blob=job.main_blob,
+        python_path=tuple(job.python_path),
+        config=dict(job.config),
+    )
+
+
+def _task(execution: Execution) -> TaskDescriptor:
+    vertex = execution.vertex
+    return TaskDescriptor(
+        execution_id=execution.id,
+        vertex_id=vertex.id,
+        vertex_name=vertex.name,
+        subtask=execution.subtask,
+        parallelism=vertex.parallelism,
+        max_parallelism=vertex.max_parallelism,
+        attempt=execution.attempt,
+        chain=vertex.chain,
+        is_source=vertex.source is not None,
+        needs_commit=vertex.needs_commit,
+    )

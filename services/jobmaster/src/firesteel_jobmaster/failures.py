@@ -1,0 +1,90 @@
+"""Failures that the JobMaster itself finds, and which of several is the reason."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+from firesteel.core.errors import FleetError, NoResourceAvailableError, RpcError
+from firesteel.graph.execution_graph import Execution
+from firesteel.protocol.deployment import TaskFailure
+
+_RANK = {"user": 0, "type": 0, "slot": 1, "internal": 2, "external": 3, "cancel": 4}
+LAST_RANK = 5
+_SLOT_LOST = f"{FleetError.__module__}.{FleetError.__qualname__}"
+
+
+def rank(failure: Mapping[str, Any], killing: bool = False) -> int:
+    """Lower = rather the reason than a consequence.
+
+    When a slot dies or a function raises, its neighbours see broken connections, and their reports may come first.
+
+    Args:
+        failure: plain ``TaskFailure``.
+        killing: a slot that is lost now was probably killed because its tasks would not end.
+    """
+    kind = str(failure.get("kind"))
+    if kind == "external" and failure.get("error_class") == _SLOT_LOST:
+        return _RANK["cancel" if killing else "slot"]
+    return _RANK.get(kind, LAST_RANK)
+
+
+def may_be_a_consequence(failure: Mapping[str, Any]) -> bool:
+    """Whether a task that reported this failure may only have noticed that another one is gone."""
+    return rank(failure) == _RANK["external"]
+
+
+def external(message: str, error: type[Exception], execution: Execution | None = None) -> TaskFailure:
+    """A peer, a slot or the machine is to blame."""
+    name = f"{error.__module__}.{error.__qualname__}"
+    where = {}
+    if execution is not None:
+        where = {
+            "vertex_name": execution.vertex.name,
+            "subtask": execution.subtask,
+            "attempt": execution.attempt,
+        }
+    return TaskFailure("external", name, message, f"{name}: {message}\n", **where)  # type: ignore[arg-type]
+
+
+def slot_lost(where: str, cause: str, execution: Execution | None) -> TaskFailure:
+    """A slot is gone."""
+    return external(f"Slot {where} was lost: {cause}", FleetError, execution)
+
+
+def submit_failed(where: str, cause: str, execution: Execution | None) -> TaskFailure:
+    """A TaskManager did not take tasks."""
+    return external(f"The tasks of slot {where} could not be submitted: {cause}", RpcError, execution)
+
+
+def no_resources(message: str) -> TaskFailure:
+    """The job did not get its slots."""
+    return external(message, NoResourceAvailableError)
+
+
+def internal(error: BaseException, doing: str) -> TaskFailure:
+    """Our own bug."""
+    return TaskFailure(
+        "internal",
+        f"{type(error).__module__}.{type(error).__qualname__}",
+        f"The JobMaster failed while {doing}: {error}",
+        "".join(traceback.format_exception(error)),
+    )
+
+
+def from_report(plain: Mapping[str, Any] | None, execution: Execution) -> dict[str, Any]:
+    """The failure that a slot reported, checked and completed."""
+    if plain is None:
+        return external("The task failed without saying why.", RuntimeError, execution).to_plain()
+    try:
+        failure = TaskFailure.from_plain(plain)
+    except TypeError as error:
+        text = f"The task failed; its report is malformed ({error}): {dict(plain)!r:.2000}"
+        return external(text, RuntimeError, execution).to_plain()
+    result = failure.to_plain()
+    if not failure.vertex_name:
+        result["vertex_name"] = execution.vertex.name
+    if failure.subtask < 0:
+        result["subtask"], result["attempt"] = execution.subtask, execution.attempt
+    return result

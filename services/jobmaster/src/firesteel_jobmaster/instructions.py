@@ -1,0 +1,126 @@
+"""What the core tells the shell to do. Every instruction is harmless to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from firesteel.protocol.deployment import Deployment
+
+
+@dataclass(frozen=True)
+class ConnectResourceManager:
+    """Register, and again after every refusal or silence; then report ``resourcemanager_connected``."""
+
+
+@dataclass(frozen=True)
+class DeclareSlots:
+    """Tell the ResourceManager that the job wants so many slots in all."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class DisconnectResourceManager:
+    """The job needs no slots any more: give all back and say goodbye."""
+
+
+@dataclass(frozen=True)
+class WatchTaskManager:
+    """Exchange heartbeats with it."""
+
+    taskmanager_id: str
+    address: str
+
+
+@dataclass(frozen=True)
+class SubmitSlot:
+    """Run the tasks of a slot; report ``tasks_submitted`` or ``submit_failed``."""
+
+    taskmanager_id: str
+    allocation_id: str
+    deployment: Deployment
+
+
+@dataclass(frozen=True)
+class CancelSlotTasks:
+    """End these tasks of a slot; their states are reported later."""
+
+    taskmanager_id: str
+    allocation_id: str
+    execution_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CommitInSlot:
+    """Have a task commit."""
+
+    taskmanager_id: str
+    allocation_id: str
+    execution_id: str
+
+
+@dataclass(frozen=True)
+class PushSplits:
+    """Give splits to a subtask that was told to wait."""
+
+    taskmanager_id: str
+    allocation_id: str
+    execution_id: str
+    splits: tuple[Mapping[str, Any], ...]
+    no_more: bool
+
+
+@dataclass(frozen=True)
+class ReleaseSlot:
+    """Free a slot."""
+
+    taskmanager_id: str
+    allocation_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class ReportState:
+    """Tell the Dispatcher about the job's state."""
+
+    state: str
+    timestamps: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class ReportEnd:
+    """Tell the Dispatcher that the job has ended, until it says that it knows."""
+
+
+@dataclass(frozen=True)
+class SetTimer:
+    """Call ``timer_fired(name)`` after so many seconds; replaces a timer of the same name."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ClearTimer:
+    """Forget a timer."""
+
+    name: str
+
+
+Instruction = (
+    ConnectResourceManager
+    | DeclareSlots
+    | DisconnectResourceManager
+    | WatchTaskManager
+    | SubmitSlot
+    | CancelSlotTasks
+    | CommitInSlot
+    | PushSplits
+    | ReleaseSlot
+    | ReportState
+    | ReportEnd
+    | SetTimer
+    | ClearTimer
+)

@@ -1,0 +1,63 @@
+"""The calls that a host of JobMasters answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from firesteel.core.clock import Clock
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import Message
+from firesteel.rpc import Handler, RpcRequest, rpc_routes
+from firesteel_jobmaster.shell import JobMaster
+
+
+class Host(Protocol):
+    """What the routes need of the service."""
+
+    def start_job(self, message: m.StartJob) -> m.JobStarted:
+        """Run a job."""
+
+    def job(self, job_id: str) -> JobMaster:
+        """The JobMaster of a job; raises ``JobNotFoundError``."""
+
+
+def routes(host: Host, secret: str, clock: Clock) -> list[web.RouteDef]:
+    """``/rpc/start_job`` of the host and ``/jobs/<job id>/rpc/<method>`` of its jobs."""
+
+    async def start_job(request: RpcRequest) -> Mapping[str, Any]:
+        return host.start_job(m.StartJob.from_plain(request.payload)).to_plain()
+
+    def token_of(request: RpcRequest) -> str:
+        return host.job(request.path["job_id"]).token
+
+    per_job: dict[str, Handler] = {
+        "offer_slots": _handler(host, m.OfferSlots, JobMaster.offer_slots),
+        "update_task_states": _handler(host, m.UpdateTaskStates, JobMaster.update_task_states),
+        "request_splits": _handler(host, m.ExecutionRef, JobMaster.request_splits),
+        "end_of_data": _handler(host, m.ExecutionRef, JobMaster.end_of_data),
+        "report_metrics": _handler(host, m.ReportMetrics, JobMaster.report_metrics),
+        "fail_slot": _handler(host, m.FailSlot, JobMaster.fail_slot),
+        "notify_no_resources": _handler(host, m.NotifyNoResources, JobMaster.notify_no_resources),
+        "cancel": _handler(host, m.Empty, lambda job, _: job.cancel("cancelled by its user")),
+        "details": _handler(host, m.Empty, lambda job, _: job.details()),
+        "collect": _handler(host, m.CollectFromJob, JobMaster.collect),
+    }
+    return [
+        *rpc_routes({"start_job": start_job}, secret, lambda _: None, clock=clock),
+        *rpc_routes(per_job, secret, token_of, prefix="/jobs/{job_id}", clock=clock),
+    ]
+
+
+def _handler(host: Host, kind: type[Message], method: Callable[[JobMaster, Any], Any]) -> Handler:
+    async def handle(request: RpcRequest) -> Mapping[str, Any]:
+        answer = method(host.job(request.path["job_id"]), kind.from_plain(request.payload))
+        if isinstance(answer, Awaitable):
+            answer = await answer
+        if answer is None:
+            return {}
+        return answer.to_plain() if isinstance(answer, Message) else dict(answer)
+
+    return handle

@@ -1,0 +1,44 @@
+"""What the JobMaster takes from the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from firesteel.config import Settings, options
+
+
+@dataclass(frozen=True)
+class JobMasterSettings:
+    """Seconds throughout.
+
+    Attributes:
+        heartbeat_interval, heartbeat_timeout, heartbeat_failures: ``heartbeat.interval``, ``heartbeat.timeout``,
+            ``heartbeat.rpc-failure-threshold`` (0 = failed calls do not count).
+        slot_request_timeout: ``slot.request.timeout``: a job that has not got all its slots by then fails.
+        cancellation_timeout: ``task.cancellation.timeout``; 0 = wait for ever.
+        splits_interval: how often a subtask that found no split, but may later, is offered some.
+    """
+
+    heartbeat_interval: float = 10.0
+    heartbeat_timeout: float = 50.0
+    heartbeat_failures: int = 2
+    slot_request_timeout: float = 300.0
+    cancellation_timeout: float = 180.0
+    splits_interval: float = 1.0
+
+    @classmethod
+    def read(cls, settings: Settings, job: Mapping[str, str] | None = None) -> JobMasterSettings:
+        """From the cluster's settings, with those of a job on top.
+
+        Raises:
+            ConfigurationError: a value is not valid.
+        """
+        all_of_them = settings.with_layer("program", job) if job else settings
+        return cls(
+            heartbeat_interval=settings.get(options.HEARTBEAT_INTERVAL).total_seconds(),
+            heartbeat_timeout=settings.get(options.HEARTBEAT_TIMEOUT).total_seconds(),
+            heartbeat_failures=max(0, settings.get(options.HEARTBEAT_RPC_FAILURE_THRESHOLD)),
+            slot_request_timeout=all_of_them.get(options.SLOT_REQUEST_TIMEOUT).total_seconds(),
+            cancellation_timeout=all_of_them.get(options.TASK_CANCELLATION_TIMEOUT).total_seconds(),
+        )

@@ -1,0 +1,244 @@
+"""One JobMaster: does what its core decides, and brings it what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import ProtocolError, RpcError
+from firesteel.graph.job_graph import JobGraph
+from firesteel.protocol import messages as m
+from firesteel.rpc.client import RpcClient
+from firesteel.rpc.gateways import RemoteDispatcher, RemoteResourceManager, RemoteTaskManager
+from firesteel.service.logs import log_fields
+from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.collecting import collect
+from firesteel_jobmaster.core import JobMasterCore
+from firesteel_jobmaster.lanes import Spawn
+from firesteel_jobmaster.peers import DispatcherReporter, ResourceManagerLink
+from firesteel_jobmaster.settings import JobMasterSettings
+from firesteel_jobmaster.taskmanagers import TaskManagerLinks
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+Instructions = Iterable[do.Instruction]
+
+
+class JobMaster:
+    """Runs one job. All methods are called on the event loop of the host.
+
+    Args:
+        job_graph: validated.
+        start: how to reach the other services.
+        address: of this job's calls.
+        token: fencing token of this JobMaster.
+        settings: of this job.
+        clock: injected.
+        rpc: carries calls.
+        spawn: runs what goes on until the job ends, such as heartbeats.
+        spawn_call: runs what comes to an end by itself; a host that stops waits for it.
+        core: replaces the usual core, in tests.
+    """
+
+    def __init__(
+        self,
+        job_graph: JobGraph,
+        start: m.StartJob,
+        address: str,
+        token: str,
+        settings: JobMasterSettings,
+        clock: Clock,
+        rpc: RpcClient,
+        spawn: Spawn,
+        spawn_call: Spawn,
+        core: JobMasterCore | None = None,
+    ) -> None:
+        self.job_id, self.address, self.token = job_graph.job_id, address, token
+        self.core = core or JobMasterCore(job_graph, settings, clock)
+        self._blob_address = start.blob_address
+        self._changed = asyncio.Event()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        dispatcher = RemoteDispatcher(rpc, start.dispatcher_address, start.dispatcher_token)
+        self._dispatcher = DispatcherReporter(dispatcher, self.job_id, spawn_call)
+        self._resourcemanager = ResourceManagerLink(
+            RemoteResourceManager(rpc, start.resourcemanager_address),
+            m.RegisterJobMaster(self.job_id, job_graph.name, address, token),
+            settings.heartbeat_interval,
+            spawn,
+            spawn_call,
+            lambda: self._event("registering", self.core.resourcemanager_connected),
+            lambda cause: self._event("losing the ResourceManager", lambda: self.core.resourcemanager_lost(cause)),
+        )
+        self._taskmanagers = TaskManagerLinks(
+            self.job_id,
+            settings,
+            clock,
+            rpc,
+            spawn,
+            spawn_call,
+            self.core.allocations_at,
+            lambda tm, report: self._event("a heartbeat", lambda: self.core.taskmanager_heartbeat(tm, report)),
+            lambda tm, cause: self._event("losing a TaskManager", lambda: self.core.taskmanager_lost(tm, cause)),
+        )
+
+    @property
+    def acknowledged(self) -> asyncio.Event:
+        """Set when the Dispatcher knows that the job has ended."""
+        return self._dispatcher.acknowledged
+
+    # Events
+
+    def start(self) -> None:
+        """The job begins."""
+        self._event("starting", self.core.start)
+
+    def offer_slots(self, message: m.OfferSlots) -> m.AcceptedSlots:
+        """See ``JobMasterGateway``."""
+        none: tuple[str, ...] = ()
+        accepted = self._ask("slot offers", lambda: self.core.offer_slots(message), none)
+        self._taskmanagers.alive(message.taskmanager_id)
+        return m.AcceptedSlots(accepted)
+
+    def update_task_states(self, message: m.UpdateTaskStates) -> None:
+        """See ``JobMasterGateway``."""
+        self._taskmanagers.alive(message.taskmanager_id)
+        self._event("task states", lambda: self.core.update_task_states(message))
+
+    def request_splits(self, message: m.ExecutionRef) -> m.Splits:
+        """See ``JobMasterGateway``."""
+        return self._ask(
+            "a request for splits", lambda: self.core.request_splits(message.execution_id), m.Splits((), False)
+        )
+
+    def end_of_data(self, message: m.ExecutionRef) -> None:
+        """See ``JobMasterGateway``."""
+        self._event("the end of a task's data", lambda: self.core.end_of_data(message.execution_id))
+
+    def report_metrics(self, message: m.ReportMetrics) -> None:
+        """See ``JobMasterGateway``."""
+        self._event("metrics", lambda: self.core.report_metrics(message))
+
+    def fail_slot(self, message: m.FailSlot) -> None:
+        """See ``JobMasterGateway``."""
+        self._event(
+            "the loss of a slot",
+            lambda: self.core.fail_slot(message.taskmanager_id, message.allocation_id, message.cause),
+        )
+
+    def notify_no_resources(self, message: m.NotifyNoResources) -> None:
+        """See ``JobMasterGateway``."""
+        self._event("a lack of slots", lambda: self.core.notify_no_resources(message))
+
+    def cancel(self, cause: str) -> None:
+        """See ``JobMasterGateway``."""
+        self._event("cancelling", lambda: self.core.cancel(cause))
+
+    def suspend(self, cause: str) -> None:
+        """The host stops: give the slots back, and wait for nobody who does not answer."""
+        self._dispatcher.persistent = self._resourcemanager.persistent = self._taskmanagers.persistent = False
+        self._event("stopping", lambda: self.core.suspend(cause))
+
+    def timer(self, name: str) -> None:
+        """A timer is up."""
+        self._timers.pop(name, None)
+        self._event(f"timer {name}", lambda: self.core.timer_fired(name))
+
+    def details(self) -> dict[str, Any]:
+        """See ``JobMasterGateway``."""
+        return self.core.archive()
+
+    async def collect(self, message: m.CollectFromJob) -> m.CollectedFromJob:
+        """See ``JobMasterGateway``."""
+        return await collect(self.core, message, self._taskmanagers.gateway, lambda: self._changed)
+
+    def _event(self, doing: str, decide: Callable[[], list[do.Instruction]]) -> None:
+        self._ask(doing, lambda: (None, decide()), None)
+
+    def _ask(self, doing: str, decide: Callable[[], tuple[T, list[do.Instruction]]], otherwise: T) -> T:
+        with log_fields(job=self.job_id):
+            try:
+                answer, instructions = decide()
+            except ProtocolError:  # a malformed message: its sender hears of it
+                raise
+            except Exception as error:
+                logger.exception("the JobMaster failed while handling %s", doing)
+                answer, instructions = otherwise, self.core.internal_error(error, f"handling {doing}")
+            for instruction in instructions:
+                self._perform(instruction)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return answer
+
+    # Instructions
+
+    def _perform(self, instruction: do.Instruction) -> None:
+        match instruction:
+            case do.ConnectResourceManager():
+                self._resourcemanager.connect()
+            case do.DeclareSlots(count):
+                self._resourcemanager.declare(count)
+            case do.DisconnectResourceManager():
+                self._taskmanagers.close()
+                self._resourcemanager.disconnect()
+            case do.WatchTaskManager(taskmanager_id, address):
+                self._taskmanagers.watch(taskmanager_id, address)
+            case do.ReportState(state, timestamps):
+                self._dispatcher.state(state, timestamps)
+            case do.ReportEnd():
+                self._dispatcher.end(self.core.archive())
+            case do.SetTimer(name, seconds):
+                self._set_timer(name, seconds)
+            case do.ClearTimer(name):
+                self._clear_timer(name)
+            case _:
+                self._call_slot(instruction)
+
+    def _call_slot(self, instruction: do.Instruction) -> None:
+        call = self._taskmanagers.call
+        match instruction:
+            case do.SubmitSlot(tm, allocation, deployment):
+                submit = m.SubmitTasks(self.job_id, allocation, self.token, deployment.to_plain(), self._blob_address)
+                call(tm, allocation, "submit", lambda gateway: self._submit(gateway, submit), once=True)
+            case do.CancelSlotTasks(tm, allocation, ids):
+                cancel = m.CancelTasks(self.job_id, ids)
+                call(tm, allocation, "cancel", lambda gateway: gateway.cancel_tasks(cancel))
+            case do.CommitInSlot(tm, allocation, execution_id):
+                commit = m.CommitTask(execution_id, self.job_id, allocation)
+                call(tm, allocation, "commit", lambda gateway: gateway.commit(commit))
+            case do.PushSplits(tm, allocation, execution_id, splits, no_more):
+                assign = m.AssignSplits(execution_id, splits, no_more, self.job_id, allocation)
+                call(
+                    tm,
+                    allocation,
+                    "assign splits",
+                    lambda gateway: gateway.assign_splits(assign),
+                    failed=lambda: self._event("lost splits", lambda: self.core.splits_lost(execution_id)),
+                )
+            case do.ReleaseSlot(tm, allocation, cause):
+                free = m.FreeSlot(allocation, cause)
+                call(tm, allocation, "free", lambda gateway: gateway.free_slot(free))
+            case _:
+                raise AssertionError(instruction)
+
+    async def _submit(self, gateway: RemoteTaskManager, message: m.SubmitTasks) -> None:
+        allocation = message.allocation_id
+        try:
+            await gateway.submit_tasks(message)
+        except RpcError as error:
+            cause = str(error)
+            self._event("a refused submit", lambda: self.core.submit_failed(allocation, cause))
+        else:
+            self._event("a submit", lambda: self.core.tasks_submitted(allocation))
+
+    def _set_timer(self, name: str, seconds: float) -> None:
+        self._clear_timer(name)
+
+        self._timers[name] = asyncio.get_running_loop().call_later(seconds, self.timer, name)
+
+    def _clear_timer(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()

@@ -1,0 +1,62 @@
+"""The slots that a job holds."""
+
+from __future__ import annotations
+
+from firesteel.graph.execution_graph import Slot
+
+
+class SlotPool:
+    """Takes offered slots until it has enough.
+
+    Args:
+        needed: how many the job needs.
+    """
+
+    def __init__(self, needed: int) -> None:
+        self.needed = needed
+        self._slots: dict[str, Slot] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, allocation_id: str) -> bool:
+        return allocation_id in self._slots
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the job has all it needs."""
+        return len(self._slots) >= self.needed
+
+    def slots(self) -> list[Slot]:
+        """All that are held."""
+        return list(self._slots.values())
+
+    def get(self, allocation_id: str) -> Slot | None:
+        """The slot of an allocation, if it is held."""
+        return self._slots.get(allocation_id)
+
+    def at(self, taskmanager_id: str) -> list[Slot]:
+        """Those of one TaskManager."""
+        return [s for s in self._slots.values() if s.taskmanager_id == taskmanager_id]
+
+    def offer(self, slot: Slot) -> bool:
+        """Whether the slot is (or was before) accepted. A second offer of an allocation by another one is refused."""
+        held = self._slots.get(slot.allocation_id)
+        if held is not None:
+            return held.taskmanager_id == slot.taskmanager_id and held.pid == slot.pid
+        if self._closed or self.is_full:
+            return False
+        self._slots[slot.allocation_id] = slot
+        return True
+
+    def remove(self, allocation_id: str) -> Slot | None:
+        """The slot is lost."""
+        return self._slots.pop(allocation_id, None)
+
+    def close(self) -> list[Slot]:
+        """Accept nothing more; returns what has to be given back, and holds it no longer."""
+        self._closed = True
+        slots = self.slots()
+        self._slots.clear()
+        return slots

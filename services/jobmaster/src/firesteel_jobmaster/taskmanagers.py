@@ -1,0 +1,175 @@
+"""How the shell speaks with the TaskManagers of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import FencedError, RpcError
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc.client import RpcClient
+from firesteel.rpc.gateways import RemoteTaskManager
+from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel_jobmaster.lanes import Lane, Spawn, until_it_works
+from firesteel_jobmaster.settings import JobMasterSettings
+
+logger = logging.getLogger(__name__)
+LAST_TRIES = 5
+"""Of a call to a TaskManager that is not watched any more: it is gone, or the job has ended."""
+SlotCall = Callable[[RemoteTaskManager], Awaitable[None]]
+
+
+class TaskManagerLinks:
+    """Heartbeats to the TaskManagers of a job, and a lane of calls to each of its slots.
+
+    Calls about one slot keep their order (a cancel never overtakes the submit that it is meant for); slots do not wait
+    for one another.
+
+    Args:
+        job_id: of the job.
+        settings: intervals and timeouts.
+        clock: of the heartbeat monitor.
+        rpc: carries calls.
+        spawn: runs heartbeats.
+        spawn_call: runs lanes.
+        allocations: the slots that the job holds at a TaskManager.
+        heard: called with each answer to a heartbeat.
+        lost: called once when a TaskManager is gone.
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        settings: JobMasterSettings,
+        clock: Clock,
+        rpc: RpcClient,
+        spawn: Spawn,
+        spawn_call: Spawn,
+        allocations: Callable[[str], tuple[str, ...]],
+        heard: Callable[[str, m.ExecutionReport], None],
+        lost: Callable[[str, str], None],
+    ) -> None:
+        self._job_id, self._settings, self._rpc = job_id, settings, rpc
+        self._spawn, self._spawn_call = spawn, spawn_call
+        self._allocations, self._heard, self._lost = allocations, heard, lost
+        self._tick = min(1.0, settings.heartbeat_interval, settings.heartbeat_timeout / 4)
+        self._monitor = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, settings.heartbeat_failures)
+        self._gateways: dict[str, RemoteTaskManager] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._ticking = False
+        self.persistent = True
+        """Repeat calls that do not arrive; a host that stops makes each only once."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def gateway(self, taskmanager_id: str) -> RemoteTaskManager | None:
+        """Of a TaskManager that was watched at some time."""
+        return self._gateways.get(taskmanager_id)
+
+    def watch(self, taskmanager_id: str, address: str) -> None:
+        """Exchange heartbeats from now on."""
+        known = self._gateways.get(taskmanager_id)
+        if known is None or known.address != address.rstrip("/"):
+            self._gateways[taskmanager_id] = RemoteTaskManager(self._rpc, address)
+        if taskmanager_id not in self._monitor:
+            self._monitor.watch(taskmanager_id)
+            self._keep(self._spawn(self._heartbeats(taskmanager_id), f"heartbeats to {taskmanager_id}"))
+        if not self._ticking:
+            self._ticking = True
+            self._keep(self._spawn(self._look(), "heartbeat monitor"))
+
+    def _keep(self, task: asyncio.Task[None] | None) -> None:
+        self._tasks = [t for t in self._tasks if not t.done()] + ([task] if task is not None else [])
+
+    def alive(self, taskmanager_id: str) -> None:
+        """A message of it came."""
+        self._monitor.heard(taskmanager_id)
+
+    def close(self) -> None:
+        """Watch nobody any longer; what stands in the lanes is still done."""
+        for peer in self._monitor.peers():
+            self._monitor.forget(peer)
+        for task in self._tasks:
+            task.cancel()
+
+    def call(
+        self,
+        taskmanager_id: str,
+        allocation_id: str,
+        what: str,
+        call: SlotCall,
+        *,
+        once: bool = False,
+        failed: Callable[[], None] | None = None,
+    ) -> None:
+        """Call a TaskManager about a slot, after all earlier calls about it.
+
+        Args:
+            taskmanager_id: whom.
+            allocation_id: the slot.
+            what: for logs.
+            call: harmless to repeat.
+            once: do not repeat it; ``call`` deals with errors itself.
+            failed: called when it was refused, or given up.
+        """
+        lane = self._lanes.setdefault(allocation_id, Lane(f"slot {allocation_id}", self._spawn_call))
+        lane.add(what, lambda: self._perform(taskmanager_id, what, call, once, failed))
+
+    async def _perform(
+        self, taskmanager_id: str, what: str, call: SlotCall, once: bool, failed: Callable[[], None] | None
+    ) -> None:
+        gateway = self._gateways.get(taskmanager_id)
+        if gateway is None:
+            logger.error("%s: TaskManager %s was never seen", what, taskmanager_id)
+        elif once:
+            await call(gateway)
+        else:
+            tries = iter(range(LAST_TRIES))
+            worked = await until_it_works(
+                what,
+                lambda: call(gateway),
+                lambda: self.persistent and (taskmanager_id in self._monitor or next(tries, None) is not None),
+            )
+            if not worked and failed is not None:
+                failed()
+
+    async def _heartbeats(self, taskmanager_id: str) -> None:
+        timeout = self._settings.heartbeat_timeout
+        while taskmanager_id in self._monitor:
+            await asyncio.sleep(self._settings.heartbeat_interval)
+            if taskmanager_id not in self._monitor:
+                return
+            message = m.HeartbeatFromJobMaster(self._job_id, self._allocations(taskmanager_id))
+            try:
+                async with asyncio.timeout(timeout):
+                    report = await self._gateways[taskmanager_id].heartbeat_jobmaster(message)
+            except (RpcError, TimeoutError) as error:
+                if isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND):
+                    self._gone(taskmanager_id, f"TaskManager {taskmanager_id} does not know the job any more: {error}")
+                    return
+                logger.warning("heartbeat to %s: %s", taskmanager_id, error)
+                self._monitor.failed(taskmanager_id)
+                continue
+            self._monitor.heard(taskmanager_id)
+            self._heard(taskmanager_id, report)
+
+    async def _look(self) -> None:
+        try:
+            while self._monitor.peers():
+                await asyncio.sleep(self._tick)
+                for taskmanager_id in self._monitor.tick():
+                    seconds = self._settings.heartbeat_timeout
+                    self._lost(
+                        taskmanager_id,
+                        f"TaskManager {taskmanager_id} gave no sign of life for {seconds:g} s, or could not be reached "
+                        f"{self._settings.heartbeat_failures} times in a row",
+                    )
+        finally:
+            self._ticking = False
+
+    def _gone(self, taskmanager_id: str, cause: str) -> None:
+        if taskmanager_id in self._monitor:
+            self._monitor.forget(taskmanager_id)
+            self._lost(taskmanager_id, cause)

@@ -1,0 +1,1 @@
+"""ResourceManager: TaskManager registry, slot table, the Spark driver."""

@@ -1,0 +1,101 @@
+"""Drives the fleet from a few threads, so that its blocking calls never hold up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from firesteel.core.errors import FleetError
+from firesteel.protocol.fleet import Fleet, SlotLaunch, SlotOutcome
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_THREADS = 4
+_KEPT_CAUSES = 256
+LOST = "the fleet is gone: the Spark driver JVM ended"
+
+
+class FleetDriver:
+    """The fleet, awaitable. Only ``start`` and ``stop`` exclude each other; the rest runs side by side."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="firesteel-fleet")
+        self._life = asyncio.Lock()
+        self._outstanding = 0
+        self._closed = False
+        self._starting: asyncio.Future[None] | None = None
+        self._causes: OrderedDict[str, str] = OrderedDict()
+
+    async def start(self) -> None:
+        """Start the fleet, after stopping what is left of the one before.
+
+        Raises:
+            FleetError: it can't be started, or the driver was closed.
+        """
+        async with self._life:
+            if self._closed:
+                raise FleetError("the ResourceManager is stopping")
+            self._starting = asyncio.ensure_future(self._run(self._restart))  # noqa: TID251 # held, and read by close
+            await asyncio.shield(self._starting)
+
+    def _restart(self) -> None:
+        self._fleet.stop()
+        if self._closed:
+            raise FleetError("the ResourceManager is stopping")
+        self._fleet.start()
+
+    async def start_slot(self, launch: SlotLaunch) -> None:
+        """See ``Fleet.start_slot``."""
+        await self._run(lambda: self._fleet.start_slot(launch))
+
+    async def cancel_slot(self, allocation_id: str) -> None:
+        """See ``Fleet.cancel_slot``."""
+        await self._run(lambda: self._fleet.cancel_slot(allocation_id))
+
+    async def look(self) -> tuple[list[tuple[str, SlotOutcome, str]], bool]:
+        """Slots that ended since the last look, and whether the fleet is alive."""
+
+        def look() -> tuple[list[tuple[str, SlotOutcome, str]], bool]:
+            ended = self._fleet.ended_slots()
+            return ended, self._fleet.is_alive()
+
+        ended, alive = await self._run(look)
+        for allocation, outcome, message in ended:
+            if outcome is SlotOutcome.LOST:
+                self._causes[allocation] = message
+        while len(self._causes) > _KEPT_CAUSES:
+            self._causes.popitem(last=False)
+        return ended, alive
+
+    def cause(self, allocation_id: str) -> str:
+        """What the fleet said about the loss of a slot; empty if it said nothing."""
+        return self._causes.get(allocation_id, "")
+
+    async def close(self) -> None:
+        """Stop the fleet and end the threads. A start that is under way is waited for by the fleet itself."""
+        self._closed = True
+        try:
+            await self._run(self._fleet.stop)
+        except Exception:
+            logger.exception("the fleet did not stop in order")
+        if self._starting is not None:  # a start that was under way must not leave anything behind
+            await asyncio.wait([self._starting])
+            if self._fleet.is_alive():
+                await self._run(self._fleet.stop)
+        self._threads.shutdown(wait=self._outstanding == 0, cancel_futures=True)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        self._outstanding += 1
+        future = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        future.add_done_callback(self._returned)
+        return await asyncio.shield(future)
+
+    def _returned(self, future: asyncio.Future[T]) -> None:
+        self._outstanding -= 1
+        if not future.cancelled():
+            future.exception()  # read, for a caller that was cancelled meanwhile

@@ -1,0 +1,145 @@
+"""The ResourceManager's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import Handler, RpcRequest, rpc_routes
+from firesteel_resourcemanager.core import ResourceManagerCore, UnknownJobError, UnknownTaskManagerError
+from firesteel_resourcemanager.shell import ResourceManagerService
+from firesteel_resourcemanager.slot_table import SlotState, TaskManager
+
+_UNFENCED = frozenset({"register_taskmanager", "register_jobmaster", "overview", "set_slots"})
+_MEGABYTE = 1024 * 1024
+
+
+def routes(service: ResourceManagerService, secret: str) -> list[web.RouteDef]:
+    """All routes of the service. Calls of those who registered carry the token that they got then."""
+
+    async def register_taskmanager(call: RpcRequest) -> Mapping[str, Any]:
+        return service.register_taskmanager(m.RegisterTaskManager.from_plain(call.payload)).to_plain()
+
+    async def register_jobmaster(call: RpcRequest) -> Mapping[str, Any]:
+        return service.register_jobmaster(m.RegisterJobMaster.from_plain(call.payload)).to_plain()
+
+    async def declare_requirements(call: RpcRequest) -> Mapping[str, Any]:
+        message = m.DeclareRequirements.from_plain(call.payload)
+        count = 0
+        for requirement in message.requirements:
+            if requirement.profile != m.DEFAULT_PROFILE:
+                raise RpcFault(
+                    RpcCode.BAD_REQUEST,
+                    f"resource profile {requirement.profile!r} is not known; only {m.DEFAULT_PROFILE!r} is",
+                )
+            if requirement.count < 0:
+                raise RpcFault(RpcCode.BAD_REQUEST, f"{requirement.count} slots can't be wanted")
+            count += requirement.count
+        service.perform(service.core.declare_requirements(message.job_id, count, service.now))
+        return {}
+
+    async def slot_available(call: RpcRequest) -> Mapping[str, Any]:
+        slot = m.SlotAvailable.from_plain(call.payload)
+        service.perform(
+            service.core.slot_available(slot.taskmanager_id, slot.slot_index, slot.allocation_id, service.now)
+        )
+        return {}
+
+    async def disconnect_taskmanager(call: RpcRequest) -> Mapping[str, Any]:
+        message = m.DisconnectTaskManager.from_plain(call.payload)
+        service.disconnect_taskmanager(message.taskmanager_id, message.cause)
+        return {}
+
+    async def disconnect_jobmaster(call: RpcRequest) -> Mapping[str, Any]:
+        service.disconnect_jobmaster(m.DisconnectJobMaster.from_plain(call.payload).job_id)
+        return {}
+
+    async def jobmaster_heartbeat(call: RpcRequest) -> Mapping[str, Any]:
+        service.jobmaster_heartbeat(m.JobMasterHeartbeat.from_plain(call.payload).job_id)
+        return {}
+
+    async def show_overview(call: RpcRequest) -> Mapping[str, Any]:
+        return overview(service.core)
+
+    async def set_slots(call: RpcRequest) -> Mapping[str, Any]:
+        message = m.SetSlots.from_plain(call.payload)
+        if message.slots < 1:
+            raise RpcFault(RpcCode.BAD_REQUEST, f"a TaskManager has at least one slot, not {message.slots}")
+        await service.set_slots(message.taskmanager_id, message.slots)
+        return {}
+
+    async def cancel_slot(call: RpcRequest) -> Mapping[str, Any]:
+        return {"cause": await service.cancel_slot(m.SlotAvailable.from_plain(call.payload).allocation_id)}
+
+    handlers: dict[str, Handler] = {
+        "register_taskmanager": register_taskmanager,
+        "register_jobmaster": register_jobmaster,
+        "declare_requirements": declare_requirements,
+        "slot_available": slot_available,
+        "disconnect_taskmanager": disconnect_taskmanager,
+        "disconnect_jobmaster": disconnect_jobmaster,
+        "jobmaster_heartbeat": jobmaster_heartbeat,
+        "overview": show_overview,
+        "set_slots": set_slots,
+        "cancel_slot": cancel_slot,
+    }
+    checked = {name: _unknown_is_not_found(handler) for name, handler in handlers.items()}
+    return rpc_routes(checked, secret, lambda call: None if call.method in _UNFENCED else service.token)
+
+
+def overview(core: ResourceManagerCore) -> dict[str, Any]:
+    """TaskManagers and slots, as REST's /taskmanagers shows them."""
+    taskmanagers = [_taskmanager(t) for t in core.table.taskmanagers.values()]
+    return {
+        "taskmanagers": taskmanagers,
+        "slots_total": sum(t["slotsNumber"] for t in taskmanagers),
+        "slots_available": sum(t["freeSlots"] for t in taskmanagers),
+    }
+
+
+def _unknown_is_not_found(handler: Handler) -> Callable[[RpcRequest], Awaitable[Mapping[str, Any]]]:
+    async def checked(call: RpcRequest) -> Mapping[str, Any]:
+        try:
+            return await handler(call)
+        except (UnknownJobError, UnknownTaskManagerError) as error:
+            raise RpcFault(RpcCode.NOT_FOUND, str(error.args[0])) from error
+
+    return checked
+
+
+def _taskmanager(taskmanager: TaskManager) -> dict[str, Any]:
+    slots = list(taskmanager.slots.values())
+    taken = [s for s in slots if s.state is not SlotState.FREE]
+    hardware = {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0, **taskmanager.hardware}
+    return {
+        "id": taskmanager.id,
+        "path": taskmanager.address,
+        "dataPort": -1,
+        "jmxPort": -1,
+        "timeSinceLastHeartbeat": taskmanager.last_heartbeat_ms,
+        "slotsNumber": len(slots),
+        "freeSlots": len(slots) - len(taken),
+        "totalResource": _resource(hardware, 1.0),
+        "freeResource": _resource(hardware, (len(slots) - len(taken)) / max(1, len(slots))),
+        "hardware": hardware,
+        "memoryConfiguration": dict(taskmanager.memory_configuration),
+        "allocatedSlots": [
+            {"jobId": s.job_id, "allocationId": s.allocation_id, "resource": _resource(hardware, 1 / len(slots))}
+            for s in taken
+        ],
+    }
+
+
+def _resource(hardware: Mapping[str, Any], share: float) -> dict[str, Any]:
+    return {
+        "cpuCores": float(hardware["cpuCores"]) * share,
+        "taskHeapMemory": 0,
+        "taskOffHeapMemory": 0,
+        "managedMemory": int(hardware["managedMemory"] * share) // _MEGABYTE,
+        "networkMemory": 0,
+        "extendedResources": {},
+    }

@@ -1,0 +1,287 @@
+"""The ResourceManager at work: carries out what its core decides, and tells it what happened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import FleetError, PeerUnreachableError, RpcError
+from firesteel.core.ids import new_fencing_token
+from firesteel.protocol import messages as m
+from firesteel.protocol.fleet import Fleet, SlotLaunch
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import RpcClient
+from firesteel.rpc.gateways import RemoteJobMaster, RemoteTaskManager
+from firesteel.service.base import Service
+from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel_resourcemanager import instructions as i
+from firesteel_resourcemanager.core import ResourceManagerCore
+from firesteel_resourcemanager.fleet_driver import LOST, FleetDriver
+from firesteel_resourcemanager.settings import ResourceManagerSettings
+
+logger = logging.getLogger(__name__)
+
+BUSY_POLL = 0.05
+"""Seconds between looks at the fleet while slots run; nobody waits for them."""
+IDLE_POLL = 0.25
+_RETRIES = (0.05, 0.2, 1.0, 3.0)
+"""Pauses, in seconds, before a JobMaster that does not answer is told again."""
+
+
+class ResourceManagerService(Service):
+    """One ResourceManager with its fleet, whose life it owns."""
+
+    def __init__(self, *, settings: ResourceManagerSettings, secret: str, clock: Clock, fleet: Fleet) -> None:
+        super().__init__("resourcemanager", drain_seconds=1.0)
+        self._settings, self._secret, self._clock = settings, secret, clock
+        self.token = str(new_fencing_token())
+        self.core = ResourceManagerCore(settings, clock.monotonic())
+        self._fleet = FleetDriver(fleet)
+        self._looking = asyncio.Lock()
+        self._launch_details: dict[str, tuple[str, str]] = {}
+        """TaskManager -> (executor id, control socket), as it said when it granted a slot."""
+        self._tick = min(1.0, settings.heartbeat_timeout / 4)
+        self._taskmanagers = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick)
+        self._jobmasters = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
+
+    # -- life
+
+    async def on_start(self) -> None:
+        """The fleet starts in the background; TaskManagers and JobMasters may register meanwhile."""
+        self._client = RpcClient(self.session, self._secret, self._clock)
+        self.perform(self.core.start())
+        self.spawn(self._watch_fleet(), "fleet watch")
+        self.spawn(self._watch_peers(), "heartbeat watch")
+        self.spawn(self._send_heartbeats(), "heartbeats")
+
+    async def on_stop(self) -> None:
+        """The fleet goes with its owner."""
+        await self._fleet.close()
+
+    # -- events
+
+    def perform(self, instructions: Iterable[i.Instruction]) -> None:
+        """Carry out instructions, side by side: the core orders what needs an order by waiting for answers."""
+        for instruction in instructions:
+            logger.debug("%s", instruction)
+            self.spawn(self._do(instruction), type(instruction).__name__)
+
+    @property
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return self._clock.monotonic()
+
+    def register_taskmanager(self, message: m.RegisterTaskManager) -> m.TaskManagerRegistered:
+        """A TaskManager presents itself."""
+        self._taskmanagers.watch(message.taskmanager_id)
+        self.perform(
+            self.core.register_taskmanager(
+                message.taskmanager_id,
+                message.address,
+                message.slots,
+                message.hardware,
+                message.memory_configuration,
+                self.now,
+                self._clock.epoch_ms(),
+            )
+        )
+        self.spawn(self._heartbeat(message.taskmanager_id), "first heartbeat")
+        return m.TaskManagerRegistered(self.token, int(self._settings.heartbeat_interval * 1000))
+
+    def register_jobmaster(self, message: m.RegisterJobMaster) -> m.JobMasterRegistered:
+        """A JobMaster presents itself."""
+        self._jobmasters.watch(message.job_id)
+        self.perform(
+            self.core.register_jobmaster(
+                message.job_id, message.job_name, message.address, message.jobmaster_token, self.now
+            )
+        )
+        return m.JobMasterRegistered(self.token)
+
+    def jobmaster_heartbeat(self, job_id: str) -> None:
+        """A JobMaster is alive."""
+        self.core.job(job_id)
+        self._jobmasters.heard(job_id)
+
+    def disconnect_taskmanager(self, taskmanager_id: str, cause: str) -> None:
+        """A TaskManager stops."""
+        self._taskmanagers.forget(taskmanager_id)
+        self.perform(self.core.taskmanager_gone(taskmanager_id, cause, self.now, orderly=True))
+
+    def disconnect_jobmaster(self, job_id: str) -> None:
+        """A job ended."""
+        self._jobmasters.forget(job_id)
+        self.perform(self.core.jobmaster_gone(job_id, "the job ended", self.now, orderly=True))
+
+    async def set_slots(self, taskmanager_id: str, slots: int) -> None:
+        """The TaskManager is told first: it has to know a slot before it is asked for it."""
+        taskmanager = self.core.table.taskmanagers.get(taskmanager_id)
+        if taskmanager is None:
+            raise RpcFault(RpcCode.NOT_FOUND, f"no TaskManager {taskmanager_id!r} is registered")
+        await self._client.call(taskmanager.address, "set_slots", {"slots": slots})
+        self.perform(self.core.set_slots(taskmanager_id, slots, self.now))
+
+    async def cancel_slot(self, allocation_id: str) -> str:
+        """Give up the process of a slot, for its TaskManager; returns what the fleet knows about its end."""
+        await self._look()
+        cause = self._fleet.cause(allocation_id)
+        if not cause:
+            await self._cancel(allocation_id)
+        return cause
+
+    # -- instructions
+
+    async def _do(self, instruction: i.Instruction) -> None:
+        match instruction:
+            case i.RequestSlot():
+                await self._request(instruction)
+            case i.LaunchSlot():
+                await self._launch(instruction)
+            case i.CancelLaunch():
+                await self._cancel(instruction.allocation_id)
+            case i.FreeSlot():
+                taskmanager = RemoteTaskManager(self._client, instruction.taskmanager_address)
+                try:
+                    await taskmanager.free_slot(m.FreeSlot(instruction.allocation_id, instruction.cause))
+                except RpcError as error:
+                    logger.warning("slot %s: %s", instruction.allocation_id, error)
+                await self._heartbeat(instruction.taskmanager_id)
+            case i.FailSlot():
+                failed = m.FailSlot(instruction.taskmanager_id, instruction.allocation_id, instruction.cause)
+                jobmaster = self._jobmaster(instruction)
+                await self._tell(lambda: jobmaster.fail_slot(failed), instruction)
+            case i.NotifyNoResources():
+                notice = m.NotifyNoResources(instruction.needed, instruction.total, instruction.message)
+                jobmaster = self._jobmaster(instruction)
+                await self._tell(lambda: jobmaster.notify_no_resources(notice), instruction)
+            case i.StartFleet():
+                await self._start_fleet()
+
+    def _jobmaster(self, instruction: i.FailSlot | i.NotifyNoResources) -> RemoteJobMaster:
+        return RemoteJobMaster(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
+
+    async def _tell(self, call: Callable[[], Awaitable[None]], instruction: i.Instruction) -> None:
+        for pause in (*_RETRIES, None):
+            try:
+                await call()
+            except PeerUnreachableError as error:
+                if pause is None:
+                    logger.warning("%s was not delivered: %s", type(instruction).__name__, error)
+                    return
+                await asyncio.sleep(pause)
+            except RpcError as error:  # the job has ended, or another JobMaster leads it
+                logger.info("%s was refused: %s", type(instruction).__name__, error)
+                return
+            else:
+                return
+
+    async def _request(self, request: i.RequestSlot) -> None:
+        message = m.RequestSlot(
+            request.slot_index,
+            request.allocation_id,
+            request.job_id,
+            request.jobmaster_address,
+            request.jobmaster_token,
+        )
+        try:
+            answer = await self._client.call(request.taskmanager_address, "request_slot", message.to_plain())
+            details = str(answer["executor_id"]), str(answer["control_socket"])
+        except (RpcError, KeyError) as error:
+            self.perform(self.core.slot_refused(request.allocation_id, str(error), self.now))
+            return
+        self._launch_details[request.taskmanager_id] = details
+        self.perform(self.core.slot_granted(request.allocation_id, self.now))
+
+    async def _launch(self, launch: i.LaunchSlot) -> None:
+        executor, socket = self._launch_details[launch.taskmanager_id]
+        try:
+            await self._fleet.start_slot(SlotLaunch(launch.allocation_id, launch.taskmanager_id, executor, socket))
+        except FleetError as error:
+            if self.stopping:
+                return
+            _, alive = await self._fleet.look()
+            if alive:
+                self.perform(self.core.launch_failed(launch.allocation_id, str(error), self.now))
+            else:
+                self.perform(self.core.launch_postponed(launch.allocation_id))
+                self.perform(self.core.fleet_lost(LOST, self.now))
+            return
+        slot = self.core.table.find(launch.allocation_id)
+        if slot is None or not slot.launched:  # given back meanwhile
+            await self._cancel(launch.allocation_id)
+
+    async def _cancel(self, allocation_id: str) -> None:
+        try:
+            await self._fleet.cancel_slot(allocation_id)
+        except Exception as error:
+            logger.warning("slot %s was not cancelled: %s", allocation_id, error)
+
+    async def _start_fleet(self) -> None:
+        started = self.now
+        try:
+            await self._fleet.start()
+        except Exception as error:
+            if self.stopping:
+                return
+            self.perform(self.core.fleet_failed(str(error) or type(error).__name__, self.now))
+        else:
+            logger.info("the fleet is up after %.1f s", self.now - started)
+            self.perform(self.core.fleet_started(self.now))
+
+    # -- watching
+
+    async def _look(self) -> None:
+        """Ask the fleet what ended, and whether it lives."""
+        async with self._looking:
+            ready = self.core.fleet_is_ready
+            ended, alive = await self._fleet.look()
+            if self.stopping:
+                return
+            if ready and not alive:
+                lost = next((text for _, outcome, text in ended if outcome.name == "LOST" and text), LOST)
+                self.perform(self.core.fleet_lost(lost, self.now))
+            for allocation, outcome, text in ended:
+                self.perform(self.core.slot_ended(allocation, outcome, text, self.now))
+
+    async def _watch_fleet(self) -> None:
+        while True:
+            await asyncio.sleep(BUSY_POLL if self.core.is_watching else IDLE_POLL)
+            try:
+                await self._look()
+            except Exception:
+                logger.exception("the fleet could not be asked")
+            self.perform(self.core.tick(self.now))
+
+    async def _watch_peers(self) -> None:
+        while True:
+            await asyncio.sleep(self._tick)
+            for taskmanager in self._taskmanagers.tick():
+                self.perform(self.core.taskmanager_gone(taskmanager, "it does not answer heartbeats", self.now))
+            for job in self._jobmasters.tick():
+                self.perform(self.core.jobmaster_gone(job, "its JobMaster sends no heartbeats", self.now))
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.heartbeat_interval)
+            for taskmanager in self._taskmanagers.peers():
+                self.spawn(self._heartbeat(taskmanager), "heartbeat")
+
+    async def _heartbeat(self, taskmanager_id: str) -> None:
+        taskmanager = self.core.table.taskmanagers.get(taskmanager_id)
+        if taskmanager is None:
+            return
+        as_of = self.core.table.revision
+        limit = max(1.0, self._settings.heartbeat_interval)
+        try:
+            report = await RemoteTaskManager(self._client, taskmanager.address, timeout=limit).heartbeat()
+        except RpcError as error:
+            if self.stopping or taskmanager_id not in self.core.table.taskmanagers:
+                return
+            logger.warning("no heartbeat from TaskManager %s: %s", taskmanager_id, error)
+            self._taskmanagers.failed(taskmanager_id)
+            return
+        self._taskmanagers.heard(taskmanager_id)
+        now_ms = self._clock.epoch_ms()
+        self.perform(self.core.slot_report(taskmanager_id, report.slot_report, as_of, self.now, now_ms))

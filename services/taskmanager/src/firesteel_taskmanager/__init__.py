@@ -1,0 +1,1 @@
+"""TaskManager: slots and the subtasks in them."""

@@ -1,0 +1,94 @@
+"""Blobs of jobs: fetched once from the Dispatcher, checked, kept as files until the job's last slot here is freed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import aiohttp
+
+from firesteel.core.errors import PeerUnreachableError, RpcError
+
+logger = logging.getLogger(__name__)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_PIECE = 1 << 20
+_FETCH_SECONDS = 50.0
+
+
+class BlobCache:
+    """A directory for each job.
+
+    Args:
+        directory: private to this cache; made when needed.
+        secret: of the cluster.
+    """
+
+    def __init__(self, directory: Path, secret: str) -> None:
+        self._directory = directory
+        self._headers = {"Authorization": f"Bearer {secret}"}
+        self._fetches: dict[tuple[str, str], asyncio.Task[Path]] = {}
+
+    async def fetch(
+        self, session: aiohttp.ClientSession, job_id: str, address: str, names: Iterable[str]
+    ) -> dict[str, str]:
+        """Paths of blobs by SHA-256; those that are missing are fetched side by side.
+
+        Raises:
+            PeerUnreachableError: the Dispatcher does not answer.
+            RpcError: it does not have a blob, or sent something else.
+        """
+        wanted = sorted(set(names))
+        for name in wanted:
+            if not _SHA256.fullmatch(name):
+                raise RpcError(f"{name!r:.80} is not the SHA-256 of a blob")
+            key = (job_id, name)
+            task = self._fetches.get(key)
+            if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+                coroutine = self._fetch(session, job_id, address, name)
+                self._fetches[key] = asyncio.get_running_loop().create_task(coroutine)
+        paths = await asyncio.gather(*(asyncio.shield(self._fetches[job_id, name]) for name in wanted))
+        return {name: str(path) for name, path in zip(wanted, paths, strict=True)}
+
+    def forget(self, job_id: str) -> None:
+        """Delete the blobs of a job."""
+        for key in [k for k in self._fetches if k[0] == job_id]:
+            self._fetches.pop(key).cancel()
+        shutil.rmtree(self._directory / job_id, ignore_errors=True)
+
+    async def close(self) -> None:
+        """Delete everything."""
+        tasks = list(self._fetches.values())
+        self._fetches.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    async def _fetch(self, session: aiohttp.ClientSession, job_id: str, address: str, name: str) -> Path:
+        folder = self._directory / job_id
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part, whole = folder / f"{name}.part", folder / name
+        digest = hashlib.sha256()
+        url = f"{address.rstrip('/')}/blobs/{name}"
+        limit = aiohttp.ClientTimeout(total=_FETCH_SECONDS)
+        try:
+            async with session.get(url, headers=self._headers, timeout=limit) as answer:
+                if answer.status != 200:
+                    raise RpcError(f"{url}: answered {answer.status}")
+                with part.open("wb") as file:
+                    async for piece in answer.content.iter_chunked(_PIECE):
+                        digest.update(piece)
+                        file.write(piece)
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise PeerUnreachableError(f"{url}: {str(error) or type(error).__name__}") from error
+        if digest.hexdigest() != name:
+            part.unlink(missing_ok=True)
+            raise RpcError(f"{url}: what came has the SHA-256 {digest.hexdigest()}")
+        os.replace(part, whole)
+        return whole

@@ -1,0 +1,152 @@
+"""What the TaskManager's core asks its shell to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from firesteel.core.process import ProcessId
+from firesteel.protocol.messages import SlotOffer, TaskStateUpdate
+
+
+@dataclass(frozen=True)
+class JobMasterRef:
+    """Where the JobMaster of a job is, and its fencing token."""
+
+    job_id: str
+    address: str
+    token: str
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send a message to the slot process at the other end of a control channel."""
+
+    channel: int
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class CloseChannel:
+    """Close a control channel, after what was sent."""
+
+    channel: int
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Offer slots to a job; answer by ``offer_answered``, or ``jobmaster_lost`` if it does not want to hear of us."""
+
+    jobmaster: JobMasterRef
+    slots: tuple[SlotOffer, ...]
+
+
+@dataclass(frozen=True)
+class ReportState:
+    """Tell the JobMaster that a task changed its state. Reports of a job are delivered in order."""
+
+    jobmaster: JobMasterRef
+    update: TaskStateUpdate
+
+
+@dataclass(frozen=True)
+class ReportEndOfData:
+    """Tell the JobMaster that a task waits for its commit; in order with the states."""
+
+    jobmaster: JobMasterRef
+    execution_id: str
+
+
+@dataclass(frozen=True)
+class ReportSlotFailed:
+    """Tell the JobMaster that a slot is lost; in order with the states."""
+
+    jobmaster: JobMasterRef
+    allocation_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class AskForSplits:
+    """Ask the JobMaster for splits; answer by ``splits_assigned``."""
+
+    jobmaster: JobMasterRef
+    allocation_id: str
+    execution_id: str
+
+
+@dataclass(frozen=True)
+class PublishMetrics:
+    """Tell the JobMaster the latest totals of tasks; only the newest matter."""
+
+    jobmaster: JobMasterRef
+    tasks: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class SlotFreed:
+    """Tell the ResourceManager that a slot is free."""
+
+    slot_index: int
+    allocation_id: str
+
+
+@dataclass(frozen=True)
+class Investigate:
+    """A process ended by itself: have its launch cancelled, so that it is not started again, and ask the
+    ResourceManager whether it knows why; answer by ``process_lost``."""
+
+    slot_index: int
+    allocation_id: str
+    cause: str
+
+
+@dataclass(frozen=True)
+class CancelLaunch:
+    """Ask the ResourceManager to give up the launch of a slot."""
+
+    slot_index: int
+    allocation_id: str
+
+
+@dataclass(frozen=True)
+class KillProcess:
+    """Have the launch cancelled, then SIGKILL the process, if it still is that one."""
+
+    slot_index: int
+    allocation_id: str
+    process: ProcessId | None
+
+
+@dataclass(frozen=True)
+class DeleteFiles:
+    """Delete what a process left behind, once it is gone."""
+
+    process: ProcessId | None
+    paths: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ForgetJob:
+    """The job has no slot here any more: delete its blobs and what is kept about its JobMaster."""
+
+    job_id: str
+
+
+Instruction = (
+    Send
+    | CloseChannel
+    | Offer
+    | ReportState
+    | ReportEndOfData
+    | ReportSlotFailed
+    | AskForSplits
+    | PublishMetrics
+    | SlotFreed
+    | Investigate
+    | CancelLaunch
+    | KillProcess
+    | DeleteFiles
+    | ForgetJob
+)

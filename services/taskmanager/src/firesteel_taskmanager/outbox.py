@@ -1,0 +1,141 @@
+"""What is reported to one JobMaster: in order, without delay, in batches while a call is on its way."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import RpcClient
+from firesteel.rpc.gateways import RemoteJobMaster
+from firesteel_taskmanager.instructions import JobMasterRef, ReportEndOfData, ReportSlotFailed, ReportState
+
+logger = logging.getLogger(__name__)
+Report = ReportState | ReportEndOfData | ReportSlotFailed
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_LARGEST_BATCH = 1000
+
+
+def is_gone(error: RpcError) -> bool:
+    """Whether the JobMaster will never hear us: it has ended, or another one leads the job."""
+    return isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND)
+
+
+class Outbox:
+    """Reports of one job, one call at a time.
+
+    Args:
+        ref: the JobMaster.
+        client: carries the calls.
+        taskmanager_id: who reports.
+        patience: seconds after which a JobMaster that does not answer is given up.
+        on_lost: told, with the cause, when it is given up or says that it does not want to hear of us.
+        spawn: runs the delivery in the background.
+    """
+
+    def __init__(
+        self,
+        ref: JobMasterRef,
+        client: RpcClient,
+        clock: Clock,
+        taskmanager_id: str,
+        patience: float,
+        on_lost: Callable[[str], None],
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        self.ref = ref
+        self.gateway = RemoteJobMaster(client, ref.address, ref.token)
+        self._clock, self._taskmanager_id, self._patience = clock, taskmanager_id, patience
+        self._on_lost, self._spawn = on_lost, spawn
+        self._reports: deque[Report] = deque()
+        self._metrics: dict[str, Any] = {}
+        self._busy: set[str] = set()
+
+    def report(self, report: Report) -> None:
+        """Deliver a report after those before it."""
+        self._reports.append(report)
+        self._run("reports", self._deliver)
+
+    def publish(self, metrics: dict[str, Any]) -> None:
+        """Deliver totals; newer ones replace those that have not been sent yet."""
+        self._metrics.update(metrics)
+        self._run("metrics", self._send_metrics)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every report was delivered."""
+        return not self._reports and "reports" not in self._busy
+
+    def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if name in self._busy:
+            return
+        self._busy.add(name)
+
+        async def run() -> None:
+            try:
+                await work()
+            finally:
+                self._busy.discard(name)
+
+        if self._spawn(run(), f"{name} of job {self.ref.job_id}") is None:
+            self._busy.discard(name)
+
+    async def _deliver(self) -> None:
+        while self._reports:
+            batch: list[Report] = [self._reports.popleft()]
+            while (
+                isinstance(batch[0], ReportState)
+                and self._reports
+                and isinstance(self._reports[0], ReportState)
+                and len(batch) < _LARGEST_BATCH
+            ):
+                batch.append(self._reports.popleft())
+            if not await self._persist(batch):
+                self._reports.clear()
+                return
+
+    async def _persist(self, batch: list[Report]) -> bool:
+        """Deliver, however often it takes; whether there is a sense in going on."""
+        pause, deadline = _FIRST_PAUSE, self._clock.monotonic() + self._patience
+        while True:
+            try:
+                await self._send(batch)
+            except PeerUnreachableError as error:
+                if self._clock.monotonic() >= deadline:
+                    self._on_lost(f"its JobMaster does not answer: {error}")
+                    return False
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            except RpcError as error:
+                if is_gone(error):
+                    self._on_lost(f"its JobMaster has gone: {error}")
+                    return False
+                logger.error("job %s: a report was refused: %s", self.ref.job_id, error)
+                return True
+            else:
+                return True
+
+    async def _send(self, batch: list[Report]) -> None:
+        first = batch[0]
+        if isinstance(first, ReportState):
+            updates = tuple(report.update for report in batch if isinstance(report, ReportState))
+            await self.gateway.update_task_states(m.UpdateTaskStates(self._taskmanager_id, updates))
+        elif isinstance(first, ReportEndOfData):
+            await self.gateway.end_of_data(m.ExecutionRef(first.execution_id))
+        else:
+            await self.gateway.fail_slot(m.FailSlot(self._taskmanager_id, first.allocation_id, first.cause))
+
+    async def _send_metrics(self) -> None:
+        while self._metrics:
+            tasks, self._metrics = self._metrics, {}
+            try:
+                await self.gateway.report_metrics(m.ReportMetrics(tasks))
+            except RpcError as error:  # the next ones are better anyway
+                logger.debug("job %s: totals were not delivered: %s", self.ref.job_id, error)
+                return

@@ -1,0 +1,63 @@
+"""What slot processes print and log comes out here."""
+
+from __future__ import annotations
+
+import codecs
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from firesteel.service.logs import FIELDS
+
+
+class SlotOutput:
+    """Text of slots goes to whatever ``sys.stdout`` and ``sys.stderr`` are at that moment.
+
+    So it reaches a notebook's cell, pytest's capture or the terminal. Writing is direct: what a task printed is out
+    before anybody hears that the task ended.
+
+    Args:
+        stdout: gets the text of stdout instead.
+    """
+
+    def __init__(self, stdout: Callable[[str], None] | None) -> None:
+        self._stdout = stdout
+        self._decoders: dict[tuple[int, str], codecs.IncrementalDecoder] = {}
+
+    def write(self, channel: int, stream: str, data: bytes) -> None:
+        """Text that a slot printed; a character may be cut between two messages."""
+        key = (channel, stream)
+        decoder = self._decoders.get(key)
+        if decoder is None:
+            decoder = self._decoders[key] = codecs.getincrementaldecoder("utf-8")("replace")
+        self._put(stream, decoder.decode(data))
+
+    def log(self, message: Mapping[str, Any]) -> None:
+        """A log record of a slot, under the name of its logger there."""
+        level = message.get("level")
+        if isinstance(level, str):
+            level = logging.getLevelNamesMapping().get(level.upper())
+        number = level if isinstance(level, int) else logging.INFO
+        name = str(message.get("logger") or "firesteel.slot")
+        extra = {field: message[field] for field in FIELDS if message.get(field) is not None}
+        logging.getLogger(name).log(number, "%s", message.get("message", ""), extra=extra)
+
+    def forget(self, channel: int) -> None:
+        """The channel closed: what is left of a cut character comes out as a replacement character."""
+        for key in [k for k in self._decoders if k[0] == channel]:
+            rest = self._decoders.pop(key).decode(b"", final=True)
+            self._put(key[1], rest)
+
+    def _put(self, stream: str, text: str) -> None:
+        if not text:
+            return
+        if stream == "stdout" and self._stdout is not None:
+            self._stdout(text)
+            return
+        target = sys.stdout if stream == "stdout" else sys.stderr
+        try:
+            target.write(text)
+            target.flush()
+        except (OSError, ValueError, AttributeError):  # closed, a broken pipe, or none at all
+            logging.getLogger(__name__).debug("output of a slot has nowhere to go")

@@ -1,0 +1,97 @@
+"""The TaskManager's calls."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from aiohttp import web
+
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import Handler, RpcRequest, rpc_routes
+from firesteel_taskmanager.core import SlotTakenError
+from firesteel_taskmanager.shell import TaskManagerService
+from firesteel_taskmanager.slots import UnknownAllocationError, UnknownExecutionError
+
+
+def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
+    """All routes of the service. Calls are fenced by allocation ids and JobMaster tokens, not by one of its own.
+
+    Calls that name an execution also carry ``job_id`` or ``allocation_id``: two jobs that run the same program have
+    tasks of the same ids.
+    """
+    core = service.core
+
+    async def heartbeat(_: RpcRequest) -> Mapping[str, Any]:
+        return service.resourcemanager_heartbeat().to_plain()
+
+    async def heartbeat_jobmaster(call: RpcRequest) -> Mapping[str, Any]:
+        return service.jobmaster_heartbeat(m.HeartbeatFromJobMaster.from_plain(call.payload)).to_plain()
+
+    async def request_slot(call: RpcRequest) -> Mapping[str, Any]:
+        core.request_slot(m.RequestSlot.from_plain(call.payload), service.now)
+        service.perform(())
+        return {"executor_id": service.executor_id, "control_socket": str(service.channels.path)}
+
+    async def set_slots(call: RpcRequest) -> Mapping[str, Any]:
+        slots = call.payload.get("slots")
+        if not isinstance(slots, int) or slots < 1:
+            raise RpcFault(RpcCode.BAD_REQUEST, f"a TaskManager has at least one slot, not {slots!r}")
+        core.set_slots(slots)
+        return {}
+
+    async def submit_tasks(call: RpcRequest) -> Mapping[str, Any]:
+        await service.submit_tasks(m.SubmitTasks.from_plain(call.payload))
+        return {}
+
+    async def cancel_tasks(call: RpcRequest) -> Mapping[str, Any]:
+        message = m.CancelTasks.from_plain(call.payload)
+        service.perform(core.cancel_tasks(message.job_id, message.execution_ids, service.now, service.now_ms))
+        return {}
+
+    async def assign_splits(call: RpcRequest) -> Mapping[str, Any]:
+        message = m.AssignSplits.from_plain(call.payload)
+        where = message.job_id, message.allocation_id
+        service.perform(core.splits_assigned(message.execution_id, message.splits, message.no_more, *where))
+        return {}
+
+    async def commit(call: RpcRequest) -> Mapping[str, Any]:
+        message = m.CommitTask.from_plain(call.payload)
+        service.perform(core.commit(message.execution_id, message.job_id, message.allocation_id))
+        return {}
+
+    async def free_slot(call: RpcRequest) -> Mapping[str, Any]:
+        message = m.FreeSlot.from_plain(call.payload)
+        service.perform(core.free_slot(message.allocation_id, message.cause, service.now))
+        return {}
+
+    async def collect(call: RpcRequest) -> Mapping[str, Any]:
+        return (await service.collect(m.Collect.from_plain(call.payload))).to_plain()
+
+    handlers: dict[str, Handler] = {
+        "heartbeat": heartbeat,
+        "heartbeat_jobmaster": heartbeat_jobmaster,
+        "request_slot": request_slot,
+        "set_slots": set_slots,
+        "submit_tasks": submit_tasks,
+        "cancel_tasks": cancel_tasks,
+        "assign_splits": assign_splits,
+        "commit": commit,
+        "free_slot": free_slot,
+        "collect": collect,
+    }
+    checked = {name: _with_codes(handler) for name, handler in handlers.items()}
+    return rpc_routes(checked, secret, lambda _: None)
+
+
+def _with_codes(handler: Handler) -> Callable[[RpcRequest], Awaitable[Mapping[str, Any]]]:
+    async def checked(call: RpcRequest) -> Mapping[str, Any]:
+        try:
+            return await handler(call)
+        except SlotTakenError as error:
+            raise RpcFault(RpcCode.NO_RESOURCES, str(error)) from error
+        except (UnknownAllocationError, UnknownExecutionError) as error:
+            raise RpcFault(RpcCode.NOT_FOUND, str(error)) from error
+
+    return checked

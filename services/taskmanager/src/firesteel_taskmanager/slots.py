@@ -1,0 +1,218 @@
+"""The TaskManager's slots, their processes and tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from firesteel.core.errors import IllegalTransitionError
+from firesteel.core.process import ProcessId
+from firesteel_taskmanager.instructions import JobMasterRef
+from firesteel_taskmanager.settings import Cancellation
+
+logger = logging.getLogger(__name__)
+
+FINAL_STATES: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
+"""States that a task does not leave."""
+
+
+NOBODY: Final = JobMasterRef("", "", "")
+
+
+class UnknownAllocationError(Exception):
+    """No slot here has this allocation."""
+
+
+class UnknownExecutionError(Exception):
+    """No slot here runs this execution."""
+
+
+class SlotState(Enum):
+    """Of one slot."""
+
+    FREE = "FREE"
+    ALLOCATED = "ALLOCATED"
+    """Given to a job; its process may not have registered, and the job may not have accepted it."""
+    ACTIVE = "ACTIVE"
+    """The job has accepted it."""
+    RELEASING = "RELEASING"
+    """Given back; its process has not ended yet."""
+
+
+MOVES: Final[Mapping[SlotState, frozenset[SlotState]]] = {
+    SlotState.FREE: frozenset({SlotState.ALLOCATED}),
+    SlotState.ALLOCATED: frozenset({SlotState.ACTIVE, SlotState.RELEASING, SlotState.FREE}),
+    SlotState.ACTIVE: frozenset({SlotState.RELEASING, SlotState.FREE}),
+    SlotState.RELEASING: frozenset({SlotState.FREE}),
+}
+
+
+@dataclass
+class Process:
+    """A slot process that has registered."""
+
+    channel: int
+    pid: int
+    identity: ProcessId | None
+    """None where it was gone by the time it was looked at."""
+    data_address: Mapping[str, Any]
+    temporary_files: dict[str, None] = field(default_factory=dict)
+    """In the order in which they were announced."""
+    unanswered_since: float | None = None
+    warned: bool = False
+
+
+@dataclass
+class Task:
+    """One execution in a slot."""
+
+    execution_id: str
+    state: str = "DEPLOYING"
+    sent: bool = False
+    """The slot was told to run it."""
+    cancelling: bool = False
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it has ended."""
+        return self.state in FINAL_STATES
+
+
+@dataclass
+class Slot:
+    """One slot."""
+
+    index: int
+    state: SlotState = SlotState.FREE
+    allocation_id: str = ""
+    jobmaster: JobMasterRef = NOBODY
+    process: Process | None = None
+    had_process: int = 0
+    """Pid of the process that registered, also after it has gone; 0 = none has."""
+    active_since: float = 0.0
+    deadline: float | None = None
+    """When the state has lasted too long: start or acceptance (ALLOCATED), end of the process (RELEASING)."""
+    killed: bool = False
+    lost: str | None = None
+    """The process ended by itself, and it is being asked why; the cause as far as it is known here."""
+    tasks: dict[str, Task] = field(default_factory=dict)
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    cancel_deadline: float | None = None
+
+    @property
+    def job_id(self) -> str:
+        """Whose it is; empty when it is free."""
+        return self.jobmaster.job_id
+
+    def move(self, to: SlotState, cause: str) -> None:
+        """Go to a state.
+
+        Raises:
+            IllegalTransitionError: there is no such move.
+        """
+        if to not in MOVES[self.state]:
+            raise IllegalTransitionError(f"slot {self.index}: no move {self.state.name} -> {to.name} ({cause})")
+        logger.info(
+            "slot %d (allocation %s, job %s): %s -> %s (%s)",
+            self.index, self.allocation_id, self.job_id, self.state.name, to.name, cause,
+        )  # fmt: skip
+        self.state = to
+
+    def clear(self, cause: str) -> None:
+        """Become FREE and forget everything."""
+        self.move(SlotState.FREE, cause)
+        fresh = Slot(self.index)
+        self.__dict__.update(fresh.__dict__)
+
+    def validate(self) -> None:
+        """Check what must always hold (tests call it)."""
+        free = self.state is SlotState.FREE
+        assert free == (not self.allocation_id) == (not self.job_id), self
+        if free:
+            assert self.process is None, self
+            assert not self.tasks, self
+            assert self.deadline is None, self
+        if self.state in (SlotState.ALLOCATED, SlotState.RELEASING) or self.lost is not None:
+            assert self.deadline is not None, f"nothing ends this wait: {self}"
+        if self.state is SlotState.RELEASING:
+            assert self.process is not None, self
+
+
+class SlotTable:
+    """All slots of a TaskManager."""
+
+    def __init__(self, taskmanager_id: str, count: int) -> None:
+        self._id = taskmanager_id
+        self._slots: dict[int, Slot] = {}
+        self.grow(count)
+
+    def __iter__(self) -> Iterator[Slot]:
+        return iter(self._slots.values())
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def grow(self, count: int) -> None:
+        """Have at least so many."""
+        for index in range(count):
+            self._slots.setdefault(index, Slot(index))
+
+    def get(self, index: int) -> Slot | None:
+        """The slot of this index."""
+        return self._slots.get(index)
+
+    def find(self, allocation_id: str) -> Slot | None:
+        """The slot of an allocation."""
+        return next((s for s in self if allocation_id and s.allocation_id == allocation_id), None)
+
+    def at(self, channel: int) -> Slot | None:
+        """The slot whose process is at the other end of a control channel."""
+        return next((s for s in self if s.process is not None and s.process.channel == channel), None)
+
+    def of_job(self, job_id: str) -> list[Slot]:
+        """All slots of a job."""
+        return [s for s in self if job_id and s.job_id == job_id]
+
+    def usable(self, job_id: str, allocation_id: str) -> tuple[Slot, Process]:
+        """A slot that can run tasks, and its process.
+
+        Raises:
+            UnknownAllocationError: the job has no such slot here, or its process is gone.
+        """
+        slot = self.find(allocation_id)
+        in_use = slot is not None and slot.lost is None and slot.state in (SlotState.ALLOCATED, SlotState.ACTIVE)
+        if slot is not None and in_use and slot.job_id == job_id and slot.process is not None:
+            return slot, slot.process
+        raise UnknownAllocationError(f"job {job_id} has no slot with allocation {allocation_id} on {self._id}")
+
+    def channel_of(self, execution_id: str, job_id: str = "", allocation_id: str = "") -> int:
+        """The control channel of the slot that runs an execution.
+
+        Two jobs that run the same program have tasks of the same ids: the job or the allocation tells them apart.
+
+        Raises:
+            UnknownExecutionError: it does not run here, or it is not clear which is meant.
+        """
+        found = [
+            slot.process.channel
+            for slot in self
+            if execution_id in slot.tasks and slot.process is not None and slot.lost is None
+            and (not job_id or slot.job_id == job_id)
+            and (not allocation_id or slot.allocation_id == allocation_id)
+        ]  # fmt: skip
+        if len(found) > 1:
+            raise UnknownExecutionError(f"execution {execution_id} runs here for several jobs: the job must be named")
+        if not found:
+            raise UnknownExecutionError(f"execution {execution_id} does not run on {self._id}")
+        return found[0]
+
+    def validate(self) -> None:
+        """Check what must hold after every event (tests call it)."""
+        for slot in self:
+            slot.validate()
+        held = [s.allocation_id for s in self if s.allocation_id]
+        assert len(set(held)) == len(held), "an allocation has two slots"

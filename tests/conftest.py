@@ -1,0 +1,107 @@
+"""Guards of the whole suite: unit tests stay pure, integration tests clean up, skips are declared."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+
+from tests import leaks
+
+TESTS = Path(__file__).parent
+WATCHED = (TESTS / "integration", TESTS / "docs")
+STRICT_SKIPS = os.environ.get("FIRESTEEL_STRICT_SKIPS") == "1"
+
+hypothesis.settings.register_profile("firesteel", deadline=None, derandomize=os.environ.get("CI") == "true")
+hypothesis.settings.load_profile("firesteel")
+
+_in_unit_test = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prepares what later start-ups inherit."""
+    leaks.begin_session()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes the run's temporary directory."""
+    leaks.end_session()
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails an integration test that leaves processes, threads, descriptors or temporary files."""
+    if not _below(request.node.path, WATCHED) or request.node.get_closest_marker("leaks_ok"):
+        yield
+        return
+    before = leaks.snapshot()
+    yield
+    left = leaks.leaks_since(before)
+    if left:
+        pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def only_pure_code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Refuses network, JVM and sleeps to unit tests."""
+    global _in_unit_test
+    if not _below(request.node.path, (TESTS / "unit",)):
+        yield
+        return
+    monkeypatch.setattr(time, "sleep", _refuse_sleep)
+    _in_unit_test = True
+    try:
+        yield
+    finally:
+        _in_unit_test = False
+
+
+def _refuse_sleep(seconds: float) -> None:
+    raise RuntimeError("unit tests do not sleep: inject a clock, or wait for an event")
+
+
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _in_unit_test:
+        return
+    if event in ("socket.connect", "socket.bind") and isinstance(arguments[1], tuple):
+        raise RuntimeError(f"unit tests have no network ({event} {arguments[1]}): this belongs in tests/integration")
+    if event == "subprocess.Popen" and "java" in os.path.basename(str(arguments[0])):
+        raise RuntimeError("unit tests start no JVM: this belongs in tests/integration")
+
+
+sys.addaudithook(_audit)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In ./dev test, a skip that no marker declares is a failure."""
+    report = yield
+    undeclared = report.skipped and not hasattr(report, "wasxfail") and not item.get_closest_marker("may_skip")
+    if STRICT_SKIPS and undeclared:
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped without @pytest.mark.may_skip(reason): {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """A module that skips itself as a whole is a failure, too."""
+    report = yield
+    if STRICT_SKIPS and report.skipped:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} skips itself: {report.longrepr}"
+    return report
+
+
+def _below(path: Path, folders: tuple[Path, ...]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)

@@ -1,0 +1,147 @@
+"""Rules about files that no linter knows."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECTS = [ROOT / "libs" / "firesteel", *sorted(path.parent for path in ROOT.glob("services/*/pyproject.toml"))]
+
+LINES_ALLOWED = 500
+LONG_FILES: dict[str, str] = {}
+"""Files that may be longer, and why."""
+
+PUBLIC_PACKAGES = ["firesteel.common", "firesteel.datastream"]
+
+NOT_FOR_THE_REPOSITORY = re.compile(
+    r"/" + r"root/|/" + r"home/\w+/|/" + r"work/(?:main|shared)|/" + r"opt/wheels"  # paths of one machine
+    r"|files\.python" + r"hosted\.org|(?:index-url|find-links)[ =]+https?://"  # hosts of package indexes
+)
+"""Put together from pieces, so that this file does not contain what it looks for."""
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files of the repository; of the folder where it is no git checkout."""
+    process = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True)
+    if process.returncode == 0:
+        return [ROOT / name for name in process.stdout.split("\0") if name and (ROOT / name).is_file()]
+    folders = [ROOT / name for name in ("libs", "services", "tests", "docs", "examples", "benchmarks", "tools")]
+    found = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    return [path for path in found if not patterns or any(path.match(pattern) for pattern in patterns)]
+
+
+def project(path: Path) -> dict[str, object]:
+    table: dict[str, object] = tomllib.loads((path / "pyproject.toml").read_text())["project"]
+    return table
+
+
+def test_files_keep_their_budget() -> None:
+    lengths = {path.relative_to(ROOT).as_posix(): len(path.read_bytes().splitlines()) for path in tracked("*.py")}
+    assert lengths
+    too_long = {name: length for name, length in lengths.items() if length > LINES_ALLOWED and name not in LONG_FILES}
+    assert not too_long, f"split these, or give a reason in LONG_FILES: {too_long}"
+    assert all(lengths.get(name, 0) > LINES_ALLOWED for name in LONG_FILES), "an entry of LONG_FILES is out of date"
+
+
+def test_every_module_has_postponed_annotations() -> None:
+    missing = []
+    for path in tracked("*.py"):
+        tree = ast.parse(path.read_bytes())
+        annotated = any(
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.AnnAssign) for node in ast.walk(tree)
+        )
+        if annotated and not any(
+            isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body
+        ):
+            missing.append(path.relative_to(ROOT).as_posix())
+    assert not missing, f"`from __future__ import annotations` is missing in {missing}"
+
+
+def test_nothing_of_one_machine_is_committed() -> None:
+    found = []
+    for path in tracked():
+        text = path.read_bytes().decode(errors="replace")
+        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in NOT_FOR_THE_REPOSITORY.finditer(text)]
+    assert not found
+    assert not [path.name for path in tracked() if path.name == "uv.lock"], "uv.lock records download addresses"
+
+
+def test_one_version_everywhere() -> None:
+    versions = {path.name: project(path)["version"] for path in PROJECTS}
+    assert len(versions) == 5
+    assert set(versions.values()) == {importlib.import_module("firesteel").__version__}, versions
+    for path in PROJECTS[1:]:
+        dependencies = project(path)["dependencies"]
+        assert isinstance(dependencies, list)
+        assert f"firesteel=={versions[path.name]}" in dependencies
+
+
+def requirement_names(dependencies: object) -> set[str]:
+    assert isinstance(dependencies, list)
+    return {re.split(r"[^\w-]", item, maxsplit=1)[0].lower() for item in dependencies}
+
+
+@pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.name)
+def test_every_part_declares_what_it_imports(path: Path) -> None:
+    declared = requirement_names(project(path)["dependencies"]) | {path.name, f"firesteel_{path.name}"}
+    declared |= {"yaml"} if "pyyaml" in declared else set()
+    # PySpark brings the py4j of its own version.
+    declared |= {"py4j"} if "pyspark" in declared else set()
+    imported: dict[str, str] = {}
+    for file in sorted((path / "src").rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            else:
+                continue
+            for name in names:
+                imported.setdefault(name.partition(".")[0], f"{file.relative_to(ROOT)}:{node.lineno}")
+    unknown = {name: place for name, place in imported.items() if name not in declared | sys.stdlib_module_names}
+    assert not unknown, f"not declared in {path.name}/pyproject.toml: {unknown}"
+
+
+def test_services_need_nothing_that_the_locks_lack() -> None:
+    """requirements/runtime.txt is resolved from the library alone."""
+    library = requirement_names(project(PROJECTS[0])["dependencies"]) | {"firesteel"}
+    for path in PROJECTS[1:]:
+        assert requirement_names(project(path)["dependencies"]) <= library
+
+
+def test_the_locks_know_every_dependency() -> None:
+    wanted = requirement_names(project(PROJECTS[0])["dependencies"])
+    for lock in ("runtime.txt", "dev.txt"):
+        locked = re.findall(r"^([\w-]+)==", (ROOT / "requirements" / lock).read_text(), re.MULTILINE)
+        assert wanted <= set(locked), f"run ./dev lock: {wanted - set(locked)}"
+
+
+def test_the_locks_have_hashes_for_everything() -> None:
+    for lock in sorted((ROOT / "requirements").glob("*.txt")):
+        entries = re.split(r"\n(?=\S)", lock.read_text().strip())
+        assert entries
+        assert all("==" in entry and "--hash=sha256:" in entry for entry in entries), lock.name
+
+
+@pytest.mark.parametrize("name", PUBLIC_PACKAGES)
+def test_public_packages_export_what_they_say(name: str) -> None:
+    package = importlib.import_module(name)
+    submodules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    bound = {key for key in vars(package) if not key.startswith("_")} - submodules - {"annotations"}
+    assert set(package.__all__) == bound
+    assert len(package.__all__) == len(set(package.__all__))
+
+
+def test_typed_packages_say_so() -> None:
+    packages = [path for part in PROJECTS for path in (part / "src").iterdir() if path.is_dir()]
+    assert len(packages) == 5
+    assert all((package / "py.typed").is_file() for package in packages)

@@ -1,0 +1,135 @@
+"""./dev and .ci/run, beside what they call: their own decisions, without installing anything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools import tiers
+from tools.fetch_pip import NoIndexError, fetch_pip
+
+ROOT = Path(__file__).resolve().parents[2]
+REQUIRED = ["lint", "types", "imports", "docs", "house", "unit", "integration"]
+OLD_PYTHON = '#!/bin/sh\ncase "$2" in *print*) echo 3.8.18 ;; *) exit 1 ;; esac\n'
+
+
+def executable(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def dev(root: Path, *arguments: str, path: str) -> subprocess.CompletedProcess[str]:
+    """Runs a copy of ./dev with nothing but the standard tools and `path`."""
+    for name in ("dev", "tools/bootstrap.py", "requirements", "libs/firesteel/pyproject.toml"):
+        target = root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, target)
+    executable(root / "services" / "one" / "pyproject.toml", "")
+    tools = root / "tools-of-the-system"
+    tools.mkdir()
+    for tool in ("cat", "cksum", "dirname", "sh"):
+        (tools / tool).symlink_to(str(shutil.which(tool)))
+    environment = {"PATH": f"{path}:{tools}"}
+    return subprocess.run(["./dev", *arguments], cwd=root, capture_output=True, text=True, env=environment)
+
+
+def test_an_old_python_gets_one_sentence(tmp_path: Path) -> None:
+    executable(tmp_path / "old" / "python3", OLD_PYTHON)
+    process = dev(tmp_path, "test", path=str(tmp_path / "old"))
+    assert process.returncode == 1
+    assert process.stderr.startswith("dev: Firesteel needs Python 3.11 or newer")
+    assert f"{tmp_path}/old/python3 is 3.8.18" in process.stderr
+    assert process.stderr.count("\n") == 1
+
+
+def test_no_python_gets_one_sentence(tmp_path: Path) -> None:
+    process = dev(tmp_path, "demo", path="/nonexistent")
+    assert process.returncode == 1
+    assert "no Python was found as: python3.13" in process.stderr
+    assert process.stderr.count("\n") == 1
+
+
+def test_a_python_that_is_new_enough_is_found_behind_an_old_one(tmp_path: Path) -> None:
+    executable(tmp_path / "bin" / "python3.13", OLD_PYTHON)
+    (tmp_path / "bin" / "python3").symlink_to(sys.executable)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "precious").touch()
+    process = dev(tmp_path, "run", "true", path=str(tmp_path / "bin"))
+    assert process.returncode == 1
+    assert "was not made by ./dev" in process.stderr  # so the second Python was started
+    assert (tmp_path / ".venv" / "precious").exists()
+
+
+def test_an_unknown_command_is_refused(tmp_path: Path) -> None:
+    process = dev(tmp_path, "tset", path="/nonexistent")
+    assert (process.returncode, process.stderr) == (1, "dev: unknown command 'tset'; ./dev help lists them\n")
+
+
+def summary(**changes: dict[str, Any]) -> str:
+    passed = {"unit": "tests", "ran": 3, "passed": 3, "failed": 0, "skipped": 0, "status": "passed"}
+    return json.dumps({"version": 1, "tiers": {name: passed | changes.get(name, {}) for name in REQUIRED}})
+
+
+@pytest.mark.parametrize(
+    ("text", "dev_code", "code", "last"),
+    [
+        (summary(), 0, 0, "21 passed, 0 failed"),
+        (summary(unit={"ran": 0, "passed": 0, "status": "empty"}), 0, 1, "18 passed, 1 failed"),
+        (summary(integration={"ran": 0, "passed": 0, "status": "not run"}), 0, 1, "18 passed, 1 failed"),
+        (summary(types={"failed": 2, "passed": 1, "status": "failed"}), 1, 1, "19 passed, 2 failed"),
+        (summary(), 1, 1, "21 passed, 1 failed"),
+        (None, 0, 1, None),
+    ],
+    ids=["all passed", "an empty tier", "a tier left out", "a failure", "a crash", "no summary"],
+)
+def test_ci_believes_only_tiers_that_ran(
+    text: str | None, dev_code: int, code: int, last: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
+    write = "" if text is None else f"mkdir -p build; cat > build/test-summary.json <<'X'\n{text}\nX\n"
+    executable(tmp_path / "dev", f"#!/bin/sh\n{write}exit {dev_code}\n")
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
+    process = subprocess.run(["bash", ".ci/run"], cwd=tmp_path, capture_output=True, text=True)
+    assert process.returncode == code
+    if last:
+        assert process.stdout.splitlines()[-1] == last
+
+
+def test_ci_requires_every_tier_that_there_is() -> None:
+    assert f"required=({' '.join(tiers.TIERS)})" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_results_have_a_status() -> None:
+    assert tiers.Result("tests", ran=2).status == "passed"
+    assert tiers.Result("tests", ran=2, failed=1).status == "failed"
+    assert tiers.Result("tests").status == "empty"
+    assert tiers.Result("tests", reason="no tests yet").status == "not run"
+
+
+def test_an_empty_tier_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "BUILD", tmp_path)
+    monkeypatch.setattr(tiers, "SUMMARY", tmp_path / "summary.json")
+    assert tiers.conclude({"unit": tiers.Result("tests", ran=1)}) == 0
+    assert tiers.conclude({"unit": tiers.Result("tests")}) == 1
+    assert tiers.conclude({"unit": tiers.Result("tests", ran=4, failed=1)}) == 1
+    assert json.loads((tmp_path / "summary.json").read_text())["tiers"]["unit"]["passed"] == 3
+
+
+def test_a_pip_wheel_without_the_locked_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / "installer.txt"
+    lock.write_text("pip==1.0 \\\n    --hash=sha256:" + 64 * "0" + "\n")
+    (tmp_path / "pip-1.0-py3-none-any.whl").write_bytes(b"something else")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    (tmp_path / "target").mkdir()
+    with pytest.raises(NoIndexError, match="locked hash"):
+        fetch_pip(lock, tmp_path / "target")
+    assert not list((tmp_path / "target").iterdir())

@@ -1,0 +1,170 @@
+"""What the tests of whole programs share."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from firesteel.common import Configuration, JobClient
+from firesteel.core import process
+from firesteel.core.process import ProcessId
+from firesteel.datastream import StreamExecutionEnvironment
+
+RUNS = Path(tempfile.gettempdir(), "firesteel-e")
+"""Where run directories of these tests lie; its name is short enough for sockets, and known to the leak check."""
+
+
+def run_directories() -> list[Path]:
+    """Those that are there."""
+    return [path for path in RUNS.glob("*-*-*") if path.is_dir()]
+
+
+def new_environment(parallelism: int = 1, **options: str) -> StreamExecutionEnvironment:
+    """An environment whose cluster takes any free REST port; ``a_b__c=x`` sets the option ``a-b.c``."""
+    configuration = Configuration().set_string("rest.port", "0")
+    configuration.set_string("firesteel.run.directory", str(RUNS))
+    for name, value in options.items():
+        configuration.set_string(name.replace("__", ".").replace("_", "-"), value)
+    env = StreamExecutionEnvironment.get_execution_environment(configuration)
+    return env.set_parallelism(parallelism)
+
+
+def until(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> Any:
+    """Look again and again until it holds; returns what it gave.
+
+    Raises:
+        AssertionError: it did not within ``timeout`` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"waited {timeout} s for: {what}"
+        time.sleep(0.02)
+    return found
+
+
+def state_of(job: JobClient) -> str:
+    """The job's state."""
+    return job.get_job_status().result().name
+
+
+def rest_of(job: Any, path: str = "") -> Any:
+    """The answer of ``/jobs/<id><path>``."""
+    with urlopen(f"{job.get_web_interface_url()}/jobs/{job.get_job_id()}{path}") as answer:
+        return json.load(answer)
+
+
+def running(job: JobClient) -> None:
+    """Waits until all tasks of the job run."""
+
+    def all_run() -> bool:
+        details = rest_of(job)
+        assert details["state"] not in ("FAILED", "CANCELED", "FINISHED"), details["state"]
+        return all(v["tasks"]["RUNNING"] == v["parallelism"] for v in details["vertices"])
+
+    until(all_run, "all tasks running")
+
+
+def ended(job: JobClient, timeout: float = 20.0) -> str:
+    """Waits for the job's end; returns its last state."""
+    return str(until(lambda: (s := state_of(job)) in ("FAILED", "CANCELED", "FINISHED") and s, "the end", timeout))
+
+
+def family(pid: int) -> dict[str, list[ProcessId]]:
+    """Descendants of a process by kind: ``jvm``, ``daemon`` (of pyspark), ``slot``, ``other``."""
+    everything = {one.pid: one for one in process.descendants(pid)}
+    about: dict[int, tuple[int, str]] = {}
+    for child in everything:
+        try:
+            parent = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
+            words = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        about[child] = parent, "firesteel.runtime.daemon" if "firesteel.runtime.daemon" in words else words[0]
+    jvms = {child for child, (_, name) in about.items() if os.path.basename(name) == "java"}
+    of_daemon = {child for child, (_, name) in about.items() if name == "firesteel.runtime.daemon"}
+    daemons = {child for child in of_daemon if about[child][0] not in of_daemon}
+    found: dict[str, list[ProcessId]] = {"jvm": [], "daemon": [], "slot": [], "other": []}
+    for child, (parent, _) in about.items():
+        kind = "jvm" if child in jvms else "daemon" if child in daemons else "slot" if parent in daemons else "other"
+        found[kind].append(everything[child])
+    return found
+
+
+def resident(pid: int) -> int:
+    """Memory of a process in bytes: what is its own, as Linux counts anonymous pages."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"no RssAnon of {pid}")
+
+
+class Program:
+    """A program in a process of its own.
+
+    Args:
+        folder: where it lives; the working directory too, unless ``cwd`` says otherwise.
+        command: behind the interpreter's path.
+    """
+
+    def __init__(
+        self, folder: Path, *command: str, stdin: str | None = None, cwd: Path | None = None, **variables: str
+    ) -> None:
+        environment = {**os.environ, "PYTHONPATH": "", "PYTHONUNBUFFERED": "1", **variables}
+        self.popen = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=cwd or folder,
+            env=environment,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._stdin = stdin
+        self.out = self.err = ""
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def end(self, timeout: float = 40.0) -> int:
+        """Waits for its end; returns the exit code, negative for a signal."""
+        try:
+            out, self.err = self.popen.communicate(self._stdin, timeout)
+        finally:
+            self.popen.kill()
+        self.out += out
+        return self.popen.returncode
+
+    def line(self) -> str:
+        """The next line of its standard output."""
+        assert self.popen.stdout is not None
+        text = self.popen.stdout.readline()
+        self.out += text
+        assert text, f"the program ended: {self.popen.stderr.read() if self.popen.stderr else ''}"
+        return text.rstrip("\n")
+
+
+@contextmanager
+def program(folder: Path, *command: str, **more: Any) -> Iterator[Program]:
+    """A program that is killed at the end of the block if it still runs, with all that it started."""
+    started = Program(folder, *command, **more)
+    try:
+        yield started
+    finally:
+        left = process.descendants(started.pid)
+        started.popen.kill()
+        started.popen.wait()
+        for stream in (started.popen.stdin, started.popen.stdout, started.popen.stderr):
+            if stream is not None:
+                stream.close()
+        process.wait_gone(left, timeout=10)

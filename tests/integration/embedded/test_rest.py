@@ -1,0 +1,250 @@
+"""Flink's REST API on jobs that run and jobs that ended: the fields that clients read."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+
+from firesteel.common import WatermarkStrategy
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from tests.integration.embedded.programs import ended, new_environment, rest_of, running, until
+
+pytestmark = pytest.mark.usefixtures("cluster")
+
+CONFIG = {"refresh-interval", "timezone-name", "timezone-offset", "flink-version", "flink-revision", "features"}
+OVERVIEW = {
+    "taskmanagers", "slots-total", "slots-available", "jobs-running", "jobs-finished", "jobs-cancelled", "jobs-failed",
+    "flink-version", "flink-commit",
+}  # fmt: skip
+JOBS_OVERVIEW = {
+    "jid", "name", "jobType", "schedulerType", "start-time", "end-time", "duration", "state", "last-modification",
+    "tasks", "pending-operators",
+}  # fmt: skip
+TASKS = {
+    "total", "created", "scheduled", "deploying", "initializing", "running", "finished", "canceling", "canceled",
+    "failed", "reconciling",
+}  # fmt: skip
+JOB = {
+    "jid", "application-id", "name", "isStoppable", "state", "job-type", "schedulerType", "start-time", "end-time",
+    "duration", "maxParallelism", "now", "timestamps", "vertices", "status-counts", "plan", "pending-operators",
+}  # fmt: skip
+JOB_STATES = {
+    "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED", "RESTARTING",
+    "SUSPENDED", "RECONCILING",
+}  # fmt: skip
+VERTEX = {
+    "id", "slotSharingGroupId", "name", "maxParallelism", "parallelism", "status", "start-time", "end-time",
+    "duration", "tasks", "metrics",
+}  # fmt: skip
+IO = {
+    "read-bytes", "read-bytes-complete", "write-bytes", "write-bytes-complete", "read-records",
+    "read-records-complete", "write-records", "write-records-complete", "accumulated-backpressured-time",
+    "accumulated-idle-time", "accumulated-busy-time",
+}  # fmt: skip
+PLAN_NODE = {"id", "parallelism", "operator", "operator_strategy", "description"}
+VERTEX_DETAILS = {"id", "name", "parallelism", "maxParallelism", "now", "subtasks"}
+SUBTASK = {
+    "subtask", "status", "attempt", "endpoint", "start-time", "end-time", "duration", "metrics", "taskmanager-id",
+    "status-duration",
+}  # fmt: skip
+TASKMANAGER = {
+    "id", "path", "dataPort", "jmxPort", "timeSinceLastHeartbeat", "slotsNumber", "freeSlots", "totalResource",
+    "freeResource", "hardware", "memoryConfiguration",
+}  # fmt: skip
+
+
+class Api:
+    def __init__(self, base: str) -> None:
+        self.base = base
+
+    def call(self, path: str, method: str = "GET", **headers: str) -> tuple[int, Any, Any]:
+        request = Request(self.base + path, method=method, headers=headers)
+        try:
+            with urlopen(request) as answer:
+                return answer.status, json.loads(answer.read()), answer.headers
+        except HTTPError as error:
+            with error:
+                return error.code, json.loads(error.read()), error.headers
+
+    def get(self, path: str) -> Any:
+        status, body, headers = self.call(path)
+        assert status == 200, (path, status, body)
+        assert headers["Content-Type"].lower() == "application/json; charset=utf-8"
+        assert headers["Access-Control-Allow-Origin"] is None
+        assert self.call("/v1" + path)[0] == 200
+        return body
+
+
+def has(fields: set[str], found: dict[str, Any]) -> None:
+    assert fields <= found.keys(), f"missing: {fields - found.keys()}"
+
+
+def generated(per_second: float | None = None) -> DataGeneratorSource[int]:
+    return DataGeneratorSource(lambda i: i, None, RateLimiterStrategy(per_second))
+
+
+@pytest.fixture(scope="module")
+def job(cluster: None) -> Iterator[Any]:
+    """A job with two vertices that runs until the tests are through."""
+    env = new_environment(2)
+    source = env.from_source(generated(1000), WatermarkStrategy.no_watermarks(), "numbers")
+    source.key_by(lambda i: i % 7).map(lambda i: i).name("work").filter(lambda _: False).print()
+    client = env.execute_async("watched")
+    running(client)
+    yield client
+    client.cancel().result()
+    assert ended(client) == "CANCELED"
+
+
+def check_job(api: Api, job_id: str, state: str) -> None:
+    found = api.get(f"/jobs/{job_id}")
+    has(JOB, found)
+    assert (found["jid"], found["state"], found["isStoppable"]) == (job_id, state, False)
+    assert found["timestamps"].keys() == JOB_STATES
+    assert (found["end-time"] == -1) is (state == "RUNNING")
+    assert [node["id"] for node in found["plan"]["nodes"]] == [vertex["id"] for vertex in found["vertices"]]
+    assert found["plan"]["jid"] == job_id
+    for node in found["plan"]["nodes"]:
+        has(PLAN_NODE, node)
+    for vertex in found["vertices"]:
+        has(VERTEX, vertex)
+        assert vertex["metrics"].keys() == IO
+        details = api.get(f"/jobs/{job_id}/vertices/{vertex['id']}")
+        has(VERTEX_DETAILS, details)
+        assert len(details["subtasks"]) == vertex["parallelism"]
+        for subtask in details["subtasks"]:
+            has(SUBTASK, subtask)
+            assert subtask["metrics"].keys() == IO
+        times = api.get(f"/jobs/{job_id}/vertices/{vertex['id']}/subtasktimes")
+        has({"id", "name", "now", "subtasks"}, times)
+        has({"id", "name", "now", "taskmanagers"}, api.get(f"/jobs/{job_id}/vertices/{vertex['id']}/taskmanagers"))
+    assert api.get(f"/jobs/{job_id}/plan") == {"plan": found["plan"]}
+    assert api.get(f"/jobs/{job_id}/status") == {"status": state}
+    config = api.get(f"/jobs/{job_id}/config")
+    has({"restart-strategy", "job-parallelism", "object-reuse-mode", "user-config"}, config["execution-config"])
+    history = api.get(f"/jobs/{job_id}/exceptions?maxExceptions=10")["exceptionHistory"]
+    has({"entries", "truncated"}, history)
+    (mine,) = (one for one in api.get("/jobs/overview")["jobs"] if one["jid"] == job_id)
+    has(JOBS_OVERVIEW, mine)
+    assert mine["tasks"].keys() == TASKS
+    assert mine["tasks"]["total"] == sum(vertex["parallelism"] for vertex in found["vertices"])
+    assert {"id": job_id, "status": state} in api.get("/jobs")["jobs"]
+
+
+def test_a_running_job(job: Any) -> None:
+    api = Api(job.get_web_interface_url())
+    job_id = str(job.get_job_id())
+    has(CONFIG, api.get("/config"))
+    assert api.get("/config")["flink-version"] == "2.3.0"
+    overview = api.get("/overview")
+    has(OVERVIEW, overview)
+    assert (overview["taskmanagers"], overview["jobs-running"]) == (1, 1)
+    assert overview["slots-total"] - overview["slots-available"] == 2
+    check_job(api, job_id, "RUNNING")
+    assert api.get(f"/jobs/{job_id}/execution-result") == {"status": {"id": "IN_PROGRESS"}}
+    (taskmanager,) = api.get("/taskmanagers")["taskmanagers"]
+    has(TASKMANAGER, taskmanager)
+    assert taskmanager["slotsNumber"] - taskmanager["freeSlots"] == 2
+    one = api.get(f"/taskmanagers/{taskmanager['id']}")
+    has({*TASKMANAGER, "allocatedSlots", "metrics"}, one)
+    assert {slot["jobId"] for slot in one["allocatedSlots"]} == {job_id}
+
+
+def test_an_ended_job(cluster: None) -> None:
+    env = new_environment(1)
+    env.from_collection([1, 0]).map(lambda i: 1 // i).name("divide").print()
+    client: Any = env.execute_async("fails")
+    assert ended(client) == "FAILED"
+    api, job_id = Api(client.get_web_interface_url()), str(client.get_job_id())
+    check_job(api, job_id, "FAILED")
+    result = api.get(f"/jobs/{job_id}/execution-result")
+    assert result["status"] == {"id": "COMPLETED"}
+    assert result["job-execution-result"]["application-status"] == "FAILED"
+    assert "ZeroDivisionError" in result["job-execution-result"]["failure-cause"]["stack-trace"]
+    (entry,) = api.get(f"/jobs/{job_id}/exceptions")["exceptionHistory"]["entries"]
+    assert "ZeroDivisionError" in entry["stacktrace"]
+    assert "divide" in entry["taskName"]
+    assert api.call(f"/jobs/{job_id}?mode=cancel", "PATCH")[0] == 409
+    assert api.call(f"/jobs/{job_id}/yarn-cancel")[0] == 409
+
+
+def test_cancelling_over_rest(job: Any) -> None:
+    api = Api(job.get_web_interface_url())
+    for method, path in (("PATCH", ""), ("PATCH", "?mode=cancel"), ("GET", "/yarn-cancel")):
+        env = new_environment(1)
+        env.from_source(generated(10), WatermarkStrategy.no_watermarks(), "numbers").print()
+        client = env.execute_async()
+        running(client)
+        assert api.call(f"/jobs/{client.get_job_id()}{path}", method)[0] == 202
+        assert ended(client) == "CANCELED"
+        check_job(api, str(client.get_job_id()), "CANCELED")
+
+
+def test_what_is_refused(job: Any) -> None:
+    api = Api(job.get_web_interface_url())
+    port = api.base.rpartition(":")[2]
+    path = f"/jobs/{job.get_job_id()}"
+    for host in ("evil.example", f"evil.example:{port}", "localhost.evil.example"):
+        assert api.call("/overview", Host=host)[0] == 403, host
+    for origin in ("http://evil.example", "null", f"https://evil.example:{port}"):
+        assert api.call(f"{path}?mode=cancel", "PATCH", Origin=origin)[0] == 403, origin
+        assert api.call("/overview", Origin=origin)[0] == 403
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}"):
+        assert api.call("/overview", Host=host, Origin=f"http://{host}")[0] == 200
+    unknown = uuid.uuid4().hex
+    for wrong in (f"/jobs/{unknown}", f"/jobs/{unknown}/plan", f"{path}/vertices/{unknown}", "/nowhere", "/v2/jobs"):
+        status, body, _ = api.call(wrong)
+        assert (status, list(body)) == (404, ["errors"]), wrong
+    assert api.call("/jobs/not-an-id")[0] == 400
+    assert api.call("/overview", "POST")[0] == 404
+    assert api.call("/overview", "OPTIONS")[0] == 404
+    assert api.call(f"/jobs/{job.get_job_id()}/collect/{unknown}")[0] == 401
+    assert api.call("/jobs", "POST")[0] == 401
+    assert rest_of(job)["state"] == "RUNNING"
+
+
+def test_times_of_subtasks_add_up_and_a_slow_sink_slows_the_source(cluster: None) -> None:
+    def slow(value: int) -> bool:
+        time.sleep(0.001)
+        return False
+
+    env = new_environment(1)
+    source = env.from_source(generated(), WatermarkStrategy.no_watermarks(), "fast")
+    source.rebalance().filter(slow).name("slow").print()
+    source.filter(lambda _: False).print("nothing")
+    client = env.execute_async("back-pressure")
+    running(client)
+
+    def look() -> tuple[float, dict[str, dict[str, Any]]]:
+        details = rest_of(client)
+        return time.monotonic(), {vertex["name"]: vertex["metrics"] for vertex in details["vertices"]}
+
+    until(lambda: all(sum_of(m) > 1000 for m in look()[1].values()), "times being reported")
+    (began, first) = look()
+    time.sleep(4)
+    (stopped, last) = look()
+    client.cancel().result()
+    assert ended(client) == "CANCELED"
+    for name in first:
+        passed = (stopped - began) * 1000
+        assert sum_of(last[name]) - sum_of(first[name]) == pytest.approx(passed, abs=1500), name
+    (fast,) = (name for name in first if "fast" in name)
+    (late,) = (name for name in first if "slow" in name)
+    pressed = last[fast]["accumulated-backpressured-time"] - first[fast]["accumulated-backpressured-time"]
+    busy = last[late]["accumulated-busy-time"] - first[late]["accumulated-busy-time"]
+    assert pressed > 2500
+    assert busy > 2500
+    read = last[late]["read-records"] - first[late]["read-records"]
+    assert 0 < read < 4000 + 2 * 4096  # it is counted by batches
+
+
+def sum_of(metrics: dict[str, Any]) -> float:
+    kinds = ("backpressured", "idle", "busy")
+    return float(sum(metrics[f"accumulated-{kind}-time"] for kind in kinds))

@@ -1,0 +1,143 @@
+"""Slots as processes: registration, jobs of several tasks, results, output, ends."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
+from tests.integration.runtime.chains import line, numbers, spec, split
+from tests.integration.runtime.slot_process import SlotProcess, vertex_id
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="slots need Unix sockets")
+
+
+def test_a_chain_gives_its_results_and_finishes(slot: SlotProcess) -> None:
+    (task,) = slot.deploy([line(numbers(0, 9), spec(OperatorKind.MAP, lambda n: n * 10), spec(OperatorKind.COLLECT))])
+    slot.wait_for_state("INITIALIZING")
+    slot.wait_for_state("RUNNING")
+    slot.give_splits([split(0, 10)])
+    assert slot.collect_all(task) == list(range(0, 100, 10))
+    done = slot.wait_for_state("FINISHED")
+    assert done["metrics"]["numRecordsIn"] == 10
+    assert done["error"] is None
+    assert slot.release() == "OUTCOME RETURNED"
+
+
+def test_a_keyed_exchange_between_two_slots(start_slot: Callable[..., SlotProcess]) -> None:
+    slots = sorted((start_slot(), start_slot()), key=lambda s: s.allocation_id)
+    ids = [str(s.allocation_id) for s in slots]
+    chains = [
+        line(
+            numbers(0, 0),
+            spec(OperatorKind.MAP, lambda n: (n % 100, 1)),
+            output=OutputSpec(1, 0, PartitionerKind.HASH, key_selector=operator.itemgetter(0)),
+        ),
+        line(
+            spec(OperatorKind.REDUCE, lambda a, b: (a[0], a[1] + b[1]), key_selectors=(operator.itemgetter(0),)),
+            spec(OperatorKind.COLLECT),
+        ),
+    ]
+    executions = []
+    for i, slot in enumerate(slots):
+        executions.append(
+            slot.deploy(
+                chains,
+                [(0, 1, "HASH")],
+                parallelism=[2, 2],
+                subtasks={0: [i], 1: [i]},
+                placement={vertex_id(0): ids, vertex_id(1): ids},
+                peers={s.allocation_id: s.registration["data_address"] for s in slots},
+            )
+        )
+    for i, slot in enumerate(slots):
+        slot.give_splits([split(i * 5000, (i + 1) * 5000)])
+    results = [slot.collect_all(executions[i][1]) for i, slot in enumerate(slots)]
+    assert sum(map(len, results)) == 10_000
+    keys = [{key for key, _ in part} for part in results]
+    assert not keys[0] & keys[1]
+    assert all(keys)
+    counts = {key: count for part in results for key, count in part}
+    assert counts == dict.fromkeys(range(100), 100)
+    for slot in slots:
+        slot.wait_for_state("FINISHED", executions[0][1] if slot is slots[0] else executions[1][1])
+        assert slot.release() == "OUTCOME RETURNED"
+
+
+def test_a_second_copy_is_told_so_and_returns(start_slot: Callable[..., SlotProcess]) -> None:
+    assert start_slot(accept=False).outcome() == "OUTCOME MISPLACED known already"
+
+
+def test_a_slot_on_the_wrong_executor_returns_at_once(start_slot: Callable[..., SlotProcess]) -> None:
+    assert start_slot(executor_id="1", environment="2").outcome() == (
+        "OUTCOME MISPLACED runs on executor 2, belongs to 1"
+    )
+
+
+def test_a_slot_ends_when_its_taskmanager_is_gone(slot: SlotProcess) -> None:
+    slot.deploy([line(numbers(0, 0), spec(OperatorKind.PRINT))])
+    slot.wait_for_state("RUNNING")
+    slot.hang_up()
+    assert slot.outcome() == "OUTCOME RETURNED"
+
+
+def test_pings_are_answered_while_user_code_sleeps(slot: SlotProcess) -> None:
+    def sleep(value: int) -> int:
+        import time
+
+        time.sleep(30)
+        return value
+
+    (task,) = slot.deploy([line(numbers(0, 0), spec(OperatorKind.MAP, sleep), spec(OperatorKind.PRINT))])
+    slot.give_splits([split(0, 5)])
+    slot.send({"type": "ping", "nonce": 7})
+    assert slot.wait_for("pong", seconds=5)[0]["nonce"] == 7
+    slot.send({"type": "cancel", "execution_ids": None, "interval_ms": 1000})
+    slot.wait_for_state("CANCELED", task, seconds=5)
+
+
+def test_output_of_the_program_arrives_before_the_end(slot: SlotProcess) -> None:
+    def shout(value: int) -> int:
+        import sys
+
+        print("mapping", value)
+        sys.stderr.write("no line end")
+        return value
+
+    slot.deploy(
+        [line(numbers(0, 0), spec(OperatorKind.MAP, shout), spec(OperatorKind.PRINT, extra={"identifier": "out"}))]
+    )
+    slot.give_splits([split(3, 5)])
+    slot.wait_for_state("FINISHED")
+    assert slot.printed() == "mapping 3\nout> 3\nmapping 4\nout> 4\n" or (
+        slot.printed() == "mapping 3\nmapping 4\nout> 3\nout> 4\n"
+    )
+    assert slot.printed("stderr") == "no line end" * 2
+    assert slot.release() == "OUTCOME RETURNED"
+
+
+def test_one_record_that_yields_millions_keeps_memory_flat_and_can_be_cancelled(slot: SlotProcess) -> None:
+    def many(value: int) -> Any:
+        for i in range(10_000_000):
+            yield (value, i)
+
+    (task,) = slot.deploy([line(numbers(0, 0), spec(OperatorKind.FLAT_MAP, many), spec(OperatorKind.COLLECT))])
+    slot.give_splits([split(0, 1)])
+    found = 0
+    for _ in range(5):
+        results, answer = slot.collect(task, found)
+        assert results[0] == (0, found)
+        found += len(results)
+    assert not answer["end"]
+    with open(f"/proc/{slot.process.pid}/status", encoding="utf-8") as status:
+        peak = next(int(text.split()[1]) for text in status if text.startswith("VmHWM"))
+    assert peak < 250_000, "kB"
+    metrics = slot.wait_for("metrics", lambda m: task in m["tasks"])[0]["tasks"][task]
+    assert metrics["backPressuredTimeMs"] >= 0
+    slot.send({"type": "cancel", "execution_ids": [task], "interval_ms": 1000})
+    slot.wait_for_state("CANCELED", task, seconds=3)
+    assert slot.release() == "OUTCOME RETURNED"

@@ -1,0 +1,449 @@
+"""The JobMaster host over loopback, with stand-ins for the other services."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from firesteel.config import Settings
+from firesteel.core.clock import SystemClock
+from firesteel.core.errors import FencedError
+from firesteel.graph.job_graph import JobGraph
+from firesteel.protocol import messages as m
+from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import RpcClient, RpcRequest, rpc_routes
+from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
+from firesteel.service.base import Service
+from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.app import JobMasterService, create_service
+from tests.unit.jobmaster.jobs import JOB, job, two_by_two, vertex
+
+SECRET = "s3"
+METHODS = (
+    *("register_jobmaster", "declare_requirements", "disconnect_jobmaster", "jobmaster_heartbeat"),
+    *("heartbeat_jobmaster", "submit_tasks", "cancel_tasks", "assign_splits", "commit", "free_slot", "collect"),
+    *("job_state_changed", "job_finished"),
+)
+QUICK = {"heartbeat.interval": "100 ms", "heartbeat.timeout": "10 s"}
+
+
+class Others(Service):
+    """ResourceManager, one TaskManager with two slots, and Dispatcher, in one server."""
+
+    def __init__(self) -> None:
+        super().__init__("others", drain_seconds=0.1)
+        self.clock = SystemClock()
+        self.log: list[tuple[str, Mapping[str, Any]]] = []
+        self.slots = 2
+        self.refuse: dict[str, int] = {}
+        """Method -> how many of the next calls fail."""
+        self.rm_token = "rm1"
+        self.jobmaster: RemoteJobMaster | None = None
+        self.executions: dict[str, str] = {}
+        self.changed = asyncio.Event()
+        self.results = [b"one", b"two"]
+        fenced = {"declare_requirements", "disconnect_jobmaster", "jobmaster_heartbeat"}
+        self.app.add_routes(
+            rpc_routes(
+                dict.fromkeys(METHODS, self.serve),
+                SECRET,
+                lambda call: self.rm_token if call.method in fenced else None,
+            )
+        )
+
+    async def serve(self, call: RpcRequest) -> Mapping[str, Any]:
+        self.log.append((call.method, call.payload))
+        self.changed.set()
+        self.changed = asyncio.Event()
+        if self.refuse.get(call.method, 0) > 0:
+            self.refuse[call.method] -= 1
+            raise RuntimeError(f"{call.method} does not work now")
+        act = getattr(self, f"on_{call.method}", None)
+        return (await act(call.payload) if act else None) or {}
+
+    def calls(self, method: str) -> list[Mapping[str, Any]]:
+        return [payload for name, payload in self.log if name == method]
+
+    async def wait_for(self, method: str, count: int = 1) -> Mapping[str, Any]:
+        async with asyncio.timeout(10):
+            while len(self.calls(method)) < count:
+                await self.changed.wait()
+        return self.calls(method)[count - 1]
+
+    async def on_register_jobmaster(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        client = RpcClient(self.session, SECRET, self.clock)
+        self.jobmaster = RemoteJobMaster(client, payload["address"], payload["jobmaster_token"])
+        return {"token": self.rm_token}
+
+    async def on_declare_requirements(self, payload: Mapping[str, Any]) -> None:
+        if self.slots:
+            self.spawn(self.offer(self.slots), "offer")
+
+    async def offer(self, count: int) -> m.AcceptedSlots:
+        assert self.jobmaster is not None
+        slots = tuple(m.SlotOffer(i, f"{i:032x}", {"unix": f"/run/{i}"}, 1000 + i) for i in range(count))
+        return await self.jobmaster.offer_slots(m.OfferSlots("tm", self.address, slots))
+
+    async def on_submit_tasks(self, payload: Mapping[str, Any]) -> None:
+        self.executions |= {t["execution_id"]: "DEPLOYING" for t in payload["deployment"]["tasks"]}
+
+    async def on_cancel_tasks(self, payload: Mapping[str, Any]) -> None:
+        self.spawn(self.report("CANCELED", *payload["execution_ids"]), "canceled")
+
+    async def on_commit(self, payload: Mapping[str, Any]) -> None:
+        self.spawn(self.report("FINISHED", payload["execution_id"]), "committed")
+
+    async def on_heartbeat_jobmaster(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"executions": self.executions, "metrics": {}}
+
+    async def on_collect(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = self.results[payload["offset"] :]
+        if not found:
+            await asyncio.sleep(min(payload["wait_ms"], 20) / 1000)
+        data = base64.b64encode(b"".join(found)).decode()
+        return {"offset": payload["offset"], "count": len(found), "end": False, "data": data}
+
+    async def report(self, state: str, *ids: str, error: dict[str, Any] | None = None) -> None:
+        assert self.jobmaster is not None
+        self.executions |= dict.fromkeys(ids, state)
+        updates = tuple(m.TaskStateUpdate(id_, state, 0, error) for id_ in ids)
+        await self.jobmaster.update_task_states(m.UpdateTaskStates("tm", updates))
+
+    async def all_run(self) -> list[str]:
+        await self.wait_for("submit_tasks", 2)
+        ids = list(self.executions)
+        await self.report("INITIALIZING", *ids)
+        await self.report("RUNNING", *ids)
+        return ids
+
+
+@asynccontextmanager
+async def cluster(settings: Mapping[str, str] = QUICK) -> AsyncIterator[tuple[Others, JobMasterService]]:
+    others = Others()
+    service = create_service(settings=Settings(settings), secret=SECRET, clock=SystemClock())
+    await others.start()
+    await service.start()
+    try:
+        yield others, service
+    finally:
+        await service.stop()
+        await others.stop()
+        assert service.failure is None
+        assert others.failure is None
+
+
+async def submit(others: Others, service: JobMasterService, graph: JobGraph | None = None) -> m.JobStarted:
+    host = RemoteJobMasterHost(RpcClient(others.session, SECRET, others.clock), service.address)
+    plain = (graph or two_by_two()).to_plain()
+    return await host.start_job(m.StartJob(plain, others.address, "d1", others.address, others.address))
+
+
+def run(test: Callable[[Others, JobMasterService], Awaitable[None]], settings: Mapping[str, str] = QUICK) -> None:
+    async def main() -> None:
+        async with cluster(settings) as (others, service):
+            await test(others, service)
+
+    asyncio.run(main())
+
+
+def test_a_job_from_submission_to_its_end() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        started = await submit(others, service)
+        assert started.address == f"{service.address}/jobs/{JOB}"
+        assert await submit(others, service) == started, "the same job again is no second one"
+        ids = await others.all_run()
+        assert others.jobmaster is not None
+        splits = await others.jobmaster.request_splits(m.ExecutionRef(ids[0]))
+        assert [s["id"] for s in splits.splits] == ["a"]
+        await others.jobmaster.report_metrics(m.ReportMetrics({ids[0]: {"numRecordsOut": 5}}))
+        details = await others.jobmaster.details()
+        assert details["state"] == "RUNNING"
+        assert sum(v["metrics"]["write-records"] for v in details["vertices"]) == 5
+        await others.report("FINISHED", *ids)
+        archive = (await others.wait_for("job_finished"))["archive"]
+        assert archive["state"] == "FINISHED"
+        await others.wait_for("disconnect_jobmaster")
+        await others.wait_for("free_slot", 2)
+        assert {c["allocation_id"] for c in others.calls("free_slot")} == {f"{i:032x}" for i in (0, 1)}
+        assert [c["state"] for c in others.calls("job_state_changed")] == ["RUNNING"]
+        assert len(others.calls("register_jobmaster")) == 1
+        assert (await others.jobmaster.details())["state"] == "FINISHED", "late questions are answered"
+
+    run(test)
+
+
+def test_submission_to_deployment_is_fast() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        took = []
+        for number in range(5):
+            graph = JobGraph.from_plain({**two_by_two().to_plain(), "job_id": f"{number + 1:032x}"})
+            others.executions.clear()
+            before = time.perf_counter()
+            await submit(others, service, graph)
+            await others.wait_for("submit_tasks", 2 * (number + 1))
+            took.append(time.perf_counter() - before)
+            await others.report("FINISHED", *others.executions)
+            await others.wait_for("job_finished", number + 1)
+        assert min(took) < 0.1, took  # measured: about 0.01 s; a poll or a sleep on the way would show
+
+    run(test)
+
+
+def test_commit_phase() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        await submit(others, service, two_by_two(commits=True))
+        await others.all_run()
+        assert others.jobmaster is not None
+        sinks = [i for i in others.executions if i.startswith(f"{2:032x}")]
+        sources = [i for i in others.executions if i not in sinks]
+        others.refuse["commit"] = 2
+        for sink in sinks:
+            await others.jobmaster.end_of_data(m.ExecutionRef(sink))
+        assert not others.calls("commit")
+        await others.report("FINISHED", *sources)
+        archive = (await others.wait_for("job_finished"))["archive"]
+        assert archive["state"] == "FINISHED"
+        assert len(others.calls("commit")) == 4, "two that failed were repeated"
+
+    run(test)
+
+
+def test_a_failing_task() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        await submit(others, service)
+        ids = await others.all_run()
+        error = TaskFailure("user", "builtins.ZeroDivisionError", "division by zero", "tb").to_plain()
+        await others.report("FAILED", ids[0], error=error)
+        archive = (await others.wait_for("job_finished"))["archive"]
+        assert archive["state"] == "FAILED"
+        assert archive["failure"]["message"] == "division by zero"
+        cancelled = {i for c in others.calls("cancel_tasks") for i in c["execution_ids"]}
+        assert cancelled == set(ids[1:])
+        await others.wait_for("free_slot", 2)
+
+    run(test)
+
+
+def test_a_refused_submit_fails_the_job_with_the_reason() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        others.refuse["submit_tasks"] = 1
+        await submit(others, service)
+        archive = (await others.wait_for("job_finished"))["archive"]
+        assert archive["state"] == "FAILED"
+        assert "submit_tasks does not work now" in archive["failure"]["message"]
+
+    run(test)
+
+
+def test_cancel_never_overtakes_the_submit() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        gate = asyncio.Event()
+        original = others.on_submit_tasks
+
+        async def slow_submit(payload: Mapping[str, Any]) -> None:
+            await gate.wait()
+            await original(payload)
+
+        others.on_submit_tasks = slow_submit  # type: ignore[method-assign]
+        await submit(others, service)
+        await others.wait_for("submit_tasks", 2)
+        assert others.jobmaster is not None
+        await others.jobmaster.cancel()
+        assert (await others.jobmaster.details())["state"] == "CANCELLING"
+        assert not others.calls("cancel_tasks")
+        gate.set()
+        assert (await others.wait_for("job_finished"))["archive"]["state"] == "CANCELED"
+        assert len(others.calls("cancel_tasks")) == 2
+
+    run(test)
+
+
+def test_the_end_is_told_until_the_dispatcher_knows() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        others.refuse["job_finished"] = 2
+        await submit(others, service)
+        ids = await others.all_run()
+        await others.report("FINISHED", *ids)
+        await others.wait_for("job_finished", 3)
+        await service.job(JOB).acknowledged.wait()
+
+    run(test)
+
+
+def test_registration_is_repeated_and_a_new_resourcemanager_is_told_all() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        others.refuse["register_jobmaster"] = 2
+        others.slots = 0
+        await submit(others, service)
+        await others.wait_for("register_jobmaster", 3)
+        await others.wait_for("declare_requirements")
+        others.rm_token = "rm2"  # another leader
+        await others.wait_for("register_jobmaster", 4)
+        declared = await others.wait_for("declare_requirements", 2)
+        assert declared["requirements"] == [{"profile": "default", "count": 2}]
+
+    run(test)
+
+
+def test_slots_that_do_not_come() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        others.slots = 1
+        await submit(others, service)
+        failure = (await others.wait_for("job_finished"))["archive"]["failure"]
+        assert failure["error_class"].endswith("NoResourceAvailableError")
+        assert "needs 2 slots" in failure["message"]
+        freed = await others.wait_for("free_slot")
+        assert freed["allocation_id"] == f"{0:032x}"
+
+    run(test, {**QUICK, "slot.request.timeout": "150 ms"})
+
+
+def test_a_taskmanager_that_cannot_be_reached_is_lost() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        await submit(others, service)
+        await others.all_run()
+        others.refuse["heartbeat_jobmaster"] = 10**6
+        archive = (await others.wait_for("job_finished"))["archive"]
+        assert archive["state"] == "FAILED"
+        assert "no sign of life for 10 s, or could not be reached 2 times in a row" in archive["failure"]["message"]
+
+    run(test)
+
+
+def test_old_tokens_and_unknown_jobs() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        started = await submit(others, service)
+        client = RpcClient(others.session, SECRET, others.clock)
+        with pytest.raises(FencedError):
+            await RemoteJobMaster(client, started.address, "0" * 32).cancel()
+        with pytest.raises(RpcFault, match="no JobMaster here runs job") as caught:
+            await RemoteJobMaster(client, f"{service.address}/jobs/{'f' * 32}", started.jobmaster_token).cancel()
+        assert caught.value.code is RpcCode.NOT_FOUND
+        other = two_by_two().to_plain() | {"name": "another"}
+        with pytest.raises(RpcFault, match="another job with the id"):
+            await submit(others, service, JobGraph.from_plain(other))
+        bad = two_by_two().to_plain() | {"config": {"slot.request.timeout": "soon"}}
+        with pytest.raises(RpcFault, match=r"slot\.request\.timeout") as caught:
+            await submit(others, service, JobGraph.from_plain({**bad, "job_id": "d" * 32}))
+        assert caught.value.code is RpcCode.BAD_REQUEST
+
+    run(test)
+
+
+def test_an_odd_message_is_refused_and_hurts_nobody() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        await submit(others, service)
+        await others.all_run()
+        assert others.jobmaster is not None
+        with pytest.raises(RpcFault, match="no task 'nobody'"):
+            await others.jobmaster.end_of_data(m.ExecutionRef("nobody"))
+        await others.report("RUNNING", "nobody")
+        assert (await others.jobmaster.details())["state"] == "RUNNING"
+
+    run(test)
+
+
+def test_a_bug_in_the_core_fails_the_job_cleanly() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        await submit(others, service)
+        await others.all_run()
+        assert others.jobmaster is not None
+
+        def bug(*_: Any) -> Any:
+            raise ZeroDivisionError("our bug")
+
+        vars(service.job(JOB).core)["report_metrics"] = bug
+        await others.jobmaster.report_metrics(m.ReportMetrics({}))
+        archive = (await others.wait_for("job_finished"))["archive"]
+        assert (archive["state"], archive["failure"]["kind"]) == ("FAILED", "internal")
+        assert "our bug" in archive["failure"]["message"]
+
+    run(test)
+
+
+def test_results_of_a_collect_operator() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        graph = job(vertex(1, 2, splits=["a"]), vertex(2, 1, collects="f" * 32))
+        await submit(others, service, graph)
+        await others.wait_for("submit_tasks", 2)
+        assert others.jobmaster is not None
+
+        async def collect(offset: int, wait_ms: int) -> m.CollectedFromJob:
+            assert others.jobmaster is not None
+            return await others.jobmaster.collect(m.CollectFromJob("f" * 32, offset, 1000, wait_ms))
+
+        before = await collect(0, 30)
+        assert (before.count, before.end, before.state) == (0, False, "RUNNING")
+        asking = asyncio.get_running_loop().create_task(collect(0, 5000))
+        ids = await others.all_run()
+        first = await asking
+        assert (first.count, first.end) == (2, False)
+        assert base64.b64decode(first.data) == b"onetwo"
+        empty = await collect(2, 60)
+        assert (empty.offset, empty.count, empty.end) == (2, 0, False)
+        asking = asyncio.get_running_loop().create_task(collect(2, 5000))
+        await others.report("FINISHED", *ids)
+        last = await asking
+        assert (last.count, last.end, last.state) == (0, True, "FINISHED")
+        with pytest.raises(RpcFault, match="no collect operator"):
+            await others.jobmaster.collect(m.CollectFromJob("0" * 32, 0, 1000, 0))
+
+    run(test)
+
+
+def test_splits_that_do_not_arrive_fail_the_job() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        await submit(others, service)
+        ids = await others.all_run()
+        core = service.job(JOB).core
+        slot = core.graph.executions()[0].slot
+        assert slot is not None
+
+        async def refuse(_: Mapping[str, Any]) -> None:
+            raise RpcFault(RpcCode.NOT_FOUND, "unknown execution")
+
+        vars(others)["on_assign_splits"] = refuse
+        push = do.PushSplits("tm", slot.allocation_id, ids[0], ({"id": "x", "data": {}},), False)
+        vars(core)["timer_fired"] = lambda _: [push]
+        service.job(JOB).timer("splits")
+        archive = (await others.wait_for("job_finished"))["archive"]
+        assert archive["state"] == "FAILED"
+        assert "Splits did not reach V1 (1/2)#0" in archive["failure"]["message"]
+        (assigned,) = others.calls("assign_splits")
+        assert (assigned["job_id"], assigned["allocation_id"]) == (JOB, slot.allocation_id)
+
+    run(test)
+
+
+def test_a_host_that_stops_gives_the_slots_back() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        await submit(others, service)
+        await others.all_run()
+        before = time.perf_counter()
+        await service.stop()
+        assert time.perf_counter() - before < 1.5
+        assert len(others.calls("free_slot")) == 2
+        assert len(others.calls("disconnect_jobmaster")) == 1
+        assert others.calls("job_state_changed")[-1]["state"] == "SUSPENDED"
+
+    run(test)
+
+
+def test_a_host_stops_in_time_when_nobody_answers() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        await submit(others, service)
+        await others.all_run()
+        for method in ("free_slot", "job_state_changed", "disconnect_jobmaster"):
+            others.refuse[method] = 10**6
+        before = time.perf_counter()
+        await service.stop()
+        assert time.perf_counter() - before < 1.5
+
+    run(test)

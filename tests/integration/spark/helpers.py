@@ -1,0 +1,54 @@
+"""Waiting for what a fleet reports, and for what it must not leave."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from firesteel.protocol.fleet import SlotOutcome
+from firesteel.spark.embedded import EmbeddedFleet
+
+_names = itertools.count()
+
+
+def new_allocation() -> str:
+    """An allocation id that no other test uses."""
+    return f"{next(_names):032x}"
+
+
+def until(condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:
+    """Look again and again until it holds.
+
+    Raises:
+        AssertionError: it did not within ``timeout`` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout} s for: {what}"
+        time.sleep(0.01)
+
+
+class Ends:
+    """Collects what `ended_slots` reports."""
+
+    def __init__(self, fleet: EmbeddedFleet) -> None:
+        self._fleet = fleet
+        self.seen: dict[str, tuple[SlotOutcome, str]] = {}
+
+    def of(self, allocation: str) -> tuple[SlotOutcome, str]:
+        """Wait until that slot has ended."""
+        until(lambda: self._look(allocation), f"the end of slot {allocation}")
+        return self.seen[allocation]
+
+    def _look(self, allocation: str) -> bool:
+        for name, outcome, message in self._fleet.ended_slots():
+            assert name not in self.seen, f"{name} was reported twice"
+            self.seen[name] = outcome, message
+        return allocation in self.seen
+
+
+def socket_files(directory: Path) -> list[Path]:
+    """Unix sockets below a directory."""
+    return [path for path in directory.rglob("*") if path.is_socket()]

@@ -1,0 +1,148 @@
+"""What of a program travels to the slots: by reference, once, and with errors that name the culprit."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from firesteel.client.code_shipment import CodeShipment
+from firesteel.core.errors import SerializationError
+from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec
+
+PROGRAM = """
+import threading
+from dataclasses import dataclass
+
+FACTOR = 3
+LOCK = threading.Lock()
+
+@dataclass(frozen=True)
+class Bid:
+    price: int
+    class Inner:
+        pass
+
+class Unused:
+    pass
+
+def helper(x):
+    return Bid(x * FACTOR)
+
+def needs_lock(x):
+    with LOCK:
+        return x
+
+class Counter:
+    def __init__(self):
+        self.lock = threading.Lock()
+    def __call__(self, x):
+        return x
+
+by_lambda = lambda x: helper(x).price
+"""
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The namespace of a ``__main__`` that was run from text."""
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    exec(compile(PROGRAM, "program.py", "exec"), main.__dict__)
+    return main.__dict__
+
+
+def in_a_slot(monkeypatch: pytest.MonkeyPatch, blob: bytes | None) -> ModuleType:
+    """What a slot's ``__main__`` holds after the blob was loaded; it begins empty."""
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    if blob is not None:
+        main.__dict__.update(pickle.loads(blob)["__main__"])
+    return main
+
+
+def test_records_are_pickled_by_reference(program: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    shipment = CodeShipment()
+    bid = shipment.dumps(program["Bid"](7))
+    assert len(bid) < 120
+    assert bid == pickle.dumps(program["Bid"](7), protocol=5) or len(bid) <= 120
+    main = in_a_slot(monkeypatch, shipment.code_blob())
+    assert pickle.loads(bid) == main.Bid(7)
+    assert len(pickle.dumps(main.Bid(7), protocol=5)) < 120
+    pickle.loads(pickle.dumps(main.Bid.Inner(), protocol=5))
+
+
+def test_a_lambda_travels_with_what_it_calls(program: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    shipment = CodeShipment()
+    chain = shipment.dumps(program["by_lambda"])
+    main = in_a_slot(monkeypatch, shipment.code_blob())
+    function = pickle.loads(chain)
+    assert function(5) == 15
+    # the record's class is the one of the slot's __main__, although only helper() names it
+    assert type(main.helper(1)) is main.Bid
+    assert pickle.loads(pickle.dumps(main.helper(1))) == main.Bid(3)
+
+
+def test_what_nobody_needs_may_be_unpicklable(program: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    shipment = CodeShipment()
+    shipment.dumps(program["helper"])
+    main = in_a_slot(monkeypatch, shipment.code_blob())
+    assert hasattr(main, "Unused")
+    assert not hasattr(main, "needs_lock")
+
+
+def test_a_needed_function_that_holds_a_lock_is_named(program: dict[str, Any]) -> None:
+    shipment = CodeShipment()
+    shipment.dumps(program["needs_lock"])
+    with pytest.raises(SerializationError, match=r"__main__\.needs_lock.*global 'LOCK'.*_thread\.lock.*open\(\)"):
+        shipment.code_blob()
+
+
+def test_the_attribute_of_an_operator_is_named(program: dict[str, Any]) -> None:
+    fine = OperatorSpec("0" * 32, "Fine", OperatorKind.MAP, function=len)
+    bad = OperatorSpec("1" * 32, "Counts", OperatorKind.MAP, function=program["Counter"]())
+    with pytest.raises(SerializationError, match=r"operator 'Counts'.*Counter\.lock is a _thread\.lock"):
+        CodeShipment().dumps_chain(ChainSpec([fine, bad], [[1], []], []))
+
+
+def test_a_captured_variable_is_named() -> None:
+    lock = threading.Lock()
+    spec = OperatorSpec("0" * 32, "Locks", OperatorKind.MAP, function=lambda x: (lock, x))
+    with pytest.raises(SerializationError, match="captured variable 'lock'"):
+        CodeShipment().dumps_chain(ChainSpec([spec], [[]], []))
+
+
+def test_a_module_that_slots_cannot_import_travels_like_main(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("only_in_this_process")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    module.__file__ = "/nowhere/only_in_this_process.py"
+    exec("class Thing:\n    pass\n\ndef make():\n    return Thing()\n", module.__dict__)
+    shipment = CodeShipment()
+    data = shipment.dumps(module.make)
+    assert len(data) < 100
+    content = pickle.loads(shipment.code_blob() or b"")
+    assert set(content["only_in_this_process"]) == {"make", "Thing"}
+    assert type(content["only_in_this_process"]["make"]()) is content["only_in_this_process"]["Thing"]
+
+
+def test_importable_modules_stay_where_they_are() -> None:
+    shipment = CodeShipment()
+    data = shipment.dumps([threading.Timer, pytest.raises, OperatorSpec])
+    assert len(data) < 200
+    assert pickle.loads(data)[2] is OperatorSpec
+
+
+def test_an_edited_class_replaces_the_old_one(program: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    first = CodeShipment()
+    first.dumps(program["helper"])
+    first.code_blob()
+    exec("class Bid:\n    edited = True\n    def __init__(self, price):\n        self.price = price\n", program)
+    second = CodeShipment()
+    data = second.dumps(program["helper"])
+    main = in_a_slot(monkeypatch, second.code_blob())
+    assert pickle.loads(data)(1).edited
+    assert main.Bid.edited

@@ -1,0 +1,163 @@
+"""The built-in sources and sinks pass the public conformance kits, and the kits find what is wrong."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.common.serialization import Encoder
+from firesteel.connectors.collection import CollectionSource
+from firesteel.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
+from firesteel.connectors.file_sink import FileSink
+from firesteel.connectors.file_source import FileSource, StreamFormat
+from firesteel.connectors.number_sequence import NumberSequenceSource
+from firesteel.connectors.split_reader import Chunk
+from firesteel.functions.source import Source
+from firesteel.testing import check_sink, check_source
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+@pytest.mark.parametrize(
+    ("make", "expected"),
+    [
+        (lambda: CollectionSource(["a", None, 3, "a"]), ["a", None, 3, "a"]),
+        (lambda: CollectionSource([]), []),
+        (lambda: NumberSequenceSource(-3, 40), list(range(-3, 41))),
+        (lambda: NumberSequenceSource(5, 5), [5]),
+        (lambda: DataGeneratorSource(double, 50), [2 * i for i in range(50)]),
+        (lambda: DataGeneratorSource(double, 20, RateLimiterStrategy.per_second(10)), [2 * i for i in range(20)]),
+        (lambda: DataGeneratorSource(double, 0), []),
+    ],
+)
+def test_sources(make: Callable[[], Source[Any]], expected: list[Any]) -> None:
+    check_source(make, expected)
+
+
+LINES = ["first", "", "ünïcödé", "x" * 300, "", "last"]
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+@pytest.mark.parametrize("split_bytes", [0, 1, 7, 100, 10_000])
+def test_lines_of_plain_files(tmp_path: Path, end: str, split_bytes: int) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(LINES) + end)
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "b.txt").write_text("one\r\ntwo\r\n", newline="")
+    (tmp_path / ".hidden").write_text("not read")
+    (tmp_path / "_SUCCESS").write_text("not read")
+
+    def make() -> Source[Any]:
+        builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), tmp_path)
+        return builder.set_split_size(split_bytes).build()
+
+    check_source(make, [*LINES, "one", "two"], batch_sizes=(1, 1000), parallelisms=(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("ending", "compress"),
+    [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress), (".deflate", zlib.compress)],
+)
+def test_lines_of_compressed_files(tmp_path: Path, ending: str, compress: Callable[[bytes], bytes]) -> None:
+    (tmp_path / f"a{ending}").write_bytes(compress("\n".join(LINES).encode()))
+
+    def make() -> Source[Any]:
+        builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), tmp_path / f"a{ending}")
+        return builder.set_split_size(5).build()
+
+    check_source(make, LINES)
+
+
+def _visible(folder: Path) -> list[str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return [line for path in files for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("rolling", [RollingPolicy.on_checkpoint_rolling_policy(), RollingPolicy(part_size=8)])
+@pytest.mark.parametrize(
+    "buckets", [BucketAssigner.base_path_bucket_assigner(), BucketAssigner.date_time_bucket_assigner()]
+)
+def test_file_sink(tmp_path: Path, rolling: RollingPolicy, buckets: BucketAssigner) -> None:
+    def make() -> FileSink:
+        builder = FileSink.for_row_format(tmp_path, Encoder.simple_string_encoder())
+        return builder.with_rolling_policy(rolling).with_bucket_assigner(buckets).build()
+
+    check_sink(make, [f"record {i}" for i in range(25)], lambda: _visible(tmp_path))
+    assert [path for path in tmp_path.rglob(".*") if path.is_file()] == []
+
+
+def test_file_sink_rolls_by_size_and_names_parts(tmp_path: Path) -> None:
+    names = OutputFileConfig.builder().with_part_prefix("rows").with_part_suffix(".txt").build()
+
+    def make() -> FileSink:
+        builder = FileSink.for_row_format(tmp_path, Encoder.simple_string_encoder())
+        builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).with_output_file_config(names)
+        return builder.with_rolling_policy(RollingPolicy.default_rolling_policy(part_size=10)).build()
+
+    check_sink(make, ["12345678"] * 6, lambda: _visible(tmp_path), parallelism=1)
+    parts = sorted(path.name for path in tmp_path.iterdir())
+    assert len(parts) == 3  # 9 bytes a row: the second row of a part passes the limit
+    assert all(name.startswith("rows-") and name.endswith(f"-{i}.txt") for i, name in enumerate(parts))
+
+
+class _Forgetful(CollectionSource):
+    """Loses its position: a reader that continues begins again."""
+
+    def create_reader(self, context: Any) -> Any:
+        reader = super().create_reader(context)
+        open_split = reader.open_split
+
+        def lossy(split: Any) -> Any:
+            cursor: Any = open_split(split.at(None))
+            read = cursor.read
+            cursor.read = lambda n: Chunk(read(n).values, 0, cursor._position >= 4)
+            return cursor
+
+        vars(reader)["open_split"] = lossy
+        return reader
+
+
+def test_the_source_kit_finds_a_lost_position() -> None:
+    with pytest.raises(AssertionError, match="continued from a snapshot"):
+        check_source(lambda: _Forgetful([1, 2, 3, 4]), [1, 2, 3, 4])
+
+
+def test_the_source_kit_finds_a_missing_record() -> None:
+    with pytest.raises(AssertionError, match=r"missing \[4\]"):
+        check_source(lambda: CollectionSource([1, 2, 3]), [1, 2, 3, 4])
+
+
+class _Eager(FileSink):
+    """Shows its results at finish()."""
+
+    def create_writer(self, context: Any) -> Any:
+        writer = super().create_writer(context)
+        finish = writer.finish
+
+        def eager() -> Any:
+            made = finish()
+            writer.commit(made)
+            return made
+
+        writer.finish = eager  # type: ignore[method-assign]
+        return writer
+
+
+def test_the_sink_kit_finds_early_visibility(tmp_path: Path) -> None:
+    def make() -> FileSink:
+        sink = FileSink.for_row_format(tmp_path, Encoder.simple_string_encoder()).build()
+        sink.__class__ = _Eager
+        return sink
+
+    with pytest.raises(AssertionError, match="visible"):
+        check_sink(make, ["a"], lambda: _visible(tmp_path))

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from firesteel.common import Types
+from firesteel.core.errors import GraphError, UnsupportedFeatureError
+from firesteel.datastream import (
+    DataStream,
+    StreamExecutionEnvironment,
+)
+from tests.unit.datastream.user_functions import (
+    MyCoMap,
+    MyFilter,
+    MyKey,
+    MyKeyedProcess,
+    MyMap,
+    MyProcess,
+    MySink,
+    MySinkFunction,
+    WithTimer,
+    coroutine,
+    identity,
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "argument", "message"),
+    [
+        ("map", 5, r"map\(\) takes a MapFunction or a callable, not int"),
+        ("map", MyMap, r"map\(\) takes an instance: write MyMap\(\), not MyMap"),
+        ("map", MyFilter(), r"map\(\) takes a MapFunction or a callable, not MyFilter"),
+        ("flat_map", None, r"flat_map\(\) takes a FlatMapFunction or a callable"),
+        ("filter", "x", r"filter\(\) takes a FilterFunction or a callable"),
+        ("process", identity, r"process\(\) takes a ProcessFunction, not function"),
+        ("process", MyProcess, r"write MyProcess\(\)"),
+        ("process", MyKeyedProcess(), r"not MyKeyedProcess; key the stream first"),
+        ("key_by", 0, "parameter key_selector is a KeySelector or a callable, not int"),
+        ("key_by", MyKey, r"parameter key_selector takes an instance: write MyKey\(\)"),
+        ("key_by", MyMap(), "parameter key_selector is a KeySelector or a callable, not MyMap"),
+        ("key_by", coroutine, "parameter key_selector is a KeySelector or a callable"),
+        ("add_sink", identity, r"add_sink\(\) takes a SinkFunction, not function"),
+        ("add_sink", MySink(), r"not MySink; a Sink goes to sink_to\(\)"),
+        ("sink_to", MySinkFunction(), r"sink_to\(\) takes a firesteel\.functions\.sink\.Sink"),
+        ("print", 3, "sink_identifier is a str, not int"),
+        ("project", "x", "an int, not str"),
+    ],
+)
+def test_wrong_types(
+    env: StreamExecutionEnvironment, pairs: DataStream, method: str, argument: Any, message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        getattr(pairs, method)(argument)
+    with pytest.raises(GraphError, match="the graph is empty"):
+        env.execute()
+
+
+@pytest.mark.parametrize(
+    ("method", "argument", "message"),
+    [
+        ("map", 5, "takes a MapFunction or a callable"),
+        ("flat_map", 5, "takes a FlatMapFunction or a callable"),
+        ("filter", 5, "takes a FilterFunction or a callable"),
+        ("reduce", 5, "takes a ReduceFunction or a callable"),
+        ("process", MyProcess(), r"takes a KeyedProcessFunction, not MyProcess \(the stream is keyed\)"),
+    ],
+)
+def test_wrong_types_on_keyed_streams(pairs: DataStream, method: str, argument: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        getattr(pairs.key_by(identity), method)(argument)
+
+
+@pytest.mark.parametrize(
+    ("method", "argument"), [("map", identity), ("flat_map", MyCoMap()), ("process", MyProcess()), ("map", MyCoMap)]
+)
+def test_wrong_types_on_connected_streams(pairs: DataStream, method: str, argument: Any) -> None:
+    with pytest.raises(TypeError):
+        getattr(pairs.connect(pairs), method)(argument)
+
+
+@pytest.mark.parametrize("output_type", [int, Types.INT, [Types.INT()], "Integer"])
+def test_wrong_output_types(pairs: DataStream, output_type: Any) -> None:
+    with pytest.raises(TypeError, match=r"output_type is .*, not a TypeInformation"):
+        pairs.map(identity, output_type)
+    with pytest.raises(TypeError, match=r"output_type is .*, not a TypeInformation"):
+        pairs.connect(pairs).map(MyCoMap(), output_type)
+    with pytest.raises(TypeError, match=r"key_type is .*, not a TypeInformation"):
+        pairs.key_by(identity, output_type)
+
+
+def test_partition_custom_checks_both(pairs: DataStream) -> None:
+    with pytest.raises(TypeError, match="parameter partitioner is a Partitioner or a callable, not int"):
+        pairs.partition_custom(5, identity)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="parameter key_selector is a KeySelector or a callable, not int"):
+        pairs.partition_custom(max, 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "feature"),
+    [
+        ("assign_timestamps_and_watermarks", [None], "event time and watermarks"),
+        ("window_all", [None], "windows"),
+        ("get_side_output", [None], "side outputs"),
+        ("cache", [], "cached streams"),
+        ("broadcast", ["descriptor"], "broadcast state"),
+        ("map", [coroutine], "coroutine functions"),
+    ],
+)
+def test_later_features_are_refused_by_name(pairs: DataStream, method: str, arguments: list[Any], feature: str) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=f"{feature}.* not in this version"):
+        getattr(pairs, method)(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [("window", [None]), ("count_window", [3]), ("window_all", [None]), ("process", [WithTimer()])],
+)
+def test_later_features_of_keyed_streams_are_refused_by_name(
+    pairs: DataStream, method: str, arguments: list[Any]
+) -> None:
+    feature = "timers are" if method == "process" else "windows are"
+    with pytest.raises(UnsupportedFeatureError, match=f"{feature} not in this version"):
+        getattr(pairs.key_by(identity), method)(*arguments)
+
+
+def test_streams_know_where_they_belong(env: StreamExecutionEnvironment, pairs: DataStream) -> None:
+    stream = pairs.map(identity).key_by(identity)
+    assert stream.get_execution_environment() is env
+    assert stream.get_execution_config() is env.get_config()

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import threading
+from collections import namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.core.errors import ProtocolError, SerializationError
+from firesteel.runtime.batch import Batch
+from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
+from firesteel.runtime.exchange.sizes import batch_bytes, record_bytes
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+records = st.lists(
+    st.one_of(st.none(), st.integers(), st.text(), st.binary(), st.tuples(st.text(), st.floats(allow_nan=False))),
+    max_size=20,
+)
+Point = namedtuple("Point", "x y")
+
+
+@dataclass
+class Order:
+    name: str
+    lines: list[Any]
+
+
+def columns_of(batch: Batch) -> pa.RecordBatch:
+    assert isinstance(batch.values, pa.RecordBatch)
+    return batch.values
+
+
+def transfer(batch: Batch, writer: MessageWriter, reader: MessageReader) -> Batch:
+    segments, size = writer.dumps(batch)
+    data = bytearray(b"".join(segments))
+    assert len(data) == size
+    return reader.loads(data)
+
+
+def through(batch: Batch) -> Batch:
+    return transfer(batch, MessageWriter(), MessageReader("peer"))
+
+
+@given(records, st.booleans(), st.booleans(), st.data())
+def test_lists_come_back_with_timestamps_and_kinds(values: list[Any], stamped: bool, kinded: bool, data: Any) -> None:
+    count = len(values)
+    stamps = data.draw(st.lists(int64, min_size=count, max_size=count)) if stamped else None
+    kinds = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)) if kinded else None
+    back = through(Batch(values, stamps, kinds))
+    assert (back.values, back.timestamps, back.kinds) == (values, stamps, kinds)
+    assert back.bytes_estimate > 0
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_arrays_come_back_as_writable_as_they_were(size: int) -> None:
+    fixed = np.arange(size)
+    fixed.flags.writeable = False
+    back = through(Batch([("a", np.arange(size)), ("b", fixed), ("c", np.arange(size * 2)[::2])], [1, 2, 3]))
+    assert back.timestamps == [1, 2, 3]
+    assert [array.tolist() for _, array in back.values] == [list(range(size))] * 2 + [list(range(0, size * 2, 2))]
+    assert [array.flags.writeable for _, array in back.values] == [True, False, True]
+    back.values[0][1][0] = 7
+
+
+def test_large_arrays_are_neither_copied_into_a_message_nor_out_of_it() -> None:
+    array = np.arange(100_000)
+    segments, _size = MessageWriter().dumps(Batch([array]))
+    assert any(np.shares_memory(np.frombuffer(part, np.uint8), array) for part in segments)
+    data = bytearray(b"".join(segments))
+    back = MessageReader("peer").loads(data).values[0]
+    assert np.shares_memory(back, np.frombuffer(data, np.uint8))
+
+
+def columns(start: int, count: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({
+        "n": pa.array(range(start, start + count), pa.int64()),
+        "text": pa.array([None if i % 3 == 0 else f"x{i}" for i in range(start, start + count)]),
+        "list": pa.array([[i] * (i % 3) for i in range(start, start + count)], pa.list_(pa.int32())),
+    })  # fmt: skip
+
+
+def test_columns_send_their_schema_once_and_again_when_it_changes() -> None:
+    writer, reader = MessageWriter(), MessageReader("peer")
+    other = pa.RecordBatch.from_pydict({"only": [1.5]})
+    sizes = []
+    for batch in (columns(0, 5), columns(5, 5), other, other, columns(0, 5)):
+        segments, size = writer.dumps(Batch(batch, list(range(batch.num_rows))))
+        sizes.append(size)
+        back = reader.loads(bytearray(b"".join(segments)))
+        assert columns_of(back).equals(batch)
+        assert columns_of(back).schema.equals(batch.schema, check_metadata=True)
+        assert back.timestamps == list(range(batch.num_rows))
+    assert sizes[1] < sizes[0] == sizes[4]
+    assert sizes[3] < sizes[2]
+
+
+def test_a_message_that_was_not_sent_does_not_count_as_having_announced_the_schema() -> None:
+    writer, reader = MessageWriter(), MessageReader("peer")
+    writer.dumps(Batch(columns(0, 5)))
+    writer.forget()
+    assert columns_of(transfer(Batch(columns(0, 5)), writer, reader)).equals(columns(0, 5))
+
+
+def test_slices_of_columns_travel_as_slices_without_the_rest() -> None:
+    whole = columns(0, 10_000)
+    part = whole.slice(5_000, 10)
+    _, size = MessageWriter().dumps(Batch(part))
+    assert size < 3_000
+    assert columns_of(through(Batch(part))).equals(part)
+
+
+def test_columns_with_dictionaries_and_empty_ones() -> None:
+    words = pa.RecordBatch.from_pydict({"w": pa.array(["a", "b", "a"]).dictionary_encode()})
+    writer, reader = MessageWriter(), MessageReader("peer")
+    for _ in range(2):
+        assert columns_of(transfer(Batch(words), writer, reader)).equals(words)
+    assert columns_of(transfer(Batch(columns(0, 0)), writer, reader)).equals(columns(0, 0))
+
+
+def test_columns_are_read_without_a_copy() -> None:
+    segments, _ = MessageWriter().dumps(Batch(columns(0, 10_000)))
+    data = bytearray(b"".join(segments))
+    numbers = columns_of(MessageReader("peer").loads(data)).column(0).to_numpy()
+    assert np.shares_memory(numbers, np.frombuffer(data, np.uint8))
+
+
+def test_what_plain_pickle_refuses_goes_by_cloudpickle() -> None:
+    class Local:
+        def __init__(self, n: int) -> None:
+            self.n = n
+
+    back = through(Batch([Local(1), lambda x: x + 1]))
+    assert back.values[0].n == 1
+    assert back.values[1](1) == 2
+
+
+class Slotted:
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+
+@pytest.mark.parametrize(
+    ("record", "path", "leaf"),
+    [
+        (threading.Lock(), "it can't be pickled", "_thread.lock"),
+        (Order("a", [1, {"k": threading.Lock()}]), r"its lines\[1\]\['k'\] \(a _thread.lock\)", "Order"),
+        (("a", Point(1, threading.Lock())), r"its \[1\].y \(a _thread.lock\)", "tuple"),
+        (Slotted(threading.Lock()), r"its handle \(a _thread.lock\)", "Slotted"),
+    ],
+)
+def test_an_unpicklable_record_is_named_by_type_and_path(record: Any, path: str, leaf: str) -> None:
+    with pytest.raises(SerializationError, match=path) as caught:
+        MessageWriter().dumps(Batch([1, "fine", record]))
+    assert f"a record of type {leaf}" in str(caught.value).replace(f"{__name__}.", "")
+    assert caught.value.__cause__ is not None
+
+
+class Unreadable:
+    def __reduce__(self) -> Any:
+        return int, ("not a number",)
+
+
+def test_records_that_cannot_be_read_here_say_so() -> None:
+    with pytest.raises(SerializationError, match="records from slot b can't be unpickled: ValueError") as caught:
+        transfer(Batch([Unreadable()]), MessageWriter(), MessageReader("slot b"))
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+MESSAGES = {
+    "list": Batch([1, ("a", 2.5)], [1, 2], [0, 1]),
+    "buffers": Batch([np.arange(3000), np.arange(2000)], [1, 2]),
+    "columns": Batch(columns(0, 20), list(range(20))),
+    "dictionary": Batch(pa.RecordBatch.from_pydict({"w": pa.array(["a", "b"]).dictionary_encode()})),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+@given(data=st.data())
+def test_a_message_cut_off_anywhere_is_an_error(name: str, data: Any) -> None:
+    segments, size = MessageWriter().dumps(MESSAGES[name])
+    cut = data.draw(st.integers(0, size - 1))
+    whole = b"".join(segments)
+    try:
+        back = MessageReader("peer").loads(bytearray(whole[:cut]))
+    except (ProtocolError, SerializationError):
+        return
+    assert not any(whole[cut:]), "only padding may be missing"
+    assert len(back) == len(MESSAGES[name])
+
+
+def test_columns_before_their_schema_are_an_error() -> None:
+    writer = MessageWriter()
+    writer.dumps(Batch(columns(0, 5)))
+    segments, _ = writer.dumps(Batch(columns(0, 5)))
+    with pytest.raises(ProtocolError, match="before their schema"):
+        MessageReader("peer").loads(bytearray(b"".join(segments)))
+
+
+def test_unknown_formats_are_an_error() -> None:
+    with pytest.raises(ProtocolError, match="unknown format 9"):
+        MessageReader("peer").loads(bytearray(b"\x09" + bytes(23)))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        list(range(1000)),
+        [(f"word{i}", i) for i in range(1000)],
+        [{"user": f"u{i}", "amount": i * 0.5} for i in range(1000)],
+        [Order(f"name{i}", [i, i + 1]) for i in range(1000)],
+        [b"x" * 1000] * 1000,
+        [np.zeros(100) for _ in range(100)],
+    ],
+)
+def test_estimates_are_in_the_right_region(values: list[Any]) -> None:
+    _, size = MessageWriter().dumps(Batch([*map(lambda value: value, values)]))
+    if isinstance(values[0], bytes):
+        size = 1_000_000  # the same object again and again is pickled once
+    assert size / 3 < batch_bytes(Batch(values)) < size * 3
+
+
+def test_estimates_survive_records_that_refuse_to_be_looked_at() -> None:
+    class Hostile:
+        def __getattribute__(self, name: str) -> Any:
+            raise RuntimeError("hands off")
+
+    class Loop(list[Any]):
+        pass
+
+    endless = Loop()
+    endless.append(endless)
+    assert record_bytes(Hostile()) > 0
+    assert record_bytes(endless) > 0
+    assert batch_bytes(Batch([Hostile()])) > 0

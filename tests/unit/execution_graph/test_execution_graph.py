@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.core.ids import AllocationId
+from firesteel.graph.execution_graph import ExecutionGraph, FailureRecord, Slot
+from firesteel.graph.execution_states import ExecutionState
+from firesteel.graph.job_archive import archive_of
+from firesteel.graph.job_graph import JobGraph
+from firesteel.protocol.deployment import Deployment, TaskFailure
+from firesteel.testing.clock import ManualClock
+from firesteel_jobmaster.deployments import deployment_of
+from tests.unit.jobmaster.jobs import job, vertex, vertex_id
+
+E = ExecutionState
+
+
+def slots(count: int, tm: str = "tm") -> list[Slot]:
+    return [Slot(AllocationId(f"{tm}-{i}"), tm, f"http://{tm}:80", i, {"unix": f"/run/{i}"}, i) for i in range(count)]
+
+
+def placed(graph: JobGraph, clock: ManualClock | None = None) -> ExecutionGraph:
+    result = ExecutionGraph(graph, clock or ManualClock(), secret="s")
+    result.place(slots(result.slots_needed))
+    return result
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from("abc")), min_size=1, max_size=6))
+def test_slot_sharing(shape: list[tuple[int, str]]) -> None:
+    graph = job(*(vertex(i, p, group=g) for i, (p, g) in enumerate(shape)))
+    execution_graph = placed(graph)
+    assert execution_graph.slots_needed == graph.slots_needed()
+    for slot in execution_graph.placed_slots():
+        inside = execution_graph.executions_in(slot.allocation_id)
+        assert len({e.vertex.slot_sharing_group for e in inside}) == 1
+        assert len({e.subtask for e in inside}) == 1, "the i-th subtasks share a slot"
+        assert len({e.vertex.id for e in inside}) == len(inside), "at most one of each vertex"
+    everything = [e for s in execution_graph.placed_slots() for e in execution_graph.executions_in(s.allocation_id)]
+    assert sorted(e.id for e in everything) == sorted(e.id for e in execution_graph.executions())
+
+
+def test_placement_needs_enough_slots_and_happens_once() -> None:
+    graph = ExecutionGraph(job(vertex(1, 2)), ManualClock())
+    with pytest.raises(ValueError, match="1 slots for 2"):
+        graph.place(slots(1))
+    graph.place(slots(2))
+    with pytest.raises(ValueError, match="slots for 2"):
+        graph.place(slots(2))
+
+
+def test_deployment_of_a_slot() -> None:
+    graph = placed(job(vertex(1, 2, splits=["a"]), vertex(2, 2), vertex(3, 1, group="other", commits=True)))
+    first, _second, third = (deployment_of(graph, s.allocation_id) for s in graph.placed_slots())
+    assert [(t.vertex_name, t.subtask, t.is_source, t.needs_commit) for t in first.tasks] == [
+        ("V1", 0, True, False),
+        ("V2", 0, False, False),
+    ]
+    assert [e.index for e in first.edges] == [0, 1]
+    assert first.placement == {
+        vertex_id(1): ["tm-0", "tm-1"],
+        vertex_id(2): ["tm-0", "tm-1"],
+        vertex_id(3): ["tm-2"],
+    }
+    assert set(first.peers) == {"tm-0", "tm-1", "tm-2"}
+    assert first.peers["tm-1"] == {"unix": "/run/1"}
+    assert [e.index for e in third.edges] == [1]
+    assert set(third.placement) == {vertex_id(2), vertex_id(3)}
+    assert Deployment.from_plain(json.loads(json.dumps(first.to_plain()))).tasks == first.tasks
+    assert first.secret == "s"
+
+
+def test_secrets_differ_between_jobs() -> None:
+    graph = job(vertex(1, 1))
+    assert ExecutionGraph(graph, ManualClock()).secret != ExecutionGraph(graph, ManualClock()).secret
+
+
+def test_archive_in_flinks_terms() -> None:
+    clock = ManualClock(epoch_ms=1000)
+    graph = placed(job(vertex(1, 2), config={"pipeline.max-parallelism": "256"}), clock)
+    first, second = graph.executions()
+    clock.advance(1)
+    for execution in (first, second):
+        execution.machine.move(E.SCHEDULED, "test")
+        execution.machine.move(E.DEPLOYING, "test")
+    clock.advance(1)
+    first.report(E.RUNNING, "test")
+    first.update_metrics({"numRecordsIn": 7, "busyTimeMs": 12.5})
+    clock.advance(3)
+    archive = json.loads(json.dumps(archive_of(graph)))
+    assert archive["maxParallelism"] == 256
+    assert archive["timestamps"]["INITIALIZING"] == 1000
+    assert archive["timestamps"]["FAILED"] == 0
+    assert (archive["start-time"], archive["end-time"], archive["duration"]) == (1000, -1, 5000)
+    (v,) = archive["vertices"]
+    assert (v["status"], v["start-time"], v["end-time"], v["duration"]) == ("RUNNING", 2000, -1, 4000)
+    assert (v["tasks"]["RUNNING"], v["tasks"]["DEPLOYING"], v["tasks"]["FAILED"]) == (1, 1, 0)
+    assert v["metrics"]["read-records"] == 7
+    assert v["metrics"]["read-records-complete"] is False
+    assert v["metrics"]["accumulated-busy-time"] == 12.5
+    one, two = v["subtasks"]
+    assert one["endpoint"] == "tm:80"
+    assert one["status-duration"] == {
+        "CREATED": 1000,
+        "SCHEDULED": 0,
+        "DEPLOYING": 1000,
+        "INITIALIZING": 0,
+        "RUNNING": 3000,
+    }
+    assert two["status-duration"]["RUNNING"] == -1
+    assert archive["status-counts"]["RUNNING"] == 1
+    assert [n["id"] for n in archive["plan"]["nodes"]] == [v["id"]]
+    assert archive["failure"] is None
+
+
+def test_archive_of_an_unplaced_job() -> None:
+    archive = archive_of(ExecutionGraph(job(vertex(1, 1)), ManualClock()))
+    (subtask,) = archive["vertices"][0]["subtasks"]
+    assert (subtask["endpoint"], subtask["start-time"], subtask["duration"]) == ("(unassigned)", -1, -1)
+    assert archive["net-runtime"] == 0
+
+
+def test_the_failure_history_is_bounded_and_keeps_the_reason() -> None:
+    graph = ExecutionGraph(job(vertex(1, 1)), ManualClock())
+    for i in range(40):
+        plain = TaskFailure("external", "E", f"number {i}", "").to_plain()
+        graph.record_failure(FailureRecord(plain, i), as_root=i in (0, 30))
+    archive = archive_of(graph)
+    messages = [e["message"] for e in archive["exceptions"]]
+    assert archive["failure"]["message"] == "number 30"
+    assert "number 30" in messages
+    assert len(messages) == 16

@@ -1,0 +1,138 @@
+"""The JobMaster's decisions about data: splits, the end of data, commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from firesteel.core.errors import ProtocolError
+from firesteel.functions.source import Plain, Split, SplitEnumerator
+from firesteel.protocol import messages as m
+from firesteel_jobmaster import instructions as do
+from tests.unit.jobmaster.jobs import Driver, failure, two_by_two
+
+
+def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
+    d = Driver(two_by_two(commits=True))
+    d.running()
+    source_0, source_1, sink_0, sink_1 = d.ids()
+    d.report(source_0, "FINISHED")
+    d.did(d.core.end_of_data(sink_0))
+    d.did(d.core.end_of_data(sink_1))
+    assert not d.seen(do.CommitInSlot)
+    d.report(source_1, "FINISHED")
+    assert [c.execution_id for c in d.seen(do.CommitInSlot)] == [sink_0, sink_1]
+    d.did(d.core.end_of_data(sink_1))
+    assert [c.execution_id for c in d.seen(do.CommitInSlot)] == [sink_0, sink_1, sink_1], "repeated on demand"
+    d.report(sink_0, "FINISHED")
+    d.report(sink_1, "FINISHED")
+    assert d.core.state.name == "FINISHED"
+
+
+def test_no_commit_once_the_job_fails() -> None:
+    d = Driver(two_by_two(commits=True))
+    d.running()
+    source_0, source_1, sink_0, sink_1 = d.ids()
+    d.report(source_0, "FINISHED")
+    d.did(d.core.end_of_data(sink_0))
+    d.report(source_1, "FAILED", failure())
+    d.did(d.core.end_of_data(sink_1))
+    d.finish_cancelled()
+    assert not d.seen(do.CommitInSlot)
+    assert d.core.state.name == "FAILED"
+
+
+def test_end_of_data_of_a_task_that_has_nothing_to_commit_is_refused() -> None:
+    d = Driver(two_by_two())
+    d.running()
+    with pytest.raises(ProtocolError, match="nothing to commit"):
+        d.core.end_of_data(d.ids()[0])
+    with pytest.raises(ProtocolError, match="no task"):
+        d.core.end_of_data("nobody")
+
+
+def test_splits_are_handed_out_once_and_the_last_says_so() -> None:
+    d = Driver(two_by_two())
+    d.running()
+    first, second = d.ids()[:2]
+    given: list[Any] = []
+    answers = [d.core.request_splits(i)[0] for i in (first, second, first, second)]
+    for answer in answers:
+        given += [s["id"] for s in answer.splits]
+    assert given == ["a", "b", "c"]
+    assert [a.no_more for a in answers] == [False, False, True, True]
+
+
+def test_requests_of_strangers_are_refused() -> None:
+    d = Driver(two_by_two())
+    d.running()
+    with pytest.raises(ProtocolError, match="not a source"):
+        d.core.request_splits(d.ids()[2])
+
+
+class Trickle(SplitEnumerator):
+    """Has a split only when the test puts one in."""
+
+    left: list[Split]
+    done = False
+
+    def __init__(self) -> None:
+        self.left = []
+
+    def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
+        if self.left and self.left[0].id == "bug":
+            raise RuntimeError("enumerator bug")
+        return [self.left.pop()] if self.left else []
+
+    @property
+    def exhausted(self) -> bool:
+        return self.done and not self.left
+
+    def add_splits_back(self, splits: Sequence[Split]) -> None:
+        self.left += splits
+
+    def snapshot(self) -> Plain:
+        return None
+
+    def restore(self, state: Plain) -> None: ...
+
+
+def test_a_subtask_that_waits_gets_splits_that_come_later() -> None:
+    source = Trickle()
+    d = Driver(two_by_two(), create=lambda *_: source)
+    d.running()
+    answer, instructions = d.core.request_splits(d.ids()[0])
+    assert answer == m.Splits((), False)
+    assert instructions == [do.SetTimer("splits", 1.0)]
+    assert d.core.timer_fired("splits") == [do.SetTimer("splits", 1.0)]
+    source.left.append(Split("late", {}))
+    source.done = True
+    (push,) = d.core.timer_fired("splits")
+    assert isinstance(push, do.PushSplits)
+    assert (push.execution_id, push.splits[0]["id"], push.no_more) == (d.ids()[0], "late", True)
+
+
+def test_a_bug_in_an_enumerator_fails_the_job_cleanly() -> None:
+    source = Trickle()
+    d = Driver(two_by_two(), create=lambda *_: source)
+    d.running()
+    source.left.append(Split("bug", {}))
+    answer, instructions = d.core.request_splits(d.ids()[0])
+    d.did(instructions)
+    assert answer == m.Splits((), False)
+    assert d.core.state.name == "FAILING"
+    assert "enumerator bug" in d.core.archive()["failure"]["message"]
+    assert d.core.archive()["failure"]["kind"] == "internal"
+
+
+def test_an_unknown_enumerator_fails_the_job_at_its_start() -> None:
+    graph = two_by_two()
+    plain = graph.to_plain()
+    plain["vertices"][0]["source"]["enumerator"] = "nonsense"
+    d = Driver(type(graph).from_plain(plain))
+    d.did(d.core.start())
+    assert d.core.state.name == "FAILED"
+    assert "nonsense" in d.core.archive()["failure"]["message"]
+    assert d.seen(do.ReportEnd)

@@ -1,0 +1,327 @@
+"""The ResourceManager's core: who gets which slots, and what happens when something does not come."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from firesteel.protocol.fleet import SlotOutcome
+from firesteel.protocol.messages import SlotStatus
+from firesteel_resourcemanager import instructions as i
+from firesteel_resourcemanager.core import (
+    ENDED_GRACE,
+    GOODBYE_GRACE,
+    LEFTOVER_GRACE,
+    ResourceManagerCore,
+    UnknownJobError,
+)
+from firesteel_resourcemanager.settings import ResourceManagerSettings
+from firesteel_resourcemanager.slot_table import SlotState
+
+
+def make(start_up_time: float = 0.0, ready: bool = True) -> ResourceManagerCore:
+    numbers = itertools.count()
+    settings = ResourceManagerSettings(slot_request_timeout=300.0, start_up_time=start_up_time)
+    core = ResourceManagerCore(settings, 0.0, lambda: f"a{next(numbers)}")
+    assert core.start() == [i.StartFleet()]
+    if ready:
+        assert core.fleet_started(0.0) == []
+    return core
+
+
+def add_taskmanager(core: ResourceManagerCore, slots: int, name: str = "tm") -> list[i.Instruction]:
+    return core.register_taskmanager(name, f"http://{name}", slots, {}, {}, 0.0, 0)
+
+
+def add_job(core: ResourceManagerCore, name: str, slots: int, now: float = 0.0) -> list[i.Instruction]:
+    core.register_jobmaster(name, name, f"http://{name}", f"token-{name}", now)
+    return core.declare_requirements(name, slots, now)
+
+
+def requests(out: list[i.Instruction]) -> list[i.RequestSlot]:
+    return [x for x in out if isinstance(x, i.RequestSlot)]
+
+
+def grant(core: ResourceManagerCore, out: list[i.Instruction], now: float = 0.0) -> list[str]:
+    """Answers all requests; returns the allocations that were launched."""
+    launched: list[str] = []
+    for request in requests(out):
+        for more in core.slot_granted(request.allocation_id, now):
+            assert isinstance(more, i.LaunchSlot), more
+            launched.append(more.allocation_id)
+    core.table.validate()
+    return launched
+
+
+def free(core: ResourceManagerCore, allocation: str, now: float = 0.0) -> list[i.Instruction]:
+    slot = core.table.find(allocation)
+    assert slot is not None
+    out = core.slot_available(slot.taskmanager_id, slot.index, allocation, now)
+    core.table.validate()
+    return out
+
+
+def test_slots_come_all_at_once_and_are_launched_when_granted() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    out = requests(add_job(core, "j", 2))
+    assert [(r.slot_index, r.job_id, r.jobmaster_address, r.jobmaster_token) for r in out] == [
+        (0, "j", "http://j", "token-j"),
+        (1, "j", "http://j", "token-j"),
+    ]
+    assert grant(core, list(out)) == ["a0", "a1"]
+
+
+def test_a_job_that_does_not_fit_now_gets_nothing_until_it_fits() -> None:
+    core = make()
+    add_taskmanager(core, 3)
+    first = grant(core, add_job(core, "one", 2))
+    assert add_job(core, "two", 2) == []
+    core.jobmaster_gone("one", "done", 0.0)
+    assert requests(free(core, first[0])) != []  # one was free all the time
+
+
+def test_the_first_that_waits_holds_back_smaller_ones_but_not_for_ever() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    grant(core, add_job(core, "runs for ever", 1))
+    assert add_job(core, "big", 2, now=1.0) == []
+    assert add_job(core, "small", 1, now=2.0) == []
+    assert core.tick(300.9) == []
+    (request,) = requests(core.tick(301.0))
+    assert request.job_id == "small"
+
+
+def test_a_job_that_is_too_big_for_the_cluster_is_told_once_and_holds_back_nobody() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    (notice,) = add_job(core, "huge", 3)
+    assert isinstance(notice, i.NotifyNoResources)
+    assert (notice.needed, notice.total, notice.jobmaster_token) == (3, 2, "token-huge")
+    for text in ("taskmanager.numberOfTaskSlots to 3", "parallelism"):
+        assert text in notice.message
+    assert core.tick(1.0) == []
+    assert len(requests(add_job(core, "small", 2))) == 2
+
+
+def test_a_job_that_was_too_big_is_served_when_the_taskmanager_grows() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    add_job(core, "j", 2)
+    assert len(requests(core.set_slots("tm", 2, 0.0))) == 2
+
+
+def test_without_taskmanagers_a_job_waits_and_is_told_in_the_end() -> None:
+    core = make()
+    assert add_job(core, "j", 1) == []
+    assert core.tick(299.0) == []
+    (notice,) = core.tick(300.0)
+    assert isinstance(notice, i.NotifyNoResources)
+    assert "No TaskManager" in notice.message
+    assert len(requests(add_taskmanager(core, 1))) == 1
+
+
+def test_slots_are_spread_over_taskmanagers() -> None:
+    core = make()
+    add_taskmanager(core, 2, "x")
+    add_taskmanager(core, 2, "y")
+    assert {r.taskmanager_id for r in requests(add_job(core, "j", 2))} == {"x", "y"}
+
+
+def test_nothing_is_asked_for_before_the_fleet_is_up() -> None:
+    core = make(ready=False)
+    add_taskmanager(core, 1)
+    assert add_job(core, "j", 1) == []
+    assert len(requests(core.fleet_started(1.0))) == 1
+
+
+def test_a_fleet_that_does_not_start_fails_waiting_jobs_and_is_tried_again_for_the_next() -> None:
+    core = make(ready=False)
+    add_taskmanager(core, 1)
+    add_job(core, "j", 1)
+    (notice,) = core.fleet_failed("no Java", 0.0)
+    assert isinstance(notice, i.FailSlot)
+    assert (notice.taskmanager_id, notice.cause) == ("tm", "slots can't be started: no Java")
+    core.jobmaster_gone("j", "failed", 0.0)
+    assert add_job(core, "k", 1) == [i.StartFleet()]
+    assert add_job(core, "l", 1) == []  # it is being started
+    assert [r.job_id for r in requests(core.fleet_started(0.0))] == ["k"]
+
+
+def test_a_lost_fleet_fails_its_slots_and_is_started_anew_while_slots_not_launched_yet_wait() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    (running,) = grant(core, add_job(core, "j", 1))
+    pending = requests(add_job(core, "k", 1))[0].allocation_id
+    out = core.fleet_lost("the Spark driver JVM ended", 0.0)
+    assert [type(x) for x in out] == [i.FailSlot, i.FreeSlot, i.StartFleet]
+    assert isinstance(out[0], i.FailSlot)
+    assert (out[0].allocation_id, out[0].cause) == (running, "the Spark driver JVM ended")
+    assert core.fleet_lost("again", 0.0) == []
+    assert core.slot_granted(pending, 0.0) == []
+    assert i.LaunchSlot("tm", pending) in core.fleet_started(0.0)
+
+
+def test_a_fleet_that_was_lost_and_does_not_come_back_fails_the_slots_that_wait_for_it() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    (slot,) = grant(core, add_job(core, "j", 1))
+    core.launch_postponed(slot)
+    assert core.fleet_lost("gone", 0.0) == [i.StartFleet()]
+    out = core.fleet_failed("no Java", 0.0)
+    assert [type(x) for x in out] == [i.FailSlot, i.FreeSlot]
+
+
+def test_a_slot_given_back_while_it_is_being_requested_is_freed_after_the_answer() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    add_job(core, "j", 1)
+    assert core.declare_requirements("j", 0, 0.0) == []
+    (out,) = core.slot_granted("a0", 0.0)
+    assert isinstance(out, i.FreeSlot)
+    assert free(core, "a0") == []
+    assert core.table.total() == len(core.table.free(0.0)) == 1
+
+
+def test_a_refused_slot_is_released_and_asked_for_again_only_after_a_pause() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    add_job(core, "j", 1)
+    (out,) = core.slot_refused("a0", "busy", 0.0)
+    assert isinstance(out, i.FreeSlot)
+    assert core.slot_report("tm", [SlotStatus(0, "FREE")], core.table.revision, 0.0, 0) == []
+    assert len(requests(core.tick(1.0))) == 1
+
+
+def test_a_taskmanager_that_always_refuses_does_not_keep_a_job_waiting_for_ever() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    out = add_job(core, "j", 1)
+    told: list[i.Instruction] = []
+    for second in range(1, 10):
+        for request in requests(out):
+            told += core.slot_refused(request.allocation_id, "busy", second - 0.5)
+            core.slot_report("tm", [SlotStatus(0, "FREE")], core.table.revision, second, 0)
+        out = core.tick(second + 0.6)
+    assert [x.cause for x in told if isinstance(x, i.FailSlot)] == ["TaskManager tm refuses its slots: busy"]
+
+
+def test_an_ended_slot_fails_its_job_unless_the_taskmanager_says_meanwhile_that_it_is_free() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    orderly, lost = grant(core, add_job(core, "j", 2))
+    for allocation in (orderly, lost):
+        assert core.slot_ended(allocation, SlotOutcome.LOST, "killed", 0.0) == []
+    free(core, orderly)
+    assert core.tick(ENDED_GRACE - 0.1) == []
+    failed, freed = core.tick(ENDED_GRACE)
+    assert isinstance(failed, i.FailSlot)
+    assert failed.allocation_id == lost
+    assert "killed" in failed.cause
+    assert isinstance(freed, i.FreeSlot)
+
+
+def test_a_process_that_outlives_its_slot_is_cancelled() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    one, other = grant(core, add_job(core, "j", 2))
+    core.jobmaster_gone("j", "done", 0.0)
+    free(core, one)
+    free(core, other)
+    core.slot_ended(other, SlotOutcome.RETURNED, "", 1.0)
+    assert core.is_watching
+    assert core.tick(LEFTOVER_GRACE - 0.1) == []
+    assert core.tick(LEFTOVER_GRACE) == [i.CancelLaunch(one)]
+    assert not core.is_watching
+
+
+def test_after_a_goodbye_the_jobmaster_has_a_moment_to_free_its_slots_itself() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    freed, kept = grant(core, add_job(core, "j", 2))
+    assert core.jobmaster_gone("j", "done", 0.0, orderly=True) == []
+    free(core, freed)
+    assert core.tick(GOODBYE_GRACE - 0.01) == []
+    (out,) = core.tick(GOODBYE_GRACE)
+    assert isinstance(out, i.FreeSlot)
+    assert out.allocation_id == kept
+    assert core.tick(GOODBYE_GRACE + 0.1) == []
+
+
+def test_a_launch_that_fails_is_the_jobs_failure() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    (slot,) = grant(core, add_job(core, "j", 1))
+    failed, freed = core.launch_failed(slot, "no", 0.0)
+    assert isinstance(failed, i.FailSlot)
+    assert isinstance(freed, i.FreeSlot)
+
+
+def test_a_lost_taskmanager_takes_its_slots_along_and_may_come_back() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    (slot,) = grant(core, add_job(core, "j", 1))
+    assert core.taskmanager_gone("tm", "silent", 0.0)[0] == i.CancelLaunch(slot)
+    assert core.table.total() == 0
+    assert core.slot_available("tm", 0, slot, 0.0) == []
+    (request,) = requests(add_taskmanager(core, 1))
+    assert core.slot_report("tm", [SlotStatus(0, "ACTIVE", slot, "j", 7)], 0, 0.0, 0) == []  # older than the request
+    core.slot_refused(request.allocation_id, "busy", 0.0)
+    core.slot_report("tm", [SlotStatus(0, "ACTIVE", slot, "j", 7)], core.table.revision, 0.0, 0)
+    core.table.validate()
+    adopted = core.table.find(slot)
+    assert adopted is not None
+    assert adopted.state is SlotState.ALLOCATED  # the job wants one, and has this one
+
+
+def test_a_taskmanager_started_anew_under_the_same_name_replaces_the_old_one() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    grant(core, add_job(core, "j", 1))
+    out = core.register_taskmanager("tm", "http://elsewhere", 1, {}, {}, 0.0, 0)
+    (request,) = requests(out)
+    assert request.taskmanager_address == "http://elsewhere"
+
+
+@pytest.mark.parametrize("state", ["ALLOCATED", "ACTIVE"])
+def test_a_slot_of_a_job_that_is_not_there_is_freed(state: str) -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    (out,) = core.slot_report("tm", [SlotStatus(0, state, "x", "unknown", 7)], core.table.revision, 0.0, 0)
+    assert isinstance(out, i.FreeSlot)
+    assert out.allocation_id == "x"
+
+
+def test_reports_say_nothing_about_slots_that_changed_after_they_were_asked_for() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    before = core.table.revision
+    (slot,) = grant(core, add_job(core, "j", 1))
+    assert core.slot_report("tm", [SlotStatus(0, "FREE")], before, 0.0, 0) == []
+    assert core.table.find(slot) is not None
+    core.slot_report("tm", [SlotStatus(0, "FREE")], core.table.revision, 0.0, 0)
+    assert core.table.find(slot) is None
+
+
+def test_a_lost_release_is_repeated_after_the_next_report() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    (slot,) = grant(core, add_job(core, "j", 1))
+    core.jobmaster_gone("j", "done", 0.0)
+    (again,) = core.slot_report("tm", [SlotStatus(0, "ACTIVE", slot, "j", 7)], core.table.revision, 0.0, 0)
+    assert isinstance(again, i.FreeSlot)
+
+
+def test_a_new_jobmaster_of_a_job_does_not_inherit_slots() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    grant(core, add_job(core, "j", 1))
+    (out,) = core.register_jobmaster("j", "j", "http://new", "new token", 0.0)
+    assert isinstance(out, i.FreeSlot)
+    assert core.register_jobmaster("j", "j", "http://new", "new token", 0.0) == []
+
+
+def test_requirements_of_an_unknown_job_are_refused() -> None:
+    with pytest.raises(UnknownJobError):
+        make().declare_requirements("nobody", 1, 0.0)

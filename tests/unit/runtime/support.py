@@ -1,0 +1,162 @@
+"""Fakes for tests of the runtime's parts: channels, a clock, chains."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from firesteel.graph.execution_states import ExecutionState
+from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec
+from firesteel.protocol.deployment import TaskFailure
+from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput
+from firesteel.runtime.chain import ChainExecutor, ChainPlan
+from firesteel.runtime.context import OperatorContext, TaskInfo
+from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
+from firesteel.runtime.interrupts import CancelToken, Guard
+
+INFO = TaskInfo("1" * 32, "job", "v_0_0", "Map -> Sink", 1, 4, 128, 2, {"color": "red"})
+
+
+class ManualClock:
+    """Time that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def epoch_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+class FakeOutput(OutputChannel):
+    """Remembers what is written."""
+
+    def __init__(self, down: int = 0) -> None:
+        super().__init__(ChannelId(0, 0, down))
+        self.batches: list[Batch] = []
+        self.flushes = 0
+        self.ended = self.closed = False
+
+    def write(self, batch: Batch) -> None:
+        assert not self.ended
+        self.batches.append(batch)
+        self.records_out += len(batch)
+        self.bytes_out += 10 * len(batch)
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def end(self) -> None:
+        self.ended = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def values(self) -> list[Any]:
+        return [value for batch in self.batches for value in batch.values]
+
+    @property
+    def timestamps(self) -> list[Any]:
+        none: list[Any] = [None]
+        return [stamp for batch in self.batches for stamp in batch.timestamps or none * len(batch)]
+
+    def open_up(self) -> None:
+        """Turn writable again."""
+        self.writable = True
+        if self.on_writable is not None:
+            self.on_writable()
+
+
+class FakeInput(InputChannel):
+    """Gives what tests put in."""
+
+    def __init__(self, items: Iterable[Batch | EndOfInput] = ()) -> None:
+        super().__init__(ChannelId(0, 0, 0))
+        self.items: deque[Batch | EndOfInput] = deque(items)
+        self.closed = False
+
+    def poll(self) -> Batch | EndOfInput | None:
+        return self.items.popleft() if self.items else None
+
+    def give(self, *items: Batch | EndOfInput) -> None:
+        self.items.extend(items)
+        if self.on_readable is not None:
+            self.on_readable()
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Reports:
+    """A ``TaskReporter`` that remembers."""
+
+    def __init__(self) -> None:
+        self.states: list[ExecutionState] = []
+        self.failure: TaskFailure | None = None
+        self.metrics: dict[str, int] = {}
+        self.ends = 0
+
+    def state(
+        self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, int]
+    ) -> None:
+        self.states.append(state)
+        self.failure, self.metrics = failure, metrics
+
+    def end_of_data(self, execution_id: str) -> None:
+        self.ends += 1
+
+
+def spec(kind: OperatorKind, function: Any = None, **more: Any) -> OperatorSpec:
+    """An operator."""
+    return OperatorSpec("0" * 32, more.pop("name", kind.value), kind, function, **more)
+
+
+def line(*operators: OperatorSpec, outputs: Sequence[OutputSpec] = ()) -> ChainSpec:
+    """A chain without forks."""
+    children = [[i + 1] for i in range(len(operators) - 1)] + [[]]
+    return ChainSpec(list(operators), children, list(outputs))
+
+
+def opened(chain: ChainSpec, clock: ManualClock | None = None, **context: Any) -> ChainPlan:
+    """A plan whose operators are open."""
+    plan = ChainPlan(chain)
+    for index, operator in enumerate(plan.operators):
+        operator.open(OperatorContext(INFO, clock or ManualClock(), plan.segment_of[index].stamp, **context))
+    return plan
+
+
+def executor_of(plan: ChainPlan) -> ChainExecutor:
+    """An executor with a guard and a token of its own."""
+    return ChainExecutor(plan, Guard(), CancelToken())
+
+
+def run(plan: ChainPlan, values: list[Any], stamps: list[int] | None = None, input_index: int = 0) -> ChainExecutor:
+    """Move one batch through."""
+    executor = executor_of(plan)
+    executor.feed(values, stamps, input_index)
+    while executor.pending:
+        executor.step()
+    return executor
+
+
+__all__ = [
+    "END_OF_INPUT",
+    "INFO",
+    "FakeInput",
+    "FakeOutput",
+    "ManualClock",
+    "Reports",
+    "executor_of",
+    "line",
+    "opened",
+    "run",
+    "spec",
+]

@@ -1,0 +1,394 @@
+"""Driving readers: splits, waiting, ends, wake-ups, sizes, misuse; and readers on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from firesteel.common.typeinfo import Types
+from firesteel.common.types import Row
+from firesteel.core.errors import ProgramError
+from firesteel.functions.source import (
+    END,
+    NEED_SPLITS,
+    AsyncSourceReader,
+    Boundedness,
+    EnumeratorSpec,
+    ReaderContext,
+    Source,
+    SourceBatch,
+    SourceReader,
+    Split,
+    Wait,
+)
+from firesteel.runtime.batch import END_OF_INPUT
+from firesteel.runtime.interrupts import CancelToken, Guard
+from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.source_input import Fed, SourceInput
+from tests.unit.runtime.support import INFO, ManualClock
+
+
+class ScriptedReader(SourceReader[Any]):
+    """Answers what the test says."""
+
+    def __init__(self, context: ReaderContext) -> None:
+        self.context = context
+        self.script: deque[Any] = deque()
+        self.polls: list[int] = []
+        self.splits: list[Split] = []
+        self.no_more = self.closed = 0
+        self.paused: list[str] = []
+
+    def poll(self, max_records: int) -> Any:
+        self.polls.append(max_records)
+        answer = self.script.popleft()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        self.splits += splits
+
+    def no_more_splits(self) -> None:
+        self.no_more += 1
+
+    def pause_splits(self, split_ids: Sequence[str]) -> None:
+        self.paused += split_ids
+
+    def resume_splits(self, split_ids: Sequence[str]) -> None:
+        self.paused = [split for split in self.paused if split not in split_ids]
+
+    def snapshot(self) -> list[Split]:
+        return self.splits
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class AnySource(Source[Any]):
+    def __init__(self, reader_class: Any = ScriptedReader, type_info: Any = None) -> None:
+        self.reader_class, self.type_info = reader_class, type_info
+        self.reader: Any = None
+
+    @property
+    def boundedness(self) -> Boundedness:
+        return Boundedness.BOUNDED
+
+    def enumerator(self) -> EnumeratorSpec:
+        return EnumeratorSpec("static")
+
+    def create_reader(self, context: ReaderContext) -> Any:
+        self.reader = self.reader_class(context)
+        return self.reader
+
+    def produced_type(self) -> Any:
+        return self.type_info
+
+
+class Bench:
+    """An input on a loop with a manual clock."""
+
+    def __init__(self, source: AnySource) -> None:
+        self.clock = ManualClock()
+        self.loop = TaskLoop(self.clock)
+        self.asked = self.woken = 0
+        self.input = SourceInput("src", source, INFO, self.clock, CancelToken(), self._ask, self._wake, 1000)
+        self.input.run_on(self.loop, Guard())
+        self.reader = source.reader
+
+    def _ask(self) -> None:
+        self.asked += 1
+
+    def _wake(self) -> None:
+        self.woken += 1
+
+    def run(self) -> None:
+        while self.loop.run_once(block=False):
+            pass
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench(AnySource())
+    made.input.open()
+    yield made
+    made.loop.close()
+
+
+def batch(*values: Any, finished: bool = False) -> SourceBatch[Any]:
+    """Of split s."""
+    return SourceBatch(list(values), "s", len(values), None, finished)
+
+
+def test_splits_are_asked_for_once(bench: Bench) -> None:
+    bench.reader.script.extend([NEED_SPLITS, batch(1, 2), END])
+    assert bench.input.poll() is None
+    assert bench.input.poll() is None
+    assert bench.asked == 1
+    bench.input.add_splits([Split("s", {})], False)
+    assert bench.woken == 1
+    assert bench.reader.splits == [Split("s", {})]
+    assert bench.input.poll() == Fed([1, 2], None, 0)
+    assert bench.input.positions == {"s": 2}
+    assert bench.input.poll() is END_OF_INPUT
+    assert bench.input.poll() is None
+
+
+def test_a_finished_split_has_no_position(bench: Bench) -> None:
+    bench.input.add_splits([Split("s", {})], True)
+    assert bench.input.positions == {"s": None}
+    bench.reader.script.extend([batch(1, finished=True), END])
+    bench.input.poll()
+    assert bench.input.positions == {}
+
+
+def test_an_answer_without_splits_is_asked_for_again(bench: Bench) -> None:
+    bench.reader.script.extend([NEED_SPLITS, NEED_SPLITS])
+    bench.input.poll()
+    bench.input.add_splits([], False)
+    assert bench.input.poll() is None
+    assert bench.asked == 1
+    bench.clock.now += 1
+    bench.run()
+    assert bench.input.poll() is None
+    assert bench.asked == 2
+
+
+def test_no_more_splits_is_told_once(bench: Bench) -> None:
+    bench.reader.script.append(NEED_SPLITS)
+    bench.input.poll()
+    bench.input.add_splits([], True)
+    bench.input.add_splits([], True)
+    assert bench.reader.no_more == 1
+    assert bench.woken == 1
+
+
+def test_a_reader_that_asks_after_no_more_is_wrong(bench: Bench) -> None:
+    bench.input.add_splits([], True)
+    bench.reader.script.append(NEED_SPLITS)
+    with pytest.raises(ProgramError, match="has to return END"):
+        bench.input.poll()
+
+
+def test_wait_ends_after_its_time(bench: Bench) -> None:
+    bench.reader.script.extend([Wait(2.0), batch(1)])
+    assert bench.input.poll() is None
+    bench.clock.now += 1.9
+    bench.run()
+    assert bench.woken == 0
+    bench.clock.now += 0.2
+    bench.run()
+    assert bench.woken == 1
+    assert bench.input.poll() == Fed([1], None, 0)
+
+
+def test_wake_up_ends_a_wait_from_any_thread(bench: Bench) -> None:
+    bench.reader.script.extend([Wait(), batch(1)])
+    assert bench.input.poll() is None
+    thread = threading.Thread(target=bench.reader.context.wake_up)
+    thread.start()
+    thread.join()
+    bench.run()
+    assert bench.woken == 1
+    assert bench.input.poll() == Fed([1], None, 0)
+
+
+def test_empty_batches_are_skipped(bench: Bench) -> None:
+    bench.reader.script.extend([batch(), batch(finished=True), batch(1)])
+    assert bench.input.poll() == Fed([1], None, 0)
+
+
+def test_polls_grow_while_they_are_quick(bench: Bench) -> None:
+    bench.reader.script.extend([batch(1)] * 8)
+    for _ in range(8):
+        bench.input.poll()
+    assert bench.reader.polls[0] == 64
+    assert bench.reader.polls[-1] == 1000
+
+
+def test_polls_of_large_records_are_small(bench: Bench) -> None:
+    for _ in range(4):
+        bench.reader.script.append(batch(*["x" * 100_000] * 20))
+        bench.input.poll()
+    assert 1 <= bench.reader.polls[-1] <= 11
+
+
+def test_an_error_of_the_reader_comes_out(bench: Bench) -> None:
+    bench.reader.script.append(OSError("gone"))
+    with pytest.raises(OSError, match="gone"):
+        bench.input.poll()
+
+
+def test_an_answer_of_another_kind_is_refused(bench: Bench) -> None:
+    bench.reader.script.append([1, 2])
+    with pytest.raises(ProgramError, match="returned list"):
+        bench.input.poll()
+
+
+def test_close_happens_once_and_nothing_wakes_after_it(bench: Bench) -> None:
+    bench.reader.script.append(Wait(1.0))
+    bench.input.poll()
+    bench.input.close()
+    bench.input.close()
+    bench.clock.now += 2
+    bench.run()
+    assert (bench.reader.closed, bench.woken) == (1, 0)
+
+
+def test_pause_and_resume_pass_through(bench: Bench) -> None:
+    bench.input.pause_splits(["s"])
+    assert bench.reader.paused == ["s"]
+    bench.input.resume_splits(["s"])
+    assert bench.reader.paused == []
+
+
+@pytest.mark.parametrize(
+    ("type_info", "columns", "expected"),
+    [
+        (None, {"n": [1, 2]}, [1, 2]),
+        (Types.LONG(), {"n": [1, None]}, [1, None]),
+        (None, {"a": [1, 2], "b": ["x", None]}, [(1, "x"), (2, None)]),
+        (Types.TUPLE([Types.LONG()]), {"a": [1]}, [(1,)]),
+        (Types.ROW_NAMED(["id", "t"], [Types.LONG(), Types.STRING()]), {"id": [1], "t": ["x"]}, [Row(id=1, t="x")]),
+    ],
+)
+def test_columns_become_rows_at_the_door(type_info: Any, columns: dict[str, Any], expected: list[Any]) -> None:
+    made = Bench(AnySource(type_info=type_info))
+    made.reader.script.append(SourceBatch(pa.RecordBatch.from_pydict(columns), "s", 1))
+    fed = made.input.poll()
+    assert isinstance(fed, Fed)
+    assert fed.values == expected
+    assert [type(value) for value in fed.values] == [type(value) for value in expected]
+    made.loop.close()
+
+
+class AsyncReader(AsyncSourceReader[int]):
+    """Gives what splits say; asks when it has none."""
+
+    def __init__(self, context: ReaderContext) -> None:
+        self.context = context
+        self.values: deque[int] = deque()
+        self.no_more = False
+        self.polls = 0
+        self.story: list[str] = []
+        self.closed = threading.Event()
+
+    def open(self) -> None:
+        self.story.append("open")
+
+    async def poll(self, max_records: int) -> Any:
+        self.polls += 1
+        await asyncio.sleep(0)
+        if self.values:
+            value = self.values.popleft()
+            if value < 0:
+                raise ValueError(value)
+            return SourceBatch([value], "s", value)
+        return END if self.no_more else NEED_SPLITS
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        self.values.extend(int(split.id) for split in splits)
+
+    def no_more_splits(self) -> None:
+        self.no_more = True
+
+    def pause_splits(self, split_ids: Sequence[str]) -> None:
+        self.story.append(f"pause on {threading.current_thread().name}")
+
+    def resume_splits(self, split_ids: Sequence[str]) -> None:
+        self.story.append(f"resume on {threading.current_thread().name}")
+
+    def snapshot(self) -> list[Split]:
+        return []
+
+    def close(self) -> None:
+        self.story.append("close")
+        self.closed.set()
+
+
+class AsyncBench(Bench):
+    """Waits for the other thread through the loop itself."""
+
+    def poll_until(self, wanted: Any) -> Any:
+        while True:
+            got = self.input.poll()
+            if got is not None or (wanted is None and self.asked):
+                return got
+            self.loop.run_once(block=True)
+
+
+def test_a_reader_on_asyncio_runs_ahead_only_a_little_and_is_closed_on_its_thread() -> None:
+    made = AsyncBench(AnySource(AsyncReader))
+    made.input.open()
+    made.poll_until(None)
+    assert made.asked == 1
+    made.input.add_splits([Split(str(i), {}) for i in range(5)], True)
+    got = [made.poll_until(1) for _ in range(6)]
+    assert [fed.values[0] for fed in got[:5]] == list(range(5))
+    assert got[5] is END_OF_INPUT
+    assert made.asked == 1
+    assert made.reader.polls <= 10, "it does not poll while it waits for splits"
+    made.input.close()
+    assert made.reader.story == ["open", "close"]
+    made.loop.close()
+
+
+def test_an_error_on_the_asyncio_thread_comes_out_of_poll() -> None:
+    made = AsyncBench(AnySource(AsyncReader))
+    made.input.open()
+    made.input.add_splits([Split("-1", {})], True)
+    with pytest.raises(ValueError, match="-1"):
+        made.poll_until(1)
+    made.input.close()
+    assert made.reader.story == ["open", "close"]
+    made.loop.close()
+
+
+def test_a_reader_on_asyncio_that_asks_after_no_more_is_wrong() -> None:
+    class Asks(AsyncReader):
+        async def poll(self, max_records: int) -> Any:
+            return NEED_SPLITS
+
+    made = AsyncBench(AnySource(Asks))
+    made.input.open()
+    made.input.add_splits([], True)
+    with pytest.raises(ProgramError, match="has to return END"):
+        made.poll_until(1)
+    made.input.close()
+    made.loop.close()
+
+
+def test_pausing_happens_on_the_asyncio_thread() -> None:
+    made = AsyncBench(AnySource(AsyncReader))
+    made.input.open()
+    made.input.pause_splits(["s"])
+    made.input.resume_splits(["s"])
+    made.input.add_splits([], True)
+    assert made.poll_until(1) is END_OF_INPUT
+    made.input.close()
+    assert made.reader.story == ["open", "pause on firesteel-reader src", "resume on firesteel-reader src", "close"]
+    made.loop.close()
+
+
+def test_closing_cancels_a_poll_that_waits() -> None:
+    class Forever(AsyncReader):
+        async def poll(self, max_records: int) -> Any:
+            await asyncio.Event().wait()
+
+    made = AsyncBench(AnySource(Forever))
+    made.input.open()
+    made.input.close()
+    assert made.reader.closed.is_set()
+    made.loop.close()
+
+
+def test_a_reader_on_asyncio_that_was_never_opened_is_closed_too() -> None:
+    made = AsyncBench(AnySource(AsyncReader))
+    made.input.close()
+    made.loop.close()

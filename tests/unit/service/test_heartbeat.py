@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+
+from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel.testing.clock import ManualClock
+
+
+def run(clock: ManualClock, monitor: HeartbeatMonitor, seconds: float, tick: float = 1.0) -> list[str]:
+    expired: list[str] = []
+    for _ in range(round(seconds / tick)):
+        clock.advance(tick)
+        expired += monitor.tick()
+    return expired
+
+
+def test_a_silent_peer_expires_once() -> None:
+    clock = ManualClock()
+    monitor = HeartbeatMonitor(clock, timeout=50)
+    monitor.watch("a")
+    assert run(clock, monitor, 49) == []
+    assert run(clock, monitor, 1) == ["a"]
+    assert run(clock, monitor, 100) == []
+    assert "a" not in monitor
+
+
+def test_a_sign_of_life_starts_the_time_anew() -> None:
+    clock = ManualClock()
+    monitor = HeartbeatMonitor(clock, timeout=10)
+    monitor.watch("a")
+    monitor.watch("b")
+    expired: list[str] = []
+    for _ in range(5):
+        expired += run(clock, monitor, 9)
+        monitor.heard("a")
+    assert expired == ["b"]
+
+
+@pytest.mark.parametrize("stall", [3, 60, 3600])
+def test_a_stall_of_our_own_expires_nobody(stall: float) -> None:
+    clock = ManualClock()
+    monitor = HeartbeatMonitor(clock, timeout=5)
+    monitor.watch("a")
+    run(clock, monitor, 4)
+    clock.advance(stall)  # stopped process, or a thread that holds the interpreter
+    assert monitor.tick() == []
+    assert monitor.lost_seconds == stall
+    assert run(clock, monitor, 1) == ["a"], "the stall moved the deadline, it did not start it anew"
+
+
+def test_a_peer_that_is_heard_after_the_stall_lives() -> None:
+    clock = ManualClock()
+    monitor = HeartbeatMonitor(clock, timeout=5)
+    monitor.watch("a")
+    clock.advance(600)
+    monitor.heard("a")
+    assert run(clock, monitor, 4) == []
+
+
+def test_a_stall_is_noticed_by_whatever_is_called_first() -> None:
+    clock = ManualClock()
+    monitor = HeartbeatMonitor(clock, timeout=5)
+    monitor.watch("old")
+    clock.advance(600)
+    monitor.watch("new")
+    assert monitor.tick() == []
+    assert monitor.lost_seconds == 600
+
+
+def test_a_failure_threshold() -> None:
+    clock = ManualClock()
+    monitor = HeartbeatMonitor(clock, timeout=50, failure_threshold=2)
+    monitor.watch("a")
+    run(clock, monitor, 5)
+    monitor.failed("a")
+    monitor.heard("a")
+    monitor.failed("a")
+    assert monitor.tick() == []
+    monitor.failed("a")
+    assert monitor.tick() == ["a"]
+
+
+def test_calls_that_failed_in_a_stall_do_not_count() -> None:
+    clock = ManualClock()
+    monitor = HeartbeatMonitor(clock, timeout=50, failure_threshold=2)
+    monitor.watch("a")
+    run(clock, monitor, 5)
+    monitor.failed("a")
+    clock.advance(60)
+    monitor.failed("a")
+    monitor.failed("a")
+    assert monitor.tick() == []
+    run(clock, monitor, 3)
+    monitor.failed("a")
+    assert monitor.tick() == []
+
+
+def test_no_threshold() -> None:
+    clock = ManualClock()
+    monitor = HeartbeatMonitor(clock, timeout=50, failure_threshold=0)
+    monitor.watch("a")
+    run(clock, monitor, 5)
+    for _ in range(10):
+        monitor.failed("a")
+    assert monitor.tick() == []
+
+
+def test_strangers_are_ignored() -> None:
+    monitor = HeartbeatMonitor(ManualClock(), timeout=1)
+    monitor.heard("x")
+    monitor.failed("x")
+    monitor.forget("x")
+    assert monitor.peers() == []
+
+
+def test_bad_settings() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        HeartbeatMonitor(ManualClock(), timeout=0)

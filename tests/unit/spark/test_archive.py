@@ -1,0 +1,86 @@
+"""Where class-data archives lie, what their names depend on, and whose are used."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from firesteel.spark import archive as module
+from firesteel.spark.archive import Archive, archive_for
+from firesteel.spark.java import Java
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Java:
+    home = tmp_path / "jdk"
+    (home / "lib" / "server").mkdir(parents=True)
+    (home / "lib" / "modules").write_bytes(b"m")
+    (home / "lib" / "server" / "classes.jsa").touch()
+    return Java(home / "bin" / "java", home, 17, "17.0.1+1")
+
+
+def path_for(java: Java, tmp_path: Path) -> Path:
+    found = archive_for(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert found is not None
+    return found.path
+
+
+def test_the_same_java_and_spark_have_the_same_archive(java: Java, tmp_path: Path) -> None:
+    path = path_for(java, tmp_path)
+    assert path.parent == tmp_path / "cache" / "firesteel"
+    assert path_for(java, tmp_path) == path
+
+
+def test_another_build_module_file_or_class_path_has_another(
+    java: Java, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = {path_for(java, tmp_path), path_for(replace(java, build="17.0.2+8"), tmp_path)}
+    (java.home / "lib" / "modules").write_bytes(b"other")
+    paths.add(path_for(java, tmp_path))
+    monkeypatch.setattr(module, "class_path", lambda: [str(java.home / "lib" / "modules")])
+    paths.add(path_for(java, tmp_path))
+    assert len(paths) == 4
+
+
+def test_the_kind_follows_the_release(java: Java, tmp_path: Path) -> None:
+    assert path_for(java, tmp_path).suffix == ".jsa"
+    assert path_for(replace(java, feature=25), tmp_path).suffix == ".aot"
+    (java.home / "lib" / "server" / "classes.jsa").unlink()
+    assert archive_for(java) is None
+    assert archive_for(replace(java, feature=25)) is not None
+
+
+def test_only_files_that_nobody_else_can_write_are_used(tmp_path: Path) -> None:
+    directory = tmp_path / "cache"
+    directory.mkdir(mode=0o700)
+    archive = Archive(directory / "x.jsa", ahead_of_time=False)
+    assert archive.flags_to_use() == ()
+    archive.path.write_bytes(b"x")
+    archive.path.chmod(0o600)
+    assert archive.flags_to_use() == (f"-XX:SharedArchiveFile={archive.path}",)
+    archive.path.chmod(0o620)
+    assert archive.flags_to_use() == ()
+    archive.path.chmod(0o600)
+    directory.chmod(0o777)
+    assert archive.flags_to_use() == ()
+
+
+def test_a_file_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = Archive(tmp_path / "x.aot", ahead_of_time=True)
+    archive.path.write_bytes(b"x")
+    archive.path.chmod(0o600)
+    assert archive.is_there()
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
+    assert not archive.is_there()
+
+
+def test_a_discarded_one_is_gone(tmp_path: Path) -> None:
+    archive = Archive(tmp_path / "x.aot", ahead_of_time=True)
+    archive.path.write_bytes(b"x")
+    archive.discard()
+    archive.discard()
+    assert not archive.path.exists()

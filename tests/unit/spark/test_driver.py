@@ -1,0 +1,96 @@
+"""The driver's command line and environment, and the workers' search path."""
+
+from __future__ import annotations
+
+import json
+import os
+import site
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import firesteel
+from firesteel.core.run_directory import RunDirectory
+from firesteel.spark.driver import GatewayAddress, child_environment, class_path, command_line
+from firesteel.spark.java import Java
+from firesteel.spark.worker_path import worker_environment, worker_path
+
+
+@pytest.fixture
+def run() -> Iterator[RunDirectory]:
+    made = RunDirectory.create()
+    yield made
+    made.remove()
+
+
+def java(feature: int) -> Java:
+    return Java(Path("/j/bin/java"), Path("/j"), feature, "b")
+
+
+def test_the_command_line_names_gateway_heap_and_scratch_directory(run: RunDirectory) -> None:
+    line = command_line(java(17), run)
+    assert line[0] == "/j/bin/java"
+    assert line[-1] == "org.apache.spark.api.python.PythonGatewayServer"
+    assert f"-Djava.io.tmpdir={run.path / 'tmp'}" in line
+    assert "-XX:-UsePerfData" in line
+    assert not any("add-modules" in argument for argument in line)  # the jlinked JRE has not got Spark's
+
+
+def test_flags_that_older_javas_refuse_are_for_newer_ones(run: RunDirectory) -> None:
+    flag = "--sun-misc-unsafe-memory-access=allow"
+    assert flag not in command_line(java(17), run)
+    assert flag not in command_line(java(23), run)
+    assert flag in command_line(java(25), run)
+
+
+def test_the_class_path_has_every_jar_once_and_the_busiest_first() -> None:
+    jars = [Path(jar).name for jar in class_path()]
+    assert jars[0].startswith("spark-core_")
+    assert jars[1].startswith("scala-library-")
+    assert len(jars) == len(set(jars))
+    assert sorted(jars) == sorted(path.name for path in Path(class_path()[0]).parent.glob("*.jar"))
+
+
+def test_settings_of_another_spark_do_not_reach_the_jvm() -> None:
+    inherited = {"HOME": "/h", "SPARK_HOME": "/s", "PYSPARK_PYTHON": "p", "SPARK_LOCAL_DIRS": "/l", "PYTHONPATH": "/p"}
+    made = child_environment(inherited, {"PYTHONPATH": "/mine"})
+    assert made["HOME"] == "/h"
+    assert made["PYTHONPATH"] == "/mine"
+    assert {"SPARK_HOME", "PYSPARK_PYTHON", "SPARK_LOCAL_DIRS"}.isdisjoint(made)
+
+
+def test_the_gateways_secret_is_not_shown() -> None:
+    assert "hunter2" not in repr(GatewayAddress(1, "hunter2"))
+
+
+def test_workers_get_the_entries_of_the_clients_path_that_exist(tmp_path: Path) -> None:
+    script, archive, inner = tmp_path / "scripts", tmp_path / "lib.zip", tmp_path / "run" / "files"
+    script.mkdir()
+    inner.mkdir(parents=True)
+    archive.touch()
+    standard = sysconfig.get_path("stdlib")
+    entries = [str(script), standard, str(tmp_path / "nowhere"), str(archive), str(inner), "", standard]
+    assert worker_path(entries, [str(tmp_path / "run")]) == [str(script), standard, str(archive), os.getcwd()]
+
+
+def test_a_path_with_a_colon_survives(tmp_path: Path) -> None:
+    odd = tmp_path / f"a{os.pathsep}b"
+    odd.mkdir()
+    made = worker_environment([str(odd), str(tmp_path)], {})
+    assert json.loads(made["FIRESTEEL_PATH"]) == [str(odd), str(tmp_path)]
+
+
+def test_pythonpath_holds_only_what_the_daemon_needs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = str(Path(firesteel.__file__).parent.parent)
+    monkeypatch.setattr(site, "getsitepackages", lambda: [])
+    made = worker_environment([str(tmp_path)], {"PYTHONPATH": "/theirs"})
+    assert made["PYTHONPATH"] == f"/theirs{os.pathsep}{source}"
+    monkeypatch.setattr(site, "getsitepackages", lambda: [source])  # installed, not run from its sources
+    assert "PYTHONPATH" not in worker_environment([str(tmp_path)], {})
+
+
+def test_the_current_directory_does_not_come_before_the_clients_path(tmp_path: Path) -> None:
+    assert worker_environment([str(tmp_path)], {})["PYTHONSAFEPATH"] == "firesteel"
+    assert "PYTHONSAFEPATH" not in worker_environment([str(tmp_path)], {"PYTHONSAFEPATH": "1"})

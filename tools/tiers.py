@@ -1,0 +1,209 @@
+"""Runs the tiers of ./dev test, each named with its count and time, and writes build/test-summary.json.
+
+tiers.py test [--servers] [--long]       every tier
+tiers.py NAME [pytest options]           one tier
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+SUMMARY = BUILD / "test-summary.json"
+CODE = ["libs", "services", "tests", "examples", "benchmarks", "tools"]
+
+
+@dataclasses.dataclass
+class Result:
+    """What a tier did. `ran` counts what `unit` names (files, contracts, tests)."""
+
+    unit: str
+    ran: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+    """Why nothing ran, if that is no failure."""
+
+    @property
+    def status(self) -> str:
+        """passed, failed, empty (a tier that found nothing to do) or not run (not asked for, or none exist yet)."""
+        if self.failed:
+            return "failed"
+        if self.ran:
+            return "passed"
+        return "not run" if self.reason else "empty"
+
+
+def lint() -> Result:
+    """Ruff's rules and format, spelling, shell scripts."""
+    files = len(say(["ruff", "check", "--show-files", "."]).stdout.split())
+    rules = run(["ruff", "check", "--output-format=concise", "."])
+    layout = run(["ruff", "format", "--check", "."])
+    tracked = say(["git", "ls-files", "*.py", "*.md", "*.toml", "dev", ".ci/run"]).stdout.split()
+    spelling = run(["codespell", *[name for name in tracked if (ROOT / name).is_file()]])
+    scripts = run(["shellcheck", "dev", ".ci/run"]) if shutil.which("shellcheck") else 0
+    return Result("files", files, failed=sum(code != 0 for code in (rules, layout, spelling, scripts)))
+
+
+def types() -> Result:
+    """mypy --strict over everything."""
+    process = say(["mypy", *[folder for folder in CODE if any((ROOT / folder).rglob("*.py"))]])
+    print(process.stdout, process.stderr, sep="", end="", flush=True)
+    checked = re.search(r"(?:no issues found in|checked) (\d+) source files?", process.stdout)
+    errors = re.search(r"Found (\d+) errors?", process.stdout)
+    failed = int(errors[1]) if errors else int(process.returncode != 0)
+    return Result("files", int(checked[1]) if checked else 0, failed=failed)
+
+
+def imports() -> Result:
+    """The import order (import-linter)."""
+    process = say(["lint-imports", "--no-logo"])
+    print(process.stdout, process.stderr, sep="", end="", flush=True)
+    counts = re.search(r"Contracts: (\d+) kept, (\d+) broken", process.stdout)
+    if counts is None:
+        return Result("contracts", failed=1)
+    kept, broken = int(counts[1]), int(counts[2])
+    return Result("contracts", kept + broken, failed=broken or int(process.returncode != 0))
+
+
+def docs() -> Result:
+    """The pages of docs/, built without a warning."""
+    process = say(["mkdocs", "build", "--strict", "--site-dir", str(BUILD / "site")])
+    lines = [line for line in process.stderr.splitlines(keepends=True) if not line.startswith("INFO")]
+    print(process.stdout, *lines, sep="", end="", flush=True)
+    return Result("pages", len(list((ROOT / "docs").rglob("*.md"))), failed=int(process.returncode != 0))
+
+
+def pytest_tier(name: str, folders: list[str], marks: str) -> Callable[..., Result]:
+    """A tier that is a pytest run."""
+
+    def tier(*options: str) -> Result:
+        present = [folder for folder in folders if any((ROOT / folder).rglob("test_*.py"))]
+        if not present:
+            return Result("tests")
+        report = BUILD / f"junit-{name}.xml"
+        report.unlink(missing_ok=True)
+        code = run(["pytest", "-q", "-m", marks, f"--junitxml={report}", *present, *options])
+        if code == 5:
+            return Result("tests")
+        if not report.exists():
+            return Result("tests", failed=1)
+        suites = ElementTree.parse(report).getroot().iter("testsuite")
+        counts = [
+            {key: int(suite.get(key, "0")) for key in ("tests", "failures", "errors", "skipped")} for suite in suites
+        ]
+        skipped = sum(c["skipped"] for c in counts)
+        failed = sum(c["failures"] + c["errors"] for c in counts)
+        # A run that broke off (a crash, a missing fixture, Ctrl-C) is a failure even when every finished test passed.
+        return Result("tests", sum(c["tests"] for c in counts) - skipped, failed or int(code != 0), skipped)
+
+    return tier
+
+
+PLAIN = "not server and not long"
+TIERS: dict[str, Callable[..., Result]] = {
+    "lint": lint,
+    "types": types,
+    "imports": imports,
+    "docs": docs,
+    "house": pytest_tier("house", ["tests/house"], PLAIN),
+    "unit": pytest_tier("unit", ["tests/unit"], PLAIN),
+    "integration": pytest_tier("integration", ["tests/integration", "tests/docs"], PLAIN),
+}
+EXTRA: dict[str, Callable[..., Result]] = {
+    "servers": pytest_tier("servers", ["tests"], "server and not long"),
+    "long": pytest_tier("long", ["tests"], "long"),
+}
+
+
+def run(command: list[str]) -> int:
+    """Runs a tool with its output shown."""
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+
+
+def say(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Runs a tool and returns its output."""
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+def measure(name: str, tier: Callable[..., Result], options: list[str]) -> Result:
+    """Runs one tier between two lines that name it."""
+    print(f"\n== {name} ==", flush=True)
+    start = time.monotonic()
+    result = tier(*options)
+    result.seconds = round(time.monotonic() - start, 1)
+    if name in EXTRA and result.status == "empty":
+        result.reason = "no tests yet"
+    print(f"-- {name}: {describe(result)}, {result.seconds} s", flush=True)
+    return result
+
+
+def describe(result: Result) -> str:
+    """One result in words."""
+    if not result.ran and not result.failed:
+        return result.reason or f"found no {result.unit}"
+    skipped = f", {result.skipped} skipped" if result.skipped else ""
+    return f"{result.ran} {result.unit}, {result.failed} failed{skipped}"
+
+
+def conclude(results: dict[str, Result]) -> int:
+    """Writes the summary for machines and the table for people; returns the exit code."""
+    plain = {
+        name: {**dataclasses.asdict(result), "status": result.status, "passed": max(0, result.ran - result.failed)}
+        for name, result in results.items()
+    }
+    BUILD.mkdir(exist_ok=True)
+    unfinished = SUMMARY.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps({"version": 1, "tiers": plain}, indent=2) + "\n")
+    unfinished.replace(SUMMARY)
+    print(f"\n{'tier':12} {'result':8} {'ran':>6} {'failed':>7} {'skipped':>8} {'seconds':>8}")
+    for name, result in results.items():
+        counts = f"{result.ran:>6} {result.failed:>7} {result.skipped:>8} {result.seconds:>8}"
+        print(f"{name:12} {result.status:8} {counts}  {result.reason or result.unit}")
+    tests = [result for result in results.values() if result.unit == "tests"]
+    failed = sum(result.failed for result in results.values()) + sum(r.status == "empty" for r in results.values())
+    passed = sum(max(0, result.ran - result.failed) for result in tests)
+    skipped = sum(result.skipped for result in tests)
+    print(f"\n{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
+    return 1 if failed else 0
+
+
+def main() -> int:
+    """Runs what the command line asks for."""
+    os.environ["FIRESTEEL_STRICT_SKIPS"] = "1"
+    BUILD.mkdir(exist_ok=True)
+    name, options = sys.argv[1], sys.argv[2:]
+    if name != "test":
+        takes_options = name in ("unit", "integration", "house")
+        if options and not takes_options:
+            sys.exit(f"dev: ./dev {name} takes no options")
+        result = measure(name, TIERS[name], options)
+        return 1 if result.status in ("failed", "empty") else 0
+    unknown = set(options) - {f"--{extra}" for extra in EXTRA}
+    if unknown:
+        sys.exit(f"dev: ./dev test does not know {' '.join(sorted(unknown))}; it takes --servers and --long")
+    SUMMARY.unlink(missing_ok=True)
+    results = {name: measure(name, tier, []) for name, tier in TIERS.items()}
+    for extra, tier in EXTRA.items():
+        asked = f"--{extra}" in options
+        results[extra] = measure(extra, tier, []) if asked else Result("tests", reason=f"not asked for (--{extra})")
+    return conclude(results)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
