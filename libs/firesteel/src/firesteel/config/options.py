@@ -122,6 +122,86 @@ TASK_CANCELLATION_TIMEOUT = ConfigOption(
 
 # --- cluster ---------------------------------------------------------------------------------------------------
 
+JOBMANAGER_RPC_ADDRESS = ConfigOption(
+    "jobmanager.rpc.address",
+    STRING,
+    "127.0.0.1",
+    "Host where others find the Dispatcher, the ResourceManager and the JobMaster host, unless one has an address of "
+    "its own.",
+)
+JOBMANAGER_RPC_PORT = ConfigOption(
+    "jobmanager.rpc.port", INT, 6123, "Port of the Dispatcher for the other services.", at_least=0, at_most=65535
+)
+JOBMANAGER_BIND_HOST = ConfigOption(
+    "jobmanager.bind-host",
+    STRING,
+    "127.0.0.1",
+    "Address to which the Dispatcher's internal port, the ResourceManager and the JobMaster host bind.",
+)
+DISPATCHER_ADDRESS: ConfigOption[str | None] = ConfigOption(
+    "firesteel.dispatcher.address",
+    STRING,
+    None,
+    "host:port of the Dispatcher's internal port. Not set: jobmanager.rpc.address and jobmanager.rpc.port.",
+)
+RESOURCEMANAGER_PORT = ConfigOption(
+    "firesteel.resourcemanager.port", INT, 8082, "Port of the ResourceManager.", at_least=0, at_most=65535
+)
+RESOURCEMANAGER_ADDRESS: ConfigOption[str | None] = ConfigOption(
+    "firesteel.resourcemanager.address",
+    STRING,
+    None,
+    "host:port of the ResourceManager. Not set: jobmanager.rpc.address and firesteel.resourcemanager.port.",
+)
+JOBMASTER_PORT = ConfigOption(
+    "firesteel.jobmaster.port", INT, 6124, "Port of the JobMaster host.", at_least=0, at_most=65535
+)
+JOBMASTER_ADDRESS: ConfigOption[str | None] = ConfigOption(
+    "firesteel.jobmaster.address",
+    STRING,
+    None,
+    "host:port of the JobMaster host. Not set: jobmanager.rpc.address and firesteel.jobmaster.port.",
+)
+TASKMANAGER_HOST = ConfigOption(
+    "taskmanager.host", STRING, "127.0.0.1", "Name or address under which others reach a TaskManager and its slots."
+)
+TASKMANAGER_BIND_HOST = ConfigOption(
+    "taskmanager.bind-host", STRING, "127.0.0.1", "Address to which a TaskManager and its slots bind."
+)
+TASKMANAGER_RPC_PORT = ConfigOption(
+    "taskmanager.rpc.port", INT, 0, "Port of a TaskManager; 0: any free one.", at_least=0, at_most=65535
+)
+TASKMANAGER_RESOURCE_ID: ConfigOption[str | None] = ConfigOption(
+    "taskmanager.resource-id", STRING, None, "Names a TaskManager in the cluster. Not set: host, port and a random end."
+)
+CLUSTER_DIRECTORY: ConfigOption[str | None] = ConfigOption(
+    "firesteel.cluster.directory",
+    STRING,
+    None,
+    "What the services of this host have to find again after a restart: graphs and blobs of jobs, the way to the Spark "
+    "driver. Not set: a directory of mode 0700 below the one for temporary files, named after the ResourceManager's "
+    "port.",
+)
+SECRET_FILE: ConfigOption[str | None] = ConfigOption(
+    "firesteel.security.secret-file",
+    STRING,
+    None,
+    "File of mode 0600 with the cluster's secret, the same on all nodes. Not set: the variable FIRESTEEL_SECRET.",
+)
+REST_TOKEN_FILE: ConfigOption[str | None] = ConfigOption(
+    "firesteel.rest.token-file",
+    STRING,
+    None,
+    "File of mode 0600 with a token that every REST request has to carry (Authorization: Bearer ...). Not set: what "
+    "changes the cluster or brings results needs a token that is made from the cluster's secret, and reading is free.",
+)
+REST_ALLOW_UNAUTHENTICATED = ConfigOption(
+    "firesteel.rest.allow-unauthenticated",
+    BOOL,
+    False,
+    "Let the REST API bind beyond loopback though no firesteel.rest.token-file is set.",
+)
+REST_ADDRESS = ConfigOption("rest.address", STRING, "127.0.0.1", "Host where clients find the REST API.")
 REST_PORT = ConfigOption(
     "rest.port", INT, 8081, "Port of the REST API. If it is taken, the next free one is used; 0: any.",
     at_least=0, at_most=65535,

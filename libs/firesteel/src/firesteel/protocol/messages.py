@@ -26,6 +26,8 @@ class RegisterTaskManager(Message):
 
     Attributes:
         hardware: cpuCores, physicalMemory, freeMemory, managedMemory (bytes).
+        slot_report: its slots as they are now; a ResourceManager that was started anew learns from it who runs what.
+        versions: of ``firesteel``, ``python`` and ``pyspark``, which have to be the same on all nodes.
     """
 
     taskmanager_id: str
@@ -33,6 +35,8 @@ class RegisterTaskManager(Message):
     slots: int
     hardware: Mapping[str, Any] = field(default_factory=dict)
     memory_configuration: Mapping[str, Any] = field(default_factory=dict)
+    slot_report: tuple[SlotStatus, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,15 @@ class TaskManagerRegistered(Message):
 
     token: str
     heartbeat_interval_ms: int
+
+
+@dataclass(frozen=True)
+class ExecutorLost(Message):
+    """A TaskManager says that a Spark executor of its own ended or could not be started; it waits for another one."""
+
+    taskmanager_id: str
+    executor_id: str
+    cause: str
 
 
 @dataclass(frozen=True)
@@ -162,6 +175,25 @@ class ExecutionReport(Message):
 
 
 @dataclass(frozen=True)
+class ExecutorSpec(Message):
+    """The Spark executor that a TaskManager has to start (``start_executor``), beside older ones that still run slots.
+
+    Attributes:
+        executor_id: a decimal integer, as Spark wants it; never used twice with one driver.
+        driver_url: ``spark://CoarseGrainedScheduler@host:port``.
+        app_id: of the Spark application.
+        spark_secret: authenticates the executor at the driver; goes into a file of mode 0600 only.
+        cores: tasks that it may run at once: its slots and the spare ones.
+    """
+
+    executor_id: str
+    driver_url: str
+    app_id: str
+    spark_secret: str = field(repr=False)
+    cores: int
+
+
+@dataclass(frozen=True)
 class RequestSlot(Message):
     """The ResourceManager gives a slot to a job."""
 
@@ -270,6 +302,31 @@ class JobStarted(Message):
 
     address: str
     jobmaster_token: str
+
+
+@dataclass(frozen=True)
+class RunningJob(Message):
+    """A job whose JobMaster lives on a host."""
+
+    job_id: str
+    address: str
+    jobmaster_token: str
+    job_graph: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunningJobs(Message):
+    """Answer of a JobMaster host to ``list_jobs``: a Dispatcher that was started anew adopts them."""
+
+    jobs: tuple[RunningJob, ...]
+
+
+@dataclass(frozen=True)
+class AdoptJob(Message):
+    """Another Dispatcher leads (``adopt``): from now on the JobMaster reports to it."""
+
+    dispatcher_address: str
+    dispatcher_token: str
 
 
 @dataclass(frozen=True)
@@ -402,3 +459,11 @@ class JobFinished(Message):
 
     job_id: str
     archive: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class JobMasterLost(Message):
+    """A JobMaster host says that the process of a JobMaster ended before its job did."""
+
+    job_id: str
+    cause: str
