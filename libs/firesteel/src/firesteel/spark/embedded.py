@@ -19,6 +19,7 @@ from firesteel.core import process
 from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.messages import ExecutorSpec
 from firesteel.spark.archive import archive_for
 from firesteel.spark.context import OwnContext, refuse_foreign_context
 from firesteel.spark.driver import RUN_DIRECTORY_VARIABLE, DriverJvm, child_environment, log_path
@@ -143,6 +144,19 @@ class EmbeddedFleet:
             if isinstance(error, FleetError) or not isinstance(error, Exception):
                 raise
             raise FleetError(f"Spark could not be started: {error}\n{tail}") from error
+
+    @property
+    def slots_outlive_driver(self) -> bool:
+        """Workers are children of the driver JVM: no."""
+        return False
+
+    def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
+        """None: the driver JVM itself runs the slots."""
+        return None
+
+    def attached_executors(self) -> frozenset[str] | None:
+        """None: there are no executors to wait for."""
+        return None
 
     def start_slot(self, launch: SlotLaunch) -> None:
         """Submit the one-task job of a slot.
