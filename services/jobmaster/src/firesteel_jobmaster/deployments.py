@@ -44,9 +44,10 @@ def deployment_of(graph: ExecutionGraph, allocation_id: str) -> Deployment:
         ),
         placement={vertex_id: [s.allocation_id for s in slots] for vertex_id, slots in placed.items()},
         peers={s.allocation_id: dict(s.data_address) for slots in placed.values() for s in slots},
-        blobs={},
+        blobs=dict.fromkeys(job.python_files, ""),  # beside those of chains and main module, which are fetched anyhow
         main_blob=job.main_blob,
         python_path=tuple(job.python_path),
+        python_files=tuple(job.python_files),
         config=dict(job.config),
     )
 

@@ -68,6 +68,69 @@ EXECUTION_BUFFER_TIMEOUT_INTERVAL = ConfigOption(
     at_least=_ZERO,
 )
 
+EXECUTION_TARGET = ConfigOption(
+    "execution.target",
+    STRING,
+    "local",
+    "Where a program's jobs run. local: in a cluster inside the program's own process; remote: in the cluster at "
+    "rest.address and rest.port, which is what `firesteel run` takes if nobody says.",
+)
+EXECUTION_ATTACHED = ConfigOption(
+    "execution.attached",
+    BOOL,
+    True,
+    "If false, execute() on a cluster returns when the job is accepted. `firesteel run -d` sets it.",
+)
+EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT = ConfigOption(
+    "execution.shutdown-on-attached-exit",
+    BOOL,
+    False,
+    "Have the cluster cancel the jobs of an attached client that ends before them, or dies.",
+)
+CLIENT_TIMEOUT = ConfigOption(
+    "client.timeout",
+    DURATION,
+    timedelta(minutes=1),
+    "How long a client tries to reach a cluster again that it has reached before.",
+    at_least=_ZERO,
+)
+CLIENT_RETRY_PERIOD = ConfigOption(
+    "client.retry-period",
+    DURATION,
+    timedelta(seconds=2),
+    "Pause between such attempts.",
+    at_least=_MILLISECOND,
+)
+CLIENT_HEARTBEAT_INTERVAL = ConfigOption(
+    "client.heartbeat.interval",
+    DURATION,
+    timedelta(seconds=30),
+    "Time between heartbeats of a client with execution.shutdown-on-attached-exit.",
+    at_least=_MILLISECOND,
+)
+CLIENT_HEARTBEAT_TIMEOUT = ConfigOption(
+    "client.heartbeat.timeout",
+    DURATION,
+    timedelta(minutes=3),
+    "A job whose client was silent for this time is cancelled, if the client asked for that.",
+    at_least=_MILLISECOND,
+)
+PYTHON_FILES: ConfigOption[str | None] = ConfigOption(
+    "python.files",
+    STRING,
+    None,
+    "Python files that travel with a job, separated by commas: modules (.py), archives (.zip, .whl, .egg) and "
+    "directories. Slots find them before everything else. Modules beside the program travel by themselves.",
+)
+PYTHON_FILES_MAX_BYTES = ConfigOption(
+    "firesteel.python.files-max-bytes",
+    MEMORY,
+    32 << 20,
+    "Most bytes of Python files that travel with a job, packed.",
+    unit="bytes",
+    at_least=1,
+)
+
 # --- slots and tasks -------------------------------------------------------------------------------------------
 
 TASKMANAGER_SLOTS = ConfigOption(

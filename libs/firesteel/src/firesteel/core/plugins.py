@@ -10,7 +10,8 @@ from firesteel.core.errors import ConfigurationError
 
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "firesteel.executors": {
-        "embedded": "firesteel.client.embedded:EmbeddedExecutor",
+        "local": "firesteel.client.embedded:EmbeddedExecutor",
+        "remote": "firesteel.client.remote:RemoteExecutor",
     },
     "firesteel.services": {
         "dispatcher": "firesteel_dispatcher.app:create_service",

@@ -50,7 +50,7 @@ class StreamExecutionEnvironment:
 
     Args:
         configuration: the program's settings.
-        executor: what to submit to; by default the one that ``execution.target`` names, else the embedded one.
+        executor: what to submit to; by default the one that ``execution.target`` names.
 
     Raises:
         ConfigurationError: an option that the environment reads has a bad value.
@@ -360,8 +360,8 @@ class StreamExecutionEnvironment:
 
     def _get_executor(self) -> PipelineExecutor:
         if self._executor is None:
-            target = self._settings().under("execution.").get("target", "embedded")
-            factory: ExecutorFactory = plugins.load("firesteel.executors", "embedded" if target == "local" else target)
+            target = self._settings().get(opt.EXECUTION_TARGET)
+            factory: ExecutorFactory = plugins.load("firesteel.executors", target)
             self._executor = factory(Configuration(self._configuration))
         return self._executor
 
