@@ -350,6 +350,49 @@ REST_MAX_CONTENT_LENGTH = ConfigOption(
     unit="bytes",
     at_least=1 << 20,
 )
+COMPLETED_STORE_TYPE = ConfigOption(
+    "completed-application-store.type",
+    enum_of("File", "Memory"),
+    "File",
+    "Where the Dispatcher keeps jobs that have ended. Memory: a restarted Dispatcher has forgotten them.",
+)
+COMPLETED_STORE_CACHE_SIZE = ConfigOption(
+    "completed-application-store.cache-size",
+    MEMORY,
+    50 << 20,
+    "Ended jobs that are kept in files stay in memory, too, up to this size.",
+    unit="bytes",
+    at_least=0,
+)
+COMPLETED_STORE_EXPIRATION_TIME = ConfigOption(
+    "completed-application-store.expiration-time",
+    DURATION,
+    timedelta(hours=1),
+    "Ended jobs are forgotten after this time.",
+    at_least=_ZERO,
+)
+COMPLETED_STORE_MAX_CAPACITY = ConfigOption(
+    "completed-application-store.max-capacity",
+    INT,
+    2**31 - 1,
+    "Most ended jobs that are kept; the oldest are forgotten first.",
+    at_least=0,
+)
+JOBMASTER_START_TIMEOUT = ConfigOption(
+    "firesteel.jobmaster.start-timeout",
+    DURATION,
+    timedelta(minutes=5),
+    "How long a job waits for a JobMaster host that can't be reached, before it fails. After a restart of the "
+    "Dispatcher: how long it looks for the JobMaster of a job that was running.",
+    at_least=_ZERO,
+)
+CLUSTER_SHUTDOWN_TIMEOUT = ConfigOption(
+    "cluster.services.shutdown-timeout",
+    DURATION,
+    timedelta(seconds=30),
+    "How long an orderly shutdown of the cluster (DELETE /cluster) waits for the ends of its jobs.",
+    at_least=_ZERO,
+)
 HEARTBEAT_INTERVAL = ConfigOption(
     "heartbeat.interval", DURATION, timedelta(seconds=10), "Time between heartbeats of services.",
     at_least=_MILLISECOND,

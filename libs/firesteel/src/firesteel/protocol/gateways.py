@@ -80,6 +80,9 @@ class JobMasterHostGateway(Protocol):
     async def start_job(self, message: m.StartJob) -> m.JobStarted:
         """Run a job."""
 
+    async def list_jobs(self) -> m.RunningJobs:
+        """The jobs whose JobMasters live, and those that ended and whose end the Dispatcher has not acknowledged."""
+
 
 class JobMasterGateway(Protocol):
     """Calls to the JobMaster of one job."""
@@ -112,6 +115,9 @@ class JobMasterGateway(Protocol):
     async def cancel(self) -> None:
         """Cancel the job; nothing happens if it has ended."""
 
+    async def adopt(self, message: m.AdoptJob) -> None:
+        """Another Dispatcher leads: tell it the state of the job, and from now on all that follows."""
+
     async def details(self) -> Mapping[str, Any]:
         """Everything about the job, as plain data: the same that ``job_finished`` archives at its end."""
 
@@ -127,3 +133,6 @@ class DispatcherGateway(Protocol):
 
     async def job_finished(self, message: m.JobFinished) -> None:
         """A job reached a final state."""
+
+    async def jobmaster_lost(self, message: m.JobMasterLost) -> None:
+        """The process of a JobMaster ended before its job did; from its host, and not fenced."""

@@ -98,6 +98,9 @@ class RemoteJobMasterHost(_Remote):
     async def start_job(self, message: m.StartJob) -> m.JobStarted:
         return m.JobStarted.from_plain(await self._call("start_job", message))
 
+    async def list_jobs(self) -> m.RunningJobs:
+        return m.RunningJobs.from_plain(await self._call("list_jobs"))
+
 
 class RemoteJobMaster(_Remote):
     """``JobMasterGateway`` over HTTP; the address is that of the job, as ``start_job`` answered it."""
@@ -126,6 +129,9 @@ class RemoteJobMaster(_Remote):
     async def cancel(self) -> None:
         await self._call("cancel")
 
+    async def adopt(self, message: m.AdoptJob) -> None:
+        await self._call("adopt", message)
+
     async def details(self) -> Mapping[str, Any]:
         return await self._call("details")
 
@@ -142,3 +148,6 @@ class RemoteDispatcher(_Remote):
 
     async def job_finished(self, message: m.JobFinished) -> None:
         await self._call("job_finished", message)
+
+    async def jobmaster_lost(self, message: m.JobMasterLost) -> None:
+        await self._call("jobmaster_lost", message)
