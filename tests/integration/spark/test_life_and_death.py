@@ -205,7 +205,7 @@ def test_an_archive_with_which_the_jvm_does_not_start_is_removed(
     real = find_java(environment={"PATH": ""}).executable
     (home / "bin" / "java").write_text(f'#!/bin/sh\ncase "$*" in *AOTCache*) exit 9;; esac\nexec "{real}" "$@"\n')
     (home / "bin" / "java").chmod(0o755)
-    archive = put_rubbish(archive_for(find_java(str(home))))
+    archive = put_rubbish(archive_for(find_java(str(home)), "embedded"))
     fleet = new_fleet(run, java_home=str(home))
     fleet.start()
     assert not archive.exists()
@@ -220,7 +220,7 @@ def test_an_archive_that_is_rubbish_does_not_prevent_a_start(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     java = find_java(environment={"PATH": ""} if which == "wheel" else None)
-    put_rubbish(archive_for(java))
+    put_rubbish(archive_for(java, "embedded"))
     fleet = new_fleet(run, java_home=str(java.home))
     fleet.start()
     one_slot_returns(fleet, run)

@@ -15,13 +15,17 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from firesteel.spark.driver import class_path, standing_flags
 from firesteel.spark.java import Java
+from firesteel.spark.jvm import class_path, standing_flags
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = "1"
+Role = Literal["embedded", "driver", "executor"]
+"""Which of our JVMs: the embedded fleet's, or one of the two kinds of the hosted fleet."""
+
+_FORMAT = "2"
 _ONE_STEP = 25
 """The first release that makes an ahead-of-time cache in one step (JEP 514); that needs no base archive."""
 
@@ -59,12 +63,12 @@ class Archive:
         self.path.unlink(missing_ok=True)
 
 
-def archive_for(java: Java, environment: Mapping[str, str] | None = None) -> Archive | None:
-    """The archive for this Java and the installed Spark; None if this Java can't have one."""
+def archive_for(java: Java, role: Role, environment: Mapping[str, str] | None = None) -> Archive | None:
+    """The archive for this Java, the installed Spark and this kind of JVM; None if this Java can't have one."""
     ahead_of_time = java.feature >= _ONE_STEP
     if not ahead_of_time and not (java.home / "lib" / "server" / "classes.jsa").exists():
         return None
-    name = f"jvm-{java.feature}-{_key(java)}.{'aot' if ahead_of_time else 'jsa'}"
+    name = f"{role}-{java.feature}-{_key(java)}.{'aot' if ahead_of_time else 'jsa'}"
     return Archive(_directory(os.environ if environment is None else environment) / name, ahead_of_time)
 
 

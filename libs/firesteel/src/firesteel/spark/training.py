@@ -34,7 +34,7 @@ def train(java_home: str | None = None) -> Archive | None:
         OSError: the cache directory can't be written.
     """
     java = find_java(java_home)
-    archive = archive_for(java)
+    archive = archive_for(java, "embedded")
     if archive is None or archive.is_there():
         return archive
     archive.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
