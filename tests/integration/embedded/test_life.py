@@ -87,7 +87,7 @@ def test_a_program_that_fails_ends_with_the_users_error_and_without_a_jvms(tmp_p
         assert "return 1 // i" in run.err
         assert "at the record 0" in run.err
         assert not re.search(r"py4j|java\.|org\.apache|firesteel/runtime|firesteel/rpc", run.err), run.err
-    with program(tmp_path, "-m", "firesteel.client.cli", "run", "script.py") as run:
+    with program(tmp_path, "-m", "firesteel.client.cli", "run", "-t", "local", "script.py") as run:
         assert run.end() == 1
         assert "return 1 // i" in run.err
         assert not re.search(r"py4j|java\.|org\.apache|firesteel/runtime", run.err), run.err

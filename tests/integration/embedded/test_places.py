@@ -112,7 +112,7 @@ def test_a_script_that_python_runs(folder: Path, tmp_path_factory: pytest.TempPa
 
 def test_a_script_that_the_command_runs(folder: Path) -> None:
     options = ["-p", "3", "-D", "taskmanager.numberOfTaskSlots=4"]
-    with program(folder, "-m", "firesteel.client.cli", "run", *options, "script.py", "--name", "y") as run:
+    with program(folder, "-m", "firesteel.client.cli", "run", "-t", "local", *options, "script.py", "--name", "y") as run:
         assert run.end() == 0, run.err
         assert "parallelism 3 arguments ['--name', 'y'] done\nedited\n" in run.out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 import pickle
 from collections.abc import Mapping
 from typing import Any
@@ -49,7 +50,7 @@ class ClusterJobClient(CollectingJobClient):
 
     def cancel(self) -> CompletableFuture[None]:
         """Asks for the job to be cancelled; done when the request was accepted."""
-        return CompletableFuture(self._loop.start(self._rest.cancel(self._job_id)))
+        return CompletableFuture(self._loop.start(self._cancel()))
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """A future of the job's result; raises what ``outcome_of`` says."""
@@ -63,14 +64,16 @@ class ClusterJobClient(CollectingJobClient):
         """The results of the collect operator with this id, pulled as they are read."""
         return RestResultStream(self._job_id, operator_id, self._rest, self._loop, self._result)
 
-    def details(self) -> dict[str, Any]:
-        """The answer of ``GET /jobs/:jobid``."""
-        answer: dict[str, Any] = self._loop.run(self._rest.get(f"/jobs/{self._job_id}"))
-        return answer
+    def ask_details(self) -> concurrent.futures.Future[dict[str, Any]]:
+        """Asks for the answer of ``GET /jobs/:jobid``."""
+        return self._loop.start(self._rest.get(f"/jobs/{self._job_id}"))
 
     async def _status(self) -> JobStatus:
         answer = await self._rest.get(f"/jobs/{self._job_id}/status")
         return JobStatus[answer["status"]]
+
+    async def _cancel(self) -> None:
+        await self._rest.cancel(self._job_id)
 
     async def _result(self) -> JobExecutionResult:
         result = None

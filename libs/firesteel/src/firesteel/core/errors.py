@@ -19,6 +19,7 @@ FiresteelError
 │   └── JavaNotFoundError
 ├── RunDirectoryError          the run directory can't be used
 ├── RpcError                   a call to another service failed
+│   ├── UnauthorizedError      the caller's secret or token is missing or wrong
 │   ├── FencedError            the caller's or callee's leader token is stale
 │   └── PeerUnreachableError
 ├── ProtocolError              a peer sent something malformed; names peer and reason
@@ -152,6 +153,10 @@ class RunDirectoryError(FiresteelError):
 
 class RpcError(FiresteelError):
     """A call to another service failed."""
+
+
+class UnauthorizedError(RpcError):
+    """The caller's secret or token is missing or wrong."""
 
 
 class FencedError(RpcError):

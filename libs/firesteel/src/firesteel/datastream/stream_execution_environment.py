@@ -185,6 +185,19 @@ class StreamExecutionEnvironment:
         group_name(slot_sharing_group)
         return self
 
+    def add_python_file(self, file_path: str) -> None:
+        """Sends a Python file along with the jobs: a module, an archive (.zip, .whl, .egg) or a directory.
+
+        Slots find what is in it before everything else. Modules that the program imports from its own directory travel
+        by themselves.
+        """
+        key = opt.PYTHON_FILES.key
+        path = checks.some_text("the path of a Python file", file_path)
+        if "," in path:
+            raise ValueError(f"the path of a Python file can't hold a comma: {path!r}")
+        before = self._settings().get(opt.PYTHON_FILES)
+        self._configuration.set_string(key, f"{before},{path}" if before else path)
+
     def enable_checkpointing(self, interval: int, mode: Any = None) -> NoReturn:
         """Refused in this version: UnsupportedFeatureError."""
         raise UnsupportedFeatureError(
@@ -263,16 +276,13 @@ class StreamExecutionEnvironment:
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Runs what was added since the last call, and waits for its end. Ctrl-C cancels the job.
 
+        Under ``firesteel run -d`` it returns when the cluster has accepted the job.
+
         Raises:
             ProgramError, ConfigurationError: refused; nothing was deployed.
             JobError: the job did not finish.
         """
-        client = self._submit(job_name)
-        try:
-            return client.get_job_execution_result().result()
-        except KeyboardInterrupt:
-            client.cancel()
-            raise
+        return self._submit(job_name).wait()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Starts what was added since the last call; returns when the cluster has accepted it.

@@ -157,8 +157,8 @@ class JobGraph:
             edges = tuple(JobEdge(**e) for e in plain["edges"])
             names = ("job_id", "name", "config", "config_layers", "blobs", "main_blob", "versions")
             fields = {k: plain[k] for k in names}
-            lists = {k: tuple(plain[k]) for k in ("python_path", "python_files")}
-            graph = cls(vertices=vertices, edges=edges, **lists, **fields)
+            fields |= {k: tuple(plain[k]) for k in ("python_path", "python_files")}
+            graph = cls(vertices=vertices, edges=edges, **fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise GraphError(f"malformed job graph: {type(error).__name__}: {error}") from error
         graph.validate()

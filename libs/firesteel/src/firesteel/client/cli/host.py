@@ -1,0 +1,38 @@
+"""``firesteel memory`` and ``firesteel warm-up``: what concerns this host and no cluster."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from firesteel.client.cli import exit_codes
+from firesteel.client.cli.definitions import settings_of
+from firesteel.client.console import Console
+from firesteel.config import options
+from firesteel.config.memory import taskmanager_memory
+
+
+def memory(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel memory``."""
+    settings = settings_of(parsed)
+    console.say(taskmanager_memory(settings).table(settings.get(options.TASKMANAGER_SLOTS)))
+    return exit_codes.DONE
+
+
+def warm_up(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel warm-up``."""
+    settings = settings_of(parsed)
+    from firesteel.spark.training import train  # Spark is imported by this verb alone
+
+    started = time.monotonic()
+    try:
+        archive = train(settings.get(options.JAVA_HOME))
+    except OSError as error:
+        console.note(f"firesteel warm-up: no class-data archive was made: {error}")
+        return exit_codes.FAILED
+    if archive is None:
+        console.say("This Java can't have a class-data archive; starts work without, about two seconds slower.")
+    else:
+        megabytes = archive.path.stat().st_size / 1e6
+        console.say(f"{archive.path}: {megabytes:.0f} MB ({time.monotonic() - started:.0f} s)")
+    return exit_codes.DONE

@@ -1,0 +1,43 @@
+"""What ``firesteel`` wants of the program that it runs in its own process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from firesteel.client.console import Console
+
+
+@dataclass
+class ProgramContext:
+    """One run of a program by the command.
+
+    Attributes:
+        console: where the command talks to people.
+        plan_only: the program is run up to its first job, which is not submitted.
+        submitted: ids of the jobs that were accepted.
+    """
+
+    console: Console
+    plan_only: bool = False
+    submitted: list[str] = field(default_factory=list)
+    told_of_print: bool = False
+
+
+_current: list[ProgramContext] = []
+
+
+def current() -> ProgramContext | None:
+    """The context of the program that runs in this process; None if no command started it."""
+    return _current[-1] if _current else None
+
+
+@contextmanager
+def running(context: ProgramContext) -> Iterator[ProgramContext]:
+    """Within this block the process runs a program for the command."""
+    _current.append(context)
+    try:
+        yield context
+    finally:
+        _current.remove(context)
