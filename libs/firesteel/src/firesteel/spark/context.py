@@ -116,25 +116,28 @@ class OwnContext:
         """Whether nobody has stopped it; a user who asks Spark for the active context gets this one, and may."""
         return self.spark._jsc is not None
 
-    def close(self, stop: bool) -> None:
-        """Forget the context and its gateway; ``stop`` the context as well, if the JVM is to be asked for it."""
+    def close(self, stop: bool, exit_jvm: bool = False) -> None:
+        """Forget the context and its gateway.
+
+        Args:
+            stop: the context as well; not if the JVM is dead, or is left to others.
+            exit_jvm: ask the JVM for an orderly end after that.
+        """
         if not stop:
-            self.spark._jsc = None  # else pyspark talks to the JVM, which may be dead, and warns
+            self.spark._jsc = None  # else pyspark talks to the JVM, and warns if that is dead
         try:
             try:
                 self.spark.stop()
             except Exception:  # the JVM died meanwhile
                 self.spark._jsc = None
                 self.spark.stop()
+            if exit_jvm:
+                try:
+                    self.gateway.jvm.java.lang.System.exit(0)
+                except Exception:  # it ended before it could answer
+                    pass
         finally:
             self._put_back()
-
-    def exit_jvm(self) -> None:
-        """Ask the JVM for an orderly end."""
-        try:
-            self.gateway.jvm.java.lang.System.exit(0)
-        except Exception:  # it ended before it could answer
-            pass
 
     def _put_back(self) -> None:
         cls = self._class

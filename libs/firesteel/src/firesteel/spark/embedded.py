@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import operator
 import os
 import secrets
 import shutil
@@ -28,7 +27,7 @@ from firesteel.spark.owned_process import OwnedProcess, end_together
 from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_jobs import ANSWER_SECONDS, Ended, SlotJobs
 from firesteel.spark.slot_task import SlotMain, probe
-from firesteel.spark.spark_settings import common_settings, unix_sockets
+from firesteel.spark.spark_settings import common_settings, small_stage, unix_sockets
 from firesteel.spark.workers import prepare_daemon, workers_environment
 
 logger = logging.getLogger(__name__)
@@ -263,12 +262,3 @@ class EmbeddedFleet:
         context, self._context = self._context, None
         if context is not None:
             context.close(stop=jvm.is_running())
-
-
-def small_stage(context: OwnContext) -> None:
-    """On the own thread: a bounded stage with a shuffle."""
-    context.spark.parallelize(range(8), 2).map(_pair).reduceByKey(operator.add).collect()
-
-
-def _pair(number: int) -> tuple[int, int]:
-    return number % 2, 1

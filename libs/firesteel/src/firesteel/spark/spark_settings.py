@@ -1,9 +1,11 @@
-"""Settings of Spark that all fleets share."""
+"""Settings of Spark's drivers and executors, and the one stage of our own."""
 
 from __future__ import annotations
 
+import operator
 from pathlib import Path
 
+from firesteel.spark.context import OwnContext
 from firesteel.spark.workers import DAEMON_MODULE
 
 _POOLS = """\
@@ -51,3 +53,39 @@ def unix_sockets(directory: Path) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.unix.domain.socket.dir": str(directory),
     }
+
+
+def encryption() -> dict[str, str]:
+    """Both ends of a connection have to prove that they know the secret, and what they say is encrypted (AES)."""
+    return {
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.authEngineVersion": "2",
+        "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+        "spark.network.crypto.saslFallback": "false",
+    }
+
+
+def heartbeats(timeout: float) -> dict[str, str]:
+    """Give up an executor that is silent for ``timeout`` seconds; the executor never gives up the driver.
+
+    A slot does not need its executor to answer: it is merely not used for new ones.
+    """
+    milliseconds = round(timeout * 1000)
+    interval = max(100, min(10_000, milliseconds // 5))
+    return {
+        "spark.executor.heartbeatInterval": f"{interval}ms",
+        "spark.executor.heartbeat.maxFailures": "2147483647",
+        "spark.storage.blockManagerHeartbeatTimeoutMs": f"{milliseconds}ms",
+        "spark.network.timeoutInterval": f"{interval}ms",
+        "spark.network.timeout": f"{max(120, round(timeout))}s",
+    }
+
+
+def small_stage(context: OwnContext) -> None:
+    """On the context's thread: a bounded stage with a shuffle."""
+    context.spark.parallelize(range(8), 2).map(_pair).reduceByKey(operator.add).collect()
+
+
+def _pair(number: int) -> tuple[int, int]:
+    return number % 2, 1

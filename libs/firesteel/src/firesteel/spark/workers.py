@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from firesteel.spark.owned_process import OwnedProcess
 from firesteel.spark.slot_task import SlotTask
 from firesteel.spark.worker_path import PATH_VARIABLE, worker_environment
 
+PYTHON = "firesteel-python"
+"""What the hosted driver calls the workers' interpreter: each TaskManager puts one of that name on its `PATH`."""
 DAEMON_MODULE = "firesteel.runtime.daemon"
 _PREPARED_VARIABLE = "FIRESTEEL_PREPARED_DAEMON"  # read by firesteel.runtime.prepared_daemon
 _PRELOAD_VARIABLE = "FIRESTEEL_PRELOAD"  # read by firesteel.runtime.daemon
@@ -56,3 +59,14 @@ def prepare_daemon(python: str, environment: Mapping[str, str], log: Path) -> Ow
     variables = {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "YES", **environment}
     command = [python, "-m", DAEMON_MODULE, "--prepare", environment[_PREPARED_VARIABLE]]
     return OwnedProcess("The worker daemon", command, variables, log)
+
+
+def put_on_path(directory: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Make `PYTHON` in this directory, so that workers run our own interpreter; the ``PATH`` that begins with it."""
+    script = directory / PYTHON
+    if not script.exists():
+        unfinished = script.with_suffix(".new")
+        unfinished.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8")
+        unfinished.chmod(0o700)
+        unfinished.replace(script)
+    return {"PATH": os.pathsep.join([str(directory), inherited.get("PATH") or os.defpath])}
