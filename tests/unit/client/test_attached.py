@@ -76,7 +76,7 @@ class Answers(Terminal):
         super().__init__()
         self._answers = list(answers)
 
-    def readline(self, size: int | None = -1, /) -> str:
+    def readline(self, size: int = -1, /) -> str:  # type: ignore[override]
         answer = self._answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer

@@ -48,6 +48,7 @@ class EmbeddedCluster:
         self._services: list[Any] = []
         self._resourcemanager_address = ""
         self._run_directory: RunDirectory | None = None
+        self.rest_token = ""
         self.rest: RestClient | None = None
         try:
             self._loop.run(self._start(), timeout=_START_SECONDS)
@@ -92,7 +93,8 @@ class EmbeddedCluster:
             resourcemanager_address=resourcemanager.address,
         )
         await self._run(dispatcher, settings.get(options.REST_PORT))
-        self.rest = RestClient(dispatcher.address, secret)
+        self.rest_token = secret
+        self.rest = RestClient(dispatcher.address, self.rest_token)
 
     async def _run(self, service: Any, port: int = 0) -> None:
         self._services.append(service)
