@@ -307,6 +307,37 @@ TASKMANAGER_RPC_PORT = ConfigOption(
 TASKMANAGER_RESOURCE_ID: ConfigOption[str | None] = ConfigOption(
     "taskmanager.resource-id", STRING, None, "Names a TaskManager in the cluster. Not set: host, port and a random end."
 )
+TASKMANAGER_REGISTRATION_TIMEOUT = ConfigOption(
+    "taskmanager.registration.timeout",
+    DURATION,
+    timedelta(minutes=5),
+    "A TaskManager that could not register for this time, and whose slots no job uses, ends.",
+    at_least=_MILLISECOND,
+)
+REGISTRATION_INITIAL_TIMEOUT = ConfigOption(
+    "cluster.registration.initial-timeout",
+    DURATION,
+    timedelta(milliseconds=100),
+    "Pause before a registration that got no answer is repeated; it doubles each time.",
+    at_least=_MILLISECOND,
+)
+REGISTRATION_MAX_TIMEOUT = ConfigOption(
+    "cluster.registration.max-timeout", DURATION, timedelta(seconds=30), "Longest such pause.", at_least=_MILLISECOND
+)
+REGISTRATION_ERROR_DELAY = ConfigOption(
+    "cluster.registration.error-delay",
+    DURATION,
+    timedelta(seconds=10),
+    "Pause before a registration that ended with an error is repeated.",
+    at_least=_MILLISECOND,
+)
+REGISTRATION_REFUSED_DELAY = ConfigOption(
+    "cluster.registration.refused-registration-delay",
+    DURATION,
+    timedelta(seconds=30),
+    "Pause before a registration that was refused is repeated.",
+    at_least=_MILLISECOND,
+)
 CLUSTER_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "firesteel.cluster.directory",
     STRING,
@@ -431,6 +462,14 @@ EXCHANGE_MAX_CHUNK = ConfigOption(
     at_least=64,
     at_most=1 << 20,
 )
+EXCHANGE_TRANSPORT = ConfigOption(
+    "firesteel.exchange.transport",
+    enum_of("AUTO", "TCP"),
+    "AUTO",
+    "How slots reach each other. AUTO: Unix sockets within a node; to other nodes TCP, on which slots listen if "
+    "taskmanager.bind-host is not loopback. TCP: always TCP, on loopback as well, for TaskManagers that share an "
+    "address but no file system.",
+)
 BATCH_MAX_RECORDS = ConfigOption(
     "firesteel.batch.max-records", INT, 4096, "Most records in a batch between tasks.", at_least=1
 )
@@ -469,6 +508,13 @@ SPARK_SPARE_CORES = ConfigOption(
     1,
     "Spark cores beside those of the slots, for short Spark jobs, so that neither starves the other.",
     at_least=0,
+)
+DRIVER_ORPHAN_TIMEOUT = ConfigOption(
+    "firesteel.driver.orphan-timeout",
+    DURATION,
+    timedelta(minutes=1),
+    "A Spark driver that no ResourceManager has been attached to for this time ends by itself. Running slots go on.",
+    at_least=_MILLISECOND,
 )
 RUN_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "firesteel.run.directory",
