@@ -15,6 +15,7 @@ FiresteelError
 │   ├── JobCancelledError
 │   └── JobNotFoundError
 ├── NoResourceAvailableError   not enough slots
+├── TaskMemoryExceededError    a slot used more memory than its share
 ├── FleetError                 Spark, Java or a slot process could not be started or was lost
 │   └── JavaNotFoundError
 ├── RunDirectoryError          the run directory can't be used
@@ -137,6 +138,10 @@ class JobNotFoundError(JobError):
 
 class NoResourceAvailableError(FiresteelError):
     """Not enough slots."""
+
+
+class TaskMemoryExceededError(FiresteelError):
+    """A slot used more memory than its share of its TaskManager's; its process was killed."""
 
 
 class FleetError(FiresteelError):

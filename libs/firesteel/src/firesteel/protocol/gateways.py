@@ -24,6 +24,9 @@ class ResourceManagerGateway(Protocol):
     async def declare_requirements(self, message: m.DeclareRequirements) -> None:
         """Say how many slots a job wants."""
 
+    async def executor_lost(self, message: m.ExecutorLost) -> None:
+        """The newest executor of a TaskManager ended or could not be started: it wants another one."""
+
     async def slot_available(self, message: m.SlotAvailable) -> None:
         """A slot became free."""
 
@@ -51,6 +54,9 @@ class TaskManagerGateway(Protocol):
 
     async def heartbeat_jobmaster(self, message: m.HeartbeatFromJobMaster) -> m.ExecutionReport:
         """From a JobMaster; both sides reconcile."""
+
+    async def start_executor(self, message: m.ExecutorSpec) -> None:
+        """Start a Spark executor, beside older ones that still run slots; answered before it is up."""
 
     async def request_slot(self, message: m.RequestSlot) -> None:
         """Allocate a slot to a job."""

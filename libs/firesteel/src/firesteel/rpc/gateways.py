@@ -41,6 +41,9 @@ class RemoteResourceManager(_Remote):
     async def declare_requirements(self, message: m.DeclareRequirements) -> None:
         await self._call("declare_requirements", message)
 
+    async def executor_lost(self, message: m.ExecutorLost) -> None:
+        await self._call("executor_lost", message)
+
     async def slot_available(self, message: m.SlotAvailable) -> None:
         await self._call("slot_available", message)
 
@@ -68,6 +71,9 @@ class RemoteTaskManager(_Remote):
 
     async def heartbeat_jobmaster(self, message: m.HeartbeatFromJobMaster) -> m.ExecutionReport:
         return m.ExecutionReport.from_plain(await self._call("heartbeat_jobmaster", message))
+
+    async def start_executor(self, message: m.ExecutorSpec) -> None:
+        await self._call("start_executor", message)
 
     async def request_slot(self, message: m.RequestSlot) -> None:
         await self._call("request_slot", message)
