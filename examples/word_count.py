@@ -1,6 +1,6 @@
 """Counts words of real text: by default those of the Python standard library's own source files.
 
-Run it with ``python examples/word_count.py [FILE OR FOLDER ...]``, or with ``firesteel run`` in front.
+Run it with ``python examples/word_count.py [FILE OR FOLDER ...]``, or on a cluster with ``firesteel run``.
 """
 
 from __future__ import annotations

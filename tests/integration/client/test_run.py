@@ -120,6 +120,22 @@ def test_a_missing_module_is_named_with_what_to_do_and_shipping_it_helps(folder:
     assert "[21]" in run.out
 
 
+def test_a_module_that_is_imported_late_is_named_too_and_may_be_added_by_the_program(
+    folder: Path, remote: Remote
+) -> None:
+    (folder / "late.py").write_text("def triple(i):\n    return 3 * i\n")
+    late = "def triple(i):\n    import late\n    return late.triple(i)\n"
+    rest = "print(list(env.from_collection([7]).map(triple).execute_and_collect()))\n"
+    (folder / "program.py").write_text(HEAD + late + rest)
+    with command(folder, "run", *remote.options, "program.py") as run:
+        assert run.end() == 1
+    assert "slots find no module 'late': install it" in run.err, run.err
+    (folder / "program.py").write_text(HEAD + late + "env.add_python_file('late.py')\n" + rest)
+    with command(folder, "run", *remote.options, "program.py") as run:
+        assert run.end() == 0, run.err
+    assert "[21]" in run.out
+
+
 def test_detached_it_prints_the_id_and_leaves_and_list_and_cancel_do_the_rest(folder: Path, remote: Remote) -> None:
     (folder / "program.py").write_text(HEAD + ENDLESS)
     with command(folder, "run", "-d", *remote.options, "program.py") as run:

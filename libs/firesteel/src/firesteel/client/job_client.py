@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import concurrent.futures
 import pickle
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,8 +19,10 @@ from firesteel.common.job_id import JobID
 from firesteel.common.job_status import JobStatus
 from firesteel.core.errors import JobCancelledError, JobError, JobFailedError, UserFunctionError
 from firesteel.protocol.deployment import TaskFailure
+from firesteel.runtime.user_code import how_to_bring
 
 _LONG_POLL_MS = 10_000
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
 class ClusterJobClient(CollectingJobClient):
@@ -113,6 +116,9 @@ def failure_as_error(failure: TaskFailure, job_id: str, job_name: str) -> JobErr
         f"job {job_name!r} ({job_id}) failed: operator {operator!r} (subtask {failure.subtask}, "
         f"attempt {failure.attempt}) raised {failure.error_class.removeprefix('builtins.')}: {failure.message}"
     ]
+    missing = _MISSING_MODULE.search(failure.message) if failure.error_class == "ModuleNotFoundError" else None
+    if missing is not None:
+        lines.append(f"slots find no module {missing[1]!r}: {how_to_bring(missing[1])}")
     if failure.record is not None:
         lines.append(f"at the record {failure.record}")
     if failure.traceback:

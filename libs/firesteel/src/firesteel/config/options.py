@@ -526,8 +526,8 @@ JVM_ARCHIVE = ConfigOption(
     "firesteel.jvm.archive",
     BOOL,
     True,
-    "Use the archive of loaded Java classes that `python -m firesteel.spark.training` makes once for a user; a start "
-    "takes one to two seconds less with it.",
+    "Use the archive of loaded Java classes that `firesteel warm-up` makes once for a user; a start takes one to two "
+    "seconds less with it.",
 )
 
 ALL_OPTIONS: tuple[ConfigOption[object], ...] = tuple(
