@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-import secrets
 import stat
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -71,30 +70,6 @@ def read_secret_file(path: Path) -> str:
     except UnicodeDecodeError:
         raise ConfigurationError(f"The secret file {path} does not hold text.") from None
     return _checked(text, f"the secret file {path}")
-
-
-def make_secret_file(path: Path) -> None:
-    """Write a new random secret to a new file of mode 0600; a file that is there already stays as it is.
-
-    Raises:
-        ConfigurationError: it can't be written.
-    """
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            os.write(handle, f"{secrets.token_hex(32)}\n".encode())
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        try:
-            os.link(part, path)
-        except FileExistsError:
-            pass
-        finally:
-            part.unlink()
-    except OSError as error:
-        raise ConfigurationError(f"The secret file {path} can't be written: {error.strerror or error}.") from error
 
 
 def derive(secret: str, purpose: str) -> str:
