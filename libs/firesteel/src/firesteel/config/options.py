@@ -161,6 +161,71 @@ SLOT_IDLE_TIMEOUT = ConfigOption(
     "A slot that a job does not use goes back after this time.",
     at_least=_ZERO,
 )
+RESOURCEMANAGER_DRIVER = ConfigOption(
+    "firesteel.resourcemanager.driver",
+    STRING,
+    "standalone",
+    "Who starts TaskManagers: standalone (whoever runs the cluster), local-process (the ResourceManager, as processes "
+    "on its host, as jobs need them), or a plug-in by its name.",
+)
+RESOURCEMANAGER_JOB_TIMEOUT = ConfigOption(
+    "resourcemanager.job.timeout",
+    DURATION,
+    timedelta(minutes=5),
+    "How long the slots of a job are kept whose JobMaster the ResourceManager does not hear of.",
+    at_least=_MILLISECOND,
+)
+RESOURCEMANAGER_TASKMANAGER_TIMEOUT = ConfigOption(
+    "resourcemanager.taskmanager-timeout",
+    DURATION,
+    timedelta(seconds=30),
+    "A TaskManager that the ResourceManager has started is stopped when none of its slots was used for this time.",
+    at_least=_ZERO,
+)
+RESOURCEMANAGER_REGISTRATION_TIMEOUT = ConfigOption(
+    "resourcemanager.taskmanager-registration.timeout",
+    DURATION,
+    timedelta(minutes=5),
+    "A TaskManager that the ResourceManager has started is stopped if it has not registered within this time.",
+    at_least=_MILLISECOND,
+)
+RESOURCEMANAGER_START_UP_TIME: ConfigOption[timedelta | None] = ConfigOption(
+    "resourcemanager.standalone.start-up-time",
+    DURATION,
+    None,
+    "Time after the start of a ResourceManager that does not start TaskManagers in which these are expected to "
+    "register; after it, a job that needs more slots than there are fails at once. Not set: slot.request.timeout.",
+    at_least=_ZERO,
+)
+START_WORKER_MAX_FAILURE_RATE = ConfigOption(
+    "resourcemanager.start-worker.max-failure-rate",
+    FLOAT,
+    10.0,
+    "Starts of TaskManagers that may fail in a minute before the next one waits for "
+    "resourcemanager.start-worker.retry-interval.",
+    at_least=0.1,
+)
+START_WORKER_RETRY_INTERVAL = ConfigOption(
+    "resourcemanager.start-worker.retry-interval",
+    DURATION,
+    timedelta(seconds=3),
+    "Pause after a failed start of a TaskManager when too many have failed.",
+    at_least=_ZERO,
+)
+SLOTMANAGER_MIN_SLOTS = ConfigOption(
+    "slotmanager.number-of-slots.min",
+    INT,
+    0,
+    "Slots that a ResourceManager which starts TaskManagers always has.",
+    at_least=0,
+)
+SLOTMANAGER_MAX_SLOTS = ConfigOption(
+    "slotmanager.number-of-slots.max",
+    INT,
+    2**31 - 1,
+    "Most slots of the cluster: no more TaskManagers are started, and none are accepted that bring more.",
+    at_least=1,
+)
 SLOT_REQUEST_MAX_INTERVAL = ConfigOption(
     "slot.request.max-interval",
     DURATION,

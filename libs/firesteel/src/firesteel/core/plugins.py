@@ -19,6 +19,10 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "jobmaster": "firesteel_jobmaster.app:create_service",
         "taskmanager": "firesteel_taskmanager.app:create_service",
     },
+    "firesteel.worker_drivers": {
+        "standalone": "firesteel_resourcemanager.drivers.standalone:StandaloneDriver",
+        "local-process": "firesteel_resourcemanager.drivers.local_process:LocalProcessDriver",
+    },
 }
 """Entry-point group -> name -> ``module:attribute``."""
 

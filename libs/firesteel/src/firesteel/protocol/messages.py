@@ -28,6 +28,8 @@ class RegisterTaskManager(Message):
         hardware: cpuCores, physicalMemory, freeMemory, managedMemory (bytes).
         slot_report: its slots as they are now; a ResourceManager that was started anew learns from it who runs what.
         versions: of ``firesteel``, ``python`` and ``pyspark``, which have to be the same on all nodes.
+        executor_id: Spark's name of its newest executor, if that runs; empty if it has none. A ResourceManager that was
+            started anew goes on with it.
     """
 
     taskmanager_id: str
@@ -37,6 +39,7 @@ class RegisterTaskManager(Message):
     memory_configuration: Mapping[str, Any] = field(default_factory=dict)
     slot_report: tuple[SlotStatus, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    executor_id: str = ""
 
 
 @dataclass(frozen=True)
