@@ -34,13 +34,13 @@ def graph() -> JobGraph:
 
 
 @asynccontextmanager
-async def serving(*routes: web.RouteDef) -> AsyncIterator[str]:
+async def serving(*routes: web.RouteDef, port: int = 0) -> AsyncIterator[str]:
     app = web.Application()
     app.add_routes(routes)
     runner = web.AppRunner(app)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
+        site = web.TCPSite(runner, "127.0.0.1", port)
         await site.start()
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}"
@@ -84,6 +84,25 @@ def test_a_submission_that_broke_is_sent_again_with_the_same_id() -> None:
             await rest.submit(graph(), {SHA: BLOB})
             await rest.close()
         assert seen == ["a" * 32] * 3
+
+    run(scenario)
+
+
+def test_a_cluster_that_comes_back_is_found_again() -> None:
+    async def overview(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"jobs": []})
+
+    async def scenario() -> None:
+        async with serving(web.get("/config", overview)) as url:
+            pass
+        rest = RestClient(url, None, patience=Patience(30.0, 0.01))
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(rest.get("/jobs/overview"))
+            done, _ = await asyncio.wait([asked], timeout=0.2)
+            assert not done
+            async with serving(web.get("/jobs/overview", overview), port=int(url.rpartition(":")[2])):
+                assert await asked == {"jobs": []}
+        await rest.close()
 
     run(scenario)
 

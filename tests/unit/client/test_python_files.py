@@ -10,6 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from firesteel.client.graph_shipment import prepare
 from firesteel.client.python_files import archives, imported_files, named_files, program_roots
 from firesteel.config import options
 from firesteel.config.settings import Settings
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import GraphError, ProgramError
 from firesteel.datastream import StreamExecutionEnvironment
 from firesteel.graph.job_graph import JobGraph
 
@@ -169,6 +170,23 @@ def test_on_other_hosts_slots_get_archives_and_no_paths(folder: Path, monkeypatc
     assert graph.config_layers == {"rest.port": "/conf/config.yaml"}
     assert JobGraph.from_plain(json.loads(json.dumps(graph.to_plain()))) == graph
     assert graph.blobs == {name: len(blob) for name, blob in blobs.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"python_files": ["0" * 64]}, "the Python files '0000.* are not among the blobs"),
+        ({"python_files": [{}]}, "the Python files {} are not among the blobs"),
+        ({"config": {"a": 1}}, "map text to text"),
+        ({"config_layers": ["a"]}, "map text to text"),
+    ],
+)
+def test_a_cluster_checks_what_it_is_sent(
+    change: dict[str, Any], said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, _ = prepared(folder, monkeypatch, same_host=False)
+    with pytest.raises(GraphError, match=said):
+        JobGraph.from_plain({**graph.to_plain(), **change})
 
 
 def test_on_this_host_slots_get_paths_and_what_was_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

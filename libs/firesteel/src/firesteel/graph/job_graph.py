@@ -208,11 +208,9 @@ class JobGraph:
         if self.main_blob is not None and self.main_blob not in self.blobs:
             raise GraphError(f"the main blob {self.main_blob[:12]} is not among the blobs")
         for name in self.python_files:
-            if name not in self.blobs:
-                raise GraphError(f"the Python files {name:.12} are not among the blobs")
-        if not all(
-            isinstance(text, str) for pair in (*self.config.items(), *self.config_layers.items()) for text in pair
-        ):
+            if not isinstance(name, str) or name not in self.blobs:
+                raise GraphError(f"the Python files {name!r:.20} are not among the blobs")
+        if not _is_text_to_text(self.config) or not _is_text_to_text(self.config_layers):
             raise GraphError("config and config_layers map text to text")
 
     def slots_needed(self) -> int:
@@ -221,3 +219,7 @@ class JobGraph:
         for vertex in self.vertices:
             groups[vertex.slot_sharing_group] = max(groups.get(vertex.slot_sharing_group, 0), vertex.parallelism)
         return sum(groups.values())
+
+
+def _is_text_to_text(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
