@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from firesteel.spark.jvm import command_line
 
 ATTACHED = "attached"
 """Name of the file in the driver's directory on which the attached process holds a lock (`RecordLock`)."""
+_KILLED_SECONDS = 5.0
 _MAIN = "firesteel.spark.SlotsDriver"
 
 
@@ -110,11 +112,13 @@ class HostedDriver:
 
     def end(self, grace: float) -> None:
         """Kill it unless it has ended by itself after ``grace`` seconds."""
-        process.wait_gone([self.identity], grace)
-        if self.is_running():
-            self.kill()
-            process.wait_gone([self.identity], 5.0)
-            self.is_running()  # a child is to be waited for
+        deadline = time.monotonic() + grace
+        killed = False
+        while self.is_running() and (not killed or time.monotonic() < deadline):
+            if not killed and time.monotonic() >= deadline:
+                self.kill()
+                killed, deadline = True, time.monotonic() + _KILLED_SECONDS
+            time.sleep(0.01)
 
     def kill(self) -> None:
         """SIGKILL: slots go on."""
