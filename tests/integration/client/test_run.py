@@ -9,10 +9,13 @@ import socket
 import sys
 from pathlib import Path
 
+import pytest
+
 from firesteel.core import process
 from tests.integration.client.conftest import Remote
 from tests.integration.embedded.programs import program
 
+pytestmark = pytest.mark.timeout(180)
 COMMAND = ["-m", "firesteel.client.cli"]
 HEAD = """
 import sys

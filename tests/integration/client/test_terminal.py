@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.integration.client.conftest import Remote
 from tests.integration.client.test_run import ENDLESS, HEAD, job_id_in
 
+pytestmark = pytest.mark.timeout(180)
 PATIENCE = 60.0
 CTRL_C = b"\x03"
 

@@ -14,10 +14,10 @@ from firesteel.client.loop_thread import LoopThread
 from firesteel.client.rest_client import Patience, RestClient
 from firesteel.config import options
 from firesteel.config.load import CONF_DIR_VARIABLE
-from firesteel.config.secret import load_rest_token, load_secret
+from firesteel.config.secret import load_secret
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError, PeerUnreachableError
-from firesteel.core.secret import SECRET_FILE_NAME, SECRET_VARIABLE, rest_token
+from firesteel.core.secret import SECRET_FILE_NAME, SECRET_VARIABLE, read_secret_file, rest_token
 from firesteel.service.addresses import rest_address
 
 _CONTACT_SECONDS: Final = 20.0
@@ -86,14 +86,15 @@ class _Connections:
             return found
 
     def _token(self, settings: Settings) -> _Token:
+        folder = os.environ.get(CONF_DIR_VARIABLE)
         token_file = settings.get(options.REST_TOKEN_FILE)
         if token_file is not None:
-            return _Token(load_rest_token(settings, None), f"its token is the one in {token_file}")
+            path = Path(folder or "", token_file)
+            return _Token(read_secret_file(path), f"its token is the one in {path}")
         secret_file = settings.get(options.SECRET_FILE)
         self._keep_secret(settings)
         if secret_file is None and self._variable_token is not None:
             return _Token(self._variable_token, f"its token is made from {SECRET_VARIABLE}")
-        folder = os.environ.get(CONF_DIR_VARIABLE)
         if secret_file is None and folder and Path(folder, SECRET_FILE_NAME).exists():
             secret_file = str(Path(folder, SECRET_FILE_NAME))
         if secret_file is None:
