@@ -25,6 +25,7 @@ def build(context: ProcessContext) -> ServicePlan:
         jobmaster_address=jobmaster_address(settings),
         resourcemanager_address=resourcemanager_address(settings),
         cluster_directory=context.cluster_directory,
+        config_directory=context.config_directory,
     )
     return ServicePlan(
         service,

@@ -16,6 +16,7 @@ from firesteel.config.settings import Settings
 from firesteel.core import plugins
 from firesteel.core.clock import SystemClock
 from firesteel.core.run_directory import RunDirectory
+from firesteel.core.secret import rest_token
 from firesteel.protocol.messages import SetSlots
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteResourceManager
@@ -92,13 +93,13 @@ class EmbeddedCluster:
             jobmaster_address=jobmaster.address,
             resourcemanager_address=resourcemanager.address,
         )
-        await self._run(dispatcher, settings.get(options.REST_PORT))
-        self.rest_token = secret
-        self.rest = RestClient(dispatcher.address, self.rest_token)
+        await self._run(dispatcher)
+        self.rest_token = rest_token(secret)
+        self.rest = RestClient(dispatcher.rest_address, self.rest_token)
 
-    async def _run(self, service: Any, port: int = 0) -> None:
+    async def _run(self, service: Any) -> None:
         self._services.append(service)
-        await service.start("127.0.0.1", port)
+        await service.start("127.0.0.1", 0)
 
     def ensure_slots(self, count: int) -> None:
         """Let the cluster have at least this many slots."""

@@ -45,6 +45,9 @@ class ResourceManagerGateway(Protocol):
     async def set_slots(self, message: m.SetSlots) -> None:
         """Change the number of slots of a TaskManager."""
 
+    async def shut_down(self) -> None:
+        """The cluster is shut down: end this process in order, after the answer."""
+
 
 class TaskManagerGateway(Protocol):
     """Calls to a TaskManager."""
@@ -88,6 +91,9 @@ class JobMasterHostGateway(Protocol):
 
     async def list_jobs(self) -> m.RunningJobs:
         """The jobs whose JobMasters live, and those that ended and whose end the Dispatcher has not acknowledged."""
+
+    async def shut_down(self) -> None:
+        """The cluster is shut down: end this process in order, after the answer."""
 
 
 class JobMasterGateway(Protocol):

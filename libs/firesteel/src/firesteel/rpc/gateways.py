@@ -62,6 +62,9 @@ class RemoteResourceManager(_Remote):
     async def set_slots(self, message: m.SetSlots) -> None:
         await self._call("set_slots", message)
 
+    async def shut_down(self) -> None:
+        await self._call("shut_down")
+
 
 class RemoteTaskManager(_Remote):
     """``TaskManagerGateway`` over HTTP."""
@@ -106,6 +109,9 @@ class RemoteJobMasterHost(_Remote):
 
     async def list_jobs(self) -> m.RunningJobs:
         return m.RunningJobs.from_plain(await self._call("list_jobs"))
+
+    async def shut_down(self) -> None:
+        await self._call("shut_down")
 
 
 class RemoteJobMaster(_Remote):
