@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from firesteel.core.clock import SystemClock
+from firesteel.core.environment import scrub
 from firesteel.core.errors import FleetError, ProtocolError
 from firesteel.core.process import die_with_parent
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
@@ -50,6 +51,7 @@ def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
 
 def _run(launch: SlotLaunch) -> Outcome:
     die_with_parent()
+    scrub(os.environ)
     here = os.environ.get("SPARK_EXECUTOR_ID")
     if here is not None and launch.executor_id and here != launch.executor_id:
         return SlotOutcome.MISPLACED, f"runs on executor {here}, belongs to {launch.executor_id}"

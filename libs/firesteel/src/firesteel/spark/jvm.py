@@ -11,14 +11,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from firesteel.core.environment import without_secrets
 from firesteel.core.errors import FleetError
 from firesteel.spark.java import Java
 from firesteel.spark.own_classes import JAR
 
 RUN_DIRECTORY_VARIABLE = "FIRESTEEL_RUN_DIRECTORY"
 """Environment variable by which a JVM and its workers know the run directory."""
-SECRET_VARIABLE = "FIRESTEEL_SECRET"
-"""Environment variable with the cluster's secret; no child gets it."""
 DEFAULT_HEAP_MB = 512
 """Spark refuses less than 450 MiB unless it is told otherwise."""
 
@@ -167,13 +166,13 @@ def command_line(
 def child_environment(inherited: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
     """The environment of a JVM, which its Python workers, and so user code, inherit.
 
-    The cluster's secret is left out, and settings of another Spark (``SPARK_HOME``, ``PYSPARK_*`` …), which would
+    The cluster's secrets are left out, and settings of another Spark (``SPARK_HOME``, ``PYSPARK_*`` …), which would
     change this one.
     """
     kept = {
         name: value
-        for name, value in inherited.items()
-        if not name.startswith(("SPARK_", "_SPARK_", "PYSPARK_", "_PYSPARK_", "PY4J_", SECRET_VARIABLE))
+        for name, value in without_secrets(inherited).items()
+        if not name.startswith(("SPARK_", "_SPARK_", "PYSPARK_", "_PYSPARK_", "PY4J_"))
     }
     return {**kept, "SPARK_CONNECT_MODE": "0", "SPARK_LOCAL_IP": "127.0.0.1", **added}
 

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Collection
 from typing import Final
 
+from firesteel.core.refusals import RefusalLog
 from firesteel.runtime.exchange.counters import Counters
 from firesteel.runtime.exchange.handshake import AcceptingHandshake, Identity, RefusedError
 from firesteel.runtime.exchange.sockets import describe, listen_on
@@ -24,8 +25,8 @@ _PAUSE_SECONDS: Final = 1.0
 class _Incoming:
     """A connection that was accepted and has not authenticated yet."""
 
-    def __init__(self, sock: socket.socket, peer: str) -> None:
-        self.sock = sock
+    def __init__(self, sock: socket.socket, peer: str, host: str) -> None:
+        self.sock, self.host = sock, host
         self.handshake = AcceptingHandshake(peer)
         self.timer: Handle | None = None
         self.answered = False
@@ -65,6 +66,7 @@ class Acceptor:
         self._secret = b""
         self._allowed: Collection[str] = ()
         self._incoming: set[_Incoming] = set()
+        self._refusals = RefusalLog(logger, f"exchange at {describe(self.address)}")
         self._pause: Handle | None = None
         loop.register(self._listener, self._on_connection, None)
 
@@ -113,10 +115,10 @@ class Acceptor:
                 sock.close()
                 continue
             if isinstance(address, tuple):
-                peer = f"connection from {address[0]}:{address[1]}"
+                peer, host = f"connection from {address[0]}:{address[1]}", str(address[0])
             else:
-                peer = f"connection to {describe(self.address)}"
-            incoming = _Incoming(sock, peer)
+                peer, host = f"connection to {describe(self.address)}", "a process of this host"
+            incoming = _Incoming(sock, peer, host)
             self._incoming.add(incoming)
             self._limit(incoming, self._handshake_timeout)
             self._loop.register(sock, self._reader(incoming), None)
@@ -206,7 +208,7 @@ class Acceptor:
 
     def _refuse(self, incoming: _Incoming, error: RefusedError) -> None:
         self._counters.connections_refused += 1
-        logger.warning("exchange: connection refused: %s", error)
+        self._refusals.refused(incoming.host, error.reason, error.reason[:40])
         if error.reply:
             try:
                 incoming.sock.send(error.reply)
