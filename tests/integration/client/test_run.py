@@ -189,6 +189,17 @@ def test_one_that_is_terminated_takes_its_job_along_if_it_shall(folder: Path, re
     remote.until_state(job, "CANCELED")
 
 
+def test_the_cluster_cancels_the_job_of_a_client_that_was_killed_if_it_shall(folder: Path, remote: Remote) -> None:
+    (folder / "program.py").write_text(HEAD + ENDLESS)
+    short = ["-D", "client.heartbeat.interval=200 ms", "-D", "client.heartbeat.timeout=8 s"]
+    with command(folder, "run", "--shutdownOnAttachedExit", *short, *remote.options, "program.py") as run:
+        job = job_id_in(run.line())
+        remote.until_state(job, "RUNNING")
+        os.kill(run.pid, signal.SIGKILL)
+        run.popen.wait()
+    remote.until_state(job, "CANCELED")
+
+
 def test_ctrl_c_without_a_terminal_cancels(folder: Path, remote: Remote) -> None:
     (folder / "program.py").write_text(HEAD + ENDLESS)
     with command(folder, "run", *remote.options, "program.py") as run:
@@ -199,6 +210,20 @@ def test_ctrl_c_without_a_terminal_cancels(folder: Path, remote: Remote) -> None
     assert f"Job {job} was cancelled." in run.err
     assert remote.until_state(job, "CANCELED")
     assert "Traceback" not in run.err
+
+
+def test_a_program_that_ends_early_says_which_of_its_jobs_run_on(folder: Path, remote: Remote) -> None:
+    rest = ENDLESS.replace("env.execute(", "env.execute_async(") + "raise ValueError('too early')\n"
+    (folder / "program.py").write_text(HEAD + rest)
+    with command(folder, "run", *remote.options, "program.py") as run:
+        assert run.end() == 1
+    job = job_id_in(run.out)
+    try:
+        assert "ValueError: too early" in run.err
+        assert f"Job {job} runs on; `firesteel cancel {job}` cancels it." in run.err
+        remote.until_state(job, "RUNNING")
+    finally:
+        remote.cancel(job)
 
 
 def test_results_that_nobody_reads_any_more_cancel_the_job(folder: Path, remote: Remote) -> None:

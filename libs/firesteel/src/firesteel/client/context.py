@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from firesteel.client.console import Console
+from firesteel.common.job_client import JobClient
 
 
 @dataclass
@@ -16,12 +17,13 @@ class ProgramContext:
     Attributes:
         console: where the command talks to people.
         plan_only: the program is run up to its first job, which is not submitted.
-        submitted: ids of the jobs that were accepted.
+        jobs: that a cluster accepted, whose end nobody has seen yet; by id.
+        told_of_print: whether the person knows where ``print()`` writes.
     """
 
     console: Console
     plan_only: bool = False
-    submitted: list[str] = field(default_factory=list)
+    jobs: dict[str, JobClient] = field(default_factory=dict)
     told_of_print: bool = False
 
 

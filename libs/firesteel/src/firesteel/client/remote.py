@@ -75,7 +75,7 @@ class RemoteExecutor:
             raise
         job = RemoteJobClient(job_graph, connection, settings)
         if program is not None:
-            program.submitted.append(job_graph.job_id)
+            program.jobs[job_graph.job_id] = job
             program.console.say(f"Job has been submitted with JobID {job_graph.job_id}")
             prints = any(node.operator.kind is OperatorKind.PRINT for node in graph.nodes.values())
             if prints and not program.told_of_print:
@@ -123,7 +123,11 @@ class RemoteJobClient(ClusterJobClient):
             show_progress=program is not None,
             cancel_on_exit=self._ends_with_client,
         )
-        result = waiting.run()
+        try:
+            result = waiting.run()
+        finally:
+            if program is not None:  # the person knows what became of it
+                program.jobs.pop(self._job_id, None)
         if program is not None:
             program.console.say(f"Job with JobID {self._job_id} has finished.")
             program.console.say(f"Job Runtime: {result.get_net_runtime()} ms")
@@ -133,6 +137,9 @@ class RemoteJobClient(ClusterJobClient):
         """See ``CollectingJobClient``; a job whose results nobody reads any more is cancelled."""
         stream = super().collect(operator_id)
         self._connection.before_close(stream.abandon)
+        program = context.current()
+        if program is not None:
+            program.jobs.pop(self._job_id, None)
         return stream
 
 

@@ -26,13 +26,13 @@ def warm_up(parsed: argparse.Namespace, console: Console) -> int:
 
     started = time.monotonic()
     try:
-        archive = train(settings.get(options.JAVA_HOME))
+        archives = train(settings.get(options.JAVA_HOME))
     except OSError as error:
         console.note(f"firesteel warm-up: no class-data archive was made: {error}")
         return exit_codes.FAILED
-    if archive is None:
-        console.say("This Java can't have a class-data archive; starts work without, about two seconds slower.")
-    else:
-        megabytes = archive.path.stat().st_size / 1e6
-        console.say(f"{archive.path}: {megabytes:.0f} MB ({time.monotonic() - started:.0f} s)")
+    if not archives:
+        console.say("This Java can't have class-data archives; starts work without, about two seconds slower.")
+    for archive in archives:
+        console.say(f"{archive.path}: {archive.path.stat().st_size / 1e6:.0f} MB")
+    console.say(f"{time.monotonic() - started:.0f} s")
     return exit_codes.DONE

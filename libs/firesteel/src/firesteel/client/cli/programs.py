@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of_info, settings_of_run
-from firesteel.client.connections import close_connections, connect, keep_secret
+from firesteel.client.connections import keep_secret
 from firesteel.client.console import Console
 from firesteel.client.context import ProgramContext, running
 from firesteel.client.planning import PlanOnly, plan_table
@@ -24,7 +24,7 @@ from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError, FiresteelError, JobError, RpcError
 from firesteel.graph.plan import execution_plan
 
-_CANCEL_SECONDS: Final = 5.0
+_ANSWER_SECONDS: Final = 5.0
 
 
 def run(parsed: argparse.Namespace, console: Console) -> int:
@@ -40,14 +40,17 @@ def run(parsed: argparse.Namespace, console: Console) -> int:
             return exit_codes.WRONG if isinstance(error, ConfigurationError) else exit_codes.FAILED
         except KeyboardInterrupt:
             console.note("firesteel run: interrupted")
-            return exit_codes.INTERRUPTED
+            code = exit_codes.INTERRUPTED
         except Exception as error:
             console.note("".join(_of_program(error, program)).rstrip())
-            return exit_codes.FAILED
+            code = exit_codes.FAILED
+        else:
+            return exit_codes.DONE
         finally:
             if ends_jobs:
-                _cancel(context.submitted, settings)
-    return exit_codes.DONE
+                _cancel(context)
+        _tell_of_running(context)
+        return code
 
 
 def info(parsed: argparse.Namespace, console: Console) -> int:
@@ -112,12 +115,22 @@ def _terminated_in_order(wanted: bool) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _cancel(job_ids: list[str], settings: Settings) -> None:
-    """Cancel those of the jobs that have not ended: their client ends."""
-    for job_id in job_ids:
+def _cancel(context: ProgramContext) -> None:
+    """Cancel the jobs that have not ended, as far as is known: their client ends."""
+    while context.jobs:
+        _, job = context.jobs.popitem()
         try:
-            connection = connect(settings)
-            connection.loop.run(connection.rest.cancel(job_id), timeout=_CANCEL_SECONDS)
+            job.cancel().result(_ANSWER_SECONDS)
         except (RpcError, JobError, TimeoutError):
             continue
-    close_connections()
+
+
+def _tell_of_running(context: ProgramContext) -> None:
+    """The program ended early: its jobs did not."""
+    for job_id, job in context.jobs.items():
+        try:
+            ended = job.get_job_status().result(_ANSWER_SECONDS).is_globally_terminal_state()
+        except (RpcError, JobError, TimeoutError):
+            ended = False
+        if not ended:
+            context.console.note(f"Job {job_id} runs on; `firesteel cancel {job_id}` cancels it.")
