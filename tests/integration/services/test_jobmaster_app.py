@@ -31,7 +31,11 @@ METHODS = (
     *("heartbeat_jobmaster", "submit_tasks", "cancel_tasks", "assign_splits", "commit", "free_slot", "collect"),
     *("job_state_changed", "job_finished"),
 )
-QUICK = {"heartbeat.interval": "100 ms", "heartbeat.timeout": "10 s"}
+QUICK = {
+    "heartbeat.interval": "100 ms",
+    "heartbeat.timeout": "10 s",
+    "cluster.registration.error-delay": "100 ms",
+}
 
 
 class Others(Service):

@@ -35,6 +35,18 @@ class WatchTaskManager:
 
 
 @dataclass(frozen=True)
+class ForgetTaskManager:
+    """The job holds nothing there any more: no heartbeats."""
+
+    taskmanager_id: str
+
+
+@dataclass(frozen=True)
+class CheckTaskManagers:
+    """Something hints that one is gone: ask all that are watched now, not at their next heartbeat."""
+
+
+@dataclass(frozen=True)
 class SubmitSlot:
     """Run the tasks of a slot; report ``tasks_submitted`` or ``submit_failed``."""
 
@@ -114,6 +126,8 @@ Instruction = (
     | DeclareSlots
     | DisconnectResourceManager
     | WatchTaskManager
+    | ForgetTaskManager
+    | CheckTaskManagers
     | SubmitSlot
     | CancelSlotTasks
     | CommitInSlot

@@ -6,7 +6,7 @@ from firesteel.graph.execution_graph import Slot
 
 
 class SlotPool:
-    """Takes offered slots until it has enough.
+    """Takes offered slots until it has enough, and knows which of them the job uses no more.
 
     Args:
         needed: how many the job needs.
@@ -15,6 +15,7 @@ class SlotPool:
     def __init__(self, needed: int) -> None:
         self.needed = needed
         self._slots: dict[str, Slot] = {}
+        self._idle_since: dict[str, float] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -51,12 +52,31 @@ class SlotPool:
         return True
 
     def remove(self, allocation_id: str) -> Slot | None:
-        """The slot is lost."""
+        """The slot is lost, or given back."""
+        self._idle_since.pop(allocation_id, None)
         return self._slots.pop(allocation_id, None)
+
+    def idle(self, allocation_id: str, now: float) -> bool:
+        """The job is done with a slot; whether that is news. It counts as needed no longer."""
+        if allocation_id not in self._slots or allocation_id in self._idle_since:
+            return False
+        self._idle_since[allocation_id] = now
+        self.needed -= 1
+        return True
+
+    def idle_before(self, moment: float) -> list[Slot]:
+        """Those that the job was done with by this moment."""
+        return [self._slots[id_] for id_, since in self._idle_since.items() if since <= moment]
+
+    @property
+    def longest_idle(self) -> float | None:
+        """Since when the first of the idle slots is idle; None = none is."""
+        return min(self._idle_since.values(), default=None)
 
     def close(self) -> list[Slot]:
         """Accept nothing more; returns what has to be given back, and holds it no longer."""
         self._closed = True
         slots = self.slots()
         self._slots.clear()
+        self._idle_since.clear()
         return slots
