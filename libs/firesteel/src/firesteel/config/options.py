@@ -415,7 +415,8 @@ SECRET_FILE: ConfigOption[str | None] = ConfigOption(
     "firesteel.security.secret-file",
     STRING,
     None,
-    "File of mode 0600 with the cluster's secret, the same on all nodes. Not set: the variable FIRESTEEL_SECRET.",
+    "File of mode 0600 with the cluster's secret, the same on all nodes. Not set: the variable FIRESTEEL_SECRET, else "
+    "the file cluster-secret beside config.yaml.",
 )
 REST_TOKEN_FILE: ConfigOption[str | None] = ConfigOption(
     "firesteel.rest.token-file",
