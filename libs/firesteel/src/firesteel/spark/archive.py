@@ -3,7 +3,7 @@
 Measured: a start takes half of the processor time (2.4 s instead of 4.5 s). An archive fits one build of the JVM, one
 class path and one set of flags; the JVM checks that, and goes on without one that does not fit. Archives lie in a
 directory of the user's (``XDG_CACHE_HOME``, else ``~/.cache``) under a name that is made from all this, so a new Java
-or Spark simply has none yet. `firesteel.spark.training` makes them.
+or Spark simply has none yet. `firesteel.spark.training` makes them, one for each kind of JVM that we start.
 """
 
 from __future__ import annotations
