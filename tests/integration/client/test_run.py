@@ -140,12 +140,23 @@ def test_a_module_that_is_imported_late_is_named_too_and_may_be_added_by_the_pro
 
 
 def test_detached_it_prints_the_id_and_leaves_and_list_and_cancel_do_the_rest(folder: Path, remote: Remote) -> None:
-    (folder / "program.py").write_text(HEAD + ENDLESS)
-    with command(folder, "run", "-d", *remote.options, "program.py") as run:
+    text = HEAD.replace("environment()", "environment(Configuration().set_string('pipeline.name', 'named'))") + ENDLESS
+    (folder / "program.py").write_text(text)
+    (folder / "config.yaml").write_text("parallelism.default: 1\nexecution.buffer-timeout.interval: 5 ms\n")
+    options = ["--config-dir", ".", "-Dexecution.buffer-timeout.interval=7 ms"]
+    with command(folder, "run", "-d", *options, *remote.options, "program.py") as run:
         assert run.end() == 0, run.err
     job = job_id_in(run.out)
     try:
         remote.until_state(job, "RUNNING")
+        shown = {
+            row["key"]: (row["value"], row["origin"]) for row in remote.get(f"/jobs/{job}/config")["firesteel-config"]
+        }
+        assert shown["execution.buffer-timeout.interval"] == ("7 ms", "command line")
+        assert shown["parallelism.default"] == ("1", str(folder / "config.yaml"))
+        assert shown["pipeline.name"] == ("named", "program")
+        assert shown["execution.attached"] == ("false", "command line")
+        assert shown["pipeline.max-parallelism"] == ("-1", "default")
         with command(folder, "list", "-r", *remote.options) as shown:
             assert shown.end() == 0, shown.err
         assert re.search(
@@ -160,9 +171,9 @@ def test_detached_it_prints_the_id_and_leaves_and_list_and_cancel_do_the_rest(fo
     with command(folder, "cancel", *remote.options, job) as again:
         assert again.end() == 1
     assert "has already ended" in again.err
-    with command(folder, "list", "-a", *remote.options) as shown:
-        assert shown.end() == 0
-    assert f"{job} : endless (CANCELED)" in shown.out.partition("Terminated Jobs")[2]
+    with command(folder, "list", "-a", *remote.options) as listed:
+        assert listed.end() == 0
+    assert f"{job} : endless (CANCELED)" in listed.out.partition("Terminated Jobs")[2]
 
 
 def test_a_client_that_is_killed_leaves_its_job_running(folder: Path, remote: Remote) -> None:
