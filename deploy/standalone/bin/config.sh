@@ -40,18 +40,19 @@ find_python() { # sets $python
     [ -x "$python" ] || die "no Python with Firesteel was found; install Firesteel, or set FIRESTEEL_PYTHON to its Python."
 }
 
-start_time() { # $1: pid. Prints what tells a process from a later one with the same pid; nothing if it does not run.
+start_time() { # $1: pid, $2: its start time as it is written down. Prints the one of the process that has the pid now.
     if [ -r "/proc/$1/stat" ]; then
         # The second field is the name in brackets, which may hold anything; state and start time are 3 and 22.
         sed -e 's/^.*) //' "/proc/$1/stat" 2>/dev/null | awk '$1 != "Z" && $1 != "X" { print $20 }'
     elif [ ! -d /proc/self ] && ps -o command= -p "$1" 2>/dev/null | grep -q firesteel; then
-        sed -n 2p "$2" # no /proc here: any process of ours with this pid will do
+        echo "$2" # no /proc here: any process of ours with this pid will do
     fi
 }
 
 running() { # $1: pid file. Whether its process runs; sets $pid.
-    pid=$(sed -n 1p "$1" 2>/dev/null) || pid=''
-    [ -n "$pid" ] && [ -n "$(sed -n 2p "$1")" ] && [ "$(start_time "$pid" "$1")" = "$(sed -n 2p "$1")" ]
+    pid='' start=''
+    { read -r pid && read -r start; } 2>/dev/null <"$1" || return 1
+    [ -n "$pid" ] && [ -n "$start" ] && [ "$(start_time "$pid" "$start")" = "$start" ]
 }
 
 pid_file() { # $1: service, $2: instance
