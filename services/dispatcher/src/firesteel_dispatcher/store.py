@@ -85,7 +85,8 @@ class Contents:
 class JobStore:
     """Keeps jobs in a directory. Its methods block; not safe for several threads at once, but for ``blob``.
 
-    Whatever changes something raises ``OSError`` when the disk does not take it, and then nothing has changed.
+    Whatever changes something raises ``OSError`` when the disk does not take it. Of a submission nothing is left then;
+    anything else may have happened or not, and can be repeated.
 
     Args:
         directory: private to this store.
