@@ -82,8 +82,8 @@ def parser() -> argparse.ArgumentParser:
     warm_up = verbs.add_parser(
         "warm-up",
         help="make starts faster",
-        description="Makes an archive of the Java classes that Spark loads, once for a user and a Java (15 to 25 s, "
-        "about 100 MB in ~/.cache/firesteel): starts take less time from then on.",
+        description="Makes archives of the Java classes that Spark loads, once for a user and a Java (about a minute, "
+        "300 MB in ~/.cache/firesteel): starts take less time from then on.",
     )
     _common(warm_up)
     return top

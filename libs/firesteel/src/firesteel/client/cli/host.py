@@ -28,10 +28,11 @@ def warm_up(parsed: argparse.Namespace, console: Console) -> int:
     try:
         archives = train(settings.get(options.JAVA_HOME))
     except OSError as error:
-        console.note(f"firesteel warm-up: no class-data archive was made: {error}")
+        console.note(f"firesteel warm-up: the archives could not be written: {error}")
         return exit_codes.FAILED
     if not archives:
         console.say("This Java can't have class-data archives; starts work without, about two seconds slower.")
+        return exit_codes.DONE
     for archive in archives:
         console.say(f"{archive.path}: {archive.path.stat().st_size / 1e6:.0f} MB")
     console.say(f"{time.monotonic() - started:.0f} s")
