@@ -33,7 +33,7 @@ class Both:
         self.name = name
         self.failures: list[Exception] = []
         self.loop = TaskLoop(SystemClock())
-        self.exchange = Exchange(self.loop, self.listen(directory, kind, "m"), SystemClock())
+        self.exchange = Exchange(self.loop, [self.listen(directory, kind, "m")], SystemClock())
         self.exchange.on_failure = self.failures.append
         self.process = subprocess.Popen(
             [sys.executable, str(PEER), self.listen(directory, kind, name)],

@@ -24,6 +24,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.slot_channel import encode
+from firesteel.rpc import Guard
 from firesteel.rpc.gateways import RemoteTaskManager
 from firesteel_taskmanager.app import create_service
 from firesteel_taskmanager.shell import TaskManagerService
@@ -104,7 +105,7 @@ async def world(
     )
 
     async def blob(request: web.Request) -> web.Response:
-        assert request.headers["Authorization"] == f"Bearer {SECRET}"
+        Guard(SECRET, SystemClock()).check(request)
         jobmaster.calls.append(("blob", {"sha": request.match_info["sha"]}))
         return web.Response(body=b"other" if wrong_blob else BLOB)
 

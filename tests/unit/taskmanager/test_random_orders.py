@@ -11,6 +11,7 @@ from firesteel.protocol.messages import RequestSlot
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import SlotTakenError, TaskManagerCore
+from firesteel_taskmanager.executors import FixedExecutor
 from firesteel_taskmanager.settings import Cancellation, TaskManagerSettings
 from firesteel_taskmanager.slots import SlotState, UnknownAllocationError
 
@@ -24,7 +25,7 @@ class TaskManagerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.core = TaskManagerCore("tm", 3, "driver", TaskManagerSettings())
+        self.core = TaskManagerCore("tm", 3, FixedExecutor("driver"), TaskManagerSettings())
         self.now = 0.0
         self.serial = 0
         self.allocations: list[tuple[str, str]] = []  # (allocation, job)
@@ -85,9 +86,9 @@ class TaskManagerMachine(RuleBasedStateMachine):
         allocation, job = data.draw(st.sampled_from(self.allocations))
         executions = [f"{allocation}-e1", f"{allocation}-e2"]
         try:
-            self.core.begin_deploy(job, allocation, executions, Cancellation(1.0, 5.0), self.now)
+            self.core.tasks.begin_deploy(job, allocation, executions, Cancellation(1.0, 5.0), self.now)
             if sent:
-                self.did(self.core.deploy(job, allocation, {"tasks": [{"execution_id": e} for e in executions]}))
+                self.did(self.core.tasks.deploy(job, allocation, {"tasks": [{"execution_id": e} for e in executions]}))
         except UnknownAllocationError:
             slot = self.core.slots.find(allocation)
             assert slot is None or slot.process is None or slot.lost or slot.state is SlotState.RELEASING
@@ -99,11 +100,11 @@ class TaskManagerMachine(RuleBasedStateMachine):
         slot = self.core.slots.at(channel)
         if slot is not None:
             message = {"execution_id": f"{slot.allocation_id}-{which}", "state": state}
-            self.did(self.core.task_state(channel, message, 0))
+            self.did(self.core.tasks.state(channel, message, 0))
 
     @rule(job=JOBS)
     def cancel(self, job: str) -> None:
-        self.did(self.core.cancel_tasks(job, None, self.now, 0))
+        self.did(self.core.tasks.cancel(job, None, self.now, 0))
 
     @precondition(lambda self: self.allocations)
     @rule(data=st.data())

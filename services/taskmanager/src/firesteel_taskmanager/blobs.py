@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import logging
 import os
@@ -13,12 +14,16 @@ from pathlib import Path
 
 import aiohttp
 
+from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
+from firesteel.rpc import Signer
 
 logger = logging.getLogger(__name__)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
 _FETCH_SECONDS = 50.0
+"""For one blob, with all tries: a Dispatcher that is being started anew is waited for."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 
 
 class BlobCache:
@@ -26,12 +31,13 @@ class BlobCache:
 
     Args:
         directory: private to this cache; made when needed.
-        secret: of the cluster.
+        secret: of the cluster; signs requests.
+        clock: tells their time.
     """
 
-    def __init__(self, directory: Path, secret: str) -> None:
-        self._directory = directory
-        self._headers = {"Authorization": f"Bearer {secret}"}
+    def __init__(self, directory: Path, secret: str, clock: Clock) -> None:
+        self._directory, self._clock = directory, clock
+        self._signer = Signer(secret, clock)
         self._fetches: dict[tuple[str, str], asyncio.Task[Path]] = {}
 
     async def fetch(
@@ -41,7 +47,7 @@ class BlobCache:
 
         Raises:
             PeerUnreachableError: the Dispatcher does not answer.
-            RpcError: it does not have a blob, or sent something else.
+            RpcError: it does not have a blob, or sent something else, or the blob can't be written here.
         """
         wanted = sorted(set(names))
         for name in wanted:
@@ -50,7 +56,7 @@ class BlobCache:
             key = (job_id, name)
             task = self._fetches.get(key)
             if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-                coroutine = self._fetch(session, job_id, address, name)
+                coroutine = self._persist(session, job_id, address, name)
                 self._fetches[key] = asyncio.get_running_loop().create_task(coroutine)
         paths = await asyncio.gather(*(asyncio.shield(self._fetches[job_id, name]) for name in wanted))
         return {name: str(path) for name, path in zip(wanted, paths, strict=True)}
@@ -70,25 +76,49 @@ class BlobCache:
         await asyncio.gather(*tasks, return_exceptions=True)
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    async def _fetch(self, session: aiohttp.ClientSession, job_id: str, address: str, name: str) -> Path:
+    async def _persist(self, session: aiohttp.ClientSession, job_id: str, address: str, name: str) -> Path:
+        pause, deadline = _FIRST_PAUSE, self._clock.monotonic() + _FETCH_SECONDS
+        while True:
+            left = deadline - self._clock.monotonic()
+            try:
+                return await self._fetch(session, job_id, address, name, max(left, 1.0))
+            except PeerUnreachableError as error:
+                if self._clock.monotonic() + pause >= deadline:
+                    raise
+                logger.warning("blob %s of job %s did not come yet: %s", name[:12], job_id, error)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _fetch(
+        self, session: aiohttp.ClientSession, job_id: str, address: str, name: str, seconds: float
+    ) -> Path:
         folder = self._directory / job_id
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         part, whole = folder / f"{name}.part", folder / name
         digest = hashlib.sha256()
         url = f"{address.rstrip('/')}/blobs/{name}"
-        limit = aiohttp.ClientTimeout(total=_FETCH_SECONDS)
         try:
-            async with session.get(url, headers=self._headers, timeout=limit) as answer:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            async with session.get(
+                url,
+                headers=self._signer.headers("GET", url),
+                timeout=aiohttp.ClientTimeout(total=seconds),
+                allow_redirects=False,
+            ) as answer:
                 if answer.status != 200:
-                    raise RpcError(f"{url}: answered {answer.status}")
+                    raise RpcError(f"{url}: answered {answer.status}: {(await answer.text())[:300]}")
                 with part.open("wb") as file:
                     async for piece in answer.content.iter_chunked(_PIECE):
                         digest.update(piece)
                         file.write(piece)
-        except (aiohttp.ClientError, TimeoutError) as error:
+            if digest.hexdigest() != name:
+                part.unlink(missing_ok=True)
+                raise RpcError(f"{url}: what came has the SHA-256 {digest.hexdigest()}")
+            os.replace(part, whole)
+        except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
             raise PeerUnreachableError(f"{url}: {str(error) or type(error).__name__}") from error
-        if digest.hexdigest() != name:
+        except OSError as error:  # of the file: those of the network are ClientErrors
             part.unlink(missing_ok=True)
-            raise RpcError(f"{url}: what came has the SHA-256 {digest.hexdigest()}")
-        os.replace(part, whole)
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            advice = ": make room there, or choose another place (firesteel.run.directory)" if full else ""
+            raise RpcError(f"blob {name} can't be written to {folder}: {error.strerror or error}{advice}") from error
         return whole

@@ -58,7 +58,7 @@ class Deployment:
         tasks: to run in this slot.
         edges: that touch them.
         placement: vertex id -> allocation id of each subtask, for every vertex at an end of ``edges``.
-        peers: allocation id -> data address (``{"unix": path}`` or ``{"tcp": [host, port]}``).
+        peers: allocation id -> data address (``{"unix": path, "node": id, "tcp": [host, port]}``, see the exchange).
         blobs: SHA-256 -> local path; filled in by the TaskManager.
         main_blob, python_path, python_files: as in the JobGraph.
         config: effective settings, text to text.
