@@ -40,7 +40,13 @@ def build(context: ProcessContext) -> ServicePlan:
         orphan_timeout=settings.get(DRIVER_ORPHAN_TIMEOUT).total_seconds(),
         heartbeat_timeout=settings.get(HEARTBEAT_TIMEOUT).total_seconds(),
     )
-    service = create_service(settings=settings, secret=context.secret, clock=context.clock, fleet=fleet)
+    service = create_service(
+        settings=settings,
+        secret=context.secret,
+        clock=context.clock,
+        fleet=fleet,
+        cluster_directory=context.cluster_directory,
+    )
     return ServicePlan(service, bind_host, settings.get(RESOURCEMANAGER_PORT), host)
 
 
