@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from firesteel.core.clock import SystemClock
@@ -90,12 +90,6 @@ class Others(Service):
             while len(self.calls(method)) < count:
                 await self.changed.wait()
         return self.calls(method)[count - 1]
-
-    async def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Until a call makes it true."""
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                await self.changed.wait()
 
     async def on_register_jobmaster(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         client = RpcClient(self.session, SECRET, self.clock)

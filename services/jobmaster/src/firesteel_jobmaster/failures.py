@@ -6,13 +6,15 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from firesteel.core.errors import FleetError, NoResourceAvailableError, RpcError
+from firesteel.core.errors import FleetError, NoResourceAvailableError, RpcError, TaskMemoryExceededError
 from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.protocol.deployment import TaskFailure
 
 _RANK = {"user": 0, "type": 0, "slot": 1, "internal": 2, "external": 3, "cancel": 4}
 LAST_RANK = 5
 _SLOT_LOST = f"{FleetError.__module__}.{FleetError.__qualname__}"
+_TOO_LARGE = f"{TaskMemoryExceededError.__module__}.{TaskMemoryExceededError.__qualname__}"
+"""A slot that was killed for its memory says so before it is lost."""
 
 
 def rank(failure: Mapping[str, Any], killing: bool = False) -> int:
@@ -27,6 +29,8 @@ def rank(failure: Mapping[str, Any], killing: bool = False) -> int:
     kind = str(failure.get("kind"))
     if kind == "external" and failure.get("error_class") == _SLOT_LOST:
         return _RANK["cancel" if killing else "slot"]
+    if failure.get("error_class") == _TOO_LARGE:
+        return _RANK["slot"]
     return _RANK.get(kind, LAST_RANK)
 
 
