@@ -96,6 +96,7 @@ class TaskManagerService(Service):
             why = error.strerror or str(error)
             raise RunDirectoryError(f"Can't make the control socket {self.channels.path}: {why}.") from error
         if self._memory is not None:
+            logger.info("memory of this TaskManager:\n%s", self._memory.table(len(self.core.slots)))
             warn_if_too_large(self._memory.process_size, physical_memory(), "this machine")
             watch = MemoryWatch(self._slot_processes, lambda: self.core.memory_limit, self._measured)
             self.spawn(watch.run(), "memory watch")
