@@ -99,7 +99,7 @@ class Creates:
 def missiles(canary: Path) -> dict[str, bytes]:
     """What is thrown, by name; ``canary`` must not exist afterwards."""
     evil = pickle.dumps(Creates(str(canary)))
-    request = b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n%s\r\n"
+    request = b"POST %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
 
     def post(path: bytes, body: bytes, *headers: bytes) -> bytes:
         lines = b"".join(header + b"\r\n" for header in (b"Content-Length: %d" % len(body), *headers))
@@ -122,6 +122,7 @@ def missiles(canary: Path) -> dict[str, bytes]:
         "pickle": evil,
         "pickle in a frame": struct.pack(">I", len(evil)) + evil,
         "pickle in a long frame": struct.pack(">Q", len(evil)) + evil,
+        "pickle as an update": struct.pack(">ii", 1, len(evil)) + evil,
         "pickle as a call": post(b"/rpc/submit_tasks", evil),
         "pickle as a job": post(b"/jobs", evil),
         "pickle as a plan": post(b"/jobs", multipart, b"Content-Type: multipart/form-data; boundary=x"),
