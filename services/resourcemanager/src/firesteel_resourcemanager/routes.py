@@ -76,7 +76,7 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
         return {}
 
     async def disconnect_jobmaster(call: RpcRequest) -> Mapping[str, Any]:
-        service.disconnect_jobmaster(m.DisconnectJobMaster.from_plain(call.payload).job_id)
+        service.disconnect_jobmaster(m.DisconnectJobMaster.from_plain(call.payload))
         return {}
 
     async def jobmaster_heartbeat(call: RpcRequest) -> Mapping[str, Any]:
@@ -110,7 +110,13 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
         "cancel_slot": cancel_slot,
     }
     checked = {name: _unknown_is_not_found(handler) for name, handler in handlers.items()}
-    return rpc_routes(checked, secret, lambda call: None if call.method in _UNFENCED else service.token, clock=clock)
+    return rpc_routes(checked, secret, lambda call: None if _is_unfenced(call) else service.token, clock=clock)
+
+
+def _is_unfenced(call: RpcRequest) -> bool:
+    """A host that lost a JobMaster knows the JobMaster's token, not that of the ResourceManager."""
+    lost = call.method == "disconnect_jobmaster" and bool(call.payload.get("jobmaster_token"))
+    return lost or call.method in _UNFENCED
 
 
 def overview(core: ResourceManagerCore) -> dict[str, Any]:

@@ -132,10 +132,13 @@ class ResourceManagerService(Service):
         self._taskmanagers.forget(taskmanager_id)
         self.perform(self.core.taskmanager_gone(taskmanager_id, cause, self.now, orderly=True))
 
-    def disconnect_jobmaster(self, job_id: str) -> None:
-        """A job ended."""
-        self._jobmasters.forget(job_id)
-        self.perform(self.core.jobmaster_gone(job_id, "the job ended", self.now))
+    def disconnect_jobmaster(self, message: m.DisconnectJobMaster) -> None:
+        """A job ended, or its JobMaster was lost; the loss of one that another has followed is ignored."""
+        job = self.core.jobs.get(message.job_id)
+        if job is not None and message.jobmaster_token not in ("", job.token):
+            return
+        self._jobmasters.forget(message.job_id)
+        self.perform(self.core.jobmaster_gone(message.job_id, message.cause or "the job ended", self.now))
 
     async def set_slots(self, taskmanager_id: str, slots: int) -> None:
         """The TaskManager is told first: it has to know a slot before it is asked for it."""
