@@ -23,6 +23,9 @@ class Host(Protocol):
     def running_jobs(self) -> m.RunningJobs:
         """The jobs that a Dispatcher may adopt."""
 
+    def request_stop(self) -> None:
+        """End the host's process in order; see ``Service``."""
+
 
 class Jobs(Protocol):
     """The JobMasters of this process."""
@@ -40,7 +43,12 @@ def host_routes(host: Host, secret: str, clock: Clock) -> list[web.RouteDef]:
     async def list_jobs(_: RpcRequest) -> Mapping[str, Any]:
         return host.running_jobs().to_plain()
 
-    return rpc_routes({"start_job": start_job, "list_jobs": list_jobs}, secret, lambda _: None, clock=clock)
+    async def shut_down(_: RpcRequest) -> Mapping[str, Any]:
+        host.request_stop()
+        return {}
+
+    calls = {"start_job": start_job, "list_jobs": list_jobs, "shut_down": shut_down}
+    return rpc_routes(calls, secret, lambda _: None, clock=clock)
 
 
 def job_routes(host: Jobs, secret: str, clock: Clock) -> list[web.RouteDef]:

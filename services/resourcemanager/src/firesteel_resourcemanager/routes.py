@@ -16,7 +16,7 @@ from firesteel_resourcemanager.registry import UnknownJobError, UnknownTaskManag
 from firesteel_resourcemanager.shell import ResourceManagerService
 from firesteel_resourcemanager.slot_table import SlotState, TaskManager
 
-_UNFENCED = frozenset({"register_taskmanager", "register_jobmaster", "overview", "set_slots"})
+_UNFENCED = frozenset({"register_taskmanager", "register_jobmaster", "overview", "set_slots", "shut_down"})
 _MEGABYTE = 1024 * 1024
 _RESOURCES = {
     "taskHeapMemory": "taskHeap",
@@ -96,6 +96,10 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
     async def cancel_slot(call: RpcRequest) -> Mapping[str, Any]:
         return {"cause": await service.cancel_slot(m.SlotAvailable.from_plain(call.payload).allocation_id)}
 
+    async def shut_down(call: RpcRequest) -> Mapping[str, Any]:
+        service.request_stop()
+        return {}
+
     handlers: dict[str, Handler] = {
         "register_taskmanager": register_taskmanager,
         "register_jobmaster": register_jobmaster,
@@ -108,6 +112,7 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
         "overview": show_overview,
         "set_slots": set_slots,
         "cancel_slot": cancel_slot,
+        "shut_down": shut_down,
     }
     checked = {name: _unknown_is_not_found(handler) for name, handler in handlers.items()}
     return rpc_routes(checked, secret, lambda call: None if _is_unfenced(call) else service.token, clock=clock)
