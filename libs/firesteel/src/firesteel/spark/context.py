@@ -116,13 +116,8 @@ class OwnContext:
         """Whether nobody has stopped it; a user who asks Spark for the active context gets this one, and may."""
         return self.spark._jsc is not None
 
-    def close(self, stop: bool, exit_jvm: bool = False) -> None:
-        """Forget the context and its gateway.
-
-        Args:
-            stop: the context as well; not if the JVM is dead, or is left to others.
-            exit_jvm: ask the JVM for an orderly end after that.
-        """
+    def close(self, stop: bool) -> None:
+        """Forget the context and its gateway; ``stop`` it as well, unless the JVM is dead or left to others."""
         if not stop:
             self.spark._jsc = None  # else pyspark talks to the JVM, and warns if that is dead
         try:
@@ -131,11 +126,6 @@ class OwnContext:
             except Exception:  # the JVM died meanwhile
                 self.spark._jsc = None
                 self.spark.stop()
-            if exit_jvm:
-                try:
-                    self.gateway.jvm.java.lang.System.exit(0)
-                except Exception:  # it ended before it could answer
-                    pass
         finally:
             self._put_back()
 

@@ -348,4 +348,4 @@ class HostedFleet:
         """On the own thread, so that whatever opens a context has come to its end."""
         context, self._context = self._context, None
         if context is not None:
-            context.close(stop=stop, exit_jvm=stop)
+            context.close(stop=stop)

@@ -19,6 +19,9 @@ from firesteel.spark.jvm import command_line
 ATTACHED = "attached"
 """Name of the file in the driver's directory on which the attached process holds a lock (`RecordLock`)."""
 _KILLED_SECONDS = 5.0
+
+_children: dict[int, ProcessId] = {}
+"""Those that this process started and has not waited for."""
 _MAIN = "firesteel.spark.SlotsDriver"
 
 
@@ -33,6 +36,7 @@ class HostedDriver:
     def __init__(self, identity: ProcessId, directory: Path) -> None:
         self.identity, self.directory = identity, directory
         self._status: int | None = None
+        """What is known of a child that has ended."""
 
     @classmethod
     def start(
@@ -70,11 +74,9 @@ class HostedDriver:
         except OSError as error:
             raise FleetError(f"Java could not be started: {error}.") from error
         popen.returncode = 0  # it may outlive us, and we look at it as any process does
-        identity = process.identify(popen.pid)
-        driver = cls(identity or ProcessId(popen.pid, 0), directory)
-        if identity is None:
-            raise FleetError(f"The Spark driver JVM did not start ({driver.exit_reason()}).")
-        return driver
+        identity = process.identify(popen.pid) or ProcessId(popen.pid, 0)
+        _children[popen.pid] = identity
+        return cls(identity, directory)
 
     @property
     def log(self) -> Path:
@@ -91,15 +93,21 @@ class HostedDriver:
 
     def is_running(self) -> bool:
         """Whether it runs."""
-        if self._status is None:
-            try:
-                pid, status = os.waitpid(self.identity.pid, os.WNOHANG)
-            except ChildProcessError:
-                return process.is_running(self.identity)
-            if pid == 0:
-                return True
+        self._wait_for_child()
+        return self._status is None and process.is_running(self.identity)
+
+    def _wait_for_child(self) -> bool:
+        """Take note of the end of a child; whether it is still to come."""
+        if self._status is not None or _children.get(self.identity.pid) != self.identity:
+            return False
+        try:
+            pid, status = os.waitpid(self.identity.pid, os.WNOHANG)
+        except ChildProcessError:
+            pid, status = self.identity.pid, 0
+        if pid:
             self._status = status
-        return False
+            del _children[pid]
+        return not pid
 
     def exit_reason(self) -> str:
         """How it ended, in words; that is known of a child only."""
@@ -111,13 +119,13 @@ class HostedDriver:
         return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
 
     def end(self, grace: float) -> None:
-        """Kill it unless it has ended by itself after ``grace`` seconds."""
-        deadline = time.monotonic() + grace
-        killed = False
-        while self.is_running() and (not killed or time.monotonic() < deadline):
-            if not killed and time.monotonic() >= deadline:
-                self.kill()
-                killed, deadline = True, time.monotonic() + _KILLED_SECONDS
+        """Ask it for an orderly end; kill it after ``grace`` seconds, or at once if that is 0."""
+        if grace > 0 and self.is_running():
+            os.kill(self.identity.pid, signal.SIGTERM)
+            process.wait_gone([self.identity], grace)
+        self.kill()
+        deadline = time.monotonic() + _KILLED_SECONDS
+        while (self._wait_for_child() or self.is_running()) and time.monotonic() < deadline:
             time.sleep(0.01)
 
     def kill(self) -> None:

@@ -143,11 +143,9 @@ class SlotJobs:
         Raises:
             TimeoutError: the driver runs, but does not answer.
         """
-        try:
-            self._look()
-        finally:
-            with self._guard:
-                ended, self._ended = self._ended, []
+        self._look()
+        with self._guard:
+            ended, self._ended = self._ended, []
         return ended
 
     def _look(self) -> None:
