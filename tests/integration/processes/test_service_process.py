@@ -124,10 +124,13 @@ def test_it_may_end_itself(tiny: Tiny) -> None:
 
 
 def test_children_do_not_inherit_the_secret(tiny: Tiny) -> None:
-    _, address = tiny.start()
+    process, address = tiny.start()
     environment = get(address, "/child")["environment"]
     assert "PATH=" in environment
     assert SECRET not in environment
+    shown = Path(f"/proc/{process.pid}/environ").read_bytes()
+    assert b"FIRESTEEL_SECRET=***" in shown, "the system shows the environment that a process was started with"
+    assert SECRET.encode() not in shown
 
 
 def test_a_taken_port_is_one_sentence(tiny: Tiny) -> None:

@@ -9,9 +9,9 @@ import stat
 from collections.abc import MutableMapping
 from pathlib import Path
 
+from firesteel.core.environment import SECRET_VARIABLE, take
 from firesteel.core.errors import ConfigurationError
 
-SECRET_VARIABLE = "FIRESTEEL_SECRET"
 SECRET_FILE_NAME = "cluster-secret"
 """Name of the file beside ``config.yaml`` that is read where nothing else is said."""
 SHORTEST = 16
@@ -36,7 +36,7 @@ def load_secret(
     Raises:
         ConfigurationError: there is none, it is too short, or others may read its file.
     """
-    from_environment = environ.pop(SECRET_VARIABLE, None)
+    from_environment = take(SECRET_VARIABLE, environ)
     if secret_file is not None:
         return read_secret_file(Path(config_directory or "") / secret_file)
     if from_environment is not None:

@@ -28,10 +28,11 @@ from firesteel.config.options import (
     TASKMANAGER_RPC_PORT,
     TASKMANAGER_SLOTS,
 )
+from firesteel.core.environment import SECRET_VARIABLE
 from firesteel.core.errors import RunDirectoryError
 from firesteel.core.process import ProcessId, descendants, identify, is_running, kill, wait_gone
 from firesteel.core.run_directory import private_directory
-from firesteel.core.secret import SECRET_FILE_NAME, SECRET_VARIABLE
+from firesteel.core.secret import SECRET_FILE_NAME
 from firesteel.protocol.worker_driver import WorkerDriverContext, WorkerError, WorkerSpec
 from firesteel.service.pid_file import read_pid_file
 
