@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -55,8 +56,8 @@ class Dialer:
         self._pause = _FIRST_PAUSE
         self._retry: Handle | None = None
         self._last = "nothing was tried"
-        self._way: Address | None = None
-        """The peer's address with its name resolved."""
+        self._ways: deque[Address] = deque()
+        """The peer's addresses, once its name is resolved; the first is tried next."""
         self._closed = False
         self._deadline = loop.call_later(timeout, self._expired)
         loop.call_soon(self._try)
@@ -74,7 +75,7 @@ class Dialer:
         if self._closed:
             return
         try:
-            way = self._way or reach(self._address)
+            way = self._ways[0] if self._ways else reach(self._address)
         except ConfigurationError as error:
             self.close()
             self._on_failed(ProtocolError(self._peer, str(error)))
@@ -87,7 +88,7 @@ class Dialer:
 
     def _resolve(self, host: str, port: int) -> None:
         """On a thread of its own: a name server may take its time."""
-        found, reason = None, ""
+        found, reason = [], ""
         try:
             found = resolve(host, port)
         except OSError as error:
@@ -95,14 +96,14 @@ class Dialer:
         if not self._closed:
             self._loop.call_soon_threadsafe(lambda: self._resolved(found, reason))
 
-    def _resolved(self, way: Address | None, reason: str) -> None:
+    def _resolved(self, ways: list[Address], reason: str) -> None:
         if self._closed:
             return
-        self._way = way
-        if way is None:
-            self._try_again(reason)
+        self._ways.extend(ways)
+        if ways:
+            self._connect(ways[0])
         else:
-            self._connect(way)
+            self._try_again(reason)
 
     def _connect(self, way: Address) -> None:
         try:
@@ -170,6 +171,7 @@ class Dialer:
 
     def _try_again(self, reason: str) -> None:
         self._last = reason
+        self._ways.rotate(-1)
         self._drop()
         if not self._closed:
             self._retry = self._loop.call_later(self._pause, self._try)

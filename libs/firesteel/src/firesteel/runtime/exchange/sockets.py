@@ -124,14 +124,14 @@ def is_numeric(host: str) -> bool:
     return True
 
 
-def resolve(host: str, port: int) -> Address:
-    """The numeric address of a name; may block.
+def resolve(host: str, port: int) -> list[Address]:
+    """The numeric addresses of a name; may block.
 
     Raises:
         OSError: nobody knows it.
     """
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return {"tcp": [found[0][4][0], port]}
+    return [{"tcp": [numeric, port]} for numeric in dict.fromkeys(str(entry[4][0]) for entry in found)]
 
 
 def start_connect(address: Address) -> tuple[socket.socket, int]:
