@@ -118,9 +118,18 @@ class Cluster:
     Args:
         slots: of each TaskManager.
         options: for config.yaml, on top of what the tests need.
+        variables: for the environment of all processes.
+        secret_in_environment: give the secret by variable, not by file.
     """
 
-    def __init__(self, *, slots: int = 2, options: Mapping[str, object] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        slots: int = 2,
+        options: Mapping[str, object] | None = None,
+        variables: Mapping[str, str] | None = None,
+        secret_in_environment: bool = False,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="c"))
         self.config_dir = self.folder / "conf"
         self.cluster_directory = self.folder / "cluster"
@@ -146,14 +155,18 @@ class Cluster:
         }
         self.config_dir.mkdir()
         (self.config_dir / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
-        secret_file = self.config_dir / "cluster-secret"
-        secret_file.touch(mode=0o600)
-        secret_file.write_text(self.secret)
+        self._variables = dict(variables or {})
+        if secret_in_environment:
+            self._variables["FIRESTEEL_SECRET"] = self.secret
+        else:
+            secret_file = self.config_dir / "cluster-secret"
+            secret_file.touch(mode=0o600)
+            secret_file.write_text(self.secret)
 
     def environment(self) -> dict[str, str]:
         """For processes of this cluster and programs that it runs."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith("FIRESTEEL_OPTION_")}
-        return kept | {_MARK: self._mark, "FIRESTEEL_CONF_DIR": str(self.config_dir)}
+        return kept | {_MARK: self._mark, "FIRESTEEL_CONF_DIR": str(self.config_dir)} | self._variables
 
     def launch(self, name: str, *definitions: str) -> ServiceProcess:
         """Start a service, without waiting."""
@@ -284,11 +297,9 @@ def command(pid: int) -> str:
 
 
 @contextmanager
-def running_cluster(
-    taskmanagers: int = 1, *, slots: int = 2, options: Mapping[str, object] | None = None
-) -> Iterator[Cluster]:
-    """A cluster that is ready for jobs; closed at the end."""
-    cluster = Cluster(slots=slots, options=options)
+def running_cluster(taskmanagers: int = 1, **arguments: Any) -> Iterator[Cluster]:
+    """A cluster (``Cluster(**arguments)``) that is ready for jobs; closed at the end."""
+    cluster = Cluster(**arguments)
     try:
         cluster.start_all(taskmanagers)
         yield cluster
