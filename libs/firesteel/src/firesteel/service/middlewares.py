@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import time
@@ -16,6 +17,8 @@ from firesteel.core.refusals import RefusalLog
 
 logger = logging.getLogger(__name__)
 BODY_LIMIT = 256 * 1024 * 1024
+STALL_SECONDS = 30.0
+"""A body of which nothing came for so long is given up."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -57,7 +60,7 @@ def middlewares(names: AcceptedNames, refusals: RefusalLog) -> list[Middleware]:
         names: that ``Host`` and ``Origin`` may carry.
         refusals: where refused requests are logged.
     """
-    return [_log_requests, _errors_as_json, _check_host_and_origin(names, refusals)]
+    return [_log_requests, _errors_as_json, _check_host_and_origin(names, refusals), _give_up_stalled_bodies(refusals)]
 
 
 def error_response(status: int, *errors: str) -> web.Response:
@@ -113,6 +116,38 @@ def _check_host_and_origin(names: AcceptedNames, refusals: RefusalLog) -> Middle
         )
 
     return check
+
+
+def _give_up_stalled_bodies(refusals: RefusalLog) -> Middleware:
+    @web.middleware
+    async def watch(request: web.Request, handler: Handler) -> web.StreamResponse:
+        content = request.content
+        if content.is_eof():
+            return await handler(request)
+        loop = asyncio.get_running_loop()
+        received = content.total_bytes
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal received, timer
+            if content.is_eof() or request.transport is None:
+                return
+            waits_for_us = not request.transport.is_reading()
+            if content.total_bytes == received and not waits_for_us:
+                reason = f"nothing more of the request's body came for {STALL_SECONDS:g} s"
+                refusals.refused(request.remote or "?", f"{request.method} {request.path[:100]!r}: {reason}", "stall")
+                content.set_exception(web.HTTPRequestTimeout(text=reason))
+                return
+            received = content.total_bytes
+            timer = loop.call_later(STALL_SECONDS, look)
+
+        timer = loop.call_later(STALL_SECONDS, look)
+        try:
+            return await handler(request)
+        finally:
+            timer.cancel()
+
+    return watch
 
 
 def _netloc_of(origin: str) -> str:
