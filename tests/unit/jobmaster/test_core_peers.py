@@ -28,12 +28,12 @@ def one_after_the_other() -> Driver:
 def test_slots_whose_tasks_have_finished_go_back_after_a_time() -> None:
     d = one_after_the_other()
     d.report(d.ids()[0], "FINISHED", tm="left")
-    assert d.all == [do.DeclareSlots(2), do.SetTimer("idle", 50)]
+    assert d.all == [do.SetTimer("idle", 50)]
     d.clock.advance(30)
     d.report(d.ids()[1], "FINISHED", tm="left")
-    assert d.seen(do.DeclareSlots)[-1] == do.DeclareSlots(1)
     d.clock.advance(20)
     d.did(d.core.timer_fired("idle"))
+    assert d.seen(do.DeclareSlots) == [do.DeclareSlots(2, ("left-0",))]
     assert [r.allocation_id for r in d.seen(do.ReleaseSlot)] == ["left-0"]
     assert "slot.idle.timeout" in d.seen(do.ReleaseSlot)[0].cause
     assert d.seen(do.SetTimer)[-1] == do.SetTimer("idle", 30)
@@ -41,6 +41,7 @@ def test_slots_whose_tasks_have_finished_go_back_after_a_time() -> None:
     assert not d.seen(do.ForgetTaskManager)
     d.clock.advance(30)
     d.did(d.core.timer_fired("idle"))
+    assert d.seen(do.DeclareSlots)[-1] == do.DeclareSlots(1, ("left-0", "left-1"))
     assert d.seen(do.ForgetTaskManager) == [do.ForgetTaskManager("left")]
     assert d.core.allocations_at("left") == ()
     d.report(d.ids()[2], "FINISHED", tm="right")
@@ -63,9 +64,11 @@ def test_a_resourcemanager_that_comes_back_is_told_what_is_used_now() -> None:
     d = one_after_the_other()
     d.did(d.core.resourcemanager_lost("silent"))
     d.report(d.ids()[0], "FINISHED", tm="left")
+    d.clock.advance(50)
+    d.did(d.core.timer_fired("idle"))
     assert not d.seen(do.DeclareSlots), "nobody is there to be told"
     d.did(d.core.resourcemanager_connected())
-    assert d.seen(do.DeclareSlots) == [do.DeclareSlots(2)]
+    assert d.seen(do.DeclareSlots) == [do.DeclareSlots(2, ("left-0",))]
 
 
 def test_loss_of_an_idle_slot_or_its_taskmanager_is_harmless() -> None:
@@ -74,6 +77,7 @@ def test_loss_of_an_idle_slot_or_its_taskmanager_is_harmless() -> None:
         d.report(id_, "FINISHED", tm="left")
     d.did(d.core.fail_slot("left", "left-0", "gone"))
     d.did(d.core.taskmanager_lost("left", "silent"))
+    assert d.seen(do.DeclareSlots)[-1].count == 1, "no other slot is wanted in their stead"
     d.clock.advance(60)
     d.did(d.core.timer_fired("idle"))
     assert d.core.state.name == "RUNNING"

@@ -110,8 +110,11 @@ class JobMasterCore(JobLifeCycle):
         """The job is registered (again)."""
         self._connected = True
         if not self.is_terminal:
-            self._out.append(do.DeclareSlots(self.pool.needed))
+            self._declare()
         return self._take()
+
+    def _declare(self) -> None:
+        self._out.append(do.DeclareSlots(self.pool.needed, tuple(self.pool.returned)))
 
     def resourcemanager_lost(self, cause: str) -> list[do.Instruction]:
         """It does not know this job any more, or is silent."""
@@ -190,6 +193,8 @@ class JobMasterCore(JobLifeCycle):
         return self._take()
 
     def _slot_lost(self, slot: Slot, cause: str) -> None:
+        if self.pool.is_idle(slot.allocation_id):
+            self._give_back(slot)
         self.pool.remove(slot.allocation_id)
         # Tell its TaskManager too: if that is not gone itself, nothing of the slot may stay behind.
         self._out.append(do.ReleaseSlot(slot.taskmanager_id, slot.allocation_id, f"lost: {cause}"))
@@ -277,17 +282,20 @@ class JobMasterCore(JobLifeCycle):
             return
         if not all(e.state is ExecutionState.FINISHED for e in self.graph.executions_in(slot.allocation_id)):
             return
-        first = self.pool.longest_idle is None
-        if self.pool.idle(slot.allocation_id, self._clock.monotonic()):
-            if self._connected:
-                self._out.append(do.DeclareSlots(self.pool.needed))
-            if first:
-                self._out.append(do.SetTimer(IDLE_TIMER, self._settings.slot_idle_timeout))
+        if self.pool.longest_idle is None:
+            self._out.append(do.SetTimer(IDLE_TIMER, self._settings.slot_idle_timeout))
+        self.pool.idle(slot.allocation_id, self._clock.monotonic())
+
+    def _give_back(self, slot: Slot) -> None:
+        self.pool.give_back(slot.allocation_id)
+        if self._connected:
+            self._declare()
 
     def _return_idle_slots(self) -> None:
         timeout, now = self._settings.slot_idle_timeout, self._clock.monotonic()
-        for slot in self.pool.idle_before(now - timeout + TIMER_SLACK):
-            self.pool.remove(slot.allocation_id)
+        idle = self.pool.idle_before(now - timeout + TIMER_SLACK)
+        for slot in idle:
+            self._give_back(slot)
             cause = f"all its tasks have finished, and it was not used for {timeout:g} s (slot.idle.timeout)"
             self._out.append(do.ReleaseSlot(slot.taskmanager_id, slot.allocation_id, cause))
             if not self.pool.at(slot.taskmanager_id):

@@ -16,9 +16,10 @@ class ConnectResourceManager:
 
 @dataclass(frozen=True)
 class DeclareSlots:
-    """Tell the ResourceManager that the job wants so many slots in all."""
+    """Tell the ResourceManager that the job wants so many slots in all, and which ones it has given back."""
 
     count: int
+    returned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class ResourceManagerLink:
         self._term = 0
         self._closed = False
         self._delay = 0.0
-        self._wanted = 0
+        self._wanted: m.DeclareRequirements | None = None
         self._declaring = 0
         """The term in which the wanted slots are being declared; 0 = in none."""
         self._persistent = True
@@ -60,9 +60,10 @@ class ResourceManagerLink:
             self._term += 1
             self._spawn(self._keep(self._term), f"link to the ResourceManager, term {self._term}")
 
-    def declare(self, count: int) -> None:
-        """Say how many slots the job wants; the last word counts."""
-        self._wanted = count
+    def declare(self, count: int, returned: tuple[str, ...]) -> None:
+        """Say how many slots the job wants, and which it has given back; the last word counts."""
+        wanted = (m.Requirement(m.DEFAULT_PROFILE, count),) if count else ()
+        self._wanted = m.DeclareRequirements(self._registration.job_id, wanted, returned)
         if not self._closed and self._declaring != self._term:
             self._declaring = self._term
             self._spawn(self._declare(self._term), "declaration of slots")
@@ -126,13 +127,12 @@ class ResourceManagerLink:
                     return
 
     async def _declare(self, term: int) -> None:
-        declared, delay = -1, FIRST_DELAY
-        while self._is(term) and declared != self._wanted:
-            count = self._wanted
-            wanted = (m.Requirement(m.DEFAULT_PROFILE, count),) if count else ()
+        declared, delay = None, FIRST_DELAY
+        while self._is(term) and self._wanted is not None and declared is not self._wanted:
+            wanted = self._wanted
             try:
-                await self._gateway.declare_requirements(m.DeclareRequirements(self._registration.job_id, wanted))
-                declared = count
+                await self._gateway.declare_requirements(wanted)
+                declared = wanted
             except PeerUnreachableError as error:
                 logger.warning("declaration of slots: %s", error)
                 await asyncio.sleep(delay)

@@ -202,8 +202,8 @@ class JobMaster:
         match instruction:
             case do.ConnectResourceManager():
                 self._resourcemanager.connect()
-            case do.DeclareSlots(count):
-                self._resourcemanager.declare(count)
+            case do.DeclareSlots(count, returned):
+                self._resourcemanager.declare(count, returned)
             case do.DisconnectResourceManager():
                 self._taskmanagers.close()
                 self._resourcemanager.disconnect()

@@ -14,6 +14,8 @@ class SlotPool:
 
     def __init__(self, needed: int) -> None:
         self.needed = needed
+        self.returned: list[str] = []
+        """Slots that were given back while the job went on."""
         self._slots: dict[str, Slot] = {}
         self._idle_since: dict[str, float] = {}
         self._closed = False
@@ -52,17 +54,24 @@ class SlotPool:
         return True
 
     def remove(self, allocation_id: str) -> Slot | None:
-        """The slot is lost, or given back."""
+        """The slot is lost."""
         self._idle_since.pop(allocation_id, None)
         return self._slots.pop(allocation_id, None)
 
-    def idle(self, allocation_id: str, now: float) -> bool:
-        """The job is done with a slot; whether that is news. It counts as needed no longer."""
-        if allocation_id not in self._slots or allocation_id in self._idle_since:
-            return False
-        self._idle_since[allocation_id] = now
+    def idle(self, allocation_id: str, now: float) -> None:
+        """The job is done with a slot."""
+        if allocation_id in self._slots:
+            self._idle_since.setdefault(allocation_id, now)
+
+    def is_idle(self, allocation_id: str) -> bool:
+        """Whether the job is done with a slot that it holds."""
+        return allocation_id in self._idle_since
+
+    def give_back(self, allocation_id: str) -> None:
+        """The job holds an idle slot no longer, and needs none in its stead."""
+        self.remove(allocation_id)
+        self.returned.append(allocation_id)
         self.needed -= 1
-        return True
 
     def idle_before(self, moment: float) -> list[Slot]:
         """Those that the job was done with by this moment."""

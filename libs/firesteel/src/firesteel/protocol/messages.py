@@ -86,10 +86,15 @@ class Requirement(Message):
 
 @dataclass(frozen=True)
 class DeclareRequirements(Message):
-    """All the slots that a job wants now, held ones included; nothing = it gives all back."""
+    """All the slots that a job wants now, held ones included; nothing = it gives all back.
+
+    Attributes:
+        returned: allocations that the job has had and is done with; they are the ones to take if it holds too many.
+    """
 
     job_id: str
     requirements: tuple[Requirement, ...]
+    returned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
