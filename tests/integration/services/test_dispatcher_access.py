@@ -34,25 +34,30 @@ def token_file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("method", "path"), GUARDED)
-def test_changing_the_cluster_needs_a_token(method: str, path: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_changing_the_cluster_needs_a_token(caplog: pytest.LogCaptureFixture) -> None:
+    strangers: list[dict[str, str]] = [
+        {}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {SECRET}"}, {"Authorization": "Bearer \xff"},
+    ]  # fmt: skip
+
     async def scenario() -> None:
         async with world() as w:
             await w.submit()
-            for prefix in ("", "/v1"):
-                for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {SECRET}"}):
-                    async with w.session.request(method, w.service.rest_address + prefix + path, headers=headers) as a:
-                        assert a.status == 401
-                        assert a.headers["WWW-Authenticate"] == "Bearer"
-                        assert "Authorization: Bearer" in (await a.json())["errors"][0]
-            assert (await w.get(f"/jobs/{JOB}/status"))[1] == {"status": "RUNNING"} or not w.service.core.job(JOB).ended
-            assert not w.service.core.job(JOB).cancel_wanted
-            assert not w.service.closing
+            for method, path in GUARDED:
+                for headers in strangers:
+                    url = w.service.rest_address + path
+                    async with w.session.request(method, url, headers=headers) as answer:
+                        assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer"), path
+                        assert "Authorization: Bearer" in (await answer.json())["errors"][0]
+                assert (await w.ask(method, f"/v1{path}"))[0] == 401
+            job = w.service.core.job(JOB)
+            assert (job.ended, job.cancel_wanted, w.service.closing) == (False, False, False)
 
     with caplog.at_level(logging.WARNING):
         run(scenario())
-    refusals = [r for r in caplog.records if "the token is" in r.getMessage()]
-    assert len(refusals) == 2, "missing and wrong, each once for a peer"
+    first = [
+        r.getMessage() for r in caplog.records if "the token is" in r.getMessage() and "times" not in r.getMessage()
+    ]
+    assert len(first) == 2, "missing and wrong, each once for a peer"
     assert SECRET not in caplog.text
 
 
@@ -156,7 +161,8 @@ def test_a_job_is_cancelled_when_its_client_falls_silent() -> None:
             await w.jobmaster.wait_for("start_job")
             now = SystemClock().epoch_ms()
             await w.rest.client_heartbeat(JOB, now + 3_600_000)
-            for body in ({}, [], {"expiredTimestamp": "x"}, {"expiredTimestamp": None}):
+            bodies: list[Any] = [{}, [], {"expiredTimestamp": "x"}, {"expiredTimestamp": None}]
+            for body in bodies:
                 assert (await w.ask("PATCH", path, json=body, headers=BEARER))[0] == 400
             other = f"/jobs/{'f' * 32}/clientHeartbeat"
             assert (await w.ask("PATCH", other, json={"expiredTimestamp": 1}, headers=BEARER))[0] == 404

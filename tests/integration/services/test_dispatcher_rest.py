@@ -102,7 +102,7 @@ def test_waiting_for_the_end_of_a_job() -> None:
             await w.submit()
             assert await w.rest.execution_result(JOB, 1) is None
             waiting = asyncio.gather(w.rest.execution_result(JOB, 60_000))
-            await eventually(lambda: w.service.is_awaited(JOB))
+            await eventually(lambda: w.service.news.is_awaited(JOB))
             failure = {"kind": "user", "error_class": "E", "message": "boom", "traceback": "T", "operator": "o"}
             await w.finish("FAILED", failure=failure, **{"end-time": 5})
             (result,) = await waiting
@@ -118,7 +118,7 @@ def test_waiting_ends_when_the_dispatcher_stops() -> None:
         async with world() as w:
             await w.submit()
             waiting = asyncio.gather(w.rest.execution_result(JOB, 60_000), return_exceptions=True)
-            await eventually(lambda: w.service.is_awaited(JOB))
+            await eventually(lambda: w.service.news.is_awaited(JOB))
             await w.service.stop()
             await waiting
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import os
 from pathlib import Path
 
 from aiohttp import web
@@ -47,7 +48,7 @@ class RestAccess:
         )
 
 
-def tokens_of(settings: Settings, secret: str, config_directory: Path | None) -> tuple[str, ...]:
+def tokens_of(settings: Settings, secret: str, config_directory: str | os.PathLike[str] | None) -> tuple[str, ...]:
     """The tokens that open the REST API: that of the token file, and the one that is made from the secret.
 
     Raises:
@@ -70,7 +71,7 @@ def check_binding(settings: Settings, host: str) -> None:
     ):
         return
     raise ConfigurationError(
-        f"{options.REST_BIND_ADDRESS.key} = {host} would open the REST API to other hosts, and whoever reaches it could "
-        f"read what jobs do: set {options.REST_TOKEN_FILE.key} to a file of mode 0600 with a token, or "
+        f"{options.REST_BIND_ADDRESS.key} = {host} would open the REST API to other hosts, and whoever reaches it "
+        f"could read what jobs do: set {options.REST_TOKEN_FILE.key} to a file of mode 0600 with a token, or "
         f"{options.REST_ALLOW_UNAUTHENTICATED.key}: true if the network is safe."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def create_service(
     jobmaster_address: str,
     resourcemanager_address: str,
     cluster_directory: Path | None = None,
-    config_directory: Path | None = None,
+    config_directory: str | os.PathLike[str] | None = None,
     host_names: Collection[str] = (),
 ) -> DispatcherService:
     """A Dispatcher, not started yet. ``start`` opens its internal port, and then the REST API on ``rest.port``.

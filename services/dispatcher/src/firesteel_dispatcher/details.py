@@ -115,21 +115,32 @@ class JobDetails:
             DamagedEntryError: its end can't be read any more.
         """
         job = self._core.job(job_id)
-        if job.ended:
-            return await self._of_ended(job)
-        last = self._last.get(job_id)
+        await self._refresh(job)
+        return await self._of_ended(job) if job.ended else self._known(job)
+
+    async def refresh(self) -> None:
+        """Ask all JobMasters, as a heartbeat."""
+        await asyncio.gather(*map(self._refresh, list(self._core.jobs.values())))
+
+    async def refresh_job(self, job_id: str) -> None:
+        """Ask the JobMaster of a job, if one runs it."""
+        job = self._core.jobs.get(job_id)
+        if job is not None:
+            await self._refresh(job)
+
+    async def _refresh(self, job: JobRecord) -> None:
+        last = self._last.get(job.id)
         is_new = last is not None and self._clock.monotonic() - last[0] < self._most_age
         if job.phase is not Phase.LED or is_new:
-            return self._known(job)
-        asking = self._asking.get(job_id)
+            return
+        asking = self._asking.get(job.id)
         if asking is None:
-            asking = self._spawn(self._ask(job), f"details of job {job_id}")
-            if asking is None:
-                return self._known(job)
-            self._asking[job_id] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(job_id, None))
+            asking = self._spawn(self._ask(job), f"details of job {job.id}")
+            if asking is None:  # the service stops
+                return
+            self._asking[job.id] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(job.id, None))
         await asyncio.wait([asking], timeout=self._patience)
-        return await self._of_ended(job) if job.ended else self._known(job)
 
     async def overviews(self) -> list[Mapping[str, Any]]:
         """Lines of ``/jobs/overview`` in the order of submission; ended jobs last."""

@@ -50,7 +50,7 @@ class JobHandlers:
     async def execution_result(self, request: web.Request) -> web.StreamResponse:
         """How a job ended; waits for that as long as ``wait-ms`` says."""
         wait_ms = number(request, "wait-ms", 0, 0, LONGEST_WAIT_MS)
-        job = await self._service.wait_ended(job_id_of(request), wait_ms / 1000)
+        job = await self._service.news.ended(job_id_of(request), wait_ms / 1000)
         if not job.ended:
             return json_answer({"status": {"id": "IN_PROGRESS"}})
         return json_answer(views.execution_result(await self._service.details.of(job.id)))

@@ -29,9 +29,10 @@ from firesteel_dispatcher.access import RestAccess
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.details import Archive, ArchiveCache, JobDetails
 from firesteel_dispatcher.history import History
-from firesteel_dispatcher.job import JobEndedError, JobRecord, Moment, Phase
+from firesteel_dispatcher.job import JobEndedError, Moment, Phase
 from firesteel_dispatcher.job_settings import client_timeout, client_timeout_or_none
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
+from firesteel_dispatcher.news import JobNews
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.store import Contents, JobStore, StoredJob
 from firesteel_dispatcher.submission import Submission, fingerprint_of
@@ -40,7 +41,7 @@ from firesteel_dispatcher.submitted import submitted_archive
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _COLLECT_MARGIN: Final = 10.0
-_END_SECONDS: Final = 5.0
+_END_SECONDS: Final = 2.0
 """A JobMaster that reports an end gets an answer within this time."""
 _SHUTDOWN_CALL: Final = 5.0
 
@@ -110,7 +111,7 @@ class DispatcherService(Service):
         self._graphs: dict[str, JobGraph] = {}
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
-        self._changed: dict[str, asyncio.Event] = {}
+        self.news = JobNews(self.core)
         self._calls = JobMasterCalls(
             self.core, self._graphs, self.perform, self.spawn, self.now, 2 * settings.heartbeat_timeout
         )
@@ -197,8 +198,7 @@ class DispatcherService(Service):
 
     async def on_drain(self) -> None:
         """Nobody waits for the end of a job any longer; ends are stored."""
-        for event in self._changed.values():
-            event.set()
+        self.news.close()
         await self.history.drain()
 
     async def on_stop(self) -> None:
@@ -225,13 +225,13 @@ class DispatcherService(Service):
                 case do.RememberJobMaster():
                     self._heartbeats.watch(instruction.job_id)
                     self.spawn(self._remember(instruction), f"note of the JobMaster of job {instruction.job_id}")
-                    self._notify(instruction.job_id)
+                    self.news.changed(instruction.job_id)
                 case do.StoreEnd():
                     self._heartbeats.forget(instruction.job_id)
                     self._graphs.pop(instruction.job_id, None)
                     self.details.forget(instruction.job_id)
                     self.history.store(instruction.job_id)
-                    self._notify(instruction.job_id)
+                    self.news.changed(instruction.job_id)
                 case do.ForgetJob():
                     self.history.forget(instruction.job_id)
 
@@ -240,8 +240,7 @@ class DispatcherService(Service):
             await self.on_disk(self.store.set_jobmaster, note.job_id, note.address, note.token)
         except OSError as error:
             logger.error("where the JobMaster of job %s is could not be stored: %s", note.job_id, error)
-        if note.job_id in self.core.jobs:
-            await self.details.of(note.job_id)  # which also brings the state of a job that was found again
+        await self.details.refresh_job(note.job_id)  # which also brings the state of a job that was found again
 
     def _take_over(self, order: do.TakeOver) -> None:
         try:
@@ -254,11 +253,6 @@ class DispatcherService(Service):
         archive = submitted_archive(graph, self.cluster_settings, now.epoch_ms)
         where = (order.address, order.token)
         self.perform(self.core.taken_over(graph.job_id, graph.name, fingerprint_of(graph), archive, where, now))
-
-    def _notify(self, job_id: str) -> None:
-        event = self._changed.pop(job_id, None)
-        if event is not None:
-            event.set()
 
     # -- what users want
 
@@ -297,25 +291,6 @@ class DispatcherService(Service):
         except OSError as error:
             logger.error("that job %s is to be cancelled could not be stored: %s", job_id, error)
 
-    def is_awaited(self, job_id: str) -> bool:
-        """Whether somebody waits for news of a job."""
-        return job_id in self._changed
-
-    async def wait_ended(self, job_id: str, seconds: float) -> JobRecord:
-        """A job, once it has ended or after so many seconds.
-
-        Raises:
-            UnknownJobError: there is no such job.
-        """
-        job = self.core.job(job_id)
-        try:
-            async with asyncio.timeout(seconds):
-                while not job.ended and not self.stopping:
-                    await self._changed.setdefault(job_id, asyncio.Event()).wait()
-        except TimeoutError:
-            pass
-        return job
-
     async def collect(
         self, job_id: str, operator_id: str, offset: int, max_bytes: int, wait_ms: int
     ) -> m.CollectedFromJob:
@@ -325,13 +300,7 @@ class DispatcherService(Service):
             UnknownJobError: there is no such job.
             RpcError: the JobMaster does not answer, or refuses.
         """
-        job = self.core.job(job_id)
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                while job.phase in (Phase.WAITING, Phase.RECOVERING) and not self.stopping:
-                    await self._changed.setdefault(job_id, asyncio.Event()).wait()
-        except TimeoutError:
-            pass
+        job = await self.news.led(job_id, wait_ms / 1000)
         if job.phase is not Phase.LED or job.jobmaster is None:
             return m.CollectedFromJob(offset, 0, job.ended, "", job.state)
         gateway = RemoteJobMaster(self.client, *job.jobmaster, timeout=_COLLECT_MARGIN)
@@ -360,7 +329,7 @@ class DispatcherService(Service):
             except JobEndedError:
                 pass
         deadline = self.clock.monotonic() + self.settings.shutdown_timeout
-        await asyncio.gather(*(self.wait_ended(j.id, max(0.0, deadline - self.clock.monotonic())) for j in running))
+        await asyncio.gather(*(self.news.ended(j.id, max(0.0, deadline - self.clock.monotonic())) for j in running))
         for job in running:
             if not job.ended:
                 logger.warning("job %s has not ended within %g s", job.id, self.settings.shutdown_timeout)
@@ -384,7 +353,7 @@ class DispatcherService(Service):
         self.perform(self.core.state_changed(message.job_id, message.state, message.timestamps))
         self._heartbeats.heard(message.job_id)
         self.details.outdated(message.job_id)
-        self._notify(message.job_id)
+        self.news.changed(message.job_id)
 
     async def job_finished(self, message: m.JobFinished) -> None:
         """See ``DispatcherGateway``; when this returns, the end is safe.
@@ -408,7 +377,7 @@ class DispatcherService(Service):
     async def _ask_jobmasters(self) -> None:
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval)
-            await self.details.of_running()
+            await self.details.refresh()
 
     async def _watch(self) -> None:
         while True:

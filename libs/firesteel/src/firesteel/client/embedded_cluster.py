@@ -12,6 +12,7 @@ import aiohttp
 from firesteel.client.loop_thread import LoopThread
 from firesteel.client.rest_client import RestClient
 from firesteel.config import options
+from firesteel.config.load import CONF_DIR_VARIABLE
 from firesteel.config.settings import Settings
 from firesteel.core import plugins
 from firesteel.core.clock import SystemClock
@@ -92,6 +93,7 @@ class EmbeddedCluster:
             run_directory=self._run_directory,
             jobmaster_address=jobmaster.address,
             resourcemanager_address=resourcemanager.address,
+            config_directory=os.environ.get(CONF_DIR_VARIABLE),
         )
         await self._run(dispatcher)
         self.rest_token = rest_token(secret)
