@@ -82,9 +82,7 @@ def free(core: ResourceManagerCore, allocation: str, now: float = 0.0) -> list[i
     return out
 
 
-def report(
-    core: ResourceManagerCore, *statuses: SlotStatus, name: str = "tm", now: float = 0.0
-) -> list[i.Instruction]:
+def report(core: ResourceManagerCore, *statuses: SlotStatus, name: str = "tm", now: float = 0.0) -> list[i.Instruction]:
     """A TaskManager reports, as of now."""
     out = core.slot_report(name, statuses, core.table.revision, now, 0)
     core.validate()

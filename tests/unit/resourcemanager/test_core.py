@@ -244,15 +244,43 @@ def test_no_slot_is_launched_for_a_job_that_was_told_that_one_is_lost() -> None:
     assert core.jobmaster_gone("j", "failed", 0.6) == []
 
 
-def test_slots_that_a_waiting_job_gave_back_are_no_setback() -> None:
+def test_a_job_that_wants_fewer_slots_frees_some_itself_and_that_is_no_setback() -> None:
     core = make()
     add_taskmanager(core, 2)
     slots = grant(core, add_job(core, "j", 2))
-    (out,) = core.declare_requirements("j", 1, 0.0)
-    assert isinstance(out, i.FreeSlot)
-    assert free(core, out.allocation_id) == []
-    assert out.allocation_id in slots
+    assert core.declare_requirements("j", 1, 0.0) == []
+    assert free(core, slots[1]) == []
     assert len(requests(core.declare_requirements("j", 2, 0.0))) == 1
+
+
+def test_slots_that_a_job_says_it_is_done_with_are_freed() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    slots = grant(core, add_job(core, "j", 2))
+    (out,) = core.declare_requirements("j", 1, 0.0, [slots[0], "long ago"])
+    assert isinstance(out, i.FreeSlot)
+    assert out.allocation_id == slots[0]
+    assert free(core, slots[0]) == []
+
+
+def test_a_job_that_wants_no_slots_gives_back_all() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    slots = grant(core, add_job(core, "j", 2))
+    out = core.declare_requirements("j", 0, 0.0)
+    assert [x.allocation_id for x in out if isinstance(x, i.FreeSlot)] == slots
+
+
+def test_slots_that_a_job_can_not_know_yet_are_given_back_for_it() -> None:
+    core = make()
+    add_taskmanager(core, 3)
+    first, *others = requests(add_job(core, "j", 3))
+    assert len(grant(core, [first])) == 1
+    assert core.declare_requirements("j", 1, 0.0) == []
+    for request in others:
+        (out,) = core.slot_granted(request.allocation_id, 0.0)
+        assert isinstance(out, i.FreeSlot)
+    core.validate()
 
 
 def test_a_taskmanager_started_anew_under_the_same_name_replaces_the_old_one() -> None:

@@ -8,7 +8,7 @@ from firesteel.protocol.fleet import SlotOutcome
 from firesteel.protocol.messages import SlotStatus
 from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore
-from firesteel_resourcemanager.slot_life import MOST_LAUNCHES
+from firesteel_resourcemanager.slot_life import LEARNT_PATIENCE, MOST_LAUNCHES
 from firesteel_resourcemanager.slot_table import SlotState
 from tests.unit.resourcemanager.cores import add_job, add_taskmanager, free, grant, make, report, requests
 
@@ -44,10 +44,24 @@ def test_slots_of_a_job_that_does_not_register_again_are_kept_for_the_job_timeou
     assert len(requests(free(core, "x", 111.0))) == 2
 
 
-def test_a_slot_whose_process_had_not_come_is_freed_since_nobody_knows_whether_it_was_launched() -> None:
+def test_a_slot_whose_process_had_not_come_is_freed_if_it_does_not_come_soon() -> None:
+    """Nobody knows whether it was launched."""
     core = make()
-    (out,) = add_taskmanager(core, 1, "tm", SlotStatus(0, "ALLOCATED", "x", "j", None))
+    status = SlotStatus(0, "ALLOCATED", "x", "j", None)
+    assert add_taskmanager(core, 1, "tm", status) == []
+    assert core.tick(LEARNT_PATIENCE - 1.0) == []
+    assert core.tick(LEARNT_PATIENCE) == [i.AskForReport("tm")]
+    (out,) = report(core, status, now=LEARNT_PATIENCE)
     assert isinstance(out, i.FreeSlot)
+
+
+def test_a_slot_whose_process_comes_soon_after_the_restart_is_kept() -> None:
+    core = make()
+    add_taskmanager(core, 1, "tm", SlotStatus(0, "ALLOCATED", "x", "j", None))
+    assert add_job(core, "j", 1) == []
+    assert report(core, active(0, "x"), now=5.0) == []
+    assert core.tick(LEARNT_PATIENCE) == []
+    assert core.tick(1000.0) == []
 
 
 def test_a_slot_that_is_being_released_is_waited_for() -> None:
@@ -76,10 +90,19 @@ def test_slots_in_use_come_before_slots_that_were_given_in_their_stead() -> None
     """The job registers before the TaskManager on which it runs."""
     core = make()
     add_taskmanager(core, 2, "early")
-    spare = grant(core, add_job(core, "j", 2))
-    out = add_taskmanager(core, 2, "late", active(0, "x"), active(1, "y"))
-    assert sorted(x.allocation_id for x in out if isinstance(x, i.FreeSlot)) == sorted(spare)
+    instead = requests(add_job(core, "j", 2))
+    assert add_taskmanager(core, 2, "late", active(0, "x"), active(1, "y")) == []
+    for request in instead:
+        (out,) = core.slot_granted(request.allocation_id, 0.0)
+        assert isinstance(out, i.FreeSlot)
     assert (state(core, "x"), state(core, "y")) == (SlotState.ALLOCATED, SlotState.ALLOCATED)
+
+
+def test_slots_that_the_job_may_know_are_left_to_the_job() -> None:
+    core = make()
+    add_taskmanager(core, 1, "early")
+    grant(core, add_job(core, "j", 1))
+    assert add_taskmanager(core, 1, "late", active(0, "x")) == []
 
 
 def test_slots_in_use_are_never_freed_because_the_job_has_enough_others() -> None:
@@ -222,6 +245,18 @@ def test_a_misplaced_slot_is_launched_again_a_few_times() -> None:
     assert isinstance(failed, i.FailSlot)
     assert f"{MOST_LAUNCHES} launches" in failed.cause
     assert isinstance(freed, i.FreeSlot)
+
+
+def test_a_second_launch_that_is_refused_is_no_failure_before_the_taskmanager_was_asked() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    (slot,) = grant(core, add_job(core, "j", 1))
+    core.slot_ended(slot, SlotOutcome.MISPLACED, "on 4", 0.0)
+    core.tick(1.0)
+    assert report(core, SlotStatus(0, "ALLOCATED", slot, "j", None), now=1.0) == [i.LaunchSlot("tm", slot, "")]
+    assert core.launch_failed(slot, "it was started before", 1.0) == []
+    core.tick(10.0)
+    assert report(core, SlotStatus(0, "ALLOCATED", slot, "j", 7), now=10.0) == []
 
 
 @pytest.mark.parametrize("name", ["ALLOCATED", "ACTIVE"])

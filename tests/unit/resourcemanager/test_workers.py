@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
@@ -15,7 +17,7 @@ from tests.unit.resourcemanager.cores import add_job, add_taskmanager, free, gra
 TWO_SLOTS = WorkerSettings(slots=2, idle_timeout=30.0, registration_timeout=300.0)
 
 
-def active(workers: WorkerSettings = TWO_SLOTS, **settings: object) -> ResourceManagerCore:
+def active(workers: WorkerSettings = TWO_SLOTS, **settings: Any) -> ResourceManagerCore:
     core = make(active=True, workers=workers, **settings)
     assert core.workers_recovered([], 0.0) == starts_of(workers)
     return core

@@ -8,7 +8,7 @@ starts itself (``workers``). All of them look at the same ``registry``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from firesteel.core.ids import new_allocation_id
 from firesteel.protocol.fleet import SlotOutcome
@@ -228,8 +228,10 @@ class ResourceManagerCore:
                 out += self._life.release(slot, "a new JobMaster took over")
         return out + self._settle(now)
 
-    def declare_requirements(self, job_id: str, count: int, now: float) -> list[Instruction]:
-        """So many slots are wanted by a job now, those included that it has."""
+    def declare_requirements(
+        self, job_id: str, count: int, now: float, returned: Collection[str] = ()
+    ) -> list[Instruction]:
+        """So many slots are wanted by a job now, those included that it has; it is done with the returned ones."""
         job = self.job(job_id)
         held = self.registry.held(job)
         if count != job.wanted or not job.declared:
@@ -238,7 +240,11 @@ class ResourceManagerCore:
                 job.waiting_since = now
         job.wanted, job.declared, job.told_executors = count, True, False
         job.setbacks, job.not_before = 0, 0.0
-        out = self._life.release_some(held, max(0, len(held) - count), "the job gave it back")
+        if count == 0:
+            out = self._life.release_all(held, "the job gave it back")
+        else:  # it says which ones it is done with, and may use any other that it can have got to know
+            out = self._life.release_all([s for s in held if s.allocation_id in returned], "the job is done with it")
+            out += self._life.trim(job)
         if count > len(held) and self.registry.fleet is FleetState.FAILED:
             self.registry.move_fleet(FleetState.STARTING)
             out.append(StartFleet())
@@ -306,10 +312,9 @@ class ResourceManagerCore:
     def launch_failed(self, allocation_id: str, message: str, now: float) -> list[Instruction]:
         """The fleet refused to start a slot, though it runs."""
         slot = self.table.find(allocation_id)
-        if slot is None or slot.pid is not None:
+        if slot is None:
             return []
-        slot.launched = False
-        return [*self._life.fail(slot, message, now), *self._settle(now)]
+        return [*self._life.launch_failed(slot, message, now), *self._settle(now)]
 
     def launch_postponed(self, allocation_id: str) -> list[Instruction]:
         """The fleet had died before it could start a slot: the next one will."""

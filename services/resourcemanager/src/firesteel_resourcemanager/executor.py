@@ -42,6 +42,7 @@ class Executor:
     since: float = 0.0
     """When it came into this state."""
     attempt: int = 0
+    """Number of the order that is or was answered; no other TaskManager has had the same."""
     missing_since: float | None = None
     """While ATTACHED: since when the fleet does not list it."""
     not_before: float = 0.0

@@ -33,8 +33,8 @@ class Executors:
 
     def __init__(self, taskmanagers: Mapping[str, TaskManager], spare_cores: int) -> None:
         self._taskmanagers, self._spare_cores = taskmanagers, spare_cores
-        self._ready = False
-        self._needed = False
+        self._ready = self._needed = False
+        self._attempts = 0
         self._attached: frozenset[str] = frozenset()
 
     @property
@@ -142,7 +142,8 @@ class Executors:
                 self._fail(taskmanager.id, executor, cause, now)
             if executor.state is ExecutorState.MISSING and now >= executor.not_before:
                 executor.move(ExecutorState.ASKED, now)
-                executor.id, executor.attempt = "", executor.attempt + 1
+                self._attempts += 1
+                executor.id, executor.attempt = "", self._attempts
                 # Spark holds the core of a slot for seconds after its end: twice as many as there are slots.
                 cores = 2 * len(taskmanager.slots) + self._spare_cores
                 out.append(StartExecutor(taskmanager.id, taskmanager.address, cores, executor.attempt))

@@ -134,11 +134,10 @@ class Registry:
         """How many slots a job wants and does not have."""
         return max(0, job.wanted - len(self.held(job)))
 
-    def set_back(self, job: Job | None, now: float) -> None:
+    def set_back(self, job: Job, now: float) -> None:
         """A job has lost a slot that it wanted: a moment without another one, longer each time until it declares."""
-        if job is not None:
-            job.setbacks += 1
-            job.not_before = now + min(LONGEST_SETBACK, FIRST_SETBACK * 2.0 ** (job.setbacks - 1))
+        job.setbacks += 1
+        job.not_before = now + min(LONGEST_SETBACK, FIRST_SETBACK * 2.0 ** (job.setbacks - 1))
 
     def keep(self, job_id: str, now: float, token: str = "") -> bool:
         """Keep the slots of a job until its JobMaster registers (again); False if the job has ended."""

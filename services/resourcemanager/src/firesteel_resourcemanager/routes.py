@@ -55,7 +55,7 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
             if requirement.count < 0:
                 raise RpcFault(RpcCode.BAD_REQUEST, f"{requirement.count} slots can't be wanted")
             count += requirement.count
-        service.perform(service.core.declare_requirements(message.job_id, count, service.now))
+        service.perform(service.core.declare_requirements(message.job_id, count, service.now, message.returned))
         return {}
 
     async def executor_lost(call: RpcRequest) -> Mapping[str, Any]:

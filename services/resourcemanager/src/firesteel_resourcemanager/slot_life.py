@@ -28,7 +28,9 @@ GOODBYE_GRACE = 0.15
 LEFTOVER_GRACE = 3.0
 """Seconds after which a process of a slot that is free again is cancelled."""
 MISPLACED_PAUSE = 0.5
-"""Seconds until a slot that came to the wrong executor is launched again; longer each time."""
+"""Seconds until a slot that came to the wrong executor, or to none, is launched again; longer each time."""
+LEARNT_PATIENCE = 10.0
+"""Seconds in which the process of a slot has to come that another ResourceManager gave away."""
 MOST_LAUNCHES = 5
 """Launches of one slot before it fails."""
 
@@ -77,6 +79,16 @@ class SlotLife:
         """The fleet was gone before it could start a process: the next one will."""
         if slot.launched and slot.state is SlotState.ALLOCATED and slot.pid is None:
             slot.launched, slot.launches = False, slot.launches - 1
+
+    def launch_failed(self, slot: Slot, message: str, now: float) -> list[Instruction]:
+        """The fleet refused to start a process. It may have come all the same if this was not the first launch."""
+        if slot.state is not SlotState.ALLOCATED or slot.pid is not None:
+            return []
+        if slot.launches > 1:
+            self._doubt(slot, now + MISPLACED_PAUSE * slot.launches)
+            return []
+        slot.launched = False
+        return self.fail(slot, message, now)
 
     def _can_launch(self, slot: Slot) -> bool:
         return self._registry.fleet is FleetState.READY and self._executors.is_usable(self._table.owner(slot))
@@ -141,19 +153,18 @@ class SlotLife:
         return []
 
     def trim(self, job: Job) -> list[Instruction]:
-        """Give back what a job has too much, first what it has not got to know yet. Those it uses stay."""
-        surplus = len(self._registry.held(job)) - job.wanted
-        if not job.declared or surplus <= 0:
-            return []
-        return self.release_some([s for s in self._registry.held(job) if not s.active], surplus, "it is not needed")
+        """Give back what a job has too much, as long as it can't have got to know it: it may be using everything else.
 
-    def release_some(self, slots: list[Slot], count: int, cause: str) -> list[Instruction]:
-        """Give back so many of these slots, those first that have got least far."""
-        out: list[Instruction] = []
-        order = sorted(slots, key=lambda s: (s.active, s.pid is not None, s.launched, s.state is SlotState.ALLOCATED))
-        for slot in order[:count]:
-            out += self.release(slot, cause)
-        return out
+        A job turns away by itself what it is offered and does not need.
+        """
+        held = self._registry.held(job)
+        surplus = max(0, len(held) - job.wanted) if job.declared else 0
+        unknown = sorted((s for s in held if not s.launched), key=lambda s: s.state is SlotState.ALLOCATED)
+        return self.release_all(unknown[:surplus], "it is not needed")
+
+    def release_all(self, slots: list[Slot], cause: str) -> list[Instruction]:
+        """Have these slots freed."""
+        return [instruction for slot in slots for instruction in self.release(slot, cause)]
 
     def clear(self, slot: Slot, now: float) -> None:
         """The TaskManager says that a slot is free; a process that was launched and has not ended is given up soon."""
@@ -162,9 +173,10 @@ class SlotLife:
         self._table.clear(slot)
 
     def lost(self, slot: Slot, now: float) -> None:
-        """The TaskManager freed a slot although its job wanted it."""
-        if slot.state is SlotState.ALLOCATED:
-            self._registry.set_back(self._registry.jobs.get(slot.job_id), now)
+        """The TaskManager freed a slot, perhaps although its job wants it."""
+        job = self._registry.jobs.get(slot.job_id)
+        if slot.state is SlotState.ALLOCATED and job is not None and len(self._registry.held(job)) <= job.wanted:
+            self._registry.set_back(job, now)
 
     def tick(self, now: float) -> list[Instruction]:
         """Time has passed."""
@@ -219,8 +231,9 @@ class SlotLife:
         if slot.ask_at is not None or not self._can_launch(slot):
             return []
         slot.unsure = False
+        if slot.launches == 0:
+            return self.release(slot, "whoever was to start its process is gone")
         if slot.launches >= MOST_LAUNCHES:
-            slot.launched = False
             return self.fail(slot, f"it did not come to its executor in {slot.launches} launches", now)
         return self.launch(slot)
 
@@ -231,20 +244,16 @@ class SlotLife:
         if self._table.find(status.allocation_id) is not None:
             return []
         self._table.allocate(slot, status.allocation_id, status.job_id, SlotState.ALLOCATED)
-        slot.pid, slot.active, slot.launched = status.pid, status.state == "ACTIVE", status.pid is not None
+        slot.pid, slot.active, slot.launched = status.pid, status.state == "ACTIVE", True
         if status.state == SlotState.RELEASING.value:
             self._table.move(slot, SlotState.RELEASING)
             return []
-        if slot.pid is None:
-            return self.release(slot, "whoever was to start its process is gone")
+        if slot.pid is None:  # whoever gave it away may have had its process launched, or not
+            self._doubt(slot, now + LEARNT_PATIENCE)
         job = self._registry.jobs.get(status.job_id)
-        if job is None:
-            return [] if self._registry.keep(status.job_id, now) else self.release(slot, "the job has ended")
-        if slot.active:
+        if job is not None:
             return self.trim(job)
-        if job.declared and len(self._registry.held(job)) > job.wanted:
-            return self.release(slot, "the job does not want it")
-        return []
+        return [] if self._registry.keep(status.job_id, now) else self.release(slot, "the job has ended")
 
 
 def _ending(outcome: SlotOutcome, message: str) -> str:
