@@ -112,7 +112,8 @@ def _loads(blob: bytes, what: str) -> Any:
         return cloudpickle.loads(blob)
     except ModuleNotFoundError as error:
         raise ProgramError(
-            f"{what} can't be loaded in the slot, since Python there finds no module {error.name!r}: {how_to_bring(error.name)}"
+            f"{what} can't be loaded in the slot, since Python there finds no module {error.name!r}: "
+            f"{how_to_bring(error.name)}"
         ) from error
     except Exception as error:
         raise ProgramError(f"{what} can't be loaded in the slot: {type(error).__name__}: {error}") from error
