@@ -13,6 +13,7 @@ from firesteel.client.python_files import archives, named_files, program_roots
 from firesteel.config import options
 from firesteel.config.settings import Settings
 from firesteel.connectors.collection import CollectionSource
+from firesteel.connectors.file_splits import check_paths
 from firesteel.core.errors import ProgramError
 from firesteel.core.ids import new_job_id
 from firesteel.graph.chaining import build_job_graph
@@ -54,6 +55,8 @@ def prepare(graph: StreamGraph, settings: Settings, *, same_host: bool) -> tuple
 
     config = {key: text for key, text in settings.to_plain().items() if key not in _OF_THIS_HOST}
     job_graph, blobs = build_job_graph(graph, job_id=new_job_id(), pickle_chain=pickle_chain, config=config)
+    if same_host:
+        _check_files(job_graph)
     code = shipment.code_blob()
     main_blob = None if code is None else _added(blobs, code)
     roots = [] if same_host else program_roots(sys.modules.get("__main__"), sys.path)
@@ -83,3 +86,10 @@ def python_path() -> tuple[str, ...]:
         if absolute not in entries and os.path.exists(absolute):
             entries.append(absolute)
     return tuple(entries)
+
+
+def _check_files(job_graph: JobGraph) -> None:
+    """Refuse files that are not there before anything is deployed; a cluster elsewhere has files of its own."""
+    for vertex in job_graph.vertices:
+        if vertex.source is not None and vertex.source.enumerator == "files":
+            check_paths([str(path) for path in vertex.source.config["paths"]])
