@@ -139,11 +139,12 @@ def test_an_unknown_enumerator_fails_the_job_at_its_start() -> None:
 
 
 def test_files_that_are_not_on_the_jobmasters_host_fail_the_job_with_their_name() -> None:
-    plain = job(vertex(1, 1, splits=["a"]), vertex(2, 1)).to_plain()
+    graph = two_by_two()
+    plain = graph.to_plain()
     plain["vertices"][0]["source"].update(enumerator="files", config={"paths": ["/no/such/folder"]})
-    d = Driver(JobGraph.from_plain(plain))
-    d.start()
-    assert d.core.state is JobStatus.FAILED
+    d = Driver(type(graph).from_plain(plain))
+    d.did(d.core.start())
+    assert d.core.state.name == "FAILED"
     message = d.core.archive()["failure"]["message"]
     assert "source 'V1'" in message
     assert "'/no/such/folder' does not exist on" in message
