@@ -194,7 +194,7 @@ class HostService(Service):
         assert job is not None
         failure: Exception = RpcFault(RpcCode.INTERNAL, "the JobMaster host stops")
         try:
-            self._began(job_id, await self._start.run(job_id, job.start, self._logs / f"{job_id}.log"))
+            self._began(job_id, await self._make(job_id, job))
         except JobRefusedError as error:
             self._perform(self._core.start_failed(job_id, str(error)))
             failure = GraphError(str(error))
@@ -207,6 +207,16 @@ class HostService(Service):
             else:
                 answer.set_exception(failure)
                 answer.exception()  # the caller may have gone away
+
+    async def _make(self, job_id: str, job: Hosted) -> StartedProcess:
+        log = self._logs / f"{job_id}.log"
+        try:
+            return await self._start.run(job_id, job.start, log)
+        except StartError as error:
+            if self._registry.has(job_id):  # the job had begun
+                raise
+            logger.warning("job %s: %s; one more try", job_id, error)
+            return await self._start.run(job_id, job.start, log)
 
     def _began(self, job_id: str, made: StartedProcess) -> None:
         self._generations[job_id] = self.template.generation

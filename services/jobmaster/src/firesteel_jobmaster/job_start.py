@@ -14,7 +14,7 @@ from firesteel.protocol import messages as m
 from firesteel_jobmaster.order import GO, Order
 from firesteel_jobmaster.template_process import TemplateError, TemplateProcess
 
-START_SECONDS = 30.0
+READY_SECONDS, START_SECONDS = 30.0, 30.0
 """How long the template may take to be ready, and then the process to listen and to begin."""
 STATUS_SECONDS = 1.0
 
@@ -97,7 +97,7 @@ class JobStart:
         )
         self._exits[job_id] = asyncio.get_running_loop().create_future()
         try:
-            connection = await self._template.fork(job_id, START_SECONDS)
+            connection = await self._template.fork(job_id, READY_SECONDS)
             reader, writer = await asyncio.open_connection(sock=connection)
         except TemplateError as error:
             del self._exits[job_id]

@@ -155,7 +155,8 @@ class TemplateProcess:
         """The template does not do its work: end it and start another."""
         if self._process is not None:
             logger.error("the template of JobMasters %s", why)
-            self._process.kill()  # its socket ends; then comes the next one
+            self._process.kill()
+            self._died()
 
     async def close(self) -> None:
         """End it; what it forked is not touched."""
