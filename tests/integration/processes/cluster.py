@@ -184,11 +184,12 @@ class Cluster:
         return service
 
     def start_all(self, taskmanagers: int = 1) -> None:
-        """Start all services; their slots can be used when this returns."""
+        """Start all services; slots are registered and executors started when this returns."""
         names = ["resourcemanager", "jobmaster", "dispatcher", *["taskmanager"] * taskmanagers]
         for service in [self.launch(name) for name in names]:
             service.wait_listening()
         self.wait_slots(taskmanagers * self._slots)
+        wait_until(lambda: len(self.executors()) >= taskmanagers, "every TaskManager has an executor")
 
     def the(self, name: str, index: int = -1) -> ServiceProcess:
         """One of the services of a name, by default the one that was started last."""
@@ -253,6 +254,10 @@ class Cluster:
                     found.append(identity)
         return found
 
+    def executors(self) -> list[ProcessId]:
+        """The JVMs of Spark's executors."""
+        return [process for process in self.processes() if ".SlotsExecutor" in _arguments(process.pid)]
+
     def logs(self) -> str:
         """The logs of all services."""
         return "".join(f"----- {one.name} ({one.pid})\n{one.log()}\n" for one in self.services)
@@ -290,10 +295,14 @@ class Cluster:
 
 def command(pid: int) -> str:
     """The command line of a process, shortened."""
+    return _arguments(pid)[:300] or "(gone)"
+
+
+def _arguments(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")[:300]
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
-        return "(gone)"
+        return ""
 
 
 @contextmanager
