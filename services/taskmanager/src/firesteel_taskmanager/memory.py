@@ -64,10 +64,10 @@ def measure_trees(processes: Mapping[str, ProcessId]) -> dict[str, int]:
 
 
 def offer_to_oom_killer(process: ProcessId, score: int = OOM_SCORE_ADJ) -> bool:
-    """Raise the ``oom_score_adj`` of a process and its children, never lower it; False where that is not allowed."""
+    """Raise the ``oom_score_adj`` of a process (its children inherit it), never lower it; False where that fails."""
     path = _PROC / str(process.pid) / "oom_score_adj"
     try:
-        if is_running(process) and int(path.read_text(encoding="ascii")) < score:
+        if int(path.read_text(encoding="ascii")) < score and is_running(process):
             path.write_text(str(score), encoding="ascii")
     except (OSError, ValueError) as error:
         logger.debug("oom_score_adj of process %d: %s", process.pid, error)
