@@ -349,3 +349,23 @@ def test_a_host_stops_in_time_when_nobody_answers() -> None:
         assert time.perf_counter() - before < 1.5
 
     run(test)
+
+
+def test_a_slot_that_the_job_is_done_with_goes_back_while_the_job_goes_on() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        graph = job(vertex(1, 1, splits=["a"], group="first"), vertex(2, 1, group="second"))
+        await submit(others, service, graph)
+        first, second = await others.all_run()
+        await others.report("FINISHED", first)
+        freed = await others.wait_for("free_slot")
+        assert "slot.idle.timeout" in freed["cause"]
+        declared = await others.wait_for("declare_requirements", 2)
+        assert declared["requirements"] == [{"profile": "default", "count": 1}]
+        assert declared["returned"] == [freed["allocation_id"]]
+        await others.wait_for("heartbeat_jobmaster", len(others.calls("heartbeat_jobmaster")) + 2)
+        assert others.calls("heartbeat_jobmaster")[-1]["allocations"] == [f"{1:032x}"]
+        await others.report("FINISHED", second)
+        assert (await others.wait_for("job_finished"))["archive"]["state"] == "FINISHED"
+        await others.wait_for("free_slot", 2)
+
+    run(test, {**QUICK, "slot.idle.timeout": "100 ms"})
