@@ -68,7 +68,7 @@ class Host:
 
     may_start: asyncio.Event = field(default_factory=asyncio.Event)
     running: dict[str, Any] = field(default_factory=dict)
-    details: Callable[[], Mapping[str, Any]] = archive
+    details: Callable[[], Any] = archive
 
     def __post_init__(self) -> None:
         self.may_start.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import socket
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.rpc.signing import Signer
 from tests.integration.services.cluster_peers import SECRET, eventually
-from tests.integration.services.dispatcher_world import BEARER, BLOB, JOB, SHA, VERTEX, graph, run, world
+from tests.integration.services.dispatcher_world import BEARER, BLOB, JOB, SHA, VERTEX, archive, graph, run, world
 
 READING = [
     "/config", "/overview", "/jobs", "/jobs/overview", f"/jobs/{JOB}", f"/jobs/{JOB}/status", f"/jobs/{JOB}/config",
@@ -170,6 +171,33 @@ def test_details_are_kept_for_a_moment() -> None:
             await w.submit()
             await asyncio.gather(*(w.get(f"/jobs/{JOB}") for _ in range(20)))
             assert 1 <= len(w.jobmaster.of("details")) <= 5
+
+    run(scenario())
+
+
+def test_a_jobmaster_that_hangs_does_not_hold_up_the_lists() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            await w.submit()
+            while (await w.get(f"/jobs/{JOB}"))[1]["state"] != "RUNNING":
+                pass
+            hung, goes_on = asyncio.Event(), asyncio.Event()
+
+            async def hangs() -> dict[str, Any]:
+                hung.set()
+                await goes_on.wait()
+                return archive()
+
+            w.host.details = hangs
+            try:
+                async with asyncio.timeout(30):  # it never answers
+                    while not hung.is_set():
+                        assert (await w.get("/jobs/overview"))[0] == 200
+                    for path in ("/jobs/overview", f"/jobs/{JOB}", "/taskmanagers"):
+                        assert (await w.get(path))[0] == 200
+                    assert (await w.get(f"/jobs/{JOB}"))[1]["state"] == "RUNNING"
+            finally:
+                goes_on.set()
 
     run(scenario())
 
