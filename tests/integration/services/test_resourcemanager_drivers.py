@@ -100,7 +100,12 @@ def test_what_a_worker_says_at_its_end_is_the_cause(tmp_path: Path) -> None:
     with driver(tmp_path, "refuses") as made:
         made.start_worker(WorkerSpec("refuses", 1))
         ended: list[tuple[str, str]] = []
-        until(lambda: bool(ended.extend(made.ended_workers()) or ended))
+
+        def has_ended() -> bool:
+            ended.extend(made.ended_workers())
+            return bool(ended)
+
+        until(has_ended)
         assert ended == [("refuses", "exit code 2: firesteel-taskmanager: there is no such memory")]
 
 
