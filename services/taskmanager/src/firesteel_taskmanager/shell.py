@@ -38,6 +38,8 @@ from firesteel_taskmanager.slot_messages import SlotMessages
 logger = logging.getLogger(__name__)
 
 _DEATH_SECONDS = 2.0
+_BLOB_PAUSES = (0.1, 0.5, 1.0, 3.0, 5.0)
+"""Seconds between attempts to fetch blobs: as many as Flink's ``blob.fetch.retries``."""
 
 
 class TaskManagerService(Service):
@@ -287,8 +289,20 @@ class TaskManagerService(Service):
         tasks, where = self.core.tasks, (message.job_id, message.allocation_id)
         if not tasks.begin_deploy(*where, executions, cancellation_of(self._all_settings, config), self.now):
             return
-        blobs = await self.blobs.fetch(self.session, message.job_id, message.blob_address, names)
+        blobs = await self._fetch(message, names)
         self.perform(tasks.deploy(*where, {**plain, "blobs": blobs}))
+
+    async def _fetch(self, message: m.SubmitTasks, names: list[str]) -> dict[str, str]:
+        for pause in (*_BLOB_PAUSES, None):
+            try:
+                return await self.blobs.fetch(self.session, message.job_id, message.blob_address, names)
+            except PeerUnreachableError as error:
+                if pause is None:
+                    text = f"the job's code can't be fetched by TaskManager {self.taskmanager_id}: {error}"
+                    raise RpcFault(RpcCode.INTERNAL, text) from error
+                logger.warning("job %s: %s; next try in %g s", message.job_id, error, pause)
+                await asyncio.sleep(pause)
+        raise AssertionError
 
     async def collect(self, message: m.Collect) -> m.Collected:
         """Ask a slot for results."""
