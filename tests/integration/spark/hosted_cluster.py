@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ class TaskManagers:
         self.executors.append(made)
         return made
 
-    def launch(self, executor: ExecutorProcess) -> SlotLaunch:
+    def launch(self, executor: ExecutorProcess | TaskManager) -> SlotLaunch:
         """What starts a slot there."""
         return SlotLaunch(new_allocation(), "tm", executor.executor_id, self.door.path)
 
@@ -78,7 +79,9 @@ def wait_ended(executor: ExecutorProcess) -> None:
     until(lambda: not executor.is_running(), f"the end of executor {executor.executor_id}", PATIENCE)
 
 
-def start_slot(fleet: HostedFleet, managers: TaskManagers, executor: ExecutorProcess) -> tuple[str, Caller]:
+def start_slot(
+    fleet: HostedFleet, managers: TaskManagers, executor: ExecutorProcess | TaskManager
+) -> tuple[str, Caller]:
     """Start a slot and let it call in."""
     launch = managers.launch(executor)
     fleet.start_slot(launch)
@@ -109,7 +112,7 @@ class ResourceManager:
 
     def __init__(self, directory: Path, executors: int, **more: Any) -> None:
         self.popen = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(directory), str(executors), json.dumps(more)],
+            [sys.executable, "-m", __name__, "resourcemanager", str(directory), str(executors), json.dumps(more)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -141,12 +144,38 @@ class ResourceManager:
         self.popen.wait()
 
 
-def main() -> None:
+class TaskManager:
+    """A process of its own with one executor."""
+
+    def __init__(self, spec: ExecutorSpec | None) -> None:
+        assert spec is not None
+        self.popen = subprocess.Popen(
+            [sys.executable, "-m", __name__, "taskmanager", json.dumps(vars(spec))],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.popen.stdout is not None
+        line = self.popen.stdout.readline()
+        assert line, "the TaskManager has ended"
+        about = json.loads(line)
+        self.executor_id, self.run = spec.executor_id, Path(about["run"])
+        self.executor = ProcessId(about["pid"], about["start"])
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.popen.kill()
+        assert self.popen.stdout is not None
+        self.popen.stdout.close()
+        self.popen.wait()
+
+
+def be_resourcemanager(directory: str, count: str, more: str) -> None:
     """Start the fleet, print the specs of executors, then start slots."""
-    fleet = new_fleet(Path(sys.argv[1]), **json.loads(sys.argv[3]))
+    fleet = new_fleet(Path(directory), **json.loads(more))
     fleet.start()
     executors = []
-    for _ in range(int(sys.argv[2])):
+    for _ in range(int(count)):
         spec = fleet.executor_for("tm", 2)
         assert spec is not None
         executors.append(spec.executor_id)
@@ -159,5 +188,18 @@ def main() -> None:
     os._exit(3)
 
 
+def be_taskmanager(spec: str) -> None:
+    """Start an executor, print who it is, and wait."""
+    run = RunDirectory.create()
+    executor = ExecutorProcess(ExecutorSpec(**json.loads(spec)), run_directory=run, preload=(obedient.__module__,))
+    found = process.identify(executor.pid)
+    assert found is not None
+    print(json.dumps({"run": str(run.path), "pid": found.pid, "start": found.start}), flush=True)
+    threading.Event().wait()
+
+
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == "resourcemanager":
+        be_resourcemanager(*sys.argv[2:])
+    else:
+        be_taskmanager(*sys.argv[2:])

@@ -11,6 +11,7 @@ import pytest
 
 from firesteel.core import process
 from firesteel.core.errors import FleetError
+from firesteel.core.run_directory import RunDirectory
 from firesteel.protocol.fleet import SlotOutcome
 from firesteel.spark import hosted
 from firesteel.spark.hosted import HostedFleet
@@ -18,6 +19,7 @@ from tests.integration.spark.helpers import Ends, until
 from tests.integration.spark.hosted_cluster import (
     PATIENCE,
     ResourceManager,
+    TaskManager,
     TaskManagers,
     driver_process,
     identity,
@@ -28,7 +30,7 @@ from tests.integration.spark.hosted_cluster import (
     wait_known,
 )
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture
@@ -143,6 +145,19 @@ def test_resourcemanager_driver_and_executor_die_one_after_the_other(
         wait_ended(other)
         assert changed.ended_slots() == []
 
+        # A TaskManager is killed: its executor and its slots go with it; the next one cleans up after it.
+        manager = TaskManager(changed.executor_for("tm", 1))
+        wait_known(changed, manager.executor_id)
+        allocation, caller = start_slot(changed, managers, manager)
+        left = [identity(caller), manager.executor, *process.descendants(manager.popen.pid)]
+        manager.kill()
+        assert process.wait_gone(left, PATIENCE) == []
+        wait_known(changed)
+        changed.cancel_slot(allocation)  # Spark would start it again on the next executor that comes
+        assert Ends(changed).of(allocation) == (SlotOutcome.LOST, "cancelled")
+        RunDirectory.create().remove()
+        assert not manager.run.exists()
+
         # An orderly end takes the executors along and leaves no file of the driver.
         last = managers.host(changed.executor_for("tm", 1))
         wait_attached(changed, last)
@@ -189,13 +204,13 @@ def test_a_frozen_executor_is_given_up_and_then_a_frozen_driver(
 def test_a_driver_that_nobody_attaches_to_ends_and_slots_go_on(
     managers: TaskManagers, directory: Path, fleet: HostedFleet
 ) -> None:
-    before = ResourceManager(directory, executors=1, orphan_timeout=2.0)
+    before = ResourceManager(directory, executors=1, orphan_timeout=1.0)
     executor = managers.host(before.specs[0])
     launch = managers.launch(executor)
     before.start_slot(launch)
     caller = managers.door.wait(PATIENCE)
     slot, driver = identity(caller), driver_process(directory)
-    assert process.wait_gone([driver], timeout=4.0) == [driver], "it ended though somebody was attached"
+    assert process.wait_gone([driver], timeout=2.5) == [driver], "it ended though somebody was attached"
     before.kill()
     assert process.wait_gone([driver], PATIENCE) == []
     assert process.is_running(slot)
