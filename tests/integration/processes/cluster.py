@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.core.process import ProcessId, identify, is_running, kill, wait_gone
+from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import rest_token
 
 PATIENCE = 60.0
@@ -47,6 +48,27 @@ def free_ports(count: int) -> list[int]:
     for one in sockets:
         one.close()
     return ports
+
+
+def rest_call(url: str, method: str, path: str, body: Any = None, *, secret: str = "") -> tuple[int, Any]:
+    """Status and JSON of a REST request; with a token if the cluster's secret is given.
+
+    Raises:
+        OSError: nobody answers.
+    """
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, method=method)
+    if data is not None:
+        request.add_header("Content-Type", "application/json")
+    if secret:
+        request.add_header("Authorization", f"Bearer {rest_token(secret)}")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=30) as answer:
+            return answer.status, json.loads(answer.read() or b"null")
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read() or b"null")
 
 
 class ServiceProcess:
@@ -218,19 +240,7 @@ class Cluster:
         Raises:
             OSError: nobody answers.
         """
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.rest_url + path, data, method=method)
-        if data is not None:
-            request.add_header("Content-Type", "application/json")
-        if token:
-            request.add_header("Authorization", f"Bearer {rest_token(self.secret)}")
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        try:
-            with opener.open(request, timeout=30) as answer:
-                return answer.status, json.loads(answer.read() or b"null")
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, json.loads(error.read() or b"null")
+        return rest_call(self.rest_url, method, path, body, secret=self.secret if token else "")
 
     def firesteel(self, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run the command ``firesteel`` for this cluster."""
@@ -283,6 +293,7 @@ class Cluster:
             self.stop()
             left = [f"process {process.pid}: {command(process.pid)}" for process in wait_gone(self.processes(), 10)]
             if self.run_root.exists():
+                RunDirectory.create(self.run_root).remove()  # the next start removes those of killed owners
                 left += [f"run directory {path}" for path in self.run_root.iterdir() if path.is_dir()]
         finally:
             for process in self.processes():

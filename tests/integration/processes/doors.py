@@ -47,8 +47,8 @@ class Door:
         return made
 
 
-def doors_of(pids: Iterable[int]) -> list[Door]:
-    """All listening sockets of processes, each once."""
+def doors_of(pids: Iterable[int], network_of: int | str = "self") -> list[Door]:
+    """All listening sockets of processes, each once; the processes share the network of the process ``network_of``."""
     owners: dict[str, int] = {}
     for pid in pids:
         try:
@@ -64,19 +64,19 @@ def doors_of(pids: Iterable[int]) -> list[Door]:
                 owners.setdefault(target[8:-1], pid)
     found = []
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        for fields in _table(name):
+        for fields in _table(network_of, name):
             if fields[3] == _LISTENING and fields[9] in owners:
                 host, _, port = fields[1].partition(":")
                 found.append(Door(owners[fields[9]], tcp=(_host(host, family), int(port, 16))))
-    for fields in _table("unix"):
+    for fields in _table(network_of, "unix"):
         if int(fields[3], 16) & _ACCEPTS and fields[6] in owners and len(fields) > 7:
             path = fields[7]
             found.append(Door(owners[fields[6]], unix="\0" + path[1:] if path.startswith("@") else path))
     return found
 
 
-def _table(name: str) -> list[list[str]]:
-    lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+def _table(process: int | str, name: str) -> list[list[str]]:
+    lines = Path(f"/proc/{process}/net/{name}").read_text().splitlines()[1:]
     return [line.split() for line in lines]
 
 
