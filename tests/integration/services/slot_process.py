@@ -2,7 +2,8 @@
 
 Behaviours: ``ok`` (default: runs tasks until they are cancelled or released), ``deaf`` (ignores cancel and release),
 ``mute`` (never registers), ``quick`` (tasks finish at once), ``source`` (asks for splits, then finishes),
-``files`` (leaves a file), ``hog`` (takes 300 MiB with its first task), ``malformed`` (sends a message without its fields).
+``files`` (leaves a file), ``hog`` (takes 300 MiB with its first task), ``malformed`` (sends a message without its
+fields).
 """
 
 from __future__ import annotations
