@@ -38,7 +38,7 @@ from firesteel.service.pid_file import read_pid_file
 
 logger = logging.getLogger(__name__)
 
-PROGRAM: Final = (sys.executable, "-m", "firesteel_taskmanager")
+PROGRAM: Final = (sys.executable, "-P", "-m", "firesteel_taskmanager")
 STOP_GRACE: Final = 10.0
 """Seconds that a worker has to end in order."""
 NAMELESS_GRACE: Final = 30.0
