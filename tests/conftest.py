@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -26,6 +27,7 @@ _in_unit_test = False
 
 def pytest_configure(config: pytest.Config) -> None:
     """Prepares what later start-ups inherit."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit an ignored one
     leaks.begin_session()
 
 

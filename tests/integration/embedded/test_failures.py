@@ -117,7 +117,9 @@ def test_sinks_selectors_partitioners_readers() -> None:
     assert error.record == "4"
     error = failure_of(numbers(2).partition_custom(fail_on_4, lambda value: value).map(str))
     assert str(error.__cause__) == "on four"
-    with pytest.raises(JobFailedError, match=r"the partitioner returned 9 for key \d; it has to return an int from 0 to 1"):
+    with pytest.raises(
+        JobFailedError, match=r"the partitioner returned 9 for key \d; it has to return an int from 0 to 1"
+    ):
         list(numbers(2).partition_custom(lambda key, count: 9, lambda value: value).map(str).execute_and_collect())
     with pytest.raises(JobFailedError, match="list"):
         list(numbers(2).key_by(lambda value: [value]).map(str).execute_and_collect())

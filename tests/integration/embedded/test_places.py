@@ -144,33 +144,6 @@ def test_the_plain_repl(folder: Path, how: str) -> None:
         assert (code, "Error" in run.err) == (0, False), run.err
 
 
-NOTEBOOK = """
-import asyncio, code, sys
-from pathlib import Path
-
-CELLS = Path("script.py").read_text().split("\\n\\n\\n")
-
-
-async def main():
-    main_module = sys.modules["__main__"]
-    kernel = code.InteractiveInterpreter(vars(main_module))
-    for number, cell in enumerate(CELLS):
-        compiled = code.compile_command(cell + "\\n", f"<cell {number}>", "exec")
-        exec(compiled, vars(main_module))
-        await asyncio.sleep(0)
-
-
-asyncio.run(main())
-"""
-
-
-def test_a_notebook_whose_event_loop_runs_already(folder: Path) -> None:
-    (folder / "kernel.py").write_text(NOTEBOOK)
-    with program(folder, "kernel.py") as run:
-        assert run.end() == 0, run.err
-        assert "done\nedited\n" in run.out
-
-
 @pytest.mark.parametrize("mode", ["prepend", pytest.param("importlib", marks=pytest.mark.long)])
 def test_a_test_under_pytest(mode: str, folder: Path) -> None:
     body = textwrap.indent(RUN, "    ")

@@ -118,8 +118,14 @@ class EmbeddedExecutor:
         cluster = _shared.get(settings, job_graph.slots_needed())
         if cluster.rest is None:
             raise FiresteelError("the embedded cluster has been stopped")
-        cluster.loop.run(cluster.rest.submit(job_graph, blobs))
-        return ClusterJobClient(job_graph.job_id, job_graph.name, cluster.rest, cluster.loop)
+        client = ClusterJobClient(job_graph.job_id, job_graph.name, cluster.rest, cluster.loop)
+        accepted = cluster.loop.start(cluster.rest.submit(job_graph, blobs))
+        try:
+            accepted.result()
+        except KeyboardInterrupt:  # nobody will hold the client: a job that is accepted now would run on
+            accepted.add_done_callback(lambda _: client.cancel())
+            raise
+        return client
 
     def close(self) -> None:
         """Nothing to release: the cluster serves the whole process."""

@@ -349,7 +349,7 @@ class StreamExecutionEnvironment:
         name = job_name if job_name is not None else self._settings().get(opt.PIPELINE_NAME) or "DataStream Collect"
         try:
             operator_id = operator_ids(self._stream_graph(name))[sink.id]
-        except Exception:
+        except BaseException:  # as in _submit: whatever was wrong, it is not tried again with the next program
             self._pending.clear()
             raise
         client = self._submit(name)
