@@ -94,37 +94,52 @@ def test_a_program_that_fails_ends_with_the_users_error_and_without_a_jvms(tmp_p
 
 
 HOLD = """
-import ctypes, threading
+import ctypes, os
 
-settings = {"heartbeat.interval": "200 ms", "heartbeat.timeout": "1 s", "rest.port": "0"}
-env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
-env.set_parallelism(2)
+SECONDS = {seconds}
 
 
-def hold(seconds):
-    ctypes.PyDLL(None).usleep(int(seconds * 1e6))  # PyDLL: the call keeps the GIL
+def hold():
+    ctypes.PyDLL(None).usleep(SECONDS * 1_000_000)  # PyDLL: the call keeps the GIL
 
 
 def held(i):
+    before = os.getpid()
     if i == 5:
-        hold(3)
-    return i
+        hold()
+    return before
 
 
 numbers = env.from_sequence(1, 3000).rebalance().map(lambda i: time.sleep(0.002) or i)
 with numbers.execute_and_collect("in the client") as results:
     next(results)
-    hold(3)
+    began = time.monotonic()
+    hold()
+    assert time.monotonic() - began >= SECONDS
     print("client", len(list(results)), flush=True)
-print("slot", len(list(env.from_sequence(1, 100).rebalance().map(held).execute_and_collect("in a slot"))), flush=True)
+began = time.monotonic()
+slots = list(env.from_sequence(1, 100).rebalance().map(held).execute_and_collect("in a slot"))
+assert time.monotonic() - began >= SECONDS
+print("slot", len(slots), len(set(slots)), flush=True)
 """
 
 
-def test_a_gil_that_is_held_longer_than_heartbeats_wait_fails_no_job(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(HEAD + HOLD)
+@pytest.mark.parametrize(
+    ("seconds", "settings"),
+    [
+        pytest.param(3, {"heartbeat.interval": "200 ms", "heartbeat.timeout": "1 s"}, id="short heartbeats"),
+        pytest.param(61, {}, id="a minute", marks=[pytest.mark.long, pytest.mark.timeout(400)]),
+    ],
+)
+def test_a_gil_that_is_held_longer_than_heartbeats_wait_fails_no_job(
+    seconds: int, settings: dict[str, str], tmp_path: Path
+) -> None:
+    configure = f"env.configure(Configuration.from_dict({settings!r}))\n"
+    (tmp_path / "script.py").write_text(HEAD + configure + HOLD.replace("{seconds}", str(seconds)))
     with program(tmp_path, "script.py") as run:
-        code = run.end()
-        assert (code, run.out) == (0, "client 2999\nslot 100\n"), run.err
+        code = run.end(60 + 4 * seconds)
+        assert (code, run.out) == (0, "client 2999\nslot 100 2\n"), run.err
+        assert "heartbeat" not in run.err.lower()
 
 
 def test_a_taken_port_is_stepped_over_and_said(caplog: pytest.LogCaptureFixture) -> None:
