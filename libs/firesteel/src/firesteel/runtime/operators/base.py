@@ -41,6 +41,9 @@ class Operator(UserCode):
     expands: ClassVar[bool] = False
     """It may give more results than it takes records: results are pulled in bounded chunks."""
 
+    keyed: HeapKeyedState | None = None
+    """Its keyed state, if it is on a keyed stream."""
+
     def __init__(self, spec: OperatorSpec) -> None:
         self.spec = spec
         self.name = spec.name
@@ -57,20 +60,16 @@ class Operator(UserCode):
         return bool(getattr(self.function, "blocking", False))
 
     def open(self, context: OperatorContext) -> None:
-        """Get ready; opens the user's function."""
-        self.open_function(context, None)
-
-    def add_helper(self, helper: Any) -> None:
-        """A key selector or partitioner of an edge behind this operator lives as long as its function."""
-        self._helpers.append(helper)
-
-    def open_function(self, context: OperatorContext, keyed: HeapKeyedState | None) -> None:
-        """Call the user's ``open``: of key selectors and partitioners, then of the function."""
-        runtime_context = TaskRuntimeContext(context.info, self.name, keyed)
+        """Get ready; calls the user's ``open``: of key selectors and partitioners, then of the function."""
+        runtime_context = TaskRuntimeContext(context.info, self.name, self.keyed)
         for function in (*self._helpers, self.function):
             if isinstance(function, Function) and not any(function is other for other in self._opened):
                 self._opened.append(function)
                 function.open(runtime_context)
+
+    def add_helper(self, helper: Any) -> None:
+        """A key selector or partitioner of an edge behind this operator lives as long as its function."""
+        self._helpers.append(helper)
 
     def close(self) -> None:
         """Release everything; closes what was opened, the function first."""
