@@ -81,7 +81,7 @@ def _loads(blob: bytes, what: str) -> Any:
             f"{what} can't be loaded in the slot, since Python there finds no module {error.name!r}: install it in the "
             "Python environment of the cluster, or put it beside the program or on PYTHONPATH"
         ) from error
-    except Exception as error:
+    except Exception as error:  # of the user's modules and classes, which run here
         raise ProgramError(f"{what} can't be loaded in the slot: {type(error).__name__}: {error}") from error
 
 

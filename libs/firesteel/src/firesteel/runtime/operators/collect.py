@@ -165,7 +165,7 @@ def _sampled_size(values: list[Any]) -> int:
 def _dumps(values: list[Any]) -> bytes:
     try:
         return pickle.dumps(values, protocol=5)
-    except Exception:
+    except Exception:  # the user's __reduce__ and __getstate__ raise what they like, here and below
         try:
             data: bytes = cloudpickle.dumps(values, protocol=5)
             return data
