@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from firesteel.common.coerce import make_coercer
 from firesteel.core.errors import ProgramError
+from firesteel.core.short_repr import short_repr
 from firesteel.functions.functions import Function
 from firesteel.graph.key_hash import stable_hash
 from firesteel.graph.specs import OperatorSpec
@@ -97,18 +98,9 @@ def method_of(function: Any, base: type, method: str) -> Callable[..., Any]:
 def not_iterable(what: str, results: Any) -> ProgramError:
     """The error for a function that has to give an iterable and does not."""
     return ProgramError(
-        f"{what} returned {short(results)} ({type(results).__name__}); it has to return an iterable, yield its "
-        "results, or return None"
+        f"{what} returned {short_repr(results, 80)} ({type(results).__name__}); it has to return an iterable, yield "
+        "its results, or return None"
     )
-
-
-def short(value: Any, limit: int = 80) -> str:
-    """A ``repr`` that never raises."""
-    try:
-        text = repr(value)
-    except Exception as error:
-        text = f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def is_iterable(value: Any) -> bool:
