@@ -12,7 +12,7 @@ import pytest
 from firesteel.core import process
 from firesteel.core.run_directory import RunDirectory
 from tests.integration.embedded.notebook import Notebook, notebook
-from tests.integration.embedded.programs import RUNS, family, run_directories, until
+from tests.integration.embedded.programs import PROGRAM_RUNS, family, run_directories, until
 
 FIRST_CELL = """
 import time
@@ -28,7 +28,7 @@ env.set_parallelism(2)
 
 def endless():
     return env.from_source(DataGeneratorSource(lambda i: i), WatermarkStrategy.no_watermarks(), "endless")
-""".replace("{settings}", repr({"rest.port": "0", "firesteel.run.directory": str(RUNS)}))
+""".replace("{settings}", repr({"rest.port": "0", "firesteel.run.directory": str(PROGRAM_RUNS)}))
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         started = with_a_running_job(book)
         book.shut_down()
         assert process.wait_gone(started, timeout=30) == [], "a kernel that was shut down left processes"
-    assert run_directories() == []
+    assert run_directories(PROGRAM_RUNS) == []
 
 
 def with_a_running_job(book: Notebook) -> list[process.ProcessId]:
@@ -164,11 +164,11 @@ def test_the_stop_button_cancels_the_running_job(kernel: Notebook, source: str) 
 
 
 def test_a_kernel_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
-    others = run_directories()
+    others = run_directories(PROGRAM_RUNS)
     with notebook(tmp_path) as book:
         assert book.run(FIRST_CELL).error is None
         started = with_a_running_job(book)
         os.kill(book.pid, signal.SIGKILL)
         assert process.wait_gone(started, timeout=30) == []
-        RunDirectory.create(RUNS).remove()  # whoever comes next removes what the dead has left
-        until(lambda: run_directories() == others, "its run directory being removed")
+        RunDirectory.create(PROGRAM_RUNS).remove()  # whoever comes next removes what the dead has left
+        until(lambda: run_directories(PROGRAM_RUNS) == others, "its run directory being removed")

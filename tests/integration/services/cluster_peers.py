@@ -20,7 +20,7 @@ from firesteel.service.base import Service
 
 SECRET = "of the test"
 SLOT = os.path.join(os.path.dirname(__file__), "slot_process.py")
-PATIENCE = 15.0
+PATIENCE = 45.0
 """Seconds after which a test gives up waiting."""
 
 

@@ -18,7 +18,7 @@ def new_allocation() -> str:
     return f"{next(_names):032x}"
 
 
-def until(condition: Callable[[], object], what: str, timeout: float = 20.0) -> None:
+def until(condition: Callable[[], object], what: str, timeout: float = 50.0) -> None:
     """Look again and again until it holds.
 
     Raises:

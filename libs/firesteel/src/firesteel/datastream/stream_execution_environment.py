@@ -213,7 +213,9 @@ class StreamExecutionEnvironment:
         return DataStream(self, (StreamInput(made),), declared)
 
     def from_sequence(self, start: int, end: int) -> DataStream:
-        """A stream of the numbers from ``start`` to ``end``, both included, spread over the subtasks.
+        """A stream of the numbers from ``start`` to ``end``, both included, cut into a part for each subtask.
+
+        Each part comes in order; a subtask that is done with its part takes over one that nobody has begun.
 
         Raises:
             ProgramError: ``start`` is greater than ``end``.
