@@ -223,7 +223,7 @@ def test_results_that_cannot_be_pickled() -> None:
         numbers().map(lambda i: threading.Lock()),
         numbers(2).map(lambda i: threading.Lock()).rebalance().map(str),
     ):
-        with pytest.raises(JobFailedError, match="cannot pickle '_thread.lock' object"):
+        with pytest.raises(JobFailedError, match=r"cannot pickle '_thread\.lock' object"):
             list(stream.execute_and_collect())
 
 
