@@ -24,11 +24,12 @@ hypothesis.settings.load_profile("firesteel")
 
 _in_unit_test = False
 
+leaks.begin_session()  # before other conftest files are imported, which make paths in the session's directory
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Prepares what later start-ups inherit."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit an ignored one
-    leaks.begin_session()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
