@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -23,10 +24,12 @@ hypothesis.settings.load_profile("firesteel")
 
 _in_unit_test = False
 
+leaks.begin_session()  # before other conftest files are imported, which make paths in the session's directory
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Prepares what later start-ups inherit."""
-    leaks.begin_session()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit an ignored one
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

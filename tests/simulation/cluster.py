@@ -307,7 +307,9 @@ class Cluster:
             made.append(
                 JobVertex(vertex_id, f"V{number}", parallelism, 128, "default", _CHAIN, info, source, last, None)
             )
-        edges = tuple(JobEdge(i, a.id, b.id, a.operators[-1].id, 0, "REBALANCE") for i, (a, b) in enumerate(pairwise(made)))
+        edges = tuple(
+            JobEdge(i, a.id, b.id, a.operators[-1].id, 0, "REBALANCE") for i, (a, b) in enumerate(pairwise(made))
+        )
         graph = JobGraph(job_id, f"job {len(self.submitted)}", tuple(made), edges, {}, {_CHAIN: _CHAIN_BYTES})
         self.splits[job_id] = splits
         if endless:
@@ -360,7 +362,9 @@ class Cluster:
         for slot in self.slot_processes.values():
             if slot.accepted:
                 other = owners.setdefault(slot.launch.allocation_id, slot.pid)
-                assert other == slot.pid, f"allocation {slot.launch.allocation_id} has the processes {other}, {slot.pid}"
+                assert other == slot.pid, (
+                    f"allocation {slot.launch.allocation_id} has the processes {other}, {slot.pid}"
+                )
             for execution_id in slot.acting:
                 key = (slot.job_id, execution_id)
                 assert key not in acting, f"{self.short(*key)} runs in the slots {acting[key]} and {slot.pid}"
@@ -419,6 +423,7 @@ def simulated(world: World) -> Iterator[None]:
         return "http://rest:8081"
 
     replaced = {"RpcClient": SimulatedRpcClient, "rpc_routes": rpc_routes}
+
     async def open_connection(host: str, port: int) -> Any:
         return await world.connect(asyncio.get_running_loop().process, host, port)  # type: ignore[attr-defined]
 

@@ -106,4 +106,3 @@ class ProcessLoop(asyncio.BaseEventLoop):
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         self.errors.append(f"{context.get('message')}: {error!r}")
-

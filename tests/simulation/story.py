@@ -77,7 +77,9 @@ class Story:
         world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
         for _ in range(rng.randint(2, 6)):
             parallelism, vertices, endless = rng.randint(1, 5), rng.randint(1, 3), rng.random() < 0.3
-            world.after(rng.uniform(0, FAULTS_FOR * 0.8), lambda p=parallelism, v=vertices, e=endless: cluster.submit(p, v, e))
+            world.after(
+                rng.uniform(0, FAULTS_FOR * 0.8), lambda p=parallelism, v=vertices, e=endless: cluster.submit(p, v, e)
+            )
         for _ in range(rng.randint(0, 8)):
             world.after(rng.uniform(1, FAULTS_FOR), self._fault)
         self._until(FAULTS_FOR)

@@ -20,12 +20,14 @@ from firesteel.core.process import ProcessId
 from firesteel.datastream import StreamExecutionEnvironment
 
 RUNS = Path(tempfile.gettempdir(), "firesteel-e")
-"""Where run directories of these tests lie; its name is short enough for sockets, and known to the leak check."""
+"""Where run directories of this process's clusters lie; short enough for sockets, and known to the leak check."""
+PROGRAM_RUNS = Path(tempfile.gettempdir(), "firesteel-p")
+"""The same for programs in processes of their own."""
 
 
-def run_directories() -> list[Path]:
+def run_directories(root: Path) -> list[Path]:
     """Those that are there."""
-    return [path for path in RUNS.glob("*-*-*") if path.is_dir()]
+    return [path for path in root.glob("*-*-*") if path.is_dir()]
 
 
 def new_environment(parallelism: int = 1, **options: str) -> StreamExecutionEnvironment:
@@ -38,7 +40,7 @@ def new_environment(parallelism: int = 1, **options: str) -> StreamExecutionEnvi
     return env.set_parallelism(parallelism)
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float = 20.0) -> Any:
+def until(condition: Callable[[], Any], what: str, timeout: float = 50.0) -> Any:
     """Look again and again until it holds; returns what it gave.
 
     Raises:
@@ -73,7 +75,7 @@ def running(job: JobClient) -> None:
     until(all_run, "all tasks running")
 
 
-def ended(job: JobClient, timeout: float = 20.0) -> str:
+def ended(job: JobClient, timeout: float = 50.0) -> str:
     """Waits for the job's end; returns its last state."""
     return str(until(lambda: (s := state_of(job)) in ("FAILED", "CANCELED", "FINISHED") and s, "the end", timeout))
 
@@ -107,6 +109,17 @@ def resident(pid: int) -> int:
     raise AssertionError(f"no RssAnon of {pid}")
 
 
+def proportional(pid: int) -> int:
+    """Memory of a process in bytes, shared pages divided by their users (PSS); 0 when it has gone."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return 0
+
+
 class Program:
     """A program in a process of its own.
 
@@ -136,7 +149,7 @@ class Program:
     def pid(self) -> int:
         return self.popen.pid
 
-    def end(self, timeout: float = 40.0) -> int:
+    def end(self, timeout: float = 90.0) -> int:
         """Waits for its end; returns the exit code, negative for a signal."""
         try:
             out, self.err = self.popen.communicate(self._stdin, timeout)
@@ -167,4 +180,4 @@ def program(folder: Path, *command: str, **more: Any) -> Iterator[Program]:
         for stream in (started.popen.stdin, started.popen.stdout, started.popen.stderr):
             if stream is not None:
                 stream.close()
-        process.wait_gone(left, timeout=10)
+        process.wait_gone(left, timeout=30)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from firesteel.client.embedded import stop_embedded_cluster
 from firesteel.core import process
 from firesteel.core.run_directory import RunDirectory
-from tests.integration.embedded.programs import RUNS, family, new_environment, program, run_directories
+from tests.integration.embedded.programs import PROGRAM_RUNS, family, program, run_directories
 
+SETTINGS = {
+    "rest.port": "0",
+    "firesteel.run.directory": str(PROGRAM_RUNS),
+    "taskmanager.numberOfTaskSlots": "4",  # for two jobs
+}
 HEAD = """
 import os, signal, sys, time
 from firesteel.common import Configuration, WatermarkStrategy
@@ -24,26 +26,35 @@ from firesteel.datastream.connectors.data_generator import DataGeneratorSource
 
 env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({settings}))
 env.set_parallelism(2)
-""".replace("{settings}", repr({"rest.port": "0", "firesteel.run.directory": str(RUNS)}))
+""".replace("{settings}", repr(SETTINGS))
 ENDLESS = """
 numbers = env.from_source(DataGeneratorSource(lambda i: i), WatermarkStrategy.no_watermarks(), "numbers")
 numbers.rebalance().filter(lambda i: i == 1000).print()
+"""
+FAILING = """
+job = env.execute_async()
+sys.stdin.readline()
+
+
+def divide(i):
+    return 1 // i
+
+
+env.from_collection([1, 0]).map(divide).print()
+env.execute('division')
 """
 
 
 @pytest.mark.parametrize("how", ["kill -9", "ctrl-c", "terminate", "exception", "end"])
 def test_a_client_that_ends_leaves_nothing(how: str, tmp_path: Path) -> None:
-    last = {
-        "exception": 'job = env.execute_async(); sys.stdin.readline(); raise ValueError("the end")',
-        "end": "job = env.execute_async(); sys.stdin.readline()",
-    }.get(how, "env.execute()")
+    last = {"exception": FAILING, "end": "job = env.execute_async(); sys.stdin.readline()"}.get(how, "env.execute()")
     (tmp_path / "script.py").write_text(HEAD + ENDLESS + last)
     with program(tmp_path, "script.py", stdin="") as run:
         assert run.line() in ("1> 1000", "2> 1000")
         started = process.descendants(run.pid)
         kinds = family(run.pid)
         assert (len(kinds["jvm"]), len(kinds["slot"])) == (1, 2), kinds
-        (directory,) = run_directories()
+        (directory,) = run_directories(PROGRAM_RUNS)
         match how:
             case "kill -9":
                 os.kill(run.pid, signal.SIGKILL)
@@ -51,8 +62,8 @@ def test_a_client_that_ends_leaves_nothing(how: str, tmp_path: Path) -> None:
                 os.killpg(run.pid, signal.SIGINT)
             case "terminate":
                 os.kill(run.pid, signal.SIGTERM)
-        code = run.end(15)
-        assert process.wait_gone(started, timeout=5) == []
+        code = run.end()
+        assert process.wait_gone(started, timeout=30) == []
         match how:
             case "kill -9":
                 assert code == -signal.SIGKILL
@@ -64,80 +75,62 @@ def test_a_client_that_ends_leaves_nothing(how: str, tmp_path: Path) -> None:
                 assert code in (-signal.SIGTERM, 143)
             case "exception":
                 assert code == 1
-                assert run.err.count("Traceback") == 1, run.err
-                assert run.err.rstrip().endswith("ValueError: the end")
+                for words in ("ZeroDivisionError", "return 1 // i", "at the record 0"):
+                    assert words in run.err, run.err
+                assert not re.search(r"java\.|org\.apache|firesteel/runtime|firesteel/rpc", run.err), run.err
             case _:
                 assert (code, run.err) == (0, "")
         assert "py4j" not in run.err.lower(), run.err
         if directory.exists():
             assert how in ("kill -9", "terminate")
-            RunDirectory.create(RUNS).remove()
-        assert run_directories() == []
-
-
-def test_a_program_that_fails_ends_with_the_users_error_and_without_a_jvms(tmp_path: Path) -> None:
-    program_text = HEAD + (
-        "def divide(i):\n    return 1 // i\n\n\n"
-        "env.from_collection([1, 0]).map(divide).print()\nenv.execute('division')\n"
-    )
-    (tmp_path / "script.py").write_text(program_text)
-    with program(tmp_path, "script.py") as run:
-        assert run.end() == 1
-        assert "ZeroDivisionError" in run.err
-        assert "return 1 // i" in run.err
-        assert "at the record 0" in run.err
-        assert not re.search(r"py4j|java\.|org\.apache|firesteel/runtime|firesteel/rpc", run.err), run.err
-    with program(tmp_path, "-m", "firesteel.client.cli", "run", "-t", "local", "script.py") as run:
-        assert run.end() == 1
-        assert "return 1 // i" in run.err
-        assert not re.search(r"py4j|java\.|org\.apache|firesteel/runtime", run.err), run.err
+            RunDirectory.create(PROGRAM_RUNS).remove()
+        assert run_directories(PROGRAM_RUNS) == []
 
 
 HOLD = """
-import ctypes, threading
+import ctypes, os
 
-settings = {"heartbeat.interval": "200 ms", "heartbeat.timeout": "1 s", "rest.port": "0"}
-env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict(settings))
-env.set_parallelism(2)
+SECONDS = {seconds}
 
 
-def hold(seconds):
-    ctypes.PyDLL(None).usleep(int(seconds * 1e6))  # PyDLL: the call keeps the GIL
+def hold():
+    ctypes.PyDLL(None).usleep(SECONDS * 1_000_000)  # PyDLL: the call keeps the GIL
 
 
 def held(i):
+    before = os.getpid()
     if i == 5:
-        hold(3)
-    return i
+        hold()
+    return before
 
 
 numbers = env.from_sequence(1, 3000).rebalance().map(lambda i: time.sleep(0.002) or i)
 with numbers.execute_and_collect("in the client") as results:
     next(results)
-    hold(3)
+    began = time.monotonic()
+    hold()
+    assert time.monotonic() - began >= SECONDS
     print("client", len(list(results)), flush=True)
-print("slot", len(list(env.from_sequence(1, 100).rebalance().map(held).execute_and_collect("in a slot"))), flush=True)
+began = time.monotonic()
+slots = list(env.from_sequence(1, 100).rebalance().map(held).execute_and_collect("in a slot"))
+assert time.monotonic() - began >= SECONDS
+print("slot", len(slots), len(set(slots)), flush=True)
 """
 
 
-def test_a_gil_that_is_held_longer_than_heartbeats_wait_fails_no_job(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(HEAD + HOLD)
+@pytest.mark.parametrize(
+    ("seconds", "settings"),
+    [
+        pytest.param(2, {"heartbeat.interval": "200 ms", "heartbeat.timeout": "1 s"}, id="short heartbeats"),
+        pytest.param(61, {}, id="a minute", marks=[pytest.mark.long, pytest.mark.timeout(400)]),
+    ],
+)
+def test_a_gil_that_is_held_longer_than_heartbeats_wait_fails_no_job(
+    seconds: int, settings: dict[str, str], tmp_path: Path
+) -> None:
+    configure = f"env.configure(Configuration.from_dict({settings!r}))\n"
+    (tmp_path / "script.py").write_text(HEAD + configure + HOLD.replace("{seconds}", str(seconds)))
     with program(tmp_path, "script.py") as run:
-        code = run.end()
-        assert (code, run.out) == (0, "client 2999\nslot 100\n"), run.err
-
-
-def test_a_taken_port_is_stepped_over_and_said(caplog: pytest.LogCaptureFixture) -> None:
-    stop_embedded_cluster()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        env = new_environment(1, rest__port=str(port))
-        with caplog.at_level("INFO"), env.from_collection([1]).execute_and_collect() as results:
-            client: Any = results.get_job_client()
-            url = client.get_web_interface_url()
-            assert list(results) == [1]
-    stop_embedded_cluster()
-    assert port < int(url.rpartition(":")[2]) < port + 100
-    assert any(str(port) in record.getMessage() for record in caplog.records), caplog.text
+        code = run.end(60 + 4 * seconds)
+        assert (code, run.out) == (0, "client 2999\nslot 100 2\n"), run.err
+        assert "heartbeat" not in run.err.lower()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.integration.embedded.programs import RUNS, program, run_directories
+from tests.integration.embedded.programs import PROGRAM_RUNS, program, run_directories
 
 BESIDE = """
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ for order in stream.key_by(lambda order: order.customer).process(Total()).execut
     last[order.customer] = max(order.weight.grams, last.get(order.customer, 0))
 assert last == {"a": 2450, "b": 2500}, last
 print("parallelism", env.get_parallelism(), "arguments", sys.argv[1:], "done", flush=True)
-""".replace("{settings}", repr({"rest.port": "0", "firesteel.run.directory": str(RUNS)}))
+""".replace("{settings}", repr({"rest.port": "0", "firesteel.run.directory": str(PROGRAM_RUNS)}))
 
 EDITED = """
 class Marked:
@@ -93,13 +94,23 @@ for result in marks.execute_and_collect():
 print("edited", flush=True)
 """
 
+FAILS = """
+
+def divide(i):
+    return 1 // i
+
+
+env.from_collection([1, 0]).map(divide).print()
+env.execute("division")
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "beside.py").write_text(BESIDE)
     (tmp_path / "script.py").write_text(CLASSES + RUN + EDITED)
     yield tmp_path
-    assert run_directories() == []
+    assert run_directories(PROGRAM_RUNS) == []
 
 
 def test_a_script_that_python_runs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -112,9 +123,15 @@ def test_a_script_that_python_runs(folder: Path, tmp_path_factory: pytest.TempPa
 
 def test_a_script_that_the_command_runs(folder: Path) -> None:
     options = ["-p", "3", "-D", "taskmanager.numberOfTaskSlots=4"]
-    with program(folder, "-m", "firesteel.client.cli", "run", "-t", "local", *options, "script.py", "--name", "y") as run:
-        assert run.end() == 0, run.err
+    (folder / "fails.py").write_text(CLASSES + RUN + EDITED + FAILS)
+    with program(
+        folder, "-m", "firesteel.client.cli", "run", "-t", "local", *options, "fails.py", "--name", "y"
+    ) as run:
+        assert run.end() == 1, run.err
         assert "parallelism 3 arguments ['--name', 'y'] done\nedited\n" in run.out
+        for words in ("ZeroDivisionError", "return 1 // i", "at the record 0"):
+            assert words in run.err, run.err
+        assert not re.search(r"py4j|java\.|org\.apache|firesteel/runtime", run.err), run.err
 
 
 def cells(*parts: str) -> str:
@@ -142,33 +159,6 @@ def test_the_plain_repl(folder: Path, how: str) -> None:
         assert "arguments [] done\n" in run.out, run.err
         assert "edited\n" in run.out, run.err
         assert (code, "Error" in run.err) == (0, False), run.err
-
-
-NOTEBOOK = """
-import asyncio, code, sys
-from pathlib import Path
-
-CELLS = Path("script.py").read_text().split("\\n\\n\\n")
-
-
-async def main():
-    main_module = sys.modules["__main__"]
-    kernel = code.InteractiveInterpreter(vars(main_module))
-    for number, cell in enumerate(CELLS):
-        compiled = code.compile_command(cell + "\\n", f"<cell {number}>", "exec")
-        exec(compiled, vars(main_module))
-        await asyncio.sleep(0)
-
-
-asyncio.run(main())
-"""
-
-
-def test_a_notebook_whose_event_loop_runs_already(folder: Path) -> None:
-    (folder / "kernel.py").write_text(NOTEBOOK)
-    with program(folder, "kernel.py") as run:
-        assert run.end() == 0, run.err
-        assert "done\nedited\n" in run.out
 
 
 @pytest.mark.parametrize("mode", ["prepend", pytest.param("importlib", marks=pytest.mark.long)])

@@ -222,27 +222,26 @@ def test_times_of_subtasks_add_up_and_a_slow_sink_slows_the_source(cluster: None
     client = env.execute_async("back-pressure")
     running(client)
 
-    def look() -> tuple[float, dict[str, dict[str, Any]]]:
-        details = rest_of(client)
-        return time.monotonic(), {vertex["name"]: vertex["metrics"] for vertex in details["vertices"]}
+    def look() -> dict[str, dict[str, Any]]:
+        return {vertex["name"]: vertex["metrics"] for vertex in rest_of(client)["vertices"]}
 
-    until(lambda: all(sum_of(m) > 1000 for m in look()[1].values()), "times being reported")
-    (began, first) = look()
-    time.sleep(4)
-    (stopped, last) = look()
+    until(lambda: all(sum_of(m) > 1000 for m in look().values()), "times being reported")
+    began, first = time.monotonic(), look()
+    until(lambda: all(sum_of(m) > sum_of(first[name]) + 4000 for name, m in look().items()), "times that grow")
+    last, passed = look(), (time.monotonic() - began) * 1000
     client.cancel().result()
     assert ended(client) == "CANCELED"
-    for name in first:
-        passed = (stopped - began) * 1000
-        assert sum_of(last[name]) - sum_of(first[name]) == pytest.approx(passed, abs=1500), name
+    grown = {name: sum_of(last[name]) - sum_of(first[name]) for name in first}
+    for name in first:  # a report that was looked at may have been some seconds old
+        assert grown[name] < passed + 4000, name
     (fast,) = (name for name in first if "fast" in name)
     (late,) = (name for name in first if "slow" in name)
     pressed = last[fast]["accumulated-backpressured-time"] - first[fast]["accumulated-backpressured-time"]
     busy = last[late]["accumulated-busy-time"] - first[late]["accumulated-busy-time"]
-    assert pressed > 2500
-    assert busy > 2500
+    assert pressed > grown[fast] / 2
+    assert busy > grown[late] / 2
     read = last[late]["read-records"] - first[late]["read-records"]
-    assert 0 < read < 4000 + 2 * 4096  # it is counted by batches
+    assert 0 < read < grown[late] + 2 * 4096  # one takes more than 1 ms; they are counted by batches
 
 
 def sum_of(metrics: dict[str, Any]) -> float:

@@ -21,7 +21,7 @@ from firesteel.service.base import Service
 
 SECRET = "the secret of the tests"
 SLOT = os.path.join(os.path.dirname(__file__), "slot_process.py")
-PATIENCE = 30.0
+PATIENCE = 45.0
 """Seconds after which a test gives up waiting."""
 
 

@@ -17,7 +17,7 @@ def new_allocation() -> str:
     return f"{next(_names):032x}"
 
 
-def until(condition: Callable[[], object], what: str, timeout: float = 30.0) -> None:
+def until(condition: Callable[[], object], what: str, timeout: float = 50.0) -> None:
     """Look again and again until it holds.
 
     Raises:

@@ -193,18 +193,15 @@ def test_a_slot_goes_before_the_waiting_tasks_of_a_bounded_stage(
 
     spark = SparkContext._active_spark_context
     assert spark is not None
-    gate, total = run.path / "gate", 12 * (SLOTS + SPARE)
+    gate, second_gate, total = run.path / "gate", run.path / "gate2", 12 * (SLOTS + SPARE)
     (started := run.subdir("started")).touch()
 
     def task(index: int) -> int:
         import time
 
         (started / str(index)).touch()
-        if index < SLOTS + SPARE:
-            while not gate.exists():
-                time.sleep(0.01)
-        else:
-            time.sleep(0.1)
+        while not (gate if index < SLOTS + SPARE else second_gate).exists():
+            time.sleep(0.01)
         return index
 
     results: list[int] = []
@@ -214,9 +211,8 @@ def test_a_slot_goes_before_the_waiting_tasks_of_a_bounded_stage(
     allocation = new_allocation()
     fleet.start_slot(door.launch(allocation))
     gate.touch()
-    caller = door.wait()
-    begun = len(list(started.iterdir()))
-    assert begun < total, "the slot had to wait for the whole stage"
+    caller = door.wait()  # although the rest of the stage holds on to every place that it gets
+    second_gate.touch()
     caller.tell("return")
     assert ends.of(allocation)[0] is SlotOutcome.RETURNED
     stage.join()

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import sys
+import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from firesteel.client import embedded
+from firesteel.client.loop_thread import LoopThread
 from firesteel.common.configuration import Configuration
 from firesteel.core.errors import FleetError
 from firesteel.core.machine import usable_cores
@@ -28,3 +34,38 @@ def test_the_default_parallelism_is_the_cores_unless_somebody_says_otherwise(mon
     assert executor.default_parallelism() == usable_cores()
     monkeypatch.setenv("FIRESTEEL_OPTION_PARALLELISM_DEFAULT", "7")
     assert executor.default_parallelism() == 7
+
+
+class SlowRest:
+    """Accepts a job only after Ctrl-C has come."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.interrupted = threading.Event()
+        self.cancelled = threading.Event()  # after it was accepted
+
+    async def submit(self, job_graph: Any, blobs: Any) -> None:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        await asyncio.to_thread(self.interrupted.wait)
+        self.calls.append("accepted")
+
+    async def cancel(self, job_id: str) -> None:
+        self.calls.append("cancelled")
+        if "accepted" in self.calls:
+            self.cancelled.set()
+
+
+def test_ctrl_c_while_a_job_is_being_accepted_cancels_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rest, loop = SlowRest(), LoopThread("test")
+    cluster = SimpleNamespace(rest=rest, loop=loop)
+    monkeypatch.setattr(embedded, "_shared", SimpleNamespace(get=lambda settings, slots: cluster))
+    env = StreamExecutionEnvironment.get_execution_environment()
+    env.from_collection([1, 2]).map(str).print()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            env.execute()
+        rest.interrupted.set()
+        assert rest.cancelled.wait(30)
+    finally:
+        rest.interrupted.set()
+        loop.close()

@@ -191,7 +191,7 @@ def test_long_and_broken_values_are_shown_short() -> None:
         def __repr__(self) -> str:
             raise RuntimeError
 
-    with pytest.raises(TypeMismatchError, match="repr raises RuntimeError"):
+    with pytest.raises(TypeMismatchError, match="holds <Broken instance at"):
         fit(Types.INT(), Broken())
 
 

@@ -20,7 +20,7 @@ class FakeResultStream:
 
     def fetch(self) -> list[Any] | None:
         answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer  # type: ignore[no-any-return]
 
@@ -94,3 +94,8 @@ def environment(executor: FakeExecutor | None = None, **settings: Any) -> Stream
     """An environment on a fake executor; settings with ``__`` for dots and ``_`` for hyphens."""
     keys = {key.replace("__", ".").replace("_", "-"): value for key, value in settings.items()}
     return StreamExecutionEnvironment(Configuration.from_dict(keys), executor or FakeExecutor())
+
+
+def submitted(executor: FakeExecutor) -> list[str]:
+    """Names of the operators that were submitted last."""
+    return [node.name for node in executor.graphs[-1].nodes.values()]

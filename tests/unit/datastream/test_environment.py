@@ -27,13 +27,9 @@ from firesteel.core.errors import (
 )
 from firesteel.datastream import RuntimeExecutionMode, SlotSharingGroup, StreamExecutionEnvironment
 from firesteel.graph.specs import OperatorKind
-from tests.unit.datastream.fakes import FakeExecutor, environment
+from tests.unit.datastream.fakes import FakeExecutor, environment, submitted
 
 NO_WATERMARKS = WatermarkStrategy.no_watermarks()
-
-
-def submitted(executor: FakeExecutor) -> list[str]:
-    return [node.name for node in executor.graphs[-1].nodes.values()]
 
 
 # --- execution ------------------------------------------------------------------------------------------------------
@@ -431,67 +427,6 @@ def test_from_source_checks(
 ) -> None:
     with pytest.raises(error, match=message):
         env.from_source(*arguments)
-
-
-# --- results --------------------------------------------------------------------------------------------------------
-
-
-def test_collecting(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:
-    executor.answers = [[1, 2], [], [3], None]
-    env.from_collection([9]).print()
-    with env.from_sequence(1, 3).execute_and_collect("the job") as results:
-        assert results.next() == 1
-        assert list(results) == [2, 3]
-        assert list(results) == []
-        with pytest.raises(StopIteration):
-            next(results)
-        assert results.get_job_client() is executor.clients[0]
-    graph = executor.graphs[0]
-    assert graph.name == "the job"
-    assert submitted(executor)[-1] == "Sink: Data Stream Collect Sink"
-    assert "Sink: Print to Std. Out" in submitted(executor), "what was added before runs along"
-    collect = list(graph.nodes.values())[-1]
-    assert (collect.parallelism, collect.operator.extra) == (1, {"buffer_bytes": 4 << 20})
-    assert executor.clients[0].stream.closed == 1
-
-
-def test_the_collect_operators_id_is_the_job_graphs(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:
-    from firesteel.graph.chaining import build_job_graph
-
-    env.from_sequence(1, 3).execute_and_collect()
-    graph, _ = build_job_graph(executor.graphs[0], job_id="0" * 32, pickle_chain=lambda c: repr(c).encode(), config={})
-    assert [v.collects for v in graph.vertices if v.collects] == executor.clients[0].collected
-
-
-def test_collecting_with_a_limit_gives_a_list_and_lets_the_job_go(
-    env: StreamExecutionEnvironment, executor: FakeExecutor
-) -> None:
-    executor.answers = [[1, 2], [3, 4]]
-    assert env.from_sequence(1, 9).execute_and_collect(limit=3) == [1, 2, 3]
-    assert executor.clients[0].stream.closed == 1
-    executor.answers = [[1], None]
-    assert env.from_sequence(1, 9).execute_and_collect(limit=3) == [1]
-    with pytest.raises(ValueError, match="the limit must be at least 1"):
-        env.from_sequence(1, 9).execute_and_collect(limit=0)
-    assert len(executor.graphs) == 2
-
-
-def test_a_failure_comes_after_the_results_before_it(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:
-    executor.answers = [[1], JobFailedError("late")]
-    results = env.from_sequence(1, 9).execute_and_collect()
-    assert next(results) == 1
-    with pytest.raises(JobFailedError, match="late"):
-        next(results)
-
-
-def test_a_refused_collect_leaves_nothing(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:
-    stream = env.from_sequence(1, 9).uid("x").map(str).uid("x")
-    with pytest.raises(GraphError, match="have the same uid 'x'"):
-        stream.execute_and_collect()
-    assert executor.graphs == []
-    env.from_sequence(1, 2).print()
-    env.execute()
-    assert submitted(executor) == ["Source: Sequence Source", "Sink: Print to Std. Out"]
 
 
 def test_result_keeps_its_numbers() -> None:

@@ -6,13 +6,11 @@ import base64
 import pickle
 from typing import Any
 
-import pytest
-
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProtocolError
 from firesteel.graph.specs import OperatorKind
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.failures import describe_failure, shorten
+from firesteel.runtime.failures import describe_failure
 from tests.unit.runtime.support import INFO, line, opened, run, spec
 
 MAP = OperatorKind.MAP
@@ -126,25 +124,3 @@ def test_an_exception_that_cannot_be_unpickled_is_left_out() -> None:
         raise Picky(1, 2)
 
     assert failure_of(spec(MAP, raises), values=[1]).pickled is None
-
-
-class Unshowable:
-    def __repr__(self) -> str:
-        raise ValueError
-
-
-@pytest.mark.parametrize(
-    ("value", "begin"),
-    [
-        (Unshowable(), "<Unshowable instance at"),
-        ([Unshowable()], "["),
-        (list(range(10**6)), "[0, 1, 2"),
-        ("x" * 10**6, "'xxx"),
-        (b"x" * 10**6, "b'xxx"),
-        ({i: i for i in range(10**5)}, "{0: 0"),
-    ],
-)
-def test_records_are_shortened_whatever_they_are(value: Any, begin: str) -> None:
-    text = shorten(value)
-    assert text.startswith(begin)
-    assert len(text) <= 200

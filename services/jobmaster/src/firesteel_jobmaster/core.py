@@ -318,7 +318,7 @@ class JobMasterCore(JobLifeCycle):
             return m.Splits((), False), self._take()
         try:
             splits, no_more = self._splits.next(execution)
-        except Exception as error:
+        except Exception as error:  # the enumerator is a plug-in
             self._fail(failures.internal(error, f"looking for splits for {execution.task_name}"))
             return m.Splits((), False), self._take()
         if not splits and not no_more:
@@ -437,7 +437,7 @@ class JobMasterCore(JobLifeCycle):
     def _offer_splits(self, assigner: SplitAssigner) -> None:
         try:
             found = assigner.retry()
-        except Exception as error:
+        except Exception as error:  # the enumerator is a plug-in
             self._fail(failures.internal(error, "looking for splits"))
             return
         for execution, splits, no_more in found:

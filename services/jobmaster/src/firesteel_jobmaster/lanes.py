@@ -50,7 +50,7 @@ class Lane:
                 what, call = self._calls.popleft()
                 try:
                     await call()
-                except Exception:
+                except Exception:  # the calls behind it must not be lost with it
                     logger.exception("%s: %s failed", self._name, what)
         finally:
             self._running = False

@@ -187,7 +187,7 @@ class JobMaster:
                 answer, instructions = decide()
             except ProtocolError:  # a malformed message: its sender hears of it
                 raise
-            except Exception as error:
+            except Exception as error:  # a fault of ours: the job fails with it instead of hanging
                 logger.exception("the JobMaster failed while handling %s", doing)
                 answer, instructions = otherwise, self.core.internal_error(error, f"handling {doing}")
             for instruction in instructions:

@@ -113,7 +113,7 @@ class FleetDriver:
         self._closed = True
         try:
             await self._run(self._fleet.stop)
-        except Exception:
+        except Exception:  # the fleet is a plug-in; the threads have to end all the same
             logger.exception("the fleet did not stop in order")
         if self._starting is not None:  # a start that was under way must not leave anything behind
             await asyncio.wait([self._starting])

@@ -248,7 +248,7 @@ class ResourceManagerService(Service):
     async def _cancel(self, allocation_id: str) -> None:
         try:
             await self._fleet.cancel_slot(allocation_id)
-        except Exception as error:
+        except Exception as error:  # the fleet is a plug-in; its next report tells what became of the slot
             logger.warning("slot %s was not cancelled: %s", allocation_id, error)
 
     async def _start_fleet(self) -> None:
@@ -256,7 +256,7 @@ class ResourceManagerService(Service):
         try:
             await self._fleet.start()
             attached = await self._fleet.attached_executors()
-        except Exception as error:
+        except Exception as error:  # the fleet is a plug-in
             if self.stopping:
                 return
             self.perform(self.core.fleet_failed(str(error) or type(error).__name__, self.now))
@@ -316,7 +316,7 @@ class ResourceManagerService(Service):
             await asyncio.sleep(BUSY_POLL if self.core.is_watching else IDLE_POLL)
             try:
                 await self._look()
-            except Exception:
+            except Exception:  # the fleet is a plug-in; it is asked again at the next turn
                 logger.exception("the fleet could not be asked")
             self.perform(self.core.tick(self.now))
 

@@ -44,7 +44,7 @@ class CodeShipment:
         """
         try:
             return self.dumps(chain)
-        except Exception as error:
+        except Exception as error:  # pickling runs the user's __reduce__ and __getstate__, here and below
             for operator in chain.operators:
                 try:
                     self.dumps(operator)

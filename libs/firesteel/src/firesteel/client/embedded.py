@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from firesteel.client import context
@@ -23,6 +24,8 @@ from firesteel.core.machine import usable_cores
 
 if TYPE_CHECKING:
     from firesteel.client.embedded_cluster import EmbeddedCluster
+    from firesteel.client.rest_client import RestClient
+    from firesteel.graph.job_graph import JobGraph
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +77,12 @@ def _start(settings: Settings, slots: int) -> EmbeddedCluster:
     return EmbeddedCluster(settings, slots)
 
 
+async def _submit(rest: RestClient, job_graph: JobGraph, blobs: Mapping[str, bytes], gave_up: threading.Event) -> None:
+    await rest.submit(job_graph, blobs)
+    if gave_up.is_set():
+        await rest.cancel(job_graph.job_id)
+
+
 class EmbeddedExecutor:
     """Runs a program's jobs in the embedded cluster; a ``firesteel.common.executor.PipelineExecutor``.
 
@@ -110,8 +119,15 @@ class EmbeddedExecutor:
         cluster = _shared.get(settings, job_graph.slots_needed())
         if cluster.rest is None:
             raise FiresteelError("the embedded cluster has been stopped")
-        cluster.loop.run(cluster.rest.submit(job_graph, blobs))
-        return ClusterJobClient(job_graph.job_id, job_graph.name, cluster.rest, cluster.loop)
+        client = ClusterJobClient(job_graph.job_id, job_graph.name, cluster.rest, cluster.loop)
+        gave_up = threading.Event()
+        try:
+            cluster.loop.start(_submit(cluster.rest, job_graph, blobs, gave_up)).result()
+        except KeyboardInterrupt:  # nobody will hold the client: the job must not run on, accepted now or in a moment
+            gave_up.set()
+            client.cancel()
+            raise
+        return client
 
     def close(self) -> None:
         """Nothing to release: the cluster serves the whole process."""

@@ -12,6 +12,7 @@ from typing import Any
 from firesteel.client.loop_thread import LoopThread
 from firesteel.client.rest_client import RestClient
 from firesteel.client.results import RestResultStream
+from firesteel.client.source_lines import with_source_lines
 from firesteel.common.completable_future import CompletableFuture
 from firesteel.common.executor import CollectingJobClient
 from firesteel.common.job_execution_result import JobExecutionResult
@@ -121,8 +122,9 @@ def failure_as_error(failure: TaskFailure, job_id: str, job_name: str) -> JobErr
         lines.append(f"slots find no module {missing[1]!r}: {how_to_bring(missing[1])}")
     if failure.record is not None:
         lines.append(f"at the record {failure.record}")
-    if failure.traceback:
-        lines.append("in the slot:\n" + failure.traceback.rstrip())
+    traceback_text = with_source_lines(failure.traceback)
+    if traceback_text:
+        lines.append("in the slot:\n" + traceback_text.rstrip())
     error = UserFunctionError(
         "\n".join(lines),
         job_id,
@@ -130,7 +132,7 @@ def failure_as_error(failure: TaskFailure, job_id: str, job_name: str) -> JobErr
         subtask=failure.subtask,
         attempt=failure.attempt,
         record=failure.record,
-        traceback_text=failure.traceback,
+        traceback_text=traceback_text,
         error_class=failure.error_class,
     )
     return _caused(error, cause)

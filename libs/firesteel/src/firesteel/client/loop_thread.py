@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -36,11 +37,14 @@ class LoopThread:
     def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Schedule a coroutine; cancelling the future cancels it.
 
+        It runs in an empty context, not in the caller's: what it starts may outlive the caller (a notebook's kernel
+        finds out by a context variable below which cell a text belongs).
+
         Raises:
             PeerUnreachableError: the loop was closed, and with it the cluster.
         """
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            return contextvars.Context().run(asyncio.run_coroutine_threadsafe, coroutine, self._loop)
         except RuntimeError as error:
             coroutine.close()
             raise PeerUnreachableError("the connection to the cluster has been closed") from error

@@ -74,7 +74,7 @@ class RestResultStream:
         try:
             self._loop.run(self._end())
         except JobError as error:
-            self._failure = error
+            self._failure = error.with_traceback(None)  # how it got here says nothing to the program's author
 
     async def _end(self) -> None:
         try:

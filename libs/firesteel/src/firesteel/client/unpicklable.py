@@ -32,7 +32,7 @@ def _descend(value: Any, dumps: Callable[[Any], bytes], path: str, depth: int) -
         for name, part in _parts(value):
             try:
                 dumps(part)
-            except Exception:
+            except Exception:  # whatever it raises, this is the part that was looked for
                 return _descend(part, dumps, f"{path}{name}", depth + 1)
     return path, value
 

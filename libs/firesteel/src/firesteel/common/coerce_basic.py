@@ -21,21 +21,14 @@ from firesteel.common.typeinfo import (
     TypeInformation,
 )
 from firesteel.core.errors import TypeMismatchError
+from firesteel.core.short_repr import short_repr
 
 Coercer = Callable[[Any], Any]
-
-_SHOWN = 200
 
 
 def misfit(declared: TypeInformation, value: object, reason: str) -> TypeMismatchError:
     """The error for a value that does not fit; outer levels add the path of the field."""
-    try:
-        text = repr(value)
-    except Exception as error:
-        text = f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
-    if len(text) > _SHOWN:
-        text = text[: _SHOWN - 1] + "…"
-    name = type(value).__name__
+    text, name = short_repr(value), type(value).__name__
     return TypeMismatchError("", str(declared), text if value is None else f"{text} ({name})", reason)
 
 

@@ -44,6 +44,9 @@ class RateLimiterStrategy:
 class DataGeneratorSource(Source[T], Generic[T]):
     """Record i is ``generator_function(i)``; i counts from 0.
 
+    The numbers are cut into as many contiguous parts as there are subtasks: without a count, the second of two subtasks
+    begins at 2**62.
+
     Args:
         generator_function: makes a record from its number.
         count: how many records; None = without end.
@@ -76,7 +79,7 @@ class DataGeneratorSource(Source[T], Generic[T]):
         return Boundedness.CONTINUOUS_UNBOUNDED if self._count is None else Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
-        """One part of the numbers for each subtask."""
+        """As many parts of the numbers as there are subtasks."""
         return EnumeratorSpec("numbers", {"start": 0, "end": 2**63 - 1 if self._count is None else self._count})
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[T]:

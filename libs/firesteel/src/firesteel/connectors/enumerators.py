@@ -23,7 +23,7 @@ class StaticEnumerator(SplitListEnumerator):
 
 
 class NumberRangeEnumerator(SplitListEnumerator):
-    """Cuts a range of numbers into one contiguous part for each subtask, when the first one asks.
+    """Cuts a range of numbers into as many contiguous parts as there are subtasks, when the first one asks.
 
     Configuration: ``start`` (first number) and ``end`` (behind the last one).
     A split's data are its ``start`` and ``end``; its position is the next number.

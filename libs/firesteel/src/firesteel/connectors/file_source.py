@@ -160,13 +160,14 @@ class _LineCursor(SplitCursor[str]):
         self._block, self._given, self._lines = self._next, 0, []
         if 0 <= self._end <= self._block:
             return False
-        data = self._rest
+        blocks = [self._rest]
         while True:
             more = self._stream.read(_BLOCK)
-            data += more
-            cut = data.rfind(b"\n") + 1
-            if cut or not more:
+            blocks.append(more)
+            if not more or b"\n" in more:
                 break
+        data = b"".join(blocks)
+        cut = data.rfind(b"\n") + 1
         if not data:
             return False
         if not cut:

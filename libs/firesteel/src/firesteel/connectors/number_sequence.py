@@ -9,7 +9,10 @@ from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContex
 
 
 class NumberSequenceSource(Source[int]):
-    """The numbers from ``start`` to ``end``, both included; each subtask gives a contiguous part in order.
+    """The numbers from ``start`` to ``end``, both included, in as many contiguous parts as there are subtasks.
+
+    Each part comes in order. Whichever subtask has nothing to do takes the next part, as in Flink: one that starts late
+    may get none.
 
     Raises:
         ProgramError: ``start`` is greater than ``end``.
@@ -26,7 +29,7 @@ class NumberSequenceSource(Source[int]):
         return Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
-        """One part for each subtask."""
+        """As many parts as there are subtasks."""
         return EnumeratorSpec("numbers", {"start": self._start, "end": self._end + 1})
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[int]:

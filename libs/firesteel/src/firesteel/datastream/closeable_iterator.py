@@ -32,14 +32,18 @@ class CloseableIterator(Iterator[Any]):
         return self
 
     def __next__(self) -> Any:
-        while True:
-            for value in self._waiting:
-                return value
-            results = None if self._ended else self._stream.fetch()
-            if results is None:
-                self._ended = True
-                raise StopIteration
-            self._waiting = iter(results)
+        try:
+            while True:
+                for value in self._waiting:
+                    return value
+                results = None if self._ended else self._stream.fetch()
+                if results is None:
+                    self._ended = True
+                    raise StopIteration
+                self._waiting = iter(results)
+        except KeyboardInterrupt:  # its traceback would keep this iterator, and so the job, alive
+            self.close()
+            raise
 
     def next(self) -> Any:
         """Returns the next result.

@@ -1,41 +1,6 @@
-"""The functions that users implement, under PyFlink's module path."""
+"""The functions that users implement, under PyFlink's module path: all of ``firesteel.functions.functions``."""
 
-from __future__ import annotations
+from firesteel.functions import functions
+from firesteel.functions.functions import *  # noqa: F403
 
-from firesteel.functions.functions import (
-    CoFlatMapFunction,
-    CoMapFunction,
-    CoProcessFunction,
-    FilterFunction,
-    FlatMapFunction,
-    Function,
-    KeyedCoProcessFunction,
-    KeyedProcessFunction,
-    KeyedStateStore,
-    KeySelector,
-    MapFunction,
-    Partitioner,
-    ProcessFunction,
-    ReduceFunction,
-    RuntimeContext,
-    SinkFunction,
-)
-
-__all__ = [
-    "CoFlatMapFunction",
-    "CoMapFunction",
-    "CoProcessFunction",
-    "FilterFunction",
-    "FlatMapFunction",
-    "Function",
-    "KeySelector",
-    "KeyedCoProcessFunction",
-    "KeyedProcessFunction",
-    "KeyedStateStore",
-    "MapFunction",
-    "Partitioner",
-    "ProcessFunction",
-    "ReduceFunction",
-    "RuntimeContext",
-    "SinkFunction",
-]
+__all__ = functions.__all__

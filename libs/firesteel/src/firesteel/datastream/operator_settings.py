@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 from firesteel.core.errors import GraphError, UnsupportedFeatureError
@@ -29,11 +30,12 @@ def group_name(group: str | SlotSharingGroup) -> str:
     return some_text("the slot sharing group", group)
 
 
-class OperatorSettings:
+class OperatorSettings(ABC):
     """Settings of the operator at the end of a stream; all methods change it and return the stream or sink itself."""
 
+    @abstractmethod
     def _operator(self, method: str) -> Transformation:
-        raise NotImplementedError  # pragma: no cover - replaced by streams and sinks
+        """The operator that ``method`` changes."""
 
     def name(self, name: str) -> Self:
         """Sets the name that plans, logs and metrics show."""

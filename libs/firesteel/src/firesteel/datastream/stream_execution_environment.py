@@ -226,7 +226,9 @@ class StreamExecutionEnvironment:
         return DataStream(self, (StreamInput(made),), declared)
 
     def from_sequence(self, start: int, end: int) -> DataStream:
-        """A stream of the numbers from ``start`` to ``end``, both included, spread over the subtasks.
+        """A stream of the numbers from ``start`` to ``end``, both included, cut into a part for each subtask.
+
+        Each part comes in order; a subtask that is done with its part takes over one that nobody has begun.
 
         Raises:
             ProgramError: ``start`` is greater than ``end``.
@@ -359,7 +361,7 @@ class StreamExecutionEnvironment:
         name = job_name if job_name is not None else self._settings().get(opt.PIPELINE_NAME) or "DataStream Collect"
         try:
             operator_id = operator_ids(self._stream_graph(name))[sink.id]
-        except Exception:
+        except BaseException:  # as in _submit: whatever was wrong, it is not tried again with the next program
             self._pending.clear()
             raise
         client = self._submit(name)

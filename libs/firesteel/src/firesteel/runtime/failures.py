@@ -8,21 +8,20 @@ from __future__ import annotations
 import base64
 import os
 import pickle
-import reprlib
 import traceback
 from collections.abc import Iterator
 from types import FrameType, TracebackType
-from typing import Any, Final
+from typing import Final
 
 import cloudpickle
 
 import firesteel
 from firesteel.core.errors import KeyTypeError, ProgramError, TypeMismatchError
+from firesteel.core.short_repr import short_repr
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.operators.base import UserCode
 
-RECORD_LIMIT: Final = 200
 _MESSAGE_LIMIT: Final = 8_000
 _TRACEBACK_LIMIT: Final = 64_000
 _PICKLE_LIMIT: Final = 256 * 1024
@@ -63,35 +62,8 @@ def find_site(trace: TracebackType | None) -> tuple[str | None, str | None]:
         owner = frame.f_locals.get("self")
         if isinstance(owner, UserCode):
             values = frame.f_locals
-            return owner.name, shorten(values["value"]) if "value" in values else None
+            return owner.name, short_repr(values["value"]) if "value" in values else None
     return None, None
-
-
-def shorten(value: Any, limit: int = RECORD_LIMIT) -> str:
-    """A ``repr`` of at most ``limit`` characters that never raises; large containers are not written out."""
-    try:
-        text = _repr.repr(value)
-    except Exception as error:
-        text = f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-class _Repr(reprlib.Repr):
-    def __init__(self) -> None:
-        super().__init__()
-        self.maxlevel = 6
-        self.maxtuple = self.maxlist = self.maxdict = self.maxset = self.maxfrozenset = self.maxarray = 40
-        self.maxstring = self.maxother = RECORD_LIMIT
-        self.maxlong = 60
-
-    def repr_bytes(self, value: bytes, level: int) -> str:
-        """The beginning of long bytes only."""
-        return repr(value[:RECORD_LIMIT])
-
-    repr_bytearray = repr_bytes
-
-
-_repr = _Repr()
 
 
 def _frames(trace: TracebackType | None) -> Iterator[FrameType]:

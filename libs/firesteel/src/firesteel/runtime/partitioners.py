@@ -15,12 +15,13 @@ from operator import length_hint, not_
 from typing import Any
 
 from firesteel.core.errors import KeyTypeError, ProgramError
+from firesteel.core.short_repr import short_repr
 from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch
 from firesteel.runtime.exchange.channels import OutputChannel
-from firesteel.runtime.operators.base import UserCode, method_of, short
+from firesteel.runtime.operators.base import UserCode, method_of
 
 Routed = Iterable[tuple[OutputChannel, Batch]]
 
@@ -170,8 +171,8 @@ class CustomOutput(_KeyedOutput):
             if target.__class__ is not int or not 0 <= target < count:
                 if isinstance(target, bool) or not hasattr(target, "__index__") or not 0 <= target < count:
                     raise ProgramError(
-                        f"partition_custom: the partitioner returned {short(target)} for key {short(key)}; "
-                        f"it has to return an int from 0 to {count - 1}"
+                        f"partition_custom: the partitioner returned {short_repr(target, 80)} for key "
+                        f"{short_repr(key, 80)}; it has to return an int from 0 to {count - 1}"
                     )
                 target = target.__index__()
             targets.append(target)

@@ -46,7 +46,7 @@ def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
     for launch in launches:
         try:
             yield _run(launch)
-        except Exception:
+        except Exception:  # a task that raises would be started again by Spark, for ever
             yield SlotOutcome.RETURNED, traceback.format_exc()
 
 

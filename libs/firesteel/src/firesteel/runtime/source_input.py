@@ -324,7 +324,7 @@ class _AsyncPolls:
             if no_more and not self._no_more:
                 self._no_more = True
                 self._reader.no_more_splits()
-        except Exception as error:
+        except Exception as error:  # the user's reader: the task raises it
             self._give(error)
         self._again.set()
 

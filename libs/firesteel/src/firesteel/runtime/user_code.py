@@ -115,7 +115,7 @@ def _loads(blob: bytes, what: str) -> Any:
             f"{what} can't be loaded in the slot, since Python there finds no module {error.name!r}: "
             f"{how_to_bring(error.name)}"
         ) from error
-    except Exception as error:
+    except Exception as error:  # of the user's modules and classes, which run here
         raise ProgramError(f"{what} can't be loaded in the slot: {type(error).__name__}: {error}") from error
 
 

@@ -155,12 +155,12 @@ class Service:
                 await self.on_drain()
         except TimeoutError:
             logger.warning("%s: not drained within %g s; it is cut off", self.name, self._drain_seconds)
-        except Exception:
+        except Exception:  # of the derived class: whatever it is, the rest has to be stopped
             logger.exception("%s: draining failed", self.name)
         await self.background.close()
         try:
             await self.on_stop()
-        except Exception:
+        except Exception:  # as above
             logger.exception("%s: stopping failed", self.name)
         for listener in self._listeners:
             await listener.stop()

@@ -93,7 +93,7 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         if error.status < 400:
             raise
         return error_response(error.status, error.text or error.reason)
-    except Exception:
+    except Exception:  # a fault of ours: the caller gets it as JSON too
         logger.exception("%s %s failed", request.method, request.path)
         return error_response(500, "Internal server error.", traceback.format_exc())
 

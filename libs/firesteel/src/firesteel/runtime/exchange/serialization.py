@@ -189,7 +189,7 @@ class MessageReader:
     def _load_list(self, body: memoryview, buffers: list[memoryview]) -> list[Any]:
         try:
             values = pickle.loads(body, buffers=buffers)
-        except Exception as error:
+        except Exception as error:  # of the user's classes: __setstate__ raises what it likes
             raise SerializationError(
                 f"records from {self._peer} can't be unpickled: {type(error).__name__}: {error}"
             ) from error
@@ -237,7 +237,7 @@ def dump_values(values: list[Any], buffers: list[memoryview]) -> bytes:
 
     try:
         return pickle.dumps(values, 5, buffer_callback=keep)
-    except Exception:  # by contract PicklingError, but __reduce__ and __getstate__ raise what they like
+    except Exception:  # by contract PicklingError, but __reduce__ and __getstate__ raise what they like, here and below
         buffers.clear()
     try:
         return bytes(cloudpickle.dumps(values, 5, buffer_callback=keep))

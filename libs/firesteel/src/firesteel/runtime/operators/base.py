@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from firesteel.common.coerce import make_coercer
 from firesteel.core.errors import ProgramError
+from firesteel.core.short_repr import short_repr
 from firesteel.functions.functions import Function
 from firesteel.graph.key_hash import stable_hash
 from firesteel.graph.specs import OperatorSpec
@@ -41,6 +42,9 @@ class Operator(UserCode):
     expands: ClassVar[bool] = False
     """It may give more results than it takes records: results are pulled in bounded chunks."""
 
+    keyed: HeapKeyedState | None = None
+    """Its keyed state, if it is on a keyed stream."""
+
     def __init__(self, spec: OperatorSpec) -> None:
         self.spec = spec
         self.name = spec.name
@@ -57,20 +61,16 @@ class Operator(UserCode):
         return bool(getattr(self.function, "blocking", False))
 
     def open(self, context: OperatorContext) -> None:
-        """Get ready; opens the user's function."""
-        self.open_function(context, None)
-
-    def add_helper(self, helper: Any) -> None:
-        """A key selector or partitioner of an edge behind this operator lives as long as its function."""
-        self._helpers.append(helper)
-
-    def open_function(self, context: OperatorContext, keyed: HeapKeyedState | None) -> None:
-        """Call the user's ``open``: of key selectors and partitioners, then of the function."""
-        runtime_context = TaskRuntimeContext(context.info, self.name, keyed)
+        """Get ready; calls the user's ``open``: of key selectors and partitioners, then of the function."""
+        runtime_context = TaskRuntimeContext(context.info, self.name, self.keyed)
         for function in (*self._helpers, self.function):
             if isinstance(function, Function) and not any(function is other for other in self._opened):
                 self._opened.append(function)
                 function.open(runtime_context)
+
+    def add_helper(self, helper: Any) -> None:
+        """A key selector or partitioner of an edge behind this operator lives as long as its function."""
+        self._helpers.append(helper)
 
     def close(self) -> None:
         """Release everything; closes what was opened, the function first."""
@@ -98,18 +98,9 @@ def method_of(function: Any, base: type, method: str) -> Callable[..., Any]:
 def not_iterable(what: str, results: Any) -> ProgramError:
     """The error for a function that has to give an iterable and does not."""
     return ProgramError(
-        f"{what} returned {short(results)} ({type(results).__name__}); it has to return an iterable, yield its "
-        "results, or return None"
+        f"{what} returned {short_repr(results, 80)} ({type(results).__name__}); it has to return an iterable, yield "
+        "its results, or return None"
     )
-
-
-def short(value: Any, limit: int = 80) -> str:
-    """A ``repr`` that never raises."""
-    try:
-        text = repr(value)
-    except Exception as error:
-        text = f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def is_iterable(value: Any) -> bool:

@@ -13,8 +13,8 @@ from typing import Any, Final
 import cloudpickle
 
 from firesteel.core.errors import SerializationError
+from firesteel.core.short_repr import short_repr
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.operators.base import short
 from firesteel.runtime.operators.sinks import Consumer
 
 DEFAULT_BUFFER_BYTES: Final = 4 << 20
@@ -165,11 +165,11 @@ def _sampled_size(values: list[Any]) -> int:
 def _dumps(values: list[Any]) -> bytes:
     try:
         return pickle.dumps(values, protocol=5)
-    except Exception:
+    except Exception:  # the user's __reduce__ and __getstate__ raise what they like, here and below
         try:
             data: bytes = cloudpickle.dumps(values, protocol=5)
             return data
         except Exception as error:
             raise SerializationError(
-                f"a result can't be sent to the client: {error}; the results begin with {short(values[0])}"
+                f"a result can't be sent to the client: {error}; the results begin with {short_repr(values[0], 80)}"
             ) from error

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from firesteel.runtime.context import CoProcessContext, KeyedCoProcessContext, OperatorContext
-from firesteel.runtime.operators.base import Transform, is_iterable, not_iterable
+from firesteel.runtime.operators.base import Transform
 from firesteel.runtime.operators.keyed import KeyedTransform
+from firesteel.runtime.operators.stateless import ExpandingOperator
 
 
 class CoMapOperator(Transform):
@@ -22,125 +23,51 @@ class CoMapOperator(Transform):
                 yield result if coerce is None else coerce(result)
 
 
-class KeyedCoMapOperator(KeyedTransform):
+class KeyedCoMapOperator(KeyedTransform, CoMapOperator):
     """``CoMapFunction`` on keyed streams."""
 
     inputs = 2
 
-    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced."""
-        function, coerce = (self.function.map2 if input_index else self.function.map1), self.coerce
-        keyed, key_of, check, seen = self.keyed, self.key_selectors[input_index], self.check, self.check.seen
-        for value in records:
-            keyed.key = key = key_of(value)
-            if key.__class__ not in seen:
-                check(key)
-            result = function(value)
-            if result is not None:
-                yield result if coerce is None else coerce(result)
 
-
-class CoFlatMapOperator(Transform):
+class CoFlatMapOperator(ExpandingOperator):
     """``CoFlatMapFunction``."""
 
-    expands = True
-
-    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced, pulled one at a time."""
-        function, coerce = (self.function.flat_map2 if input_index else self.function.flat_map1), self.coerce
-        for value in records:
-            results = function(value)
-            if results is None:
-                continue
-            try:
-                for result in results:
-                    yield result if coerce is None else coerce(result)
-            except TypeError:
-                if not is_iterable(results):
-                    raise not_iterable(function.__name__, results) from None
-                raise
+    def function_of(self, input_index: int) -> tuple[str, Callable[[Any], Any]]:
+        """``flat_map1`` or ``flat_map2``."""
+        function = self.function.flat_map2 if input_index else self.function.flat_map1
+        return function.__name__, function
 
 
-class KeyedCoFlatMapOperator(KeyedTransform):
+class KeyedCoFlatMapOperator(KeyedTransform, CoFlatMapOperator):
     """``CoFlatMapFunction`` on keyed streams."""
 
-    expands = True
     inputs = 2
 
-    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced, pulled one at a time."""
-        function, coerce = (self.function.flat_map2 if input_index else self.function.flat_map1), self.coerce
-        keyed, key_of, check, seen = self.keyed, self.key_selectors[input_index], self.check, self.check.seen
-        for value in records:
-            keyed.key = key = key_of(value)
-            if key.__class__ not in seen:
-                check(key)
-            results = function(value)
-            if results is None:
-                continue
-            try:
-                for result in results:
-                    yield result if coerce is None else coerce(result)
-            except TypeError:
-                if not is_iterable(results):
-                    raise not_iterable(function.__name__, results) from None
-                raise
 
-
-class CoProcessOperator(Transform):
+class CoProcessOperator(ExpandingOperator):
     """``CoProcessFunction``."""
 
-    expands = True
-
     def open(self, context: OperatorContext) -> None:
         """Make the function's context, then open it."""
-        self._context = CoProcessContext(context.stamp)
+        self._context: Any = self.make_context(context)
         super().open(context)
 
-    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced, pulled one at a time."""
-        user, coerce, context = self.function, self.coerce, self._context
-        function = user.process_element2 if input_index else user.process_element1
-        for value in records:
-            results = function(value, context)
-            if results is None:
-                continue
-            try:
-                for result in results:
-                    yield result if coerce is None else coerce(result)
-            except TypeError:
-                if not is_iterable(results):
-                    raise not_iterable(function.__name__, results) from None
-                raise
+    def make_context(self, context: OperatorContext) -> Any:
+        """What the function gets with each record."""
+        return CoProcessContext(context.stamp)
+
+    def function_of(self, input_index: int) -> tuple[str, Callable[[Any], Any]]:
+        """``process_element1`` or ``process_element2``, with its context."""
+        process = self.function.process_element2 if input_index else self.function.process_element1
+        context = self._context
+        return process.__name__, lambda value: process(value, context)
 
 
-class KeyedCoProcessOperator(KeyedTransform):
+class KeyedCoProcessOperator(KeyedTransform, CoProcessOperator):
     """``KeyedCoProcessFunction``; both sides of a key share its state."""
 
-    expands = True
     inputs = 2
 
-    def open(self, context: OperatorContext) -> None:
-        """Make the function's context, then open it."""
-        self._context = KeyedCoProcessContext(context.stamp, self.keyed)
-        super().open(context)
-
-    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced, pulled one at a time."""
-        user, coerce, context = self.function, self.coerce, self._context
-        function = user.process_element2 if input_index else user.process_element1
-        keyed, key_of, check, seen = self.keyed, self.key_selectors[input_index], self.check, self.check.seen
-        for value in records:
-            keyed.key = key = key_of(value)
-            if key.__class__ not in seen:
-                check(key)
-            results = function(value, context)
-            if results is None:
-                continue
-            try:
-                for result in results:
-                    yield result if coerce is None else coerce(result)
-            except TypeError:
-                if not is_iterable(results):
-                    raise not_iterable(function.__name__, results) from None
-                raise
+    def make_context(self, context: OperatorContext) -> Any:
+        """With the current key."""
+        return KeyedCoProcessContext(context.stamp, self.keyed)

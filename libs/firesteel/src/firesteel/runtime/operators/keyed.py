@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from firesteel.core.errors import ProgramError
-from firesteel.functions.functions import FilterFunction, FlatMapFunction, KeySelector, MapFunction, ReduceFunction
+from firesteel.functions.functions import KeySelector, ReduceFunction
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import KeyedProcessContext, OperatorContext
 from firesteel.runtime.operators.base import KeyCheck, Transform, is_iterable, method_of, not_iterable
+from firesteel.runtime.operators.stateless import FilterOperator, FlatMapOperator, MapOperator
 from firesteel.state.heap import NO_KEY, HeapKeyedState
 
 REDUCE_STATE: Final = "_reduce_state"
@@ -17,7 +18,9 @@ _MISSING: Final = object()
 
 
 class KeyedTransform(Transform):
-    """An operator with keyed state.
+    """An operator with keyed state; in front of an operator class without keys it gives that one keys.
+
+    The operators that most keyed jobs spend their time in have a loop of their own instead: a record costs less there.
 
     Attributes:
         keyed: its state.
@@ -35,12 +38,21 @@ class KeyedTransform(Transform):
         self.key_selectors: list[Callable[[Any], Any]] = [
             method_of(selector, KeySelector, "get_key") for selector in spec.key_selectors
         ]
-        self.keyed = HeapKeyedState(strict_integers=spec.strict_integers)
+        self.keyed: HeapKeyedState = HeapKeyedState(strict_integers=spec.strict_integers)
         self.check = KeyCheck()
 
-    def open(self, context: OperatorContext) -> None:
-        """Open the function with access to keyed state."""
-        self.open_function(context, self.keyed)
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """What the operator without keys gives, with the current key set for each record."""
+        return super().apply(self.with_keys(records, input_index), input_index)  # type: ignore[safe-super]
+
+    def with_keys(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """The records; each one's key is the current one while it is processed."""
+        keyed, key_of, check, seen = self.keyed, self.key_selectors[input_index], self.check, self.check.seen
+        for value in records:
+            keyed.key = key = key_of(value)
+            if key.__class__ not in seen:
+                check(key)
+            yield value
 
     def close(self) -> None:
         """Close the function, then forget the state."""
@@ -51,73 +63,16 @@ class KeyedTransform(Transform):
             self.keyed.close()
 
 
-class KeyedMapOperator(KeyedTransform):
+class KeyedMapOperator(KeyedTransform, MapOperator):
     """A map that may use keyed state."""
 
-    def __init__(self, spec: OperatorSpec) -> None:
-        super().__init__(spec)
-        self._map = method_of(spec.function, MapFunction, "map")
 
-    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced."""
-        function, coerce, keyed = self._map, self.coerce, self.keyed
-        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
-        for value in records:
-            keyed.key = key = key_of(value)
-            if key.__class__ not in seen:
-                check(key)
-            yield function(value) if coerce is None else coerce(function(value))
-
-
-class KeyedFilterOperator(KeyedTransform):
+class KeyedFilterOperator(KeyedTransform, FilterOperator):
     """A filter that may use keyed state."""
 
-    def __init__(self, spec: OperatorSpec) -> None:
-        super().__init__(spec)
-        self._filter = method_of(spec.function, FilterFunction, "filter")
 
-    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """The records that stay."""
-        function, keyed = self._filter, self.keyed
-        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
-        for value in records:
-            keyed.key = key = key_of(value)
-            if key.__class__ not in seen:
-                check(key)
-            if function(value):
-                yield value
-
-
-class KeyedFlatMapOperator(KeyedTransform):
+class KeyedFlatMapOperator(KeyedTransform, FlatMapOperator):
     """A flat map that may use keyed state."""
-
-    expands = True
-
-    def __init__(self, spec: OperatorSpec) -> None:
-        super().__init__(spec)
-        self._flat_map = method_of(spec.function, FlatMapFunction, "flat_map")
-
-    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """Results, coerced, pulled one at a time."""
-        function, coerce, keyed = self._flat_map, self.coerce, self.keyed
-        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
-        for value in records:
-            keyed.key = key = key_of(value)
-            if key.__class__ not in seen:
-                check(key)
-            results = function(value)
-            if results is None:
-                continue
-            try:
-                if coerce is None:
-                    yield from results
-                else:
-                    for result in results:
-                        yield coerce(result)
-            except TypeError:
-                if not is_iterable(results):
-                    raise not_iterable("flat_map", results) from None
-                raise
 
 
 class KeyedProcessOperator(KeyedTransform):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from firesteel.functions.functions import FilterFunction, FlatMapFunction, MapFunction
@@ -44,18 +45,19 @@ class FilterOperator(Transform):
                 yield value
 
 
-class FlatMapOperator(Transform):
-    """One record in, any number out."""
+class ExpandingOperator(Transform):
+    """One record in, any number out: what a function returns is iterated, unless it is None."""
 
     expands = True
 
-    def __init__(self, spec: OperatorSpec) -> None:
-        super().__init__(spec)
-        self._flat_map = method_of(spec.function, FlatMapFunction, "flat_map")
+    @abstractmethod
+    def function_of(self, input_index: int) -> tuple[str, Callable[[Any], Any]]:
+        """Name of the user's method for this input, and what to call with each record."""
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """Results, coerced, pulled one at a time."""
-        function, coerce = self._flat_map, self.coerce
+        coerce = self.coerce
+        method, function = self.function_of(input_index)
         for value in records:
             results = function(value)
             if results is None:
@@ -68,12 +70,24 @@ class FlatMapOperator(Transform):
                         yield coerce(result)
             except TypeError:
                 if not is_iterable(results):
-                    raise not_iterable("flat_map", results) from None
+                    raise not_iterable(method, results) from None
                 raise
 
 
+class FlatMapOperator(ExpandingOperator):
+    """``FlatMapFunction``."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self._flat_map = method_of(spec.function, FlatMapFunction, "flat_map")
+
+    def function_of(self, input_index: int) -> tuple[str, Callable[[Any], Any]]:
+        """``flat_map``."""
+        return "flat_map", self._flat_map
+
+
 class ProcessOperator(Transform):
-    """``ProcessFunction``."""
+    """``ProcessFunction``; a loop of its own spares a call for each record."""
 
     expands = True
 

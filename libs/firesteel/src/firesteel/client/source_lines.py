@@ -1,0 +1,22 @@
+"""Source lines that a slot does not have: a notebook's cells are no files, but their text is in this process."""
+
+from __future__ import annotations
+
+import linecache
+import re
+
+_FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in .+')
+
+
+def with_source_lines(traceback_text: str) -> str:
+    """Add the source line to each frame that has none, where this process knows it."""
+    lines = traceback_text.splitlines()
+    told: list[str] = []
+    for line, following in zip(lines, [*lines, ""][1:], strict=True):
+        told.append(line)
+        frame = _FRAME.fullmatch(line)
+        if frame is not None and not following.startswith("    "):
+            source = linecache.getline(frame["file"], int(frame["line"])).strip()
+            if source:
+                told.append(f"    {source}")
+    return "\n".join(told) + ("\n" if traceback_text.endswith("\n") else "")

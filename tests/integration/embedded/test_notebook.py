@@ -1,0 +1,174 @@
+"""Programs in the cells of a real notebook kernel."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firesteel.core import process
+from firesteel.core.run_directory import RunDirectory
+from tests.integration.embedded.notebook import Notebook, notebook
+from tests.integration.embedded.programs import PROGRAM_RUNS, family, run_directories, until
+
+FIRST_CELL = """
+import time
+from dataclasses import dataclass
+from firesteel.common import Configuration, Types, WatermarkStrategy
+from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource
+from firesteel.datastream.state import ValueStateDescriptor
+
+env = StreamExecutionEnvironment.get_execution_environment(Configuration.from_dict({settings}))
+env.set_parallelism(2)
+
+
+def endless():
+    return env.from_source(DataGeneratorSource(lambda i: i), WatermarkStrategy.no_watermarks(), "endless")
+""".replace("{settings}", repr({"rest.port": "0", "firesteel.run.directory": str(PROGRAM_RUNS)}))
+
+
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A kernel that all tests share which leave it in order."""
+    folder = tmp_path_factory.mktemp("notebook")
+    (folder / "beside.py").write_text("class Rate:\n    def __init__(self, percent):\n        self.percent = percent\n")
+    with notebook(folder) as book:
+        first = book.run(FIRST_CELL)
+        assert first.error is None, first
+        assert book.run("sorted(env.from_sequence(1, 4).map(str).execute_and_collect())").error is None
+        yield book
+        started = with_a_running_job(book)
+        book.shut_down()
+        assert process.wait_gone(started, timeout=30) == [], "a kernel that was shut down left processes"
+    assert run_directories(PROGRAM_RUNS) == []
+
+
+def with_a_running_job(book: Notebook) -> list[process.ProcessId]:
+    """Starts a job that does not end; all processes below the kernel."""
+    book.begin("endless().filter(lambda i: i % 100_000 == 7).print(); job = env.execute_async(); time.sleep(600)")
+    assert "> 7\n" in book.end(until="> 7\n").out
+    started = process.descendants(book.pid)
+    kinds = family(book.pid)
+    assert (len(kinds["jvm"]), len(kinds["slot"])) == (1, 2), kinds
+    book.interrupt()
+    assert book.end().error == "KeyboardInterrupt"
+    return started
+
+
+def printed(kernel: Notebook, source: str) -> str:
+    """The output of a cell that ends well."""
+    cell = kernel.run(source)
+    assert (cell.error, cell.err) == (None, ""), cell
+    return cell.out
+
+
+def test_classes_and_functions_of_cells(kernel: Notebook) -> None:
+    define = """
+from beside import Rate
+
+RATE = Rate({percent})
+
+
+@dataclass(frozen=True)
+class Order:
+    customer: str
+    amount: int
+
+    def taxed(self):
+        return self.amount * RATE.percent // 100
+
+
+class Total(KeyedProcessFunction):
+    def open(self, runtime_context):
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", Types.PICKLED_BYTE_ARRAY()))
+
+    def process_element(self, value, ctx):
+        assert type(value) is Order
+        before = self.total.value()
+        total = Order(value.customer, value.taxed() + (before.amount if before else 0))
+        self.total.update(total)
+        yield total
+
+
+def customer(order):
+    return order.customer
+"""
+    run = """
+orders = [Order("ab"[i % 2], i) for i in range(100)]
+last = {}
+for order in env.from_collection(orders).rebalance().key_by(customer).process(Total()).execute_and_collect():
+    assert type(order) is Order
+    last[order.customer] = max(order.amount, last.get(order.customer, 0))
+print(last)
+"""
+    assert printed(kernel, define.replace("{percent}", "200")) == ""
+    assert printed(kernel, run) == "{'a': 4900, 'b': 5000}\n"
+    assert printed(kernel, define.replace("{percent}", "300")) == ""  # the cell is edited and run again
+    assert printed(kernel, run) == "{'a': 7350, 'b': 7500}\n"
+    assert printed(kernel, "def customer(order):\n    return 'all'") == ""
+    assert printed(kernel, run.replace("range(100)", "range(4)")).count("18") == 1
+
+
+def test_a_cell_that_awaits(kernel: Notebook) -> None:
+    source = """
+import asyncio
+
+async def doubled(n):
+    await asyncio.sleep(0)
+    return sorted(env.from_sequence(1, n).map(lambda i: i * 2).execute_and_collect())
+
+print(await asyncio.gather(doubled(2), doubled(3)))
+"""
+    assert printed(kernel, source) == "[[2, 4], [2, 4, 6]]\n"
+
+
+def test_what_a_job_prints_stands_below_its_own_cell(kernel: Notebook) -> None:
+    for word in ("one", "two"):
+        source = f"env.from_collection(['{word}']).print(); env.execute(); time.sleep(0)"
+        assert printed(kernel, source) in (f"1> {word}\n", f"2> {word}\n")
+
+
+def test_a_function_that_raises_is_shown_with_its_line(kernel: Notebook) -> None:
+    source = "def share(i):\n    return 12 // i\n\nlist(env.from_collection([3, 0]).map(share).execute_and_collect())"
+    cell = kernel.run(source)
+    assert cell.error == "UserFunctionError"
+    for words in ("ZeroDivisionError", "at the record 0", "in share\n    return 12 // i\n"):
+        assert words in cell.report, cell.report
+    assert "py4j" not in cell.report
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "endless().filter(lambda i: i % 100_000 == 5).print(); env.execute()",
+        "for number in endless().execute_and_collect():\n    if number == 5: print('> 5', flush=True)",
+        "for number in endless().execute_and_collect():\n    if number == 5: print('> 5', flush=True); time.sleep(600)",
+    ],
+    ids=["executing", "pulling", "sleeping"],
+)
+def test_the_stop_button_cancels_the_running_job(kernel: Notebook, source: str) -> None:
+    until(lambda: family(kernel.pid)["slot"] == [], "the end of an earlier job's slots")
+    kernel.begin(source)
+    assert "> 5\n" in kernel.end(until="> 5\n").out
+    (jvm,) = family(kernel.pid)["jvm"]
+    slots = family(kernel.pid)["slot"]
+    kernel.interrupt()
+    assert kernel.end().error == "KeyboardInterrupt"
+    assert process.wait_gone(slots, timeout=30) == []
+    assert printed(kernel, "print(len(list(env.from_sequence(1, 10).execute_and_collect())))") == "10\n"
+    assert family(kernel.pid)["jvm"] == [jvm]
+
+
+def test_a_kernel_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+    others = run_directories(PROGRAM_RUNS)
+    with notebook(tmp_path) as book:
+        assert book.run(FIRST_CELL).error is None
+        started = with_a_running_job(book)
+        os.kill(book.pid, signal.SIGKILL)
+        assert process.wait_gone(started, timeout=30) == []
+        RunDirectory.create(PROGRAM_RUNS).remove()  # whoever comes next removes what the dead has left
+        until(lambda: run_directories(PROGRAM_RUNS) == others, "its run directory being removed")
