@@ -66,11 +66,6 @@ def may_work_later(error: RpcError) -> bool:
     return isinstance(error, PeerUnreachableError)
 
 
-def is_silence(error: BaseException) -> bool:
-    """Whether a peer did not answer in time: it may be frozen, or cut off, for a while. A refused connection is not."""
-    return isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
-
-
 async def until_it_works(
     what: str, call: Call, go_on: Callable[[], bool], unreachable: Callable[[], None] | None = None
 ) -> bool:

@@ -11,7 +11,8 @@ from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.gateways import RemoteResourceManager
-from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn, is_silence, may_work_later, until_it_works
+from firesteel.service.heartbeat import is_silence
+from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn, may_work_later, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteTaskManager
-from firesteel.service.heartbeat import HeartbeatMonitor
-from firesteel_jobmaster.lanes import Lane, Spawn, is_silence, until_it_works
+from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
+from firesteel_jobmaster.lanes import Lane, Spawn, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from firesteel.protocol.worker_driver import WorkerDriver, WorkerError, WorkerSp
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteTaskManager
 from firesteel.service.base import Service
-from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.fleet_driver import LOST, FleetDriver
@@ -358,7 +358,8 @@ class ResourceManagerService(Service):
             if self.stopping or taskmanager_id not in self.core.table.taskmanagers:
                 return
             logger.warning("no heartbeat from TaskManager %s: %s", taskmanager_id, error)
-            self._taskmanagers.failed(taskmanager_id)
+            if not is_silence(error):
+                self._taskmanagers.failed(taskmanager_id)
             return
         self._taskmanagers.heard(taskmanager_id)
         now_ms = self._clock.epoch_ms()
