@@ -171,8 +171,9 @@ class Cluster:
             )
             channels = SimulatedChannels(self, service)
             channels.process = process
-            service.channels = channels
-            service.blobs.process = process
+            replaced: Any = service
+            replaced.channels = channels
+            replaced.blobs.process = process
         self.taskmanagers[name] = self._begin(process, service)
 
     def kill_resourcemanager(self) -> None:
@@ -431,7 +432,7 @@ def simulated(world: World) -> Iterator[None]:
         mock.patch("asyncio.open_connection", open_connection),
         mock.patch("secrets.token_hex", token_hex),
         mock.patch.object(Service, "listen", listen),
-        mock.patch.object(Disk, "sync", lambda *_: None),
+        mock.patch.object(Disk, "sync"),
     ]
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in _SERVICES:
@@ -442,7 +443,7 @@ def simulated(world: World) -> Iterator[None]:
         patches.append(mock.patch.object(firesteel_resourcemanager.shell, attribute, seconds))
     patches.append(mock.patch.object(firesteel_taskmanager.executors, "LOOK_SECONDS", 1.0))
     patches.append(mock.patch.object(firesteel_taskmanager.shell, "BlobCache", SimulatedBlobs))
-    patches.append(mock.patch.object(firesteel_taskmanager.shell, "ChannelServer", lambda *_: None))
+    patches.append(mock.patch.object(firesteel_taskmanager.shell, "ChannelServer", return_value=None))
     for patch in patches:
         patch.start()
     try:

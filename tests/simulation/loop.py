@@ -58,7 +58,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         while scheduled and scheduled[0]._cancelled:
             handle = heapq.heappop(scheduled)
             handle._scheduled = False
-            self._timer_cancelled_count -= 1  # type: ignore[attr-defined,has-type]
+            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
         return float(scheduled[0]._when) if scheduled else None
 
     def step(self) -> None:
@@ -68,11 +68,11 @@ class ProcessLoop(asyncio.BaseEventLoop):
         try:
             self._run_once()  # type: ignore[attr-defined]
         finally:
-            self._thread_id = None
+            self._thread_id = None  # type: ignore[assignment]
             events._set_running_loop(None)
 
     def kill(self) -> None:
-        """The process is gone: nothing of it runs any more. What is left of it is `bury`-ed when the world has ended."""
+        """The process is gone, nothing of it runs any more; what is left is for `bury` when the world has ended."""
         self._dead = asyncio.all_tasks(self)
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
@@ -83,12 +83,12 @@ class ProcessLoop(asyncio.BaseEventLoop):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             coroutine = task.get_coro()
             with contextlib.suppress(BaseException):
-                coroutine.close()  # type: ignore[union-attr]
+                coroutine.close()
         self._dead = set()
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         """Threads would bring real time in: the call is made at once."""
         future = self.create_future()
         try:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-from tests.simulation.cluster import Cluster, simulated, _SERVICES
-from tests.simulation.world import World
 from unittest import mock
+
+from tests.simulation.cluster import _SERVICES, Cluster, simulated
+from tests.simulation.world import World
 
 FAULTS_FOR = 240.0
 CALM_FOR = 420.0
@@ -76,10 +77,8 @@ class Story:
         rng = world.rng
         world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
         for _ in range(rng.randint(2, 6)):
-            parallelism, vertices, endless = rng.randint(1, 5), rng.randint(1, 3), rng.random() < 0.3
-            world.after(
-                rng.uniform(0, FAULTS_FOR * 0.8), lambda p=parallelism, v=vertices, e=endless: cluster.submit(p, v, e)
-            )
+            job = functools.partial(cluster.submit, rng.randint(1, 5), rng.randint(1, 3), rng.random() < 0.3)
+            world.after(rng.uniform(0, FAULTS_FOR * 0.8), job)
         for _ in range(rng.randint(0, 8)):
             world.after(rng.uniform(1, FAULTS_FOR), self._fault)
         self._until(FAULTS_FOR)

@@ -79,7 +79,7 @@ class World:
         self.processes: dict[str, Process] = {}
         """By address, as the network finds them."""
         self.story: list[str] = []
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._queue: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self.blocked: set[tuple[str, str]] = set()
         """(from host, to host): what is sent is lost."""
@@ -92,7 +92,7 @@ class World:
 
     # -- time
 
-    def after(self, seconds: float, action: Callable[[], None]) -> None:
+    def after(self, seconds: float, action: Callable[[], object]) -> None:
         heapq.heappush(self._queue, (self.now + seconds, next(self._order), action))
 
     def tell(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""``python -m firesteel.service.probe URL``: ends with 0 if the address answers 200, for health checks of containers."""
+"""``python -m firesteel.service.probe URL`` ends with 0 if the address answers 200: for health checks of containers."""
 
 from __future__ import annotations
 
