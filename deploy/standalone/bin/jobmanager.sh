@@ -11,18 +11,22 @@ command=${1:-}
 case $command in
 start)
     find_python
+    missing='' # a service that was killed is started beside those that go on
     for service in $services; do
         if running "$(pid_file "$service" 0)"; then
-            die "the $service is running already, as process $pid on host $this_host; jobmanager.sh stop ends it."
+            echo "The $service is running already, as process $pid on host $this_host."
+        else
+            missing="$missing $service"
         fi
     done
+    [ -n "$missing" ] || die "the JobManager is running already on host $this_host; jobmanager.sh stop ends it."
     make_secret
-    for service in $services; do
+    for service in $missing; do
         echo "Starting $service on host $this_host."
         launch "$service" 0 "$@"
     done
     if ! await; then
-        for service in $services; do
+        for service in $missing; do
             stop "$service" "$(pid_file "$service" 0)" >/dev/null
         done
         die "the JobManager did not start on host $this_host; the logs are in $logs."

@@ -20,6 +20,7 @@ import pytest
 from firesteel.core.process import ProcessId, identify, is_running, kill, wait_gone
 from tests.integration.processes.cluster import PATIENCE, free_ports, wait_until
 
+pytestmark = pytest.mark.timeout(240)
 ROOT = Path(__file__).resolve().parents[3]
 SERVICES = ("dispatcher", "jobmaster", "resourcemanager")
 FAKE_SSH = """#!/bin/sh
@@ -149,10 +150,21 @@ def test_a_cluster_is_started_and_stopped(home: Home) -> None:
     code, said = home.run("start-cluster.sh")
     assert code == 1
     pid = running["resourcemanager-0"].pid
-    assert said[-1].startswith(
-        f"jobmanager.sh: the resourcemanager is running already, as process {pid} on host {here()}"
+    assert f"The resourcemanager is running already, as process {pid} on host {here()}." in said
+    assert said[-1] == (
+        f"jobmanager.sh: the JobManager is running already on host {here()}; jobmanager.sh stop ends it."
     )
     assert home.pid_files() == running
+
+    os.kill(running["jobmaster-0"].pid, signal.SIGKILL)
+    assert not wait_gone([running["jobmaster-0"]], PATIENCE)
+    code, said = home.run("jobmanager.sh", "start")
+    assert code == 0, said
+    assert [line for line in said if line.startswith("Starting ")] == [f"Starting jobmaster on host {here()}."]
+    again = home.pid_files()
+    assert again.pop("jobmaster-0") != running.pop("jobmaster-0")
+    assert again == running
+    running = home.pid_files()
 
     assert home.run("taskmanager.sh", "stop") == (
         0,
