@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import platform
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import web
 
 import firesteel
 from firesteel.config import Settings
@@ -21,7 +24,7 @@ from firesteel.rpc.gateways import RemoteTaskManager
 from firesteel.service.base import Service
 from firesteel_taskmanager.app import create_service
 from tests.integration.services.cluster_peers import PATIENCE, SECRET, client_of, eventually, serving
-from tests.integration.services.taskmanager_world import World, jobmaster_peer, resourcemanager_peer, run, world
+from tests.integration.services.taskmanager_world import BLOB, World, jobmaster_peer, resourcemanager_peer, run, world
 
 QUICK = {
     "cluster.registration.error-delay": "100 ms",
@@ -281,5 +284,47 @@ def test_calls_of_a_deposed_jobmaster_are_refused() -> None:
             current = RemoteTaskManager(client_of(w.service), w.service.address, "jm token")
             await current.free_slot(m.FreeSlot("a", "mine"))
             await w.free()
+
+    run(scenario())
+
+
+def test_a_dispatcher_that_is_started_anew_gives_blobs_a_little_later() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            await w.active()
+            port = port_of(w.jobmaster)  # it serves the blobs here
+            await w.jobmaster.stop()
+            deploying = asyncio.get_running_loop().create_task(w.submit("x"))
+            await asyncio.sleep(0.3)  # the first tries fail
+            assert not deploying.done()
+            back = jobmaster_peer()
+            back.app.router.add_get("/blobs/{sha}", _blob)
+            await back.start(port=port)
+            try:
+                await deploying
+                await back.wait_for("update_task_states")
+            finally:
+                await back.stop()
+
+    run(scenario())
+
+
+async def _blob(_: web.Request) -> web.Response:
+    return web.Response(body=BLOB)
+
+
+def test_a_full_disk_is_named_when_blobs_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, *_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+
+    async def scenario() -> None:
+        async with world() as w:
+            await w.active()
+            monkeypatch.setattr(Path, "open", full)
+            with pytest.raises(RpcFault, match=r"No space left on device: make room there.*firesteel\.run\.directory"):
+                await w.submit("x")
+            monkeypatch.undo()
+            await w.submit("x")
+            await w.states(2)
 
     run(scenario())

@@ -21,9 +21,7 @@ from firesteel.rpc import Signer
 logger = logging.getLogger(__name__)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
-_FETCH_SECONDS = 50.0
-"""For one blob, with all tries: a Dispatcher that is being started anew is waited for."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_LIMITS = aiohttp.ClientTimeout(total=50.0, sock_connect=5.0, sock_read=10.0)
 
 
 class BlobCache:
@@ -36,7 +34,7 @@ class BlobCache:
     """
 
     def __init__(self, directory: Path, secret: str, clock: Clock) -> None:
-        self._directory, self._clock = directory, clock
+        self._directory = directory
         self._signer = Signer(secret, clock)
         self._fetches: dict[tuple[str, str], asyncio.Task[Path]] = {}
 
@@ -56,7 +54,7 @@ class BlobCache:
             key = (job_id, name)
             task = self._fetches.get(key)
             if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-                coroutine = self._persist(session, job_id, address, name)
+                coroutine = self._fetch(session, job_id, address, name)
                 self._fetches[key] = asyncio.get_running_loop().create_task(coroutine)
         paths = await asyncio.gather(*(asyncio.shield(self._fetches[job_id, name]) for name in wanted))
         return {name: str(path) for name, path in zip(wanted, paths, strict=True)}
@@ -76,22 +74,7 @@ class BlobCache:
         await asyncio.gather(*tasks, return_exceptions=True)
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    async def _persist(self, session: aiohttp.ClientSession, job_id: str, address: str, name: str) -> Path:
-        pause, deadline = _FIRST_PAUSE, self._clock.monotonic() + _FETCH_SECONDS
-        while True:
-            left = deadline - self._clock.monotonic()
-            try:
-                return await self._fetch(session, job_id, address, name, max(left, 1.0))
-            except PeerUnreachableError as error:
-                if self._clock.monotonic() + pause >= deadline:
-                    raise
-                logger.warning("blob %s of job %s did not come yet: %s", name[:12], job_id, error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-    async def _fetch(
-        self, session: aiohttp.ClientSession, job_id: str, address: str, name: str, seconds: float
-    ) -> Path:
+    async def _fetch(self, session: aiohttp.ClientSession, job_id: str, address: str, name: str) -> Path:
         folder = self._directory / job_id
         part, whole = folder / f"{name}.part", folder / name
         digest = hashlib.sha256()
@@ -101,7 +84,7 @@ class BlobCache:
             async with session.get(
                 url,
                 headers=self._signer.headers("GET", url),
-                timeout=aiohttp.ClientTimeout(total=seconds),
+                timeout=_LIMITS,
                 allow_redirects=False,
             ) as answer:
                 if answer.status != 200:
