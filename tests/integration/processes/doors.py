@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import socket
 import struct
 from collections.abc import Iterable
@@ -11,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+SLOT_SOCKET = re.compile(r"/[0-9a-f]{16}-[0-9a-f]+\.sock$")
+"""Where a slot process listens for its peers."""
 _LISTENING = "0A"
 _ACCEPTS = 0x10000  # __SO_ACCEPTCON
 
