@@ -4,18 +4,18 @@
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_DEFAULT_TIMEOUT=180
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_DEFAULT_TIMEOUT=180 PIP_CACHE_DIR=/var/cache/pip
 RUN python3 -m venv /opt/firesteel/venv
 COPY requirements/runtime.txt /build/requirements/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.pem \
-    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=cache,target=/var/cache/pip \
     if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi && \
     /opt/firesteel/venv/bin/pip install --require-hashes -r /build/requirements/runtime.txt && \
     rm -rf /opt/firesteel/venv/lib/python3*/site-packages/pyspark/examples
 COPY libs /build/libs
 COPY services /build/services
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.pem \
-    --mount=type=cache,target=/root/.cache/pip \
+    --mount=type=cache,target=/var/cache/pip \
     if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi && \
     /opt/firesteel/venv/bin/pip install --no-deps /build/libs/firesteel /build/services/* && \
     /opt/firesteel/venv/bin/python -m compileall -q /opt/firesteel/venv/lib
