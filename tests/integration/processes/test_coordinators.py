@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +12,10 @@ import pytest
 
 from firesteel.core.process import ProcessId, identify
 from tests.integration.processes.cluster import Cluster, running_cluster, wait_until
-from tests.integration.processes.doors import doors_of
+from tests.integration.processes.doors import SLOT_SOCKET, doors_of
 from tests.integration.processes.test_open_doors import ENDLESS, records, running_tasks
 
 pytestmark = pytest.mark.timeout(240)
-SLOT_SOCKET = re.compile(r"/[0-9a-f]{16}-[0-9a-f]+\.sock$")
 
 
 class Running:
