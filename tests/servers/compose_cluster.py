@@ -19,7 +19,7 @@ from testcontainers.compose import DockerCompose
 
 from firesteel.core.process import ProcessId, identify, is_running, myself
 from tests.integration.processes.cluster import BIN, free_ports, rest_call, wait_until
-from tests.integration.processes.doors import doors_of
+from tests.integration.processes.doors import SLOT_SOCKET, doors_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE_IMAGE = "firesteel-test/base:1"
@@ -28,7 +28,6 @@ PATIENCE = 120.0
 """Seconds after which a test gives up waiting for something that must come true."""
 _PROJECT = "firesteel-test-"
 _PROJECT_LABEL = "com.docker.compose.project"
-_SLOT_SOCKET = re.compile(r"/[0-9a-f]{16}-[0-9]+\.sock$")
 
 
 def command(*words: str, timeout: float = 300, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -123,7 +122,7 @@ class Container:
         if not pid:
             return set()
         doors = doors_of([process.pid for process in self.processes()], network_of=pid)
-        found = (identify(door.pid) for door in doors if door.unix and _SLOT_SOCKET.search(door.unix))
+        found = (identify(door.pid) for door in doors if door.unix and SLOT_SOCKET.search(door.unix))
         return {process for process in found if process is not None}
 
     @contextmanager
@@ -157,11 +156,12 @@ class ComposeCluster:
     Args:
         image: that was built from the Dockerfile.
         options: for all services, on top of the configuration in the image.
+        secret: instead of one that is long and random.
     """
 
-    def __init__(self, image: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, image: str, options: Mapping[str, str] | None = None, secret: str | None = None) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="compose"))
-        self.secret = secrets.token_hex(32)
+        self.secret = secrets.token_hex(32) if secret is None else secret
         (port,) = free_ports(1)
         self.rest_host = f"127.0.0.1:{port}"
         self.project = own_project()
@@ -179,7 +179,8 @@ class ComposeCluster:
 
     def call(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run ``docker compose`` for this cluster."""
-        return command(*self.compose.docker_compose_command(), *arguments, check=check)
+        program, compose, *rest = self.compose.docker_compose_command()
+        return command(program, compose, "--ansi", "never", *rest, *arguments, check=check)
 
     def up(self, *options: str) -> None:
         """``docker compose up --detach --wait``."""
@@ -262,8 +263,8 @@ class ComposeCluster:
 
     def logs(self, since: float = 0.0) -> str:
         """What the services have logged since a time (of the clock on the wall), with the secret left out."""
-        text = self.call("logs", "--no-color", "--timestamps", "--since", f"{since:.3f}", check=False).stdout
-        return text.replace(self.secret, "<secret>")
+        text = self.call("logs", "--no-color", "--since", f"{since:.3f}", check=False).stdout
+        return text.replace(self.secret, "<secret>") if self.secret else text
 
 
 def compose(folder: Path, *overrides: Path, **variables: str) -> DockerCompose:

@@ -23,7 +23,12 @@ from tests.servers.compose_cluster import (
 ENSURE_ENGINE = Path(__file__).parent / "docker" / "ensure-engine.sh"
 SLOTS = 2
 """Of each TaskManager."""
-OPTIONS = {"heartbeat.interval": "1 s", "heartbeat.timeout": "12 s", "taskmanager.numberOfTaskSlots": str(SLOTS)}
+HEARTBEAT_TIMEOUT = 16.0
+OPTIONS = {
+    "heartbeat.interval": "1 s",
+    "heartbeat.timeout": f"{HEARTBEAT_TIMEOUT:g} s",
+    "taskmanager.numberOfTaskSlots": str(SLOTS),
+}
 
 
 @pytest.fixture(scope="session")
@@ -44,31 +49,31 @@ def engine() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def image(engine: None) -> Iterator[str]:
+def image(engine: None, request: pytest.FixtureRequest) -> Iterator[str]:
     """The image, built from this checkout."""
     began = time.monotonic()
     name = build_image(own_project())
     size = int(command("docker", "image", "inspect", "--format", "{{.Size}}", name).stdout)
-    print(f"\nthe image has {size / 1e6:,.0f} MB; built in {time.monotonic() - began:.1f} s")
+    tell(request, f"the image has {size / 1e6:,.0f} MB; built in {time.monotonic() - began:.1f} s")
     yield name
     command("docker", "image", "rm", "--force", name)
 
 
-@pytest.fixture(scope="session")
-def shared(image: str) -> Iterator[ComposeCluster]:
-    """A cluster with one TaskManager; every test that uses it leaves it as it was."""
+@pytest.fixture(scope="module")
+def shared(image: str, request: pytest.FixtureRequest) -> Iterator[ComposeCluster]:
+    """A cluster with one TaskManager for the tests of a file; each leaves it as it was."""
     cluster = ComposeCluster(image, OPTIONS)
     try:
         began = time.monotonic()
         cluster.up()
-        print(f"\nthe cluster is ready after {time.monotonic() - began:.1f} s")
+        tell(request, f"docker compose up --detach --wait took {time.monotonic() - began:.1f} s")
         yield cluster
     finally:
         cluster.close()
 
 
 @pytest.fixture
-def cluster(shared: ComposeCluster, request: pytest.FixtureRequest) -> Iterator[ComposeCluster]:
+def cluster(shared: ComposeCluster) -> Iterator[ComposeCluster]:
     """The shared cluster, all of its slots free; what it logged is shown where a test fails."""
     began = time.time()
     try:
@@ -84,3 +89,9 @@ def root() -> None:
     """Faults are made by the host's root."""
     if os.geteuid() != 0:
         pytest.skip("only root can kill processes of a container and drop its packets")
+
+
+def tell(request: pytest.FixtureRequest, figure: str) -> None:
+    """Show a figure among pytest's own output."""
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n{figure}", flush=True)
