@@ -293,6 +293,16 @@ def test_a_taskmanager_started_anew_under_the_same_name_replaces_the_old_one() -
     assert request.taskmanager_address == "http://elsewhere"
 
 
+def test_a_taskmanager_started_anew_at_the_same_address_replaces_the_old_one() -> None:
+    core = make(max_slots=1)
+    add_taskmanager(core, 1)
+    (slot,) = grant(core, add_job(core, "j", 1))
+    out = core.register_taskmanager(RegisterTaskManager("tm after a crash", "http://tm", 1), 0.0, 0)
+    assert out == [i.CancelLaunch(slot)]
+    assert list(core.table.taskmanagers) == ["tm after a crash"]
+    core.validate()
+
+
 def test_reports_say_nothing_about_slots_that_changed_after_they_were_asked_for() -> None:
     core = make()
     add_taskmanager(core, 1)

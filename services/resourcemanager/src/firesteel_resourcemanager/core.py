@@ -79,14 +79,22 @@ class ResourceManagerCore:
     # -- TaskManagers
 
     def register_taskmanager(self, message: RegisterTaskManager, now: float, now_ms: int) -> list[Instruction]:
-        """A TaskManager presents itself, perhaps again.
+        """A TaskManager presents itself, perhaps again. One that had its address before is gone.
 
         Raises:
             TaskManagerRefusedError: it is not wanted.
         """
         known = self.table.taskmanagers.get(message.taskmanager_id)
-        self._check_wanted(message, len(known.slots) if known is not None else 0)
+        before = [
+            one
+            for one in self.table.taskmanagers.values()
+            if one.address == message.address and one.id != message.taskmanager_id
+        ]
+        self._check_wanted(message, sum(len(one.slots) for one in (known, *before) if one is not None))
         out: list[Instruction] = []
+        for one in before:
+            cause = f"TaskManager {message.taskmanager_id} has its address now"
+            out += self._forget(one, cause, now) + self.workers.stop(one.id, cause, now)
         if known is not None and known.address != message.address:
             out += self._forget(known, "it was started anew", now)
             known = None
