@@ -299,8 +299,11 @@ def test_a_heartbeat_frees_what_the_jobmaster_does_not_know_and_accepts_what_it_
 def test_stopping_releases_everything() -> None:
     core = running("e")
     core.request_slot(request(1, "b"), 0.0)
-    out = core.stop(0.0)
+    out = core.stop(0.0, 0)
     assert sent(out) == ["release"]
+    assert states(out) == {"e": "FAILED"}
+    failure = only(out, i.ReportState).update.error
+    assert "was stopped" in failure["message"]
     assert i.SlotFreed(1, "b") in out
     assert core.kill_all() == [i.KillProcess(0, "a", ProcessId(100, 5))]
 

@@ -23,7 +23,6 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FiresteelError
 from firesteel.core.process import myself
 from firesteel.protocol import messages as m
+from firesteel.service.background import first_of
 from firesteel.service.logs import setup_logging
 from firesteel_jobmaster.app import JobMasterService
 from firesteel_jobmaster.order import GO, Order
@@ -114,7 +114,7 @@ class _JobProcess:
         self._registry.write(Entry(job.job_id, myself(), job.address, job.token, job.start_message))
 
     async def _until_the_end(self, service: JobMasterService, job: JobMaster) -> None:
-        await _first_of(job.acknowledged.wait(), self._stop.wait(), service.end_wanted())
+        await first_of(job.acknowledged.wait(), self._stop.wait(), service.end_wanted())
         if job.acknowledged.is_set():
             self._registry.remove(job.job_id)
             self._tell({"ended": job.core.state.name})
@@ -128,12 +128,3 @@ class _JobProcess:
     def _tell(self, message: dict[str, Any]) -> None:
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(json.dumps(message).encode() + b"\n")
-
-
-async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    tasks = [asyncio.get_running_loop().create_task(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()

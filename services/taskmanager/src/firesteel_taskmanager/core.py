@@ -286,10 +286,12 @@ class TaskManagerCore:
             out.append(Send(process.channel, {"type": "ping", "nonce": int(now * 1000)}))
         return out
 
-    def stop(self, now: float) -> list[Instruction]:
-        """Release everything."""
+    def stop(self, now: float, now_ms: int) -> list[Instruction]:
+        """Release everything; tasks that run fail."""
         out: list[Instruction] = []
         for slot in self.slots:
+            if slot.state is SlotState.ACTIVE:
+                out += self._endings.fail(slot, "external", f"TaskManager {self._id} was stopped", now_ms)
             out += self._endings.release(slot, "the TaskManager stops", now)
         return out
 

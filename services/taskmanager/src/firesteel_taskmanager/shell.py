@@ -109,7 +109,7 @@ class TaskManagerService(Service):
 
     async def on_drain(self) -> None:
         """Release all slots; what does not return is killed by its deadline."""
-        self.perform(self.core.stop(self.now))
+        self.perform(self.core.stop(self.now, self.now_ms))
         while not self.core.is_idle:
             self._idle.clear()
             await self._idle.wait()

@@ -10,11 +10,10 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from firesteel import __version__
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
@@ -24,6 +23,7 @@ from firesteel.config.settings import Settings
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
 from firesteel.core.run_directory import RunDirectory, private_directory
+from firesteel.service.background import first_of
 from firesteel.service.base import Service
 from firesteel.service.logs import setup_logging
 from firesteel.service.pid_file import AlreadyRunningError, PidFile
@@ -184,7 +184,7 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
     if pid_file is not None:
         pid_file.listens_on(address)
     print(f"firesteel-{name} listens on {address}", flush=True)
-    await _first_of(stop.wait(), service.end_wanted())
+    await first_of(stop.wait(), service.end_wanted())
     stop.set()
     try:
         async with asyncio.timeout(STOP_SECONDS):
@@ -197,15 +197,6 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
         return _refuse(name, f"{type(service.failure).__name__}: {service.failure}", EXIT_FAILED)
     logger.info("%s stopped", name)
     return EXIT_IN_ORDER
-
-
-async def _first_of(*waits: Coroutine[Any, Any, object]) -> None:
-    tasks = [asyncio.get_running_loop().create_task(wait) for wait in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
 
 
 def _raise_file_limit() -> None:
