@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import types
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -79,7 +80,8 @@ class Cluster:
         self.ended: list[tuple[str, SlotOutcome, str]] = []
         self.finished: set[tuple[str, str]] = set()
         self.commits: dict[tuple[str, str], int] = {}
-        self.processed: dict[str, int] = {}
+        self.processed: Counter[tuple[str, str]] = Counter()
+        """Splits that were read, by job and run of it."""
         self.splits: dict[str, int] = {}
         self.endless: set[str] = set()
         self.drivers: dict[str, SparkDriver] = {}
@@ -398,7 +400,8 @@ class Cluster:
             else:
                 assert state in ("FINISHED", "FAILED", "CANCELED"), f"{self.short(job_id)} is {state} for ever"
             if state == "FINISHED":
-                assert self.processed.get(job_id, 0) == self.splits[job_id], f"{self.short(job_id)} lost splits"
+                read = [count for (job, _), count in self.processed.items() if job == job_id]
+                assert read[-1] == self.splits[job_id], f"{self.short(job_id)}: {read} of {self.splits[job_id]} splits"
                 assert any(job == job_id for job, _ in self.commits), f"{self.short(job_id)} committed nothing"
         for slot in self.resourcemanager.service.core.table:
             assert not slot.job_id or slot.job_id in running, f"ResourceManager holds {slot} for a job that has ended"
@@ -451,7 +454,7 @@ def simulated(world: World) -> Iterator[None]:
     finally:
         for patch in reversed(patches):
             patch.stop()
-        for process in world.processes.values():
+        for process in world.everyone:
             if process.alive:
                 process.kill()
             process.loop.bury()

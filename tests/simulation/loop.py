@@ -87,6 +87,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self._dead = set()
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
+        self.close()
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         """Threads would bring real time in: the call is made at once."""

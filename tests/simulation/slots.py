@@ -106,6 +106,8 @@ class SlotProcess:
     channels: SimulatedChannels
     channel: int = 0
     job_id: str = ""
+    run: str = ""
+    """The secret of the job's run: a job that has to be started anew has another one."""
     alive: bool = True
     accepted: bool = False
     tasks: dict[str, RunningTask] = field(default_factory=dict)
@@ -187,7 +189,7 @@ class SlotProcess:
                 self.say({"type": "pong", "nonce": message["nonce"]})
 
     def _deploy(self, deployment: Mapping[str, Any]) -> None:
-        self.job_id = deployment["job_id"]
+        self.job_id, self.run = deployment["job_id"], deployment["secret"]
         by_target: dict[str, list[str]] = {}
         for edge in deployment["edges"]:
             sources = [f"{edge['source']}_{i}" for i in range(edge["up_parallelism"])]
@@ -204,7 +206,7 @@ class SlotProcess:
     def _state(self, task: RunningTask, state: str, known: bool = False) -> None:
         task.state = state
         if state == "FINISHED":
-            self.cluster.finished.add((self.job_id, task.execution_id))
+            self.cluster.finished.add((self.run, task.execution_id))
         self.say(
             {"type": "task_state", "execution_id": task.execution_id, "state": state, "error": None, "metrics": {}}
         )
@@ -228,9 +230,9 @@ class SlotProcess:
 
     def _has_ended(self, task: RunningTask) -> bool:
         if not task.is_source:
-            return all((self.job_id, up) in self.cluster.finished for up in task.upstream)
+            return all((self.run, up) in self.cluster.finished for up in task.upstream)
         if task.splits_left:
-            self.cluster.processed[self.job_id] = self.cluster.processed.get(self.job_id, 0) + task.splits_left
+            self.cluster.processed[self.job_id, self.run] += task.splits_left
             task.splits_left = 0
         if not task.no_more and not task.asked:
             task.asked = True

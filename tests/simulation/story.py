@@ -37,10 +37,15 @@ class _Teller(logging.Handler):
 
 
 class Story:
-    """What happens in one seed."""
+    """What happens in one seed.
 
-    def __init__(self, seed: int) -> None:
-        self.seed, self.world = seed, World(seed)
+    Args:
+        seed: of all chance in it.
+        calm: nothing fails, and every job comes to its end.
+    """
+
+    def __init__(self, seed: int, calm: bool = False) -> None:
+        self.seed, self.calm, self.world = seed, calm, World(seed)
         self.cluster: Cluster
         self._restarts: list[Callable[[], None]] = []
 
@@ -75,17 +80,25 @@ class Story:
     def _tell(self) -> None:
         world, cluster = self.world, self.cluster
         rng = world.rng
-        world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
+        if self.calm:
+            cluster.faults_go_on = False
+        else:
+            world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
+        most = len(cluster.taskmanagers) * cluster.slots if self.calm else 5
         for _ in range(rng.randint(2, 6)):
-            job = functools.partial(cluster.submit, rng.randint(1, 5), rng.randint(1, 3), rng.random() < 0.3)
-            world.after(rng.uniform(0, FAULTS_FOR * 0.8), job)
-        for _ in range(rng.randint(0, 8)):
+            endless = not self.calm and rng.random() < 0.3
+            job = functools.partial(cluster.submit, rng.randint(1, most), rng.randint(1, 3), endless)
+            world.after(rng.uniform(20, FAULTS_FOR * 0.8), job)
+        for _ in range(0 if self.calm else rng.randint(0, 8)):
             world.after(rng.uniform(1, FAULTS_FOR), self._fault)
         self._until(FAULTS_FOR)
         self._heal()
         self._until(FAULTS_FOR + CALM_FOR)
         cluster.check_tables()
         cluster.check_settled()
+        if self.calm:
+            states = [cluster.job_state(job_id) for job_id in cluster.submitted]
+            assert set(states) == {"FINISHED"}, states
 
     def _until(self, end: float) -> None:
         world = self.world

@@ -78,6 +78,8 @@ class World:
         self.incarnations = itertools.count(1)
         self.processes: dict[str, Process] = {}
         """By address, as the network finds them."""
+        self.everyone: list[Process] = []
+        """The dead ones too."""
         self.story: list[str] = []
         self._queue: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
@@ -135,6 +137,7 @@ class World:
             asyncio._set_running_loop(events_before)
             self.building = None
         self.processes[address] = process
+        self.everyone.append(process)
 
     def register_handlers(self, handlers: Mapping[str, Any], token_of: Any, prefix: str) -> None:
         """In place of HTTP routes."""
