@@ -157,7 +157,8 @@ def test_the_stop_button_cancels_the_running_job(kernel: Notebook, source: str) 
     (jvm,) = family(kernel.pid)["jvm"]
     slots = family(kernel.pid)["slot"]
     kernel.interrupt()
-    assert kernel.end().error == "KeyboardInterrupt"
+    cell = kernel.end()  # IPython can't show every interrupted line, and tells it in plain text then
+    assert "KeyboardInterrupt" in (cell.error or cell.err), cell
     assert process.wait_gone(slots, timeout=30) == []
     assert printed(kernel, "print(len(list(env.from_sequence(1, 10).execute_and_collect())))") == "10\n"
     assert family(kernel.pid)["jvm"] == [jvm]

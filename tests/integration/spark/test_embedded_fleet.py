@@ -193,15 +193,20 @@ def test_a_slot_goes_before_the_waiting_tasks_of_a_bounded_stage(
 
     spark = SparkContext._active_spark_context
     assert spark is not None
-    gate, second_gate, total = run.path / "gate", run.path / "gate2", 12 * (SLOTS + SPARE)
+    gate, arrived, total = run.path / "gate", run.path / "arrived", 100 * (SLOTS + SPARE)
     (started := run.subdir("started")).touch()
 
     def task(index: int) -> int:
         import time
 
         (started / str(index)).touch()
-        while not (gate if index < SLOTS + SPARE else second_gate).exists():
-            time.sleep(0.01)
+        began = time.monotonic()
+        if index < SLOTS + SPARE:
+            while not gate.exists():
+                time.sleep(0.01)
+        else:  # without the slot the stage would take 50 s
+            while not arrived.exists() and time.monotonic() < began + 0.5:
+                time.sleep(0.01)
         return index
 
     results: list[int] = []
@@ -211,8 +216,10 @@ def test_a_slot_goes_before_the_waiting_tasks_of_a_bounded_stage(
     allocation = new_allocation()
     fleet.start_slot(door.launch(allocation))
     gate.touch()
-    caller = door.wait()  # although the rest of the stage holds on to every place that it gets
-    second_gate.touch()
+    caller = door.wait()
+    begun = len(list(started.iterdir()))
+    arrived.touch()
+    assert begun < total, "the slot had to wait for the whole stage"
     caller.tell("return")
     assert ends.of(allocation)[0] is SlotOutcome.RETURNED
     stage.join()
