@@ -156,7 +156,7 @@ class JobMasterCore(JobLifeCycle):
             execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
             execution.machine.move(ExecutionState.DEPLOYING, "submitted to its slot")
         for slot in self.graph.placed_slots():
-            deployment = deployment_of(self.graph, slot.allocation_id)
+            deployment = deployment_of(self.graph, slot.allocation_id, self._settings.for_slots)
             self._out.append(do.SubmitSlot(slot.taskmanager_id, slot.allocation_id, deployment))
 
     def tasks_submitted(self, allocation_id: str) -> list[do.Instruction]:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from firesteel.config import Settings, options
+
+_READ_IN_SLOTS: Final = (
+    options.BATCH_MAX_RECORDS,
+    options.EXCHANGE_CHANNEL_WINDOW,
+    options.EXCHANGE_MAX_CHUNK,
+    options.PIPELINE_GLOBAL_JOB_PARAMETERS,
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +29,7 @@ class JobMasterSettings:
         splits_interval: how often a subtask that found no split, but may later, is offered some.
         registration_initial, registration_max, error_delay, refused_delay: ``cluster.registration.*``: until the next
             try of a registration that did not arrive (doubling), in which its service failed, or which it refused.
+        for_slots: what the cluster says about options that slots read; a job's own settings come on top.
     """
 
     heartbeat_interval: float = 10.0
@@ -34,6 +43,7 @@ class JobMasterSettings:
     registration_max: float = 30.0
     error_delay: float = 10.0
     refused_delay: float = 30.0
+    for_slots: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, settings: Settings, job: Mapping[str, str] | None = None) -> JobMasterSettings:
@@ -54,4 +64,5 @@ class JobMasterSettings:
             error_delay=settings.get(options.REGISTRATION_ERROR_DELAY).total_seconds(),
             refused_delay=settings.get(options.REGISTRATION_REFUSED_DELAY).total_seconds(),
             cancellation_timeout=all_of_them.get(options.TASK_CANCELLATION_TIMEOUT).total_seconds(),
+            for_slots=settings.slice(_READ_IN_SLOTS).to_plain(),
         )
