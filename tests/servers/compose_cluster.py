@@ -128,7 +128,8 @@ class Container:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """All its processes stand still; its connections stay."""
-        command("docker", "pause", self.id)
+        # The kernel may need longer to freeze busy processes than Docker waits for.
+        until(lambda: command("docker", "pause", self.id, check=False).returncode == 0, f"{self.service} is paused")
         try:
             yield
         finally:
