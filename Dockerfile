@@ -30,5 +30,4 @@ COPY deploy/compose/config.yaml /opt/firesteel/conf/config.yaml
 ENV PATH=/opt/firesteel/venv/bin:$PATH FIRESTEEL_CONF_DIR=/opt/firesteel/conf PYTHONUNBUFFERED=1
 USER 10001:10001
 WORKDIR /home/firesteel
-VOLUME /var/lib/firesteel
 CMD ["firesteel", "--help"]

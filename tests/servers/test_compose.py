@@ -83,6 +83,8 @@ def test_three_taskmanagers_run_a_job(cluster: ComposeCluster) -> None:
 
 def test_the_services_stop_in_order_and_leave_nothing(cluster: ComposeCluster) -> None:
     containers = [container for name in SERVICES for container in cluster.all(name)]
+    volumes = {mount["Name"] for one in containers for mount in one.inspect()["Mounts"]}
+    assert all(name.startswith(cluster.project) for name in volumes), "none is without a name, which would stay"
     cluster.call("stop")
     codes = {f"{one.service} {one.id}": one.state()["ExitCode"] for one in containers}
     assert set(codes.values()) == {0}, codes
