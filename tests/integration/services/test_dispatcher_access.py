@@ -34,13 +34,13 @@ def token_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_changing_the_cluster_needs_a_token(caplog: pytest.LogCaptureFixture) -> None:
+def test_changing_the_cluster_needs_a_token(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     strangers: list[dict[str, str]] = [
         {}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {SECRET}"}, {"Authorization": "Bearer \xff"},
     ]  # fmt: skip
 
     async def scenario() -> None:
-        async with world() as w:
+        async with world(cluster_directory=tmp_path / "cluster") as w:
             await w.submit()
             for method, path in GUARDED:
                 for headers in strangers:
@@ -111,6 +111,17 @@ def service(tmp_path: Path, **options: Any) -> None:
         )  # fmt: skip
     finally:
         directory.remove()
+
+
+def test_jobs_of_an_embedded_cluster_are_cancelled_without_a_token() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            await w.submit()
+            assert (await w.ask("PATCH", f"/jobs/{JOB}?mode=cancel"))[0] == 202
+            assert w.service.core.job(JOB).cancel_wanted
+            assert (await w.ask("DELETE", "/cluster"))[0] == 401
+
+    run(scenario())
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "example.org"])

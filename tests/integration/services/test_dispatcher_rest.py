@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,9 +130,9 @@ def test_waiting_ends_when_the_dispatcher_stops() -> None:
 @pytest.mark.parametrize(
     ("method", "path"), [("PATCH", f"/jobs/{JOB}?mode=cancel"), ("GET", f"/v1/jobs/{JOB}/yarn-cancel")]
 )
-def test_cancelling(method: str, path: str) -> None:
+def test_cancelling(method: str, path: str, tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with world() as w:
+        async with world(cluster_directory=tmp_path / "cluster") as w:
             assert (await w.ask(method, path, headers=BEARER))[0] == 404
             w.host.may_start.clear()
             await w.rest.submit(graph(), {SHA: BLOB})

@@ -22,9 +22,14 @@ class RestAccess:
         tokens: any of them opens everything.
         all_paths: every path needs a token; else only what changes the cluster or brings results.
         refusals: where refused peers are logged.
+        cancel_is_free: jobs can be cancelled without a token, as those of an embedded cluster can, whose token nobody
+            knows but its program.
     """
 
-    def __init__(self, tokens: tuple[str, ...], all_paths: bool, refusals: RefusalLog) -> None:
+    def __init__(
+        self, tokens: tuple[str, ...], all_paths: bool, refusals: RefusalLog, cancel_is_free: bool = False
+    ) -> None:
+        self.cancel_is_free = cancel_is_free and not all_paths
         self._accepted = [f"Bearer {token}".encode() for token in tokens]
         self.all_paths, self._refusals = all_paths, refusals
 

@@ -62,6 +62,7 @@ def create_service(
         resourcemanager_address=resourcemanager_address,
         tokens=tokens_of(settings, secret, config_directory),
         all_paths=settings.is_set(options.REST_TOKEN_FILE),
+        cancel_is_free=not lasting,
         takes_over=lasting,
         host_names=host_names,
     )

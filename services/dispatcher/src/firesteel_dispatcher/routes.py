@@ -39,13 +39,13 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
     with_token: list[tuple[str, str, Handler]] = [
         ("DELETE", "/cluster", cluster.shut_down),
         ("POST", "/jobs", jobs.submit),
-        ("PATCH", _JOB, jobs.cancel),
-        ("GET", f"{_JOB}/yarn-cancel", jobs.cancel),
         ("PATCH", f"{_JOB}/clientHeartbeat", jobs.client_heartbeat),
         ("GET", f"{_JOB}/collect/{{operator_id}}", jobs.collect),
     ]
     table = [("GET", path, handler, service.access.all_paths) for path, handler in reading]
     table += [(method, path, handler, True) for method, path, handler in with_token]
+    guarded_cancel = not service.access.cancel_is_free
+    table += [("PATCH", _JOB, jobs.cancel, guarded_cancel), ("GET", f"{_JOB}/yarn-cancel", jobs.cancel, guarded_cancel)]
     found = [_route("GET", "/", _checked(service, cluster.page, service.access.all_paths))]
     for method, path, handler, guarded in table:
         checked = _checked(service, handler, guarded)

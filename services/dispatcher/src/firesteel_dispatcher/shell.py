@@ -74,6 +74,7 @@ class DispatcherService(Service):
         jobmaster_address, resourcemanager_address: base URLs.
         tokens: that open the REST API.
         all_paths: every path of the REST API needs one.
+        cancel_is_free: jobs can be cancelled without one.
         takes_over: look for jobs that a former Dispatcher left.
         host_names: under which it may be asked for, beside the usual ones.
     """
@@ -91,13 +92,14 @@ class DispatcherService(Service):
         resourcemanager_address: str,
         tokens: tuple[str, ...],
         all_paths: bool = False,
+        cancel_is_free: bool = False,
         takes_over: bool = False,
         host_names: Iterable[str] = (),
     ) -> None:
         super().__init__("dispatcher", host_names=tuple(host_names), drain_seconds=1.0)
         self.settings, self.cluster_settings, self.secret, self.clock = settings, cluster_settings, secret, clock
         self.token = str(new_fencing_token())
-        self.access = RestAccess(tokens, all_paths, self.refusals)
+        self.access = RestAccess(tokens, all_paths, self.refusals, cancel_is_free)
         self.core = DispatcherCore(settings.limits)
         self.store = store
         self.rest: web.Application = self.new_app()
