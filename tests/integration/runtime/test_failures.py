@@ -91,7 +91,7 @@ def test_a_module_that_the_slot_lacks(slot: SlotProcess, tmp_path: Path) -> None
     error = slot.wait_for_state("FAILED")["error"]
     assert error["kind"] == "user"
     assert "no module 'no_such_module'" in error["message"]
-    assert "PYTHONPATH" in error["message"]
+    assert "-pyfs no_such_module.py" in error["message"]
     slot.release()
 
 
