@@ -1,6 +1,6 @@
 """Counts words of real text: by default those of the Python standard library's own source files.
 
-Run it with ``python examples/word_count.py [FILE OR FOLDER ...]``, or with ``firesteel run`` in front.
+Run it with ``python examples/word_count.py [FILE OR FOLDER ...]``, or on a cluster with ``firesteel run``.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ def watch(job: JobClient, began: float) -> None:
     print(f"REST API: {url}", flush=True)
     result = job.get_job_execution_result()
     started = shown = 0.0
-    counted = 0
-    while not result.done():
+    counted, ended = 0, False
+    while not ended:
         time.sleep(0.05)
+        ended = result.done()
         with urlopen(url) as answer:
             vertices = json.load(answer)["vertices"]
         counted = sum(v["metrics"]["read-records"] for v in vertices if v["name"].startswith("Count"))

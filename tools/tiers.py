@@ -120,10 +120,11 @@ TIERS: dict[str, Callable[..., Result]] = {
     "docs": docs,
     "house": pytest_tier("house", ["tests/house"], PLAIN),
     "unit": pytest_tier("unit", ["tests/unit"], PLAIN),
+    "simulation": pytest_tier("simulation", ["tests/simulation"], PLAIN),
     "integration": pytest_tier("integration", ["tests/integration", "tests/docs"], PLAIN),
 }
 EXTRA: dict[str, Callable[..., Result]] = {
-    "servers": pytest_tier("servers", ["tests"], "server and not long"),
+    "servers": pytest_tier("servers", ["tests/servers"], "server and not long"),
     "long": pytest_tier("long", ["tests"], "long"),
 }
 

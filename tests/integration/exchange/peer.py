@@ -48,7 +48,7 @@ def main() -> None:
     """See the module."""
     clock = SystemClock()
     loop = TaskLoop(clock)
-    exchange = Exchange(loop, sys.argv[1], clock)
+    exchange = Exchange(loop, sys.argv[1:], clock)
     print(json.dumps(exchange.address), flush=True)
     settings = json.loads(sys.stdin.readline())
     stalled, other = settings.pop("stalled"), settings.pop("other")

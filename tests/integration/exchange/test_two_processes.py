@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -36,13 +37,15 @@ class Both:
         self.exchange = Exchange(self.loop, self.listen(directory, kind, "m"), SystemClock())
         self.exchange.on_failure = self.failures.append
         self.process = subprocess.Popen(
-            [sys.executable, str(PEER), self.listen(directory, kind, name)],
+            [sys.executable, str(PEER), *self.listen(directory, kind, name)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        address = self.hear()
+        peers = {"m": self.exchange.address, name: self.hear()}
+        if kind == "nodes":
+            peers = {slot: {**address, "node": f"that of {slot}"} for slot, address in peers.items()}
         settings: dict[str, Any] = {
             "job_id": "0" * 32, "job_attempt": 0, "secret": "ab" * 32, "window": WINDOW,
-            "peers": {"m": self.exchange.address, name: address},
+            "peers": peers,
         }  # fmt: skip
         self.say({**settings, "my_allocation": name, "other": "m", "stalled": stalled})
         self.exchange.configure(**settings, my_allocation="m")
@@ -50,8 +53,10 @@ class Both:
         self.input: InputChannel = self.exchange.input(1, 0, 0, name)
 
     @staticmethod
-    def listen(directory: Path, kind: str, name: str) -> str:
-        return "tcp:127.0.0.1" if kind == "tcp" else f"unix:{directory}/{name}"
+    def listen(directory: Path, kind: str, name: str) -> list[str]:
+        """``nodes``: on both kinds of sockets, under a name that has to be resolved."""
+        unix = f"unix:{directory}/{name}"
+        return {"unix": [unix], "tcp": ["tcp:127.0.0.1"], "nodes": [unix, "tcp:127.0.0.1=localhost"]}[kind]
 
     def say(self, message: Any) -> None:
         assert self.process.stdin is not None
@@ -96,7 +101,7 @@ def both(tmp_path: Path) -> Iterator[Callable[..., Both]]:
         pair.close()
 
 
-@pytest.mark.parametrize("kind", ["unix", "tcp"])
+@pytest.mark.parametrize("kind", ["unix", "tcp", "nodes"])
 @pytest.mark.parametrize("name", ["a", "z"])
 def test_everything_comes_back_once_and_in_order(
     both: Callable[..., Both], kind: str, name: str, tmp_path: Path
@@ -128,6 +133,9 @@ def test_everything_comes_back_once_and_in_order(
     assert pa.Table.from_batches(rest[1:-1]).to_pydict() == columns.to_pydict()
     assert rest[-1] == ["last"]
     assert pair.failures == []
+    (link,) = pair.exchange._links.values()
+    assert link._sock is not None
+    assert link._sock.family == (socket.AF_UNIX if kind == "unix" else socket.AF_INET)
     pair.hear()
     pair.say("go")
     assert pair.process.wait(10) == 0
@@ -157,7 +165,7 @@ def test_a_killed_process_is_an_error(both: Callable[..., Both], kind: str, name
     assert "connection" in error.reason
 
 
-@pytest.mark.parametrize("kind", ["unix", "tcp"])
+@pytest.mark.parametrize("kind", ["unix", "tcp", "nodes"])
 def test_a_consumer_that_stands_still_stops_the_producer_and_goes_on_where_it_was(
     both: Callable[..., Both], kind: str
 ) -> None:

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,16 @@ def vertex_id(number: int) -> str:
 class SlotProcess:
     """Runs ``slot_main`` in a process; speaks with it as a TaskManager does."""
 
-    def __init__(self, directory: Path, *, accept: bool = True, executor_id: str = "0", environment: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        accept: bool = True,
+        executor_id: str = "0",
+        environment: str = "",
+        variables: Mapping[str, str] | None = None,
+        calls: bool = True,
+    ) -> None:
         self.directory = directory
         self.allocation_id = new_allocation_id()
         self.messages: list[tuple[dict[str, Any], bytes]] = []
@@ -55,13 +64,14 @@ class SlotProcess:
             "control_socket": str(path),
         }
         env = {k: v for k, v in os.environ.items() if k != "SPARK_EXECUTOR_ID"}
+        env.update(variables or {})
         if environment:
             env["SPARK_EXECUTOR_ID"] = environment
         self.process = subprocess.Popen(
             [sys.executable, "-c", _PROGRAM, json.dumps(launch)], stdout=subprocess.PIPE, text=True, env=env
         )
         self.registration: dict[str, Any] = {}
-        if environment and environment != executor_id:
+        if (environment and environment != executor_id) or not calls:
             return
         self._listener.settimeout(50)
         self._socket, _ = self._listener.accept()

@@ -28,8 +28,18 @@ def test_a_chain_gives_its_results_and_finishes(slot: SlotProcess) -> None:
     assert slot.release() == "OUTCOME RETURNED"
 
 
-def test_a_keyed_exchange_between_two_slots(start_slot: Callable[..., SlotProcess]) -> None:
-    slots = sorted((start_slot(), start_slot()), key=lambda s: s.allocation_id)
+BEYOND_LOOPBACK = {"FIRESTEEL_SLOT_NETWORK": '{"bind_host": "0.0.0.0", "host": "127.0.0.1", "transport": "AUTO"}'}
+
+
+@pytest.mark.parametrize("nodes", ["one node", "two nodes"])
+def test_a_keyed_exchange_between_two_slots(start_slot: Callable[..., SlotProcess], nodes: str) -> None:
+    variables = BEYOND_LOOPBACK if nodes == "two nodes" else {}
+    slots = sorted((start_slot(variables=variables), start_slot(variables=variables)), key=lambda s: s.allocation_id)
+    addresses: dict[str, Any] = {str(s.allocation_id): dict(s.registration["data_address"]) for s in slots}
+    for name, address in addresses.items():
+        assert set(address) == ({"unix", "node", "tcp"} if nodes == "two nodes" else {"unix", "node"})
+        if nodes == "two nodes":
+            address["node"] = f"that of {name}"
     ids = [str(s.allocation_id) for s in slots]
     chains = [
         line(
@@ -51,7 +61,7 @@ def test_a_keyed_exchange_between_two_slots(start_slot: Callable[..., SlotProces
                 parallelism=[2, 2],
                 subtasks={0: [i], 1: [i]},
                 placement={vertex_id(0): ids, vertex_id(1): ids},
-                peers={s.allocation_id: s.registration["data_address"] for s in slots},
+                peers=addresses,
             )
         )
     for i, slot in enumerate(slots):
@@ -66,6 +76,32 @@ def test_a_keyed_exchange_between_two_slots(start_slot: Callable[..., SlotProces
     for slot in slots:
         slot.wait_for_state("FINISHED", executions[0][1] if slot is slots[0] else executions[1][1])
         assert slot.release() == "OUTCOME RETURNED"
+
+
+def test_user_code_finds_nothing_of_the_cluster_in_its_environment(start_slot: Callable[..., SlotProcess]) -> None:
+    def look(_: int) -> list[str]:
+        import os
+        import subprocess
+
+        of_a_child = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
+        return [*os.environ, *(line.partition("=")[0] for line in of_a_child.splitlines())]
+
+    wiring = {**BEYOND_LOOPBACK, "FIRESTEEL_RUN_DIRECTORY": "/r", "SPARK_LOCAL_DIRS": "/l", "_SPARK_AUTH_SECRET": "s"}
+    slot = start_slot(variables={**wiring, "USERS_OWN": "1", "FIRESTEEL_SECRET": "s"}, executor_id="5", environment="5")
+    (task,) = slot.deploy([line(numbers(0, 0), spec(OperatorKind.MAP, look), spec(OperatorKind.COLLECT))])
+    slot.give_splits([split(0, 1)])
+    (names,) = slot.collect_all(task)
+    assert names.count("USERS_OWN") == 2
+    assert [name for name in names if name.startswith(("FIRESTEEL", "SPARK", "_SPARK", "PYSPARK", "_PYSPARK"))] == []
+    slot.wait_for_state("FINISHED")
+    assert slot.release() == "OUTCOME RETURNED"
+
+
+def test_a_slot_that_can_not_listen_says_why(start_slot: Callable[..., SlotProcess]) -> None:
+    network = '{"bind_host": "192.0.2.1", "host": "192.0.2.1", "transport": "TCP"}'
+    slot = start_slot(variables={"FIRESTEEL_SLOT_NETWORK": network}, calls=False)
+    outcome = slot.outcome()
+    assert outcome.startswith("OUTCOME RETURNED can't listen on 'tcp:192.0.2.1"), outcome
 
 
 def test_a_second_copy_is_told_so_and_returns(start_slot: Callable[..., SlotProcess]) -> None:

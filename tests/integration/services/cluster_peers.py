@@ -14,11 +14,12 @@ from typing import Any
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FleetError
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.messages import ExecutorSpec
 from firesteel.rpc import RpcRequest, rpc_routes
 from firesteel.rpc.client import RpcClient
 from firesteel.service.base import Service
 
-SECRET = "of the test"
+SECRET = "the secret of the tests"
 SLOT = os.path.join(os.path.dirname(__file__), "slot_process.py")
 PATIENCE = 45.0
 """Seconds after which a test gives up waiting."""
@@ -114,6 +115,19 @@ class ProcessFleet:
         self._alive = False
         self._ended: list[tuple[str, SlotOutcome, str]] = []
         self._lock = threading.Lock()
+
+    @property
+    def slots_outlive_driver(self) -> bool:
+        """See ``Fleet``."""
+        return False
+
+    def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
+        """See ``Fleet``."""
+        return None
+
+    def attached_executors(self) -> frozenset[str] | None:
+        """See ``Fleet``."""
+        return None
 
     def start(self) -> None:
         """See ``Fleet``."""

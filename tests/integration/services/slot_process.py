@@ -2,7 +2,8 @@
 
 Behaviours: ``ok`` (default: runs tasks until they are cancelled or released), ``deaf`` (ignores cancel and release),
 ``mute`` (never registers), ``quick`` (tasks finish at once), ``source`` (asks for splits, then finishes),
-``files`` (leaves a file), ``malformed`` (sends a message without its fields).
+``files`` (leaves a file), ``hog`` (takes 300 MiB with its first task), ``malformed`` (sends a message without its
+fields).
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ def main(path: str, allocation: str, executor: str, *behaviour: str) -> None:
                             state(execution, "FINISHED")
                         if "source" in behaviour:
                             send("request_splits", execution_id=execution)
+                        if "hog" in behaviour:
+                            hoard = [os.urandom(1 << 20) for _ in range(300)]
+                            state(execution, "RUNNING", hoarded=len(hoard))
                         if "files" in behaviour:
                             open(f"{path}.left", "w").close()
                             send("temporary_files", add=[f"{path}.left"], remove=[])

@@ -3,139 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import json
-import os
 import pickle
 import socket
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from typing import Any
 
-import aiohttp
 import pytest
 
-from firesteel.client.rest_client import RestClient
-from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
-from firesteel.core.errors import GraphError, RpcError
-from firesteel.core.run_directory import RunDirectory
-from firesteel.graph.chaining import client_versions
-from firesteel.graph.execution_graph import ExecutionGraph
-from firesteel.graph.job_archive import archive_of
-from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
+from firesteel.core.errors import GraphError
+from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
-from firesteel.rpc.gateways import RemoteDispatcher
-from firesteel_dispatcher.app import create_service
-from firesteel_dispatcher.shell import DispatcherService
-from tests.integration.services.cluster_peers import PATIENCE, SECRET, Peer, client_of, serving
-
-BLOB = b"chain" * 1000
-SHA = hashlib.sha256(BLOB).hexdigest()
-JOB = "0123456789abcdef" * 2
-VERTEX = "1" * 32
-TASKMANAGER = {
-    "id": "tm", "path": "http://tm", "dataPort": -1, "jmxPort": -1, "timeSinceLastHeartbeat": 1, "slotsNumber": 2,
-    "freeSlots": 1, "allocatedSlots": [{"jobId": JOB}],
-}  # fmt: skip
-
-
-def graph(job: str = JOB, name: str = "words") -> JobGraph:
-    vertex = JobVertex(VERTEX, "v", 1, 128, "default", SHA, (OperatorInfo(VERTEX, "op", None, "map"),))
-    return JobGraph(job, name, (vertex,), (), blobs={SHA: len(BLOB)}, versions=client_versions())
-
-
-def archive(state: str = "RUNNING", **changes: Any) -> dict[str, Any]:
-    return {**archive_of(ExecutionGraph(graph(), SystemClock())), "state": state, **changes}
-
-
-@dataclass
-class World:
-    """A Dispatcher with its peers."""
-
-    service: DispatcherService
-    jobmaster: Peer
-    rest: RestClient
-    session: aiohttp.ClientSession
-    blobs: str
-    may_start: asyncio.Event
-
-    async def get(self, path: str, **options: Any) -> tuple[int, Any]:
-        """Status and JSON of a GET."""
-        return await self.ask("GET", path, **options)
-
-    async def ask(self, method: str, path: str, **options: Any) -> tuple[int, Any]:
-        """Status and JSON of any request."""
-        async with self.session.request(method, self.service.address + path, **options) as answer:
-            text = await answer.read()
-            return answer.status, json.loads(text) if text else None
-
-    async def submit(self) -> None:
-        """A job that has been started."""
-        await self.rest.submit(graph(), {SHA: BLOB})
-        await self.jobmaster.wait_for("start_job")
-
-    def dispatcher(self) -> RemoteDispatcher:
-        """Calls as a JobMaster makes them."""
-        (start,) = self.jobmaster.of("start_job")[-1:]
-        return RemoteDispatcher(client_of(self.jobmaster), start["dispatcher_address"], start["dispatcher_token"])
-
-    async def finish(self, state: str = "FINISHED", **changes: Any) -> None:
-        """The job ends."""
-        await self.dispatcher().job_finished(m.JobFinished(JOB, archive(state, **changes)))
-
-
-@asynccontextmanager
-async def world(port: int = 0, /, **settings: str) -> AsyncIterator[World]:
-    async def start_job(_: Any) -> dict[str, Any]:
-        await may_start.wait()
-        return {"address": jobmaster.address, "jobmaster_token": "jm"}
-
-    may_start = asyncio.Event()
-    may_start.set()
-    data = base64.b64encode(pickle.dumps([1, 2])).decode()
-    jobmaster = Peer(
-        {
-            "start_job": start_job,
-            "details": lambda _: archive(),
-            "cancel": lambda _: {},
-            "collect": lambda call: {**call, "count": 2, "end": False, "data": data, "state": "RUNNING"},
-        }
-    )
-    resourcemanager = Peer(
-        {"overview": lambda _: {"taskmanagers": [TASKMANAGER], "slots_total": 2, "slots_available": 1}}
-    )
-    directory = RunDirectory.create()
-    try:
-        async with serving(jobmaster, resourcemanager):
-            service = create_service(
-                settings=Settings({key.replace("_", "."): value for key, value in settings.items()}),
-                secret=SECRET, clock=SystemClock(), run_directory=directory,
-                jobmaster_address=jobmaster.address, resourcemanager_address=resourcemanager.address,
-            )  # fmt: skip
-            await service.start("127.0.0.1", port)
-            rest = RestClient(service.address, SECRET)
-            try:
-                async with aiohttp.ClientSession() as session:
-                    yield World(service, jobmaster, rest, session, str(directory.path / "blobs"), may_start)
-                assert service.failure is None
-            finally:
-                await rest.close()
-                await service.stop()
-            assert os.listdir(directory.path) == []
-    finally:
-        directory.remove()
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(2 * PATIENCE):
-            await scenario
-
-    asyncio.run(limited())
-
+from firesteel.rpc.signing import Signer
+from tests.integration.services.cluster_peers import SECRET, eventually
+from tests.integration.services.dispatcher_world import BEARER, BLOB, JOB, SHA, VERTEX, archive, graph, run, world
 
 READING = [
     "/config", "/overview", "/jobs", "/jobs/overview", f"/jobs/{JOB}", f"/jobs/{JOB}/status", f"/jobs/{JOB}/config",
@@ -178,7 +58,7 @@ def test_the_cluster_presents_itself_as_flinks_clients_expect() -> None:
             _, listed = await w.get("/taskmanagers")
             assert listed["taskmanagers"][0]["assignedTasks"] == 0
             assert (await w.get("/taskmanagers/unknown"))[0] == 404
-            async with w.session.get(w.service.address + "/") as page:
+            async with w.session.get(w.service.rest_address + "/") as page:
                 assert "Firesteel" in await page.text()
                 assert "Access-Control-Allow-Origin" not in page.headers
 
@@ -188,72 +68,31 @@ def test_the_cluster_presents_itself_as_flinks_clients_expect() -> None:
 def test_a_job_is_stored_before_the_answer_and_its_blobs_go_with_it() -> None:
     async def scenario() -> None:
         async with world() as w:
-            w.may_start.clear()
+            w.host.may_start.clear()
             await w.rest.submit(graph(), {SHA: BLOB})
-            assert os.listdir(w.blobs) == [SHA]
+            assert w.stored(f"jobs/{JOB}/blobs") == [SHA]
             assert (await w.get(f"/jobs/{JOB}/status"))[1] == {"status": "INITIALIZING"}
             assert (await w.get(f"/jobs/{JOB}"))[1]["state"] == "INITIALIZING"
-            w.may_start.set()
+            w.host.may_start.set()
             (start,) = await w.jobmaster.wait_for("start_job")
             assert JobGraph.from_plain(start["job_graph"]) == graph()
-            bearer = {"Authorization": f"Bearer {SECRET}"}
-            async with w.session.get(f"{start['blob_address']}/blobs/{SHA}", headers=bearer) as answer:
+            signer, url = Signer(SECRET, SystemClock()), f"{start['blob_address']}/blobs/{SHA}"
+            async with w.session.get(url, headers=signer.headers("GET", url)) as answer:
                 assert await answer.read() == BLOB
-            assert (await w.get(f"/blobs/{SHA}"))[0] == 401
-            assert (await w.get(f"/blobs/{'0' * 64}", headers=bearer))[0] == 404
+            async with w.session.get(url, headers=BEARER) as answer:
+                assert answer.status == 401
+            other = f"{start['blob_address']}/blobs/{'0' * 64}"
+            async with w.session.get(other, headers=signer.headers("GET", other)) as answer:
+                assert answer.status == 404
+            assert (await w.get(f"/blobs/{SHA}", headers=BEARER))[0] == 404, "code is not for clients"
             await w.rest.submit(graph(), {SHA: BLOB})  # again: the same job
-            assert os.listdir(w.blobs) == [SHA]
+            assert w.stored("jobs") == [JOB]
             with pytest.raises(GraphError, match="another graph"):
                 await w.rest.submit(graph(name="other"), {SHA: BLOB})
             await w.finish()
-            assert os.listdir(w.blobs) == []
+            assert (w.stored("jobs"), w.stored("incoming"), w.stored("ended")) == ([], [], [f"{JOB}.json"])
             await w.rest.submit(graph(), {SHA: BLOB})  # it ran already
             assert len(w.jobmaster.of("start_job")) == 1
-
-    run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("changed", "blobs", "reason"),
-    [
-        ({"versions": {**client_versions(), "python": "2.7.1"}}, {SHA: BLOB}, "python 2.7.1 was used"),
-        ({"versions": {}}, {SHA: BLOB}, "version of python is missing"),
-        ({"job_id": "../../etc"}, {SHA: BLOB}, "not a job id"),
-        ({"format_version": 99}, {SHA: BLOB}, "format 99"),
-        ({}, {}, "blobs are missing"),
-        ({}, {SHA: BLOB[:-1]}, "fewer bytes"),
-        ({}, {SHA: BLOB + b"!"}, "more bytes"),
-        ({}, {SHA: BLOB[:-1] + b"!"}, "arrived damaged"),
-        ({}, {SHA: BLOB, "f" * 64: b""}, "not a blob of this graph"),
-        ({"vertices": ()}, {SHA: BLOB}, "graph is empty"),
-    ],
-)
-def test_a_bad_submission_is_refused_and_leaves_nothing(changed: Any, blobs: dict[str, bytes], reason: str) -> None:
-    async def scenario() -> None:
-        async with world() as w:
-            with pytest.raises(GraphError, match=reason):
-                await w.rest.submit(replace(graph(), **changed), blobs)
-            assert not os.path.exists(w.blobs) or os.listdir(w.blobs) == []
-            assert (await w.get("/jobs"))[1] == {"jobs": []}
-
-    run(scenario())
-
-
-def test_submissions_need_the_secret_and_have_a_limit() -> None:
-    async def scenario() -> None:
-        async with world(0, **{"rest_server_max-content-length": "1 mb"}) as w:
-            stranger = RestClient(w.service.address, "wrong")
-            try:
-                with pytest.raises(RpcError, match="401"):
-                    await stranger.submit(graph(), {SHA: BLOB})
-            finally:
-                await stranger.close()
-            large = os.urandom(1 << 20)
-            sha = hashlib.sha256(large).hexdigest()
-            with pytest.raises(RpcError, match=r"413.*max-content-length"):
-                await w.rest.submit(replace(graph(), blobs={SHA: len(BLOB), sha: len(large)}), {SHA: BLOB, sha: large})
-            assert os.listdir(w.blobs) == []
-            assert (await w.ask("POST", "/jobs", json={}, headers={"Authorization": f"Bearer {SECRET}"}))[0] == 400
 
     run(scenario())
 
@@ -264,7 +103,7 @@ def test_waiting_for_the_end_of_a_job() -> None:
             await w.submit()
             assert await w.rest.execution_result(JOB, 1) is None
             waiting = asyncio.gather(w.rest.execution_result(JOB, 60_000))
-            await asyncio.sleep(0.05)
+            await eventually(lambda: w.service.news.is_awaited(JOB))
             failure = {"kind": "user", "error_class": "E", "message": "boom", "traceback": "T", "operator": "o"}
             await w.finish("FAILED", failure=failure, **{"end-time": 5})
             (result,) = await waiting
@@ -280,7 +119,7 @@ def test_waiting_ends_when_the_dispatcher_stops() -> None:
         async with world() as w:
             await w.submit()
             waiting = asyncio.gather(w.rest.execution_result(JOB, 60_000), return_exceptions=True)
-            await asyncio.sleep(0.05)
+            await eventually(lambda: w.service.news.is_awaited(JOB))
             await w.service.stop()
             await waiting
 
@@ -293,14 +132,17 @@ def test_waiting_ends_when_the_dispatcher_stops() -> None:
 def test_cancelling(method: str, path: str) -> None:
     async def scenario() -> None:
         async with world() as w:
-            assert (await w.ask(method, path))[0] == 404
-            w.may_start.clear()
+            assert (await w.ask(method, path, headers=BEARER))[0] == 404
+            w.host.may_start.clear()
             await w.rest.submit(graph(), {SHA: BLOB})
-            assert (await w.ask(method, path)) == (202, {})  # it waits, and is passed on later
-            w.may_start.set()
+            await w.jobmaster.wait_for("start_job")
+            assert (await w.ask(method, path))[0] == 401
+            assert (await w.ask(method, path, headers=BEARER)) == (202, {})  # it waits, and is passed on later
+            assert w.stored(f"jobs/{JOB}") == ["blobs", "cancel.json", "job.json"]
+            w.host.may_start.set()
             await w.jobmaster.wait_for("cancel")
             await w.finish("CANCELED")
-            status, answer = await w.ask(method, path)
+            status, answer = await w.ask(method, path, headers=BEARER)
             assert status == 409
             assert "CANCELED" in answer["errors"][0]
 
@@ -333,26 +175,58 @@ def test_details_are_kept_for_a_moment() -> None:
     run(scenario())
 
 
-def test_a_job_whose_jobmaster_is_gone_fails() -> None:
+def test_a_jobmaster_that_hangs_does_not_hold_up_the_lists() -> None:
     async def scenario() -> None:
-        async with world(heartbeat_interval="50 ms", heartbeat_timeout="300 ms") as w:
+        async with world() as w:
+            await w.submit()
+            while (await w.get(f"/jobs/{JOB}"))[1]["state"] != "RUNNING":
+                pass
+            hung, goes_on = asyncio.Event(), asyncio.Event()
+
+            async def hangs() -> dict[str, Any]:
+                hung.set()
+                await goes_on.wait()
+                return archive()
+
+            w.host.details = hangs
+            try:
+                async with asyncio.timeout(30):  # it never answers
+                    while not hung.is_set():
+                        assert (await w.get("/jobs/overview"))[0] == 200
+                    for path in ("/jobs/overview", f"/jobs/{JOB}", "/taskmanagers"):
+                        assert (await w.get(path))[0] == 200
+                    assert (await w.get(f"/jobs/{JOB}"))[1]["state"] == "RUNNING"
+            finally:
+                goes_on.set()
+
+    run(scenario())
+
+
+def test_a_job_whose_jobmaster_is_silent_fails() -> None:
+    async def scenario() -> None:
+        async with world(options={"heartbeat.interval": "50 ms", "heartbeat.timeout": "300 ms"}) as w:
             await w.submit()
             await w.jobmaster.stop()
-            result = await w.rest.execution_result(JOB, 10_000)
+            result = await w.rest.execution_result(JOB, 40_000)
             assert result is not None
             assert "no sign of life" in result["failure-cause"]["stack-trace"]
 
     run(scenario())
 
 
-def test_a_job_fails_when_no_jobmaster_can_be_started() -> None:
+def test_a_job_whose_jobmaster_ended_fails_at_once() -> None:
     async def scenario() -> None:
         async with world() as w:
-            await w.jobmaster.stop()
-            await w.rest.submit(graph(), {SHA: BLOB})
-            result = await w.rest.execution_result(JOB, 10_000)
+            await w.submit()
+            gateway = w.dispatcher()
+            gateway.token = "of a Dispatcher that is long gone"  # a host knows no leader
+            await gateway.jobmaster_lost(m.JobMasterLost(JOB, "the process of the JobMaster was killed by signal 9"))
+            await gateway.jobmaster_lost(m.JobMasterLost("f" * 32, "unknown"))
+            result = await w.rest.execution_result(JOB, 40_000)
             assert result is not None
-            assert "no JobMaster could be started" in result["failure-cause"]["stack-trace"]
+            assert "killed by signal 9" in result["failure-cause"]["stack-trace"]
+            (cancel,) = [call for call in await w.jobmaster.wait_for("cancel")]
+            assert cancel == {}
 
     run(scenario())
 
@@ -387,7 +261,7 @@ def test_a_taken_port_is_stepped_over() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
             async with world(port) as w:
-                found = int(w.service.address.rpartition(":")[2])
+                found = int(w.service.rest_address.rpartition(":")[2])
                 assert port < found <= port + 100
 
     run(scenario())

@@ -18,110 +18,12 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, RpcRequest, rpc_routes
+from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
-from firesteel.service.base import Service
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.app import JobMasterService, create_service
+from tests.integration.services.jobmaster_peers import QUICK, SECRET, Others
 from tests.unit.jobmaster.jobs import JOB, job, two_by_two, vertex
-
-SECRET = "s3"
-METHODS = (
-    *("register_jobmaster", "declare_requirements", "disconnect_jobmaster", "jobmaster_heartbeat"),
-    *("heartbeat_jobmaster", "submit_tasks", "cancel_tasks", "assign_splits", "commit", "free_slot", "collect"),
-    *("job_state_changed", "job_finished"),
-)
-QUICK = {"heartbeat.interval": "100 ms", "heartbeat.timeout": "10 s"}
-
-
-class Others(Service):
-    """ResourceManager, one TaskManager with two slots, and Dispatcher, in one server."""
-
-    def __init__(self) -> None:
-        super().__init__("others", drain_seconds=0.1)
-        self.clock = SystemClock()
-        self.log: list[tuple[str, Mapping[str, Any]]] = []
-        self.slots = 2
-        self.refuse: dict[str, int] = {}
-        """Method -> how many of the next calls fail."""
-        self.rm_token = "rm1"
-        self.jobmaster: RemoteJobMaster | None = None
-        self.executions: dict[str, str] = {}
-        self.changed = asyncio.Event()
-        self.results = [b"one", b"two"]
-        fenced = {"declare_requirements", "disconnect_jobmaster", "jobmaster_heartbeat"}
-        self.app.add_routes(
-            rpc_routes(
-                dict.fromkeys(METHODS, self.serve),
-                SECRET,
-                lambda call: self.rm_token if call.method in fenced else None,
-            )
-        )
-
-    async def serve(self, call: RpcRequest) -> Mapping[str, Any]:
-        self.log.append((call.method, call.payload))
-        self.changed.set()
-        self.changed = asyncio.Event()
-        if self.refuse.get(call.method, 0) > 0:
-            self.refuse[call.method] -= 1
-            raise RuntimeError(f"{call.method} does not work now")
-        act = getattr(self, f"on_{call.method}", None)
-        return (await act(call.payload) if act else None) or {}
-
-    def calls(self, method: str) -> list[Mapping[str, Any]]:
-        return [payload for name, payload in self.log if name == method]
-
-    async def wait_for(self, method: str, count: int = 1) -> Mapping[str, Any]:
-        async with asyncio.timeout(10):
-            while len(self.calls(method)) < count:
-                await self.changed.wait()
-        return self.calls(method)[count - 1]
-
-    async def on_register_jobmaster(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        client = RpcClient(self.session, SECRET, self.clock)
-        self.jobmaster = RemoteJobMaster(client, payload["address"], payload["jobmaster_token"])
-        return {"token": self.rm_token}
-
-    async def on_declare_requirements(self, payload: Mapping[str, Any]) -> None:
-        if self.slots:
-            self.spawn(self.offer(self.slots), "offer")
-
-    async def offer(self, count: int) -> m.AcceptedSlots:
-        assert self.jobmaster is not None
-        slots = tuple(m.SlotOffer(i, f"{i:032x}", {"unix": f"/run/{i}"}, 1000 + i) for i in range(count))
-        return await self.jobmaster.offer_slots(m.OfferSlots("tm", self.address, slots))
-
-    async def on_submit_tasks(self, payload: Mapping[str, Any]) -> None:
-        self.executions |= {t["execution_id"]: "DEPLOYING" for t in payload["deployment"]["tasks"]}
-
-    async def on_cancel_tasks(self, payload: Mapping[str, Any]) -> None:
-        self.spawn(self.report("CANCELED", *payload["execution_ids"]), "canceled")
-
-    async def on_commit(self, payload: Mapping[str, Any]) -> None:
-        self.spawn(self.report("FINISHED", payload["execution_id"]), "committed")
-
-    async def on_heartbeat_jobmaster(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"executions": self.executions, "metrics": {}}
-
-    async def on_collect(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = self.results[payload["offset"] :]
-        if not found:
-            await asyncio.sleep(min(payload["wait_ms"], 20) / 1000)
-        data = base64.b64encode(b"".join(found)).decode()
-        return {"offset": payload["offset"], "count": len(found), "end": False, "data": data}
-
-    async def report(self, state: str, *ids: str, error: dict[str, Any] | None = None) -> None:
-        assert self.jobmaster is not None
-        self.executions |= dict.fromkeys(ids, state)
-        updates = tuple(m.TaskStateUpdate(id_, state, 0, error) for id_ in ids)
-        await self.jobmaster.update_task_states(m.UpdateTaskStates("tm", updates))
-
-    async def all_run(self) -> list[str]:
-        await self.wait_for("submit_tasks", 2)
-        ids = list(self.executions)
-        await self.report("INITIALIZING", *ids)
-        await self.report("RUNNING", *ids)
-        return ids
 
 
 @asynccontextmanager
@@ -447,3 +349,23 @@ def test_a_host_stops_in_time_when_nobody_answers() -> None:
         assert time.perf_counter() - before < 1.5
 
     run(test)
+
+
+def test_a_slot_that_the_job_is_done_with_goes_back_while_the_job_goes_on() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        graph = job(vertex(1, 1, splits=["a"], group="first"), vertex(2, 1, group="second"))
+        await submit(others, service, graph)
+        first, second = await others.all_run()
+        await others.report("FINISHED", first)
+        freed = await others.wait_for("free_slot")
+        assert "slot.idle.timeout" in freed["cause"]
+        declared = await others.wait_for("declare_requirements", 2)
+        assert declared["requirements"] == [{"profile": "default", "count": 1}]
+        assert declared["returned"] == [freed["allocation_id"]]
+        await others.wait_for("heartbeat_jobmaster", len(others.calls("heartbeat_jobmaster")) + 2)
+        assert others.calls("heartbeat_jobmaster")[-1]["allocations"] == [f"{1:032x}"]
+        await others.report("FINISHED", second)
+        assert (await others.wait_for("job_finished"))["archive"]["state"] == "FINISHED"
+        await others.wait_for("free_slot", 2)
+
+    run(test, {**QUICK, "slot.idle.timeout": "100 ms"})

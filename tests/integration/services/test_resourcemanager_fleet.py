@@ -237,6 +237,23 @@ def test_a_fleet_that_can_not_start_fails_waiting_jobs_and_is_tried_again() -> N
     run(scenario())
 
 
+def test_the_slots_of_a_lost_jobmaster_go_back_when_its_host_says_so() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            await w.job("one", 2)
+            await w.offered("one", 2)
+            host = w.gateway("")  # which never registered
+            await host.disconnect_jobmaster(m.DisconnectJobMaster("one", "the token of an earlier one", "killed"))
+            assert "one" in w.rm.core.jobs
+            with pytest.raises(FencedError):
+                await host.disconnect_jobmaster(m.DisconnectJobMaster("one"))
+            await host.disconnect_jobmaster(m.DisconnectJobMaster("one", "jm token", "killed"))
+            await w.all_free()
+            assert "one" not in w.rm.core.jobs
+
+    run(scenario())
+
+
 def test_a_silent_jobmaster_loses_its_slots() -> None:
     async def scenario() -> None:
         async with world(heartbeat_timeout="500 ms") as w:

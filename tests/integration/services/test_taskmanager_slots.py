@@ -4,140 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import os
 import signal
-import subprocess
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from firesteel.config import Settings
-from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError
-from firesteel.core.run_directory import RunDirectory
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.slot_channel import encode
-from firesteel.rpc.gateways import RemoteTaskManager
-from firesteel_taskmanager.app import create_service
-from firesteel_taskmanager.shell import TaskManagerService
-from tests.integration.services.cluster_peers import PATIENCE, SECRET, Peer, client_of, eventually, serving
+from tests.integration.services.cluster_peers import eventually
 from tests.integration.services.cluster_peers import start_slot_process as start_process
-
-BLOB = b"chain"
-SHA = hashlib.sha256(BLOB).hexdigest()
-
-
-@dataclass
-class World:
-    """One TaskManager with its peers; all slots are given to one job."""
-
-    service: TaskManagerService
-    resourcemanager: Peer
-    jobmaster: Peer
-    tm: RemoteTaskManager
-    printed: list[str]
-    directory: str
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    async def slot(self, allocation: str = "a", index: int = 0, *behaviour: str, job: str = "job") -> None:
-        """Allocate a slot and start its process."""
-        message = m.RequestSlot(index, allocation, job, self.jobmaster.address, "jm token")
-        answer = await client_of(self.service).call(self.service.address, "request_slot", message.to_plain())
-        launch = SlotLaunch(allocation, "tm", answer["executor_id"], answer["control_socket"])
-        self.processes.append(start_process(launch, *behaviour))
-
-    async def active(self, *behaviour: str) -> None:
-        """One slot that was offered and accepted."""
-        await self.slot("a", 0, *behaviour)
-        await self.jobmaster.wait_for("offer_slots")
-
-    async def submit(self, *executions: str, allocation: str = "a", **changes: Any) -> None:
-        """Run tasks."""
-        deployment = {
-            "tasks": [{"execution_id": e, "chain": SHA} for e in executions], "main_blob": None, "blobs": {},
-            "config": {"task.cancellation.timeout": "200 ms"}, **changes,
-        }  # fmt: skip
-        await self.tm.submit_tasks(m.SubmitTasks("job", allocation, "jm token", deployment, self.jobmaster.address))
-
-    async def states(self, count: int) -> list[tuple[str, str]]:
-        """The first so many states that were reported."""
-        await self.jobmaster.wait(lambda: len(self._states()) >= count)
-        return self._states()
-
-    def _states(self) -> list[tuple[str, str]]:
-        return [(u["execution_id"], u["state"]) for c in self.jobmaster.of("update_task_states") for u in c["updates"]]
-
-    async def free(self, allocation: str = "a") -> None:
-        """Wait until the ResourceManager hears that a slot is free."""
-        await self.resourcemanager.wait(
-            lambda: allocation in [c["allocation_id"] for c in self.resourcemanager.of("slot_available")]
-        )
-
-
-@asynccontextmanager
-async def world(
-    accept: Callable[[Any], Any] | None = None, cause: str = "", wrong_blob: bool = False, **settings: str
-) -> AsyncIterator[World]:
-    resourcemanager = Peer(
-        {
-            "register_taskmanager": lambda _: {"token": "rm", "heartbeat_interval_ms": 1000},
-            "slot_available": lambda _: {},
-            "cancel_slot": lambda _: {"cause": cause},
-        }
-    )
-    jobmaster = Peer(
-        {
-            "offer_slots": accept or (lambda call: {"accepted": [s["allocation_id"] for s in call["slots"]]}),
-            "update_task_states": lambda _: {},
-            "request_splits": lambda _: {"splits": [{"id": "s1"}, {"id": "s2"}], "no_more": True},
-            "end_of_data": lambda _: {},
-            "report_metrics": lambda _: {},
-            "fail_slot": lambda _: {},
-        }
-    )
-
-    async def blob(request: web.Request) -> web.Response:
-        assert request.headers["Authorization"] == f"Bearer {SECRET}"
-        jobmaster.calls.append(("blob", {"sha": request.match_info["sha"]}))
-        return web.Response(body=b"other" if wrong_blob else BLOB)
-
-    jobmaster.app.router.add_get("/blobs/{sha}", blob)
-    directory = RunDirectory.create()
-    printed: list[str] = []
-    processes: list[subprocess.Popen[bytes]] = []
-    try:
-        async with serving(resourcemanager, jobmaster):
-            service = create_service(
-                settings=Settings({key.replace("_", "."): value for key, value in settings.items()}),
-                secret=SECRET, clock=SystemClock(), run_directory=directory, taskmanager_id="tm", slots=2,
-                resourcemanager_address=resourcemanager.address, stdout=printed.append,
-            )  # fmt: skip
-            async with serving(service):
-                await resourcemanager.wait_for("register_taskmanager")
-                tm = RemoteTaskManager(client_of(service), service.address)
-                yield World(service, resourcemanager, jobmaster, tm, printed, str(directory.path), processes)
-            await eventually(lambda: all(p.poll() is not None for p in processes))
-            assert os.listdir(directory.path) == [], "files were left in the run directory"
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-        directory.remove()
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    async def limited() -> None:
-        async with asyncio.timeout(2 * PATIENCE):
-            await scenario
-
-    asyncio.run(limited())
+from tests.integration.services.taskmanager_world import run, world
 
 
 def test_a_job_runs_from_its_slots_to_its_end() -> None:
@@ -187,7 +67,7 @@ def test_what_a_slot_logs_is_logged_here(caplog: pytest.LogCaptureFixture) -> No
 @pytest.mark.parametrize(("cause", "expected"), [("", "was killed or ended"), ("the Spark driver JVM ended", "JVM")])
 def test_a_killed_process_fails_its_tasks_and_its_files_go(cause: str, expected: str) -> None:
     async def scenario() -> None:
-        async with world(cause=cause) as w:
+        async with world(resourcemanager={"cancel_slot": lambda _: {"cause": cause}}) as w:
             await w.active("files")
             await w.submit("x")
             await w.states(2)
@@ -237,7 +117,7 @@ def test_a_slot_that_does_not_return_when_released_is_killed() -> None:
 
 def test_a_slot_that_the_job_refuses_is_released() -> None:
     async def scenario() -> None:
-        async with world(accept=lambda _: {"accepted": []}) as w:
+        async with world(jobmaster={"offer_slots": lambda _: {"accepted": []}}) as w:
             await w.slot()
             await w.free()
             assert w.processes[0].wait() == 0
@@ -270,7 +150,7 @@ def test_stopping_ends_processes_also_those_that_do_not_listen() -> None:
 
 def test_a_jobmaster_that_is_silent_loses_its_slots() -> None:
     async def scenario() -> None:
-        async with world(heartbeat_timeout="400 ms") as w:
+        async with world({"heartbeat.timeout": "400 ms"}) as w:
             await w.active()
             await w.submit("x")
             await w.free()
@@ -316,7 +196,7 @@ def test_a_jobmaster_that_fails_at_an_offer_does_not_get_the_slot() -> None:
         raise RuntimeError("a bug in the JobMaster")
 
     async def scenario() -> None:
-        async with world(accept=answer) as w:
+        async with world(jobmaster={"offer_slots": answer}) as w:
             await w.slot()
             await w.free()
             assert w.processes[0].wait() == 0
@@ -326,7 +206,7 @@ def test_a_jobmaster_that_fails_at_an_offer_does_not_get_the_slot() -> None:
 
 def test_a_lost_resourcemanager_is_found_again() -> None:
     async def scenario() -> None:
-        async with world(heartbeat_timeout="300 ms") as w:
+        async with world({"heartbeat.timeout": "300 ms"}) as w:
             await w.resourcemanager.wait_for("register_taskmanager", 3)  # it sends no heartbeats
 
     run(scenario())

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from firesteel.protocol.fleet import SlotOutcome
-from firesteel.spark.embedded import EmbeddedFleet
+from firesteel.protocol.fleet import Fleet, SlotOutcome
 
 _names = itertools.count()
 
@@ -33,16 +32,17 @@ def until(condition: Callable[[], object], what: str, timeout: float = 50.0) -> 
 class Ends:
     """Collects what `ended_slots` reports."""
 
-    def __init__(self, fleet: EmbeddedFleet) -> None:
+    def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self.seen: dict[str, tuple[SlotOutcome, str]] = {}
 
     def of(self, allocation: str) -> tuple[SlotOutcome, str]:
         """Wait until that slot has ended."""
-        until(lambda: self._look(allocation), f"the end of slot {allocation}")
+        until(lambda: self.has(allocation), f"the end of slot {allocation}")
         return self.seen[allocation]
 
-    def _look(self, allocation: str) -> bool:
+    def has(self, allocation: str) -> bool:
+        """Whether that slot has ended."""
         for name, outcome, message in self._fleet.ended_slots():
             assert name not in self.seen, f"{name} was reported twice"
             self.seen[name] = outcome, message

@@ -98,6 +98,10 @@ class Door:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up on everybody: waiting slots return."""
         for caller in self._callers:
             caller.close()
         self._socket.close()

@@ -25,6 +25,7 @@ from firesteel.spark.archive import Archive, archive_for
 from firesteel.spark.embedded import EmbeddedFleet
 from firesteel.spark.java import find_java
 from firesteel.spark.training import train
+from tests.integration.spark import hosted_cluster
 from tests.integration.spark.helpers import Ends, new_allocation, socket_files, until
 from tests.integration.spark.slots import Door, obedient
 
@@ -205,7 +206,7 @@ def test_an_archive_with_which_the_jvm_does_not_start_is_removed(
     real = find_java(environment={"PATH": ""}).executable
     (home / "bin" / "java").write_text(f'#!/bin/sh\ncase "$*" in *AOTCache*) exit 9;; esac\nexec "{real}" "$@"\n')
     (home / "bin" / "java").chmod(0o755)
-    archive = put_rubbish(archive_for(find_java(str(home))))
+    archive = put_rubbish(archive_for(find_java(str(home)), "embedded"))
     fleet = new_fleet(run, java_home=str(home))
     fleet.start()
     assert not archive.exists()
@@ -220,33 +221,51 @@ def test_an_archive_that_is_rubbish_does_not_prevent_a_start(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     java = find_java(environment={"PATH": ""} if which == "wheel" else None)
-    put_rubbish(archive_for(java))
+    put_rubbish(archive_for(java, "embedded"))
     fleet = new_fleet(run, java_home=str(java.home))
     fleet.start()
     one_slot_returns(fleet, run)
     fleet.stop()
 
 
+def maps(pid: int, archive: Archive) -> bool:
+    """Whether a JVM runs from an archive."""
+    return str(archive.path) in Path(f"/proc/{pid}/maps").read_text()
+
+
 @pytest.mark.long
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("which", ["system", "wheel"])
-def test_an_archive_is_made_once_and_used(
+def test_archives_are_made_once_and_used(
     run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     home = str(find_java(environment={"PATH": ""} if which == "wheel" else None).home)
-    archive = train(home)
-    assert archive is not None
-    made = archive.path.stat().st_mtime_ns
-    assert [path.name for path in archive.path.parent.iterdir()] == [archive.path.name]
-    assert train(home) == archive
-    assert archive.path.stat().st_mtime_ns == made
+    embedded, driver, executor = train(home)
+    paths = [archive.path for archive in (embedded, driver, executor)]
+    made = [path.stat().st_mtime_ns for path in paths]
+    assert sorted(paths[0].parent.iterdir()) == sorted(paths)
+    assert train(home) == [embedded, driver, executor]
+    assert [path.stat().st_mtime_ns for path in paths] == made
     fleet = new_fleet(run, java_home=home)
     fleet.start()
-    jvm = process.descendants(os.getpid())[0]
-    assert str(archive.path) in Path(f"/proc/{jvm.pid}/maps").read_text()
+    assert maps(process.descendants(os.getpid())[0].pid, embedded)
     one_slot_returns(fleet, run)
     fleet.stop()
-    assert archive.path.exists()
+    managers = hosted_cluster.TaskManagers()
+    hosted = hosted_cluster.new_fleet(managers.run.path / "cluster", java_home=home)
+    try:
+        hosted.start()
+        assert maps(hosted_cluster.driver_process(managers.run.path / "cluster").pid, driver)
+        hosting = managers.host(hosted.executor_for("tm", 1), java_home=home, memory_mb=256)
+        hosted_cluster.wait_attached(hosted, hosting)
+        assert maps(hosting.pid, executor)
+        _, caller = hosted_cluster.start_slot(hosted, managers, hosting)
+        caller.tell("return")
+    finally:
+        hosted.stop()
+        managers.close()
+    assert [path.stat().st_mtime_ns for path in paths] == made
 
 
 class Client:

@@ -20,7 +20,7 @@ from firesteel.datastream import StreamExecutionEnvironment
 
 
 def test_on_windows_graphs_are_built_and_slots_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_before_threads_end", lambda action: None)
+    monkeypatch.setattr(embedded, "before_threads_end", lambda action: None)
     monkeypatch.setattr(sys, "platform", "win32")
     env = StreamExecutionEnvironment.get_execution_environment()
     env.from_collection([1, 2]).map(str).print()

@@ -141,7 +141,7 @@ def test_check_refuses_own_unknown_keys_and_reports_all_faults() -> None:
 def test_check_warns_once_for_each_kind() -> None:
     settings = Settings(
         {
-            "taskmanager.memory.process.size": "1728m",
+            "taskmanager.memory.segment-size": "1728m",
             "pekko.ask.timeout": "10 s",
             "metrics.reporter.prom.port": 9249,
             "parallelism.defaults": 3,
@@ -152,7 +152,7 @@ def test_check_warns_once_for_each_kind() -> None:
     )
     renamed, unused, unknown = settings.check()
     assert "state.backend is now state.backend.type" in renamed
-    for key in ("taskmanager.memory.process.size", "pekko.ask.timeout", "metrics.reporter.prom.port"):
+    for key in ("taskmanager.memory.segment-size", "pekko.ask.timeout", "metrics.reporter.prom.port"):
         assert key in unused
     assert "env.java.home" not in unused
     assert "parallelism.defaults (from program; did you mean parallelism.default" in unknown

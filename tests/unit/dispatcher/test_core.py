@@ -8,21 +8,55 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel_dispatcher.core import (
+from firesteel_dispatcher.core import DispatcherCore
+from firesteel_dispatcher.instructions import (
+    AdoptJob,
+    AskHost,
     CancelJob,
-    DeleteJobData,
-    DispatcherCore,
-    JobConflictError,
-    JobEndedError,
+    ForgetJob,
+    RememberJobMaster,
     StartJob,
-    UnknownJobError,
+    StoreEnd,
+    TakeOver,
 )
+from firesteel_dispatcher.job import JobConflictError, JobEndedError, Limits, Moment, Phase, UnknownJobError
 
-EMPTY: dict[str, Any] = {"jid": "j", "start-time": 5, "timestamps": {"INITIALIZING": 5}, "vertices": []}
+NAMED = {"duration": 0, "end-time": -1, "exceptions": []}
+EMPTY: dict[str, Any] = {
+    "jid": "j", "name": "job", "start-time": 5, "timestamps": {"INITIALIZING": 5}, "vertices": [], **NAMED,
+}  # fmt: skip
+JM = ("http://jm", "t")
 
 
-def submitted(core: DispatcherCore, job: str = "j", fingerprint: str = "f") -> list[Any]:
-    return core.submitted(job, f"job {job}", fingerprint, EMPTY)
+def at(seconds: float) -> Moment:
+    return Moment(seconds, int(seconds * 1000))
+
+
+NOW = at(0)
+
+
+def archive(job: str = "j", state: str = "FINISHED", at_ms: int = 9) -> dict[str, Any]:
+    return {**EMPTY, "jid": job, "state": state, "timestamps": {state: at_ms}, "end-time": at_ms}
+
+
+def submitted(core: DispatcherCore, job: str = "j", fingerprint: str = "f", **options: Any) -> list[Any]:
+    return core.submitted(job, f"job {job}", fingerprint, {**EMPTY, "jid": job}, options.pop("now", NOW), **options)
+
+
+def restored(core: DispatcherCore, job: str = "j", **options: Any) -> None:
+    core.restored(job, f"job {job}", "f", {**EMPTY, "jid": job}, NOW, **options)
+
+
+def led(core: DispatcherCore, job: str = "j", **options: Any) -> None:
+    submitted(core, job, **options)
+    assert core.may_start(job)
+    core.started(job, *JM)
+
+
+def message(core: DispatcherCore, job: str = "j") -> str:
+    found = core.job(job).archive
+    assert found is not None
+    return str(found["failure"]["message"])
 
 
 def test_a_job_is_started_once_however_often_it_is_submitted() -> None:
@@ -35,68 +69,259 @@ def test_a_job_is_started_once_however_often_it_is_submitted() -> None:
     assert not core.is_known("k", "f")
 
 
-def test_cancelling_reaches_a_job_that_is_being_started() -> None:
+def test_where_the_jobmaster_is_has_to_be_stored() -> None:
     core = DispatcherCore()
     submitted(core)
-    assert core.cancel("j") == []
-    assert core.started("j", "http://jm", "t") == [CancelJob("j", "http://jm", "t")]
-    assert core.cancel("j") == [CancelJob("j", "http://jm", "t")]
+    assert core.may_start("j")
+    assert core.started("j", *JM) == [RememberJobMaster("j", *JM)]
+    assert core.started("j", *JM) == []
+    assert not core.may_start("j")
+    assert "sesame" not in repr(RememberJobMaster("j", "http://jm", "sesame"))
+
+
+def test_cancelling_waits_for_the_answer_of_a_host_that_was_asked() -> None:
+    core = DispatcherCore()
+    submitted(core)
+    assert core.may_start("j")
+    assert core.cancel("j", NOW) == []
+    assert core.started("j", *JM) == [RememberJobMaster("j", *JM), CancelJob("j", *JM)]
+    assert core.cancel("j", NOW) == [CancelJob("j", *JM)]
+
+
+def test_cancelling_a_job_that_nobody_was_asked_to_run_ends_it() -> None:
+    core = DispatcherCore()
+    submitted(core)
+    assert core.may_start("j")
+    core.unreachable("j", "refused", NOW)
+    assert core.cancel("j", NOW) == [StoreEnd("j")]
+    assert core.job("j").state == "CANCELED"
+    assert not core.may_start("j")
+    # It was started after all: the answer was late.
+    assert core.started("j", *JM) == [CancelJob("j", *JM)]
 
 
 def test_an_ended_job_can_not_be_cancelled_and_its_end_is_told_once() -> None:
     core = DispatcherCore()
-    submitted(core)
-    core.started("j", "http://jm", "t")
+    led(core)
     core.state_changed("j", "RUNNING", {"RUNNING": 6})
     assert core.job("j").state == "RUNNING"
-    archive = {**EMPTY, "state": "FINISHED", "timestamps": {"FINISHED": 9}}
-    assert core.finished("j", archive) == [DeleteJobData("j")]
-    assert core.finished("j", archive) == []
-    core.state_changed("j", "RUNNING", {})  # late
+    assert core.finished("j", archive(), NOW) == [StoreEnd("j")]
+    assert core.finished("j", archive(), NOW) == []
+    assert core.state_changed("j", "FINISHED", {}) == []
     assert core.job("j").state == "FINISHED"
-    assert core.started("j", "http://jm", "t") == []
     with pytest.raises(JobEndedError, match="ended as FINISHED"):
-        core.cancel("j")
-
-
-def test_a_job_without_jobmaster_fails_with_a_reason_or_is_cancelled_if_that_was_wanted() -> None:
-    core = DispatcherCore()
-    submitted(core)
-    assert core.failed("j", "X", "no JobMaster", 105) == [DeleteJobData("j")]
+        core.cancel("j", NOW)
+    assert not core.job("j").stored
+    core.end_stored("j", keep_archive=False)
     job = core.job("j")
-    assert (job.state, job.archive["duration"], job.archive["end-time"]) == ("FAILED", 100, 105)
-    assert job.archive["failure"]["message"] == "no JobMaster"
-    assert core.failed("j", "X", "again", 200) == []
-    submitted(core, "k")
-    core.cancel("k")
-    core.failed("k", "X", "never started", 105)
-    assert (core.job("k").state, core.job("k").archive["failure"]) == ("CANCELED", None)
+    assert (job.stored, job.archive) == (True, None)
+    assert job.overview is not None
+    assert job.overview["state"] == "FINISHED"
+
+
+def test_a_job_waits_for_a_host_until_its_time_is_up() -> None:
+    core = DispatcherCore(Limits(start_timeout=60))
+    submitted(core, now=at(10))
+    assert core.may_start("j")
+    assert core.unreachable("j", "connection refused", at(69)) == []
+    assert (core.job("j").state, core.job("j").progress) == ("INITIALIZING", "waiting: connection refused")
+    assert core.unreachable("j", "connection refused", at(70)) == [StoreEnd("j")]
+    assert core.job("j").state == "FAILED"
+    assert "within 60 s (firesteel.jobmaster.start-timeout): connection refused" in message(core)
+
+
+def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
+    core = DispatcherCore()
+    led(core)
+    assert core.jobmaster_lost("j", "no sign of life", at(100)) == [StoreEnd("j"), CancelJob("j", *JM)]
+    assert core.jobmaster_lost("j", "again", at(200)) == []
+    job = core.job("j")
+    assert (job.state, message(core)) == ("FAILED", "no sign of life")
+    assert job.archive is not None
+    assert (job.archive["end-time"], job.archive["duration"]) == (100_000, 99_995)
+    assert core.state_changed("j", "RUNNING", {}) == [CancelJob("j", *JM)]  # it lives
+
+
+def test_a_job_that_was_given_up_and_runs_somewhere_is_looked_for() -> None:
+    core = DispatcherCore(Limits(start_timeout=1))
+    submitted(core)
+    assert core.may_start("j")
+    core.unreachable("j", "no answer", at(2))
+    assert core.state_changed("j", "RUNNING", {}) == [AskHost()]
+    assert core.host_lists({"j": JM}, at(3)) == [AdoptJob("j", *JM), CancelJob("j", *JM)]
+    assert core.adopted("j", *JM) == []
+    assert core.job("j").state == "FAILED"
+
+
+# After a restart
+
+
+def test_a_running_job_is_found_again() -> None:
+    core = DispatcherCore()
+    restored(core, jobmaster=("http://old", "o"), cancel_wanted=True)
+    assert core.job("j").state == "RECONCILING"
+    assert core.host_lists({"j": JM}, NOW) == [AdoptJob("j", *JM)]
+    assert core.adopted("j", *JM) == [RememberJobMaster("j", *JM), CancelJob("j", *JM)]
+    assert core.adopted("j", *JM) == []
+    core.state_changed("j", "RUNNING", {})
+    assert (core.job("j").phase, core.job("j").state) == (Phase.LED, "RUNNING")
+
+
+def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() -> None:
+    core = DispatcherCore()
+    restored(core, "new")
+    restored(core, "lost", jobmaster=JM)
+    restored(core, "unwanted", cancel_wanted=True)
+    assert core.host_lists({}, NOW) == [StartJob("new"), StoreEnd("lost"), StoreEnd("unwanted")]
+    assert core.job("new").state == "INITIALIZING"
+    assert "ended while no Dispatcher ran" in message(core, "lost")
+    assert core.job("unwanted").state == "CANCELED"
+
+
+def test_without_a_host_jobmasters_are_looked_for_where_they_were() -> None:
+    core = DispatcherCore(Limits(start_timeout=60))
+    restored(core, "new")
+    restored(core, "old", jobmaster=JM)
+    assert core.host_away("refused", at(1)) == [AdoptJob("old", *JM)]
+    assert core.job("new").progress == "waiting: the JobMaster host can't be reached: refused"
+    assert core.adopted("old", *JM) == [RememberJobMaster("old", *JM)]
+    assert core.host_away("refused", at(61)) == [StoreEnd("new")]
+    assert "not found again within 60 s" in message(core, "new")
+
+
+def test_an_end_may_be_reported_before_the_adoption_is_answered() -> None:
+    core = DispatcherCore()
+    restored(core)
+    core.host_lists({"j": JM}, NOW)
+    assert core.finished("j", archive(), NOW) == [StoreEnd("j")]
+    assert core.adopted("j", *JM) == []
+    assert core.unreachable("j", "gone", at(1000)) == []
+
+
+def test_a_job_that_runs_without_a_record_is_taken_over() -> None:
+    core = DispatcherCore()
+    assert core.host_lists({"j": JM}, NOW) == [TakeOver("j", *JM)]
+    assert core.taken_over("j", "job", "f", EMPTY, JM, NOW) == [AdoptJob("j", *JM)]
+    assert core.taken_over("j", "job", "f", EMPTY, JM, NOW) == []
+    core.adopted("j", *JM)
+    assert core.job("j").phase is Phase.LED
+
+
+def test_jobs_that_ended_before_the_restart_are_known_for_the_rest_of_their_time() -> None:
+    core = DispatcherCore(Limits(expiration=100))
+    core.restored_end("j", "job", "f", {"jid": "j", "state": "FINISHED"}, ended_at=-30.0)
+    assert submitted(core) == []
+    assert core.counts()["jobs-finished"] == 1
+    assert core.tick(at(69)) == []
+    assert core.tick(at(70)) == [ForgetJob("j")]
+    with pytest.raises(UnknownJobError):
+        core.job("j")
+
+
+# Clients
+
+
+def test_a_job_ends_with_its_silent_client_if_that_was_asked_for() -> None:
+    core = DispatcherCore()
+    led(core, client_timeout=30.0)
+    led(core, "free")
+    core.client_alive("j", 45.0, at(20))
+    core.client_alive("free", 1.0, at(20))
+    assert core.tick(at(64)) == []
+    assert core.tick(at(65)) == [CancelJob("j", *JM)]
+    assert core.tick(at(99)) == []
+    with pytest.raises(UnknownJobError):
+        core.client_alive("unknown", 1.0, NOW)
 
 
 def test_unknown_jobs_are_refused() -> None:
     core = DispatcherCore()
     with pytest.raises(UnknownJobError, match="Job x not found"):
-        core.cancel("x")
+        core.cancel("x", NOW)
     with pytest.raises(UnknownJobError):
-        core.finished("x", EMPTY)
+        core.finished("x", EMPTY, NOW)
     with pytest.raises(UnknownJobError):
         core.state_changed("x", "RUNNING", {})
 
 
-@given(st.lists(st.sampled_from(["submit", "end"]), max_size=60), st.integers(1, 5))
-def test_only_the_newest_ended_jobs_are_kept_and_no_running_one_is_forgotten(steps: list[str], kept: int) -> None:
-    core = DispatcherCore(kept)
-    running: list[str] = []
-    ended: list[str] = []
-    for number, step in enumerate(steps):
-        if step == "submit":
-            submitted(core, f"j{number}")
-            running.append(f"j{number}")
-        elif running:
-            job = running.pop(len(running) // 2)
-            core.finished(job, {**EMPTY, "state": "FINISHED"})
-            ended.append(job)
-    assert set(core.jobs) == {*running, *ended[-kept:]}
-    assert core.counts() == {
-        "jobs-running": len(running), "jobs-finished": min(kept, len(ended)), "jobs-cancelled": 0, "jobs-failed": 0,
-    }  # fmt: skip
+# Any order of events
+
+JOBS = ("a", "b", "c")
+EVENTS = st.sampled_from(
+    ["submit", "restore", "may_start", "started", "unreachable", "lists", "lists_nothing", "away", "adopted", "state",
+     "finished", "lost", "cancel", "stored", "tick"]
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.tuples(EVENTS, st.sampled_from(JOBS), st.floats(0, 50)), max_size=80),
+    st.integers(0, 3),
+)
+def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
+    events: list[tuple[str, str, float]], kept: int
+) -> None:
+    core = DispatcherCore(Limits(kept=kept, expiration=200, start_timeout=60))
+    now, ends = 0.0, 0
+    accepted: set[str] = set()
+    done: set[str] = set()
+    for event, job, pause in events:
+        now += pause
+        moment = at(now)
+        known = core.jobs.get(job)
+        before = {j.id: (j.phase, j.state) for j in core.jobs.values()}
+        did: list[Any] = []
+        match event:
+            case "submit" if job not in accepted:
+                did = submitted(core, job, now=moment, client_timeout=100.0 if job == "a" else None)
+                accepted.add(job)
+            case "restore" if job not in accepted:
+                core.restored(job, job, "f", {**EMPTY, "jid": job}, moment, None, JM if pause > 25 else None)
+                accepted.add(job)
+            case "may_start":
+                assert core.may_start(job) == (known is not None and known.phase is Phase.WAITING)
+            case "started" if known is not None and (known.being_started or known.ended):
+                did = core.started(job, *JM)
+                if known.ended:
+                    assert did == [CancelJob(job, *JM)]
+            case "unreachable":
+                did = core.unreachable(job, "r", moment)
+            case "lists" if known is not None and (known.jobmaster or known.ended):
+                did = core.host_lists({job: JM}, moment)
+                if known.ended:
+                    assert CancelJob(job, *JM) in did
+            case "lists_nothing":
+                did = core.host_lists({}, moment)
+                assert all(j.phase is not Phase.RECOVERING for j in core.jobs.values())
+            case "away":
+                did = core.host_away("r", moment)
+            case "adopted" if known is not None and known.phase is Phase.RECOVERING and known.jobmaster:
+                did = core.adopted(job, *JM)
+            case "state" if known is not None:
+                did = core.state_changed(job, "RUNNING", {"RUNNING": 1})
+            case "finished" if known is not None and known.jobmaster:
+                did = core.finished(job, archive(job), moment)
+            case "lost":
+                did = core.jobmaster_lost(job, "l", moment)
+            case "cancel" if known is not None and not known.ended:
+                did = core.cancel(job, moment)
+            case "stored":
+                core.end_stored(job, keep_archive=False)
+            case "tick":
+                did = core.tick(moment)
+        ends += sum(isinstance(i, StoreEnd) for i in did)
+        done |= {i.job_id for i in did if isinstance(i, StoreEnd)}
+        assert ends == len(done), "an end was told twice"
+        assert set(core.jobs) >= accepted - done, "a job that has not ended was forgotten"
+        for found in core.jobs.values():
+            phase, state = before.get(found.id, (None, None))
+            assert phase is not Phase.ENDED or (found.phase, found.state) == (phase, state), "an end changed"
+            assert found.phase is not Phase.LED or found.jobmaster is not None
+            assert found.ended == (found.id in done)
+            assert found.ended or found.archive is not None
+        assert sum(j.ended for j in core.jobs.values()) <= kept
+        assert sum(core.counts().values()) == len(core.jobs)
+    # Once faults stop, every job ends or runs.
+    core.host_away("r", at(now + 1))
+    for job in list(core.jobs):
+        core.unreachable(job, "r", at(now + 1000))
+    assert all(j.phase in (Phase.LED, Phase.ENDED) for j in core.jobs.values())

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from firesteel.config import Settings
+from firesteel.config.options import OPTIONS
 from firesteel.core.clock import SystemClock
 from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.job_archive import archive_of
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo
 from firesteel_dispatcher import views
-from firesteel_dispatcher.routes import _json
+from firesteel_dispatcher.answers import json_answer
+from firesteel_dispatcher.job_settings import client_timeout
+from firesteel_dispatcher.submitted import submitted_archive
+from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
 
 SHA = "a" * 64
 IO = {
@@ -81,10 +87,43 @@ def test_a_vertex_shows_its_subtasks(archive: dict[str, Any]) -> None:
         views.vertex_details(archive, "3" * 32)
 
 
-def test_settings_are_shown_without_secrets(archive: dict[str, Any]) -> None:
-    shown = views.job_config(archive)["execution-config"]
-    assert shown["job-parallelism"] == 2
-    assert "hidden" not in json.dumps(shown)
+def test_the_configuration_shows_what_holds_and_where_it_comes_from() -> None:
+    cluster = Settings(
+        {"heartbeat.interval": "7 s", "parallelism.default": "9", "s3.secret-key": "deep"}, "config.yaml"
+    )
+    job = replace(
+        graph(),
+        config={**graph().config, "heartbeat.interval": "1 s", "pipeline.object-reuse": "true"},
+        config_layers={"parallelism.default": "command line"},
+    )
+    shown = views.job_config(submitted_archive(job, cluster, 5))
+    execution = shown["execution-config"]
+    assert (execution["job-parallelism"], execution["object-reuse-mode"]) == (2, True)
+    assert execution["user-config"]["parallelism.default"] == "2"
+    rows = {row["key"]: (row["value"], row["origin"]) for row in shown["firesteel-config"]}
+    assert rows["parallelism.default"] == ("2", "command line")
+    assert rows["pipeline.object-reuse"] == ("true", "program")
+    assert rows["heartbeat.interval"] == ("7 s", "cluster: config.yaml"), "a job does not change the cluster's"
+    assert rows["heartbeat.timeout"] == ("50 s", "default")
+    assert rows.keys() >= {key for key, option in OPTIONS.items() if option.default is not None}
+    text = json.dumps(shown)
+    assert "hidden" not in text
+    assert "deep" not in text
+    assert [v["parallelism"] for v in shown["firesteel-vertices"]] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [
+        ({}, None),
+        ({"client.heartbeat.timeout": "5 s"}, None),
+        ({"execution.shutdown-on-attached-exit": "true"}, 180.0),
+        ({"execution.shutdown-on-attached-exit": "true", "client.heartbeat.timeout": "5 s"}, 5.0),
+        ({"execution.shutdown-on-attached-exit": "true", "execution.attached": "false"}, None),
+    ],
+)
+def test_only_jobs_whose_client_asked_for_it_end_with_it(config: dict[str, str], seconds: float | None) -> None:
+    assert client_timeout(replace(graph(), config=config)) == seconds
 
 
 def test_exceptions_are_newest_first_and_can_be_cut(archive: dict[str, Any]) -> None:
@@ -113,13 +152,33 @@ def test_the_result_says_how_the_job_ended(archive: dict[str, Any], state: str, 
         assert result["firesteel-failure"]["record"] == "7"
 
 
-def test_tasks_are_counted_for_each_taskmanager(archive: dict[str, Any]) -> None:
+def test_a_taskmanager_shows_what_it_runs(archive: dict[str, Any]) -> None:
     subtasks = archive["vertices"][1]["subtasks"]
     subtasks[0] |= {"status": "RUNNING", "taskmanager-id": "tm"}
     subtasks[1] |= {"status": "FINISHED", "taskmanager-id": "tm"}
-    assert views.tasks_by_taskmanager([archive]) == {"tm": 1}
+    tasks = tasks_by_taskmanager([archive, {**archive, "jid": "other"}])
+    assert tasks == {("tm", "0" * 32): 1, ("tm", "other"): 1}
+    found = {
+        "id": "tm", "hardware": {"cpuCores": 4}, "memoryConfiguration": {"taskHeap": 7},
+        "allocatedSlots": [{"jobId": "other"}, {"jobId": "0" * 32, "resource": {"cpuCores": 1.0}}],
+    }  # fmt: skip
+    row = taskmanager_row(found, tasks)
+    assert (row["assignedTasks"], row["hardware"]["cpuCores"], row["memoryConfiguration"]["taskHeap"]) == (2, 4, 7)
+    assert {"totalResource", "freeResource", "dataPort", "path", "timeSinceLastHeartbeat"} <= row.keys()
+    assert "allocatedSlots" not in row
+    details = taskmanager_details(found, tasks)
+    assert [slot["assignedTasks"] for slot in details["allocatedSlots"]] == [1, 1]
+    assert details["allocatedSlots"][1]["resource"]["cpuCores"] == 1.0
+    assert details["metrics"]["heapUsed"] == -1
+    assert details["metrics"]["garbageCollectors"] == []
+
+
+def test_tasks_of_a_job_are_spread_over_its_slots(archive: dict[str, Any]) -> None:
+    found = {"id": "tm", "allocatedSlots": [{"jobId": "j"}, {"jobId": "j"}]}
+    details = taskmanager_details(found, {("tm", "j"): 5})
+    assert [slot["assignedTasks"] for slot in details["allocatedSlots"]] == [3, 2]
 
 
 def test_numbers_that_json_does_not_have_become_text() -> None:
     value = {"a": [math.nan, 1.5], "b": math.inf, "c": -math.inf}
-    assert json.loads(_json(value).text or "") == {"a": ["NaN", 1.5], "b": "Infinity", "c": "-Infinity"}
+    assert json.loads(json_answer(value).text or "") == {"a": ["NaN", 1.5], "b": "Infinity", "c": "-Infinity"}

@@ -47,7 +47,7 @@ class Slots:
         self.exchanges: dict[str, Exchange] = {}
         self.failures: dict[str, list[Exception]] = {name: [] for name in names}
         for name in names:
-            self.exchanges[name] = exchange = Exchange(self.loop, f"unix:{directory}/{name}", self.clock)
+            self.exchanges[name] = exchange = Exchange(self.loop, [f"unix:{directory}/{name}"], self.clock)
             exchange.on_failure = self.failures[name].append
 
     def __getitem__(self, name: str) -> Exchange:

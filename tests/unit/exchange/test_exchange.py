@@ -69,7 +69,7 @@ def test_a_peer_that_starts_later_is_tried_again(tmp_path: Path) -> None:
         output.write(of(1))
         made.advance(1)
         made.advance(30)
-        late = Exchange(made.loop, f"unix:{tmp_path}/b", made.clock)
+        late = Exchange(made.loop, [f"unix:{tmp_path}/b"], made.clock)
         late.configure(JOB, 0, SECRET, "b", peers)
         channel = late.input(0, 0, 0, "a")
         made.advance(0.3)
@@ -172,7 +172,7 @@ def test_a_connection_that_was_being_made_is_made_as_the_later_attempt(tmp_path:
             output = made["a"].output(0, 0, 0, "b", 0)
             awaited = made["c"].input(1, 0, 0, "b")
             made.advance(40)
-        late = Exchange(made.loop, f"unix:{tmp_path}/b", made.clock)
+        late = Exchange(made.loop, [f"unix:{tmp_path}/b"], made.clock)
         late.configure(JOB, 1, SECRET, "b", peers)
         channel = late.input(0, 0, 0, "a")
         sender = late.output(1, 0, 0, "c", 0)
@@ -346,7 +346,7 @@ def test_mistakes_are_named(two: Slots) -> None:
 def test_addresses_that_cannot_be_listened_on_are_named(listen: str) -> None:
     loop = TaskLoop(ManualClock())
     with pytest.raises(ConfigurationError, match="can't listen on"):
-        Exchange(loop, listen, ManualClock())
+        Exchange(loop, [listen], ManualClock())
     loop.close()
 
 
@@ -393,8 +393,9 @@ def test_without_file_descriptors_the_listener_pauses(two: Slots) -> None:
             return getattr(self._listener, name)
 
     acceptor = two["b"]._acceptor
-    listener = acceptor._listener
-    acceptor._listener = Exhausted(listener)  # type: ignore[assignment]
+    acceptor._stop_listening()
+    acceptor._listeners[0] = Exhausted(acceptor._listeners[0])  # type: ignore[call-overload]
+    acceptor._listen()
     output = two["a"].output(0, 0, 0, "b", 0)
     output.write(of(1))
     channel = two["b"].input(0, 0, 0, "a")

@@ -54,7 +54,7 @@ def test_placement_needs_enough_slots_and_happens_once() -> None:
 
 def test_deployment_of_a_slot() -> None:
     graph = placed(job(vertex(1, 2, splits=["a"]), vertex(2, 2), vertex(3, 1, group="other", commits=True)))
-    first, _second, third = (deployment_of(graph, s.allocation_id) for s in graph.placed_slots())
+    first, _second, third = (deployment_of(graph, s.allocation_id, {}) for s in graph.placed_slots())
     assert [(t.vertex_name, t.subtask, t.is_source, t.needs_commit) for t in first.tasks] == [
         ("V1", 0, True, False),
         ("V2", 0, False, False),

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from firesteel.config import Settings
 from firesteel.core.errors import ProtocolError
 from firesteel.functions.source import Plain, Split, SplitEnumerator
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.settings import JobMasterSettings
 from tests.unit.jobmaster.jobs import Driver, failure, two_by_two
 
 
@@ -136,3 +138,30 @@ def test_an_unknown_enumerator_fails_the_job_at_its_start() -> None:
     assert d.core.state.name == "FAILED"
     assert "nonsense" in d.core.archive()["failure"]["message"]
     assert d.seen(do.ReportEnd)
+
+
+def test_files_that_are_not_on_the_jobmasters_host_fail_the_job_with_their_name() -> None:
+    graph = two_by_two()
+    plain = graph.to_plain()
+    plain["vertices"][0]["source"].update(enumerator="files", config={"paths": ["/no/such/folder"]})
+    d = Driver(type(graph).from_plain(plain))
+    d.did(d.core.start())
+    assert d.core.state.name == "FAILED"
+    message = d.core.archive()["failure"]["message"]
+    assert "source 'V1'" in message
+    assert "'/no/such/folder' does not exist on" in message
+
+
+def test_slots_get_what_the_cluster_says_below_what_the_job_says() -> None:
+    cluster = Settings(
+        {"firesteel.batch.max-records": "7", "firesteel.exchange.channel-window": "1 mb", "rest.port": "1"}
+    )
+    graph = two_by_two()
+    plain = graph.to_plain() | {"config": {"firesteel.batch.max-records": "9"}}
+    d = Driver(type(graph).from_plain(plain), JobMasterSettings.read(cluster, plain["config"]))
+    d.deployed()
+    for submit in d.seen(do.SubmitSlot):
+        assert submit.deployment.config == {
+            "firesteel.batch.max-records": "9",
+            "firesteel.exchange.channel-window": "1 mb",
+        }

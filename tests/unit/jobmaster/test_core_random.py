@@ -33,6 +33,7 @@ class World(RuleBasedStateMachine):
         self.d.did(self.d.core.start())
         self.accepted: dict[str, str] = {}
         self.old: list[tuple[str, str, str]] = []
+        self.adoptions_after_the_end = 0
 
     @property
     def running(self) -> list[str]:
@@ -136,7 +137,7 @@ class World(RuleBasedStateMachine):
         report = {i: data.draw(st.sampled_from(STATES[:3])) for i in ids}
         self.d.did(self.d.core.taskmanager_heartbeat(tm, m.ExecutionReport(report)))
 
-    @rule(name=st.sampled_from(("slots", "splits", "cancel", "reason", "nonsense")), at_all=RARELY)
+    @rule(name=st.sampled_from(("slots", "splits", "cancel", "reason", "idle", "nonsense")), at_all=RARELY)
     def timer(self, name: str, at_all: bool) -> None:
         if not at_all:
             return
@@ -153,6 +154,12 @@ class World(RuleBasedStateMachine):
     def user_cancels(self, at_all: bool) -> None:
         if at_all:
             self.d.did(self.d.core.cancel("user"))
+
+    @rule(at_all=RARELY)
+    def another_dispatcher_leads(self, at_all: bool) -> None:
+        if at_all:
+            self.adoptions_after_the_end += self.d.core.is_terminal
+            self.d.did(self.d.core.adopted())
 
     @rule(seconds=st.integers(0, 100))
     def time_passes(self, seconds: int) -> None:
@@ -199,7 +206,7 @@ class World(RuleBasedStateMachine):
     @invariant()
     def the_end_is_told_once_and_is_consistent(self) -> None:
         core = self.d.core
-        assert len(self.d.seen(do.ReportEnd)) == int(core.is_terminal)
+        assert len(self.d.seen(do.ReportEnd)) == int(core.is_terminal) + self.adoptions_after_the_end
         if core.is_terminal:
             states = {e.state.name for e in core.graph.executions()}
             assert states <= {"FINISHED", "CANCELED", "FAILED"}

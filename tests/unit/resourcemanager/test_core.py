@@ -2,64 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 
 from firesteel.protocol.fleet import SlotOutcome
-from firesteel.protocol.messages import SlotStatus
+from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
 from firesteel_resourcemanager import instructions as i
-from firesteel_resourcemanager.core import (
-    ENDED_GRACE,
-    GOODBYE_GRACE,
-    LEFTOVER_GRACE,
-    ResourceManagerCore,
-    UnknownJobError,
-)
-from firesteel_resourcemanager.settings import ResourceManagerSettings
+from firesteel_resourcemanager.registry import FIRST_SETBACK, UnknownJobError
+from firesteel_resourcemanager.slot_life import ENDED_GRACE, GOODBYE_GRACE, LEFTOVER_GRACE
 from firesteel_resourcemanager.slot_table import SlotState
-
-
-def make(start_up_time: float = 0.0, ready: bool = True) -> ResourceManagerCore:
-    numbers = itertools.count()
-    settings = ResourceManagerSettings(slot_request_timeout=300.0, start_up_time=start_up_time)
-    core = ResourceManagerCore(settings, 0.0, lambda: f"a{next(numbers)}")
-    assert core.start() == [i.StartFleet()]
-    if ready:
-        assert core.fleet_started(0.0) == []
-    return core
-
-
-def add_taskmanager(core: ResourceManagerCore, slots: int, name: str = "tm") -> list[i.Instruction]:
-    return core.register_taskmanager(name, f"http://{name}", slots, {}, {}, 0.0, 0)
-
-
-def add_job(core: ResourceManagerCore, name: str, slots: int, now: float = 0.0) -> list[i.Instruction]:
-    core.register_jobmaster(name, name, f"http://{name}", f"token-{name}", now)
-    return core.declare_requirements(name, slots, now)
-
-
-def requests(out: list[i.Instruction]) -> list[i.RequestSlot]:
-    return [x for x in out if isinstance(x, i.RequestSlot)]
-
-
-def grant(core: ResourceManagerCore, out: list[i.Instruction], now: float = 0.0) -> list[str]:
-    """Answers all requests; returns the allocations that were launched."""
-    launched: list[str] = []
-    for request in requests(out):
-        for more in core.slot_granted(request.allocation_id, now):
-            assert isinstance(more, i.LaunchSlot), more
-            launched.append(more.allocation_id)
-    core.table.validate()
-    return launched
-
-
-def free(core: ResourceManagerCore, allocation: str, now: float = 0.0) -> list[i.Instruction]:
-    slot = core.table.find(allocation)
-    assert slot is not None
-    out = core.slot_available(slot.taskmanager_id, slot.index, allocation, now)
-    core.table.validate()
-    return out
+from tests.unit.resourcemanager.cores import add_job, add_taskmanager, free, grant, make, report, requests
 
 
 def test_slots_come_all_at_once_and_are_launched_when_granted() -> None:
@@ -88,8 +39,8 @@ def test_the_first_that_waits_holds_back_smaller_ones_but_not_for_ever() -> None
     grant(core, add_job(core, "runs for ever", 1))
     assert add_job(core, "big", 2, now=1.0) == []
     assert add_job(core, "small", 1, now=2.0) == []
-    assert core.tick(300.9) == []
-    (request,) = requests(core.tick(301.0))
+    assert core.tick(150.9) == []
+    (request,) = requests(core.tick(151.0))  # half of slot.request.timeout: "small" has as much time left itself
     assert request.job_id == "small"
 
 
@@ -133,7 +84,7 @@ def test_nothing_is_asked_for_before_the_fleet_is_up() -> None:
     core = make(ready=False)
     add_taskmanager(core, 1)
     assert add_job(core, "j", 1) == []
-    assert len(requests(core.fleet_started(1.0))) == 1
+    assert len(requests(core.fleet_started(None, 1.0))) == 1
 
 
 def test_a_fleet_that_does_not_start_fails_waiting_jobs_and_is_tried_again_for_the_next() -> None:
@@ -146,7 +97,7 @@ def test_a_fleet_that_does_not_start_fails_waiting_jobs_and_is_tried_again_for_t
     core.jobmaster_gone("j", "failed", 0.0)
     assert add_job(core, "k", 1) == [i.StartFleet()]
     assert add_job(core, "l", 1) == []  # it is being started
-    assert [r.job_id for r in requests(core.fleet_started(0.0))] == ["k"]
+    assert [r.job_id for r in requests(core.fleet_started(None, 0.0))] == ["k"]
 
 
 def test_a_lost_fleet_fails_its_slots_and_is_started_anew_while_slots_not_launched_yet_wait() -> None:
@@ -160,7 +111,7 @@ def test_a_lost_fleet_fails_its_slots_and_is_started_anew_while_slots_not_launch
     assert (out[0].allocation_id, out[0].cause) == (running, "the Spark driver JVM ended")
     assert core.fleet_lost("again", 0.0) == []
     assert core.slot_granted(pending, 0.0) == []
-    assert i.LaunchSlot("tm", pending) in core.fleet_started(0.0)
+    assert i.LaunchSlot("tm", pending) in core.fleet_started(None, 0.0)
 
 
 def test_a_fleet_that_was_lost_and_does_not_come_back_fails_the_slots_that_wait_for_it() -> None:
@@ -190,7 +141,7 @@ def test_a_refused_slot_is_released_and_asked_for_again_only_after_a_pause() -> 
     add_job(core, "j", 1)
     (out,) = core.slot_refused("a0", "busy", 0.0)
     assert isinstance(out, i.FreeSlot)
-    assert core.slot_report("tm", [SlotStatus(0, "FREE")], core.table.revision, 0.0, 0) == []
+    assert report(core, SlotStatus(0, "FREE"), now=0.0) == []
     assert len(requests(core.tick(1.0))) == 1
 
 
@@ -202,7 +153,7 @@ def test_a_taskmanager_that_always_refuses_does_not_keep_a_job_waiting_for_ever(
     for second in range(1, 10):
         for request in requests(out):
             told += core.slot_refused(request.allocation_id, "busy", second - 0.5)
-            core.slot_report("tm", [SlotStatus(0, "FREE")], core.table.revision, second, 0)
+            report(core, SlotStatus(0, "FREE"), now=second)
         out = core.tick(second + 0.6)
     assert [x.cause for x in told if isinstance(x, i.FailSlot)] == ["TaskManager tm refuses its slots: busy"]
 
@@ -240,7 +191,7 @@ def test_after_a_goodbye_the_jobmaster_has_a_moment_to_free_its_slots_itself() -
     core = make()
     add_taskmanager(core, 2)
     freed, kept = grant(core, add_job(core, "j", 2))
-    assert core.jobmaster_gone("j", "done", 0.0, orderly=True) == []
+    assert core.jobmaster_gone("j", "done", 0.0) == []
     free(core, freed)
     assert core.tick(GOODBYE_GRACE - 0.01) == []
     (out,) = core.tick(GOODBYE_GRACE)
@@ -265,32 +216,91 @@ def test_a_lost_taskmanager_takes_its_slots_along_and_may_come_back() -> None:
     assert core.taskmanager_gone("tm", "silent", 0.0)[0] == i.CancelLaunch(slot)
     assert core.table.total() == 0
     assert core.slot_available("tm", 0, slot, 0.0) == []
-    (request,) = requests(add_taskmanager(core, 1))
-    assert core.slot_report("tm", [SlotStatus(0, "ACTIVE", slot, "j", 7)], 0, 0.0, 0) == []  # older than the request
-    core.slot_refused(request.allocation_id, "busy", 0.0)
-    core.slot_report("tm", [SlotStatus(0, "ACTIVE", slot, "j", 7)], core.table.revision, 0.0, 0)
-    core.table.validate()
+    assert requests(add_taskmanager(core, 1, "tm", SlotStatus(0, "ACTIVE", slot, "j", 7), now=2.0)) == []
     adopted = core.table.find(slot)
     assert adopted is not None
     assert adopted.state is SlotState.ALLOCATED  # the job wants one, and has this one
 
 
+def test_a_job_that_lost_a_slot_gets_another_one_only_after_a_pause_or_when_it_asks() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    (slot,) = grant(core, add_job(core, "j", 1))
+    assert free(core, slot, 1.0) == []  # its process died: the job is about to fail
+    assert core.tick(1.0 + FIRST_SETBACK - 0.1) == []
+    (again,) = grant(core, core.tick(1.0 + FIRST_SETBACK))
+    assert free(core, again, 3.0) == []
+    assert requests(core.tick(3.0 + FIRST_SETBACK)) == []  # longer each time
+    assert len(requests(core.declare_requirements("j", 1, 4.1))) == 1
+
+
+def test_no_slot_is_launched_for_a_job_that_was_told_that_one_is_lost() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    (slot,) = grant(core, add_job(core, "j", 1))
+    out = core.launch_failed(slot, "no", 0.0)
+    assert [type(x) for x in out] == [i.FailSlot, i.FreeSlot]
+    assert core.tick(0.5) == []
+    assert core.jobmaster_gone("j", "failed", 0.6) == []
+
+
+def test_a_job_that_wants_fewer_slots_frees_some_itself_and_that_is_no_setback() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    slots = grant(core, add_job(core, "j", 2))
+    assert core.declare_requirements("j", 1, 0.0) == []
+    assert free(core, slots[1]) == []
+    assert len(requests(core.declare_requirements("j", 2, 0.0))) == 1
+
+
+def test_slots_that_a_job_says_it_is_done_with_are_freed() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    slots = grant(core, add_job(core, "j", 2))
+    (out,) = core.declare_requirements("j", 1, 0.0, [slots[0], "long ago"])
+    assert isinstance(out, i.FreeSlot)
+    assert out.allocation_id == slots[0]
+    assert free(core, slots[0]) == []
+
+
+def test_a_job_that_wants_no_slots_gives_back_all() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    slots = grant(core, add_job(core, "j", 2))
+    out = core.declare_requirements("j", 0, 0.0)
+    assert [x.allocation_id for x in out if isinstance(x, i.FreeSlot)] == slots
+
+
+def test_slots_that_a_job_can_not_know_yet_are_given_back_for_it() -> None:
+    core = make()
+    add_taskmanager(core, 3)
+    first, *others = requests(add_job(core, "j", 3))
+    assert len(grant(core, [first])) == 1
+    assert core.declare_requirements("j", 1, 0.0) == []
+    for request in others:
+        (out,) = core.slot_granted(request.allocation_id, 0.0)
+        assert isinstance(out, i.FreeSlot)
+    core.validate()
+
+
 def test_a_taskmanager_started_anew_under_the_same_name_replaces_the_old_one() -> None:
     core = make()
     add_taskmanager(core, 1)
-    grant(core, add_job(core, "j", 1))
-    out = core.register_taskmanager("tm", "http://elsewhere", 1, {}, {}, 0.0, 0)
-    (request,) = requests(out)
+    (slot,) = grant(core, add_job(core, "j", 1))
+    out = core.register_taskmanager(RegisterTaskManager("tm", "http://elsewhere", 1), 0.0, 0)
+    assert out == [i.CancelLaunch(slot)]
+    (request,) = requests(core.tick(FIRST_SETBACK))
     assert request.taskmanager_address == "http://elsewhere"
 
 
-@pytest.mark.parametrize("state", ["ALLOCATED", "ACTIVE"])
-def test_a_slot_of_a_job_that_is_not_there_is_freed(state: str) -> None:
-    core = make()
+def test_a_taskmanager_started_anew_at_the_same_address_replaces_the_old_one() -> None:
+    core = make(max_slots=1)
     add_taskmanager(core, 1)
-    (out,) = core.slot_report("tm", [SlotStatus(0, state, "x", "unknown", 7)], core.table.revision, 0.0, 0)
-    assert isinstance(out, i.FreeSlot)
-    assert out.allocation_id == "x"
+    (slot,) = grant(core, add_job(core, "j", 1))
+    out = core.register_taskmanager(RegisterTaskManager("tm after a crash", "http://tm", 1), 0.0, 0)
+    assert out == [i.CancelLaunch(slot)]
+    assert list(core.table.taskmanagers) == ["tm after a crash"]
+    core.validate()
 
 
 def test_reports_say_nothing_about_slots_that_changed_after_they_were_asked_for() -> None:
@@ -300,7 +310,7 @@ def test_reports_say_nothing_about_slots_that_changed_after_they_were_asked_for(
     (slot,) = grant(core, add_job(core, "j", 1))
     assert core.slot_report("tm", [SlotStatus(0, "FREE")], before, 0.0, 0) == []
     assert core.table.find(slot) is not None
-    core.slot_report("tm", [SlotStatus(0, "FREE")], core.table.revision, 0.0, 0)
+    report(core, SlotStatus(0, "FREE"), now=0.0)
     assert core.table.find(slot) is None
 
 
@@ -309,7 +319,7 @@ def test_a_lost_release_is_repeated_after_the_next_report() -> None:
     add_taskmanager(core, 1)
     (slot,) = grant(core, add_job(core, "j", 1))
     core.jobmaster_gone("j", "done", 0.0)
-    (again,) = core.slot_report("tm", [SlotStatus(0, "ACTIVE", slot, "j", 7)], core.table.revision, 0.0, 0)
+    (again,) = report(core, SlotStatus(0, "ACTIVE", slot, "j", 7), now=0.0)
     assert isinstance(again, i.FreeSlot)
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
+import io
+import os
 import pickle
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +19,7 @@ import pytest
 
 from firesteel.core.errors import ProgramError
 from firesteel.graph.specs import ChainSpec
-from firesteel.runtime.user_code import BlobDamagedError, extend_path, load_chain, load_main, read_blob
+from firesteel.runtime.user_code import BlobDamagedError, extend_path, load_chain, load_main, read_blob, unpack
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +81,7 @@ def test_a_chain_comes_back() -> None:
 
 
 def test_a_missing_module_is_named_with_what_to_do() -> None:
-    with pytest.raises(ProgramError, match=r"no module 'missing_here': install it .* or put it beside the program"):
+    with pytest.raises(ProgramError, match=r"no module 'missing_here': install it .* -pyfs missing_here\.py`"):
         load_chain(b"\x80\x05cmissing_here\nf\n.")
 
 
@@ -87,6 +91,37 @@ def test_blobs_are_checked(tmp_path: Path) -> None:
     assert read_blob(str(path), hashlib.sha256(b"data").hexdigest()) == b"data"
     with pytest.raises(BlobDamagedError, match="was changed or not written to its end"):
         read_blob(str(path), hashlib.sha256(b"other").hexdigest())
+
+
+def packed(folder: Path, **modules: str) -> tuple[str, str]:
+    """Path and SHA-256 of an archive as a TaskManager keeps it."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, text in modules.items():
+            archive.writestr(f"{name}.py", text)
+    sha = hashlib.sha256(content.getvalue()).hexdigest()
+    (folder / sha).write_bytes(content.getvalue())
+    return str(folder / sha), sha
+
+
+def test_python_files_are_unpacked_once_for_all_slots(tmp_path: Path) -> None:
+    path, sha = packed(tmp_path, shipped_by_a_test="where = __file__")
+    first = unpack(path, sha)
+    Path(path).unlink()  # a second slot finds the directory and needs the archive no longer
+    assert unpack(path, sha) == first
+    extend_path([first])
+    assert importlib.import_module("shipped_by_a_test").where == os.path.join(first, "shipped_by_a_test.py")
+    assert sorted(os.listdir(tmp_path)) == [f"{sha}.files"]
+
+
+def test_damaged_python_files_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    path, sha = packed(tmp_path, module="x = 1")
+    with pytest.raises(BlobDamagedError):
+        unpack(path, "0" * 64)
+    Path(path).write_bytes(b"no archive")
+    with pytest.raises(ProgramError, match="no zip archive"):
+        unpack(path, hashlib.sha256(b"no archive").hexdigest())
+    assert os.listdir(tmp_path) == [sha]
 
 
 def test_the_programs_directories_come_first_and_once() -> None:

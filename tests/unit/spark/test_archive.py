@@ -23,7 +23,7 @@ def java(tmp_path: Path) -> Java:
 
 
 def path_for(java: Java, tmp_path: Path) -> Path:
-    found = archive_for(java, {"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    found = archive_for(java, "embedded", {"XDG_CACHE_HOME": str(tmp_path / "cache")})
     assert found is not None
     return found.path
 
@@ -49,8 +49,8 @@ def test_the_kind_follows_the_release(java: Java, tmp_path: Path) -> None:
     assert path_for(java, tmp_path).suffix == ".jsa"
     assert path_for(replace(java, feature=25), tmp_path).suffix == ".aot"
     (java.home / "lib" / "server" / "classes.jsa").unlink()
-    assert archive_for(java) is None
-    assert archive_for(replace(java, feature=25)) is not None
+    assert archive_for(java, "embedded") is None
+    assert archive_for(replace(java, feature=25), "embedded") is not None
 
 
 def test_only_files_that_nobody_else_can_write_are_used(tmp_path: Path) -> None:

@@ -6,43 +6,39 @@ import json
 import os
 import site
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import firesteel
-from firesteel.core.run_directory import RunDirectory
-from firesteel.spark.driver import GatewayAddress, child_environment, class_path, command_line
+from firesteel.spark.driver import GatewayAddress
 from firesteel.spark.java import Java
+from firesteel.spark.jvm import child_environment, class_path, command_line
 from firesteel.spark.worker_path import worker_environment, worker_path
-
-
-@pytest.fixture
-def run() -> Iterator[RunDirectory]:
-    made = RunDirectory.create()
-    yield made
-    made.remove()
 
 
 def java(feature: int) -> Java:
     return Java(Path("/j/bin/java"), Path("/j"), feature, "b")
 
 
-def test_the_command_line_names_gateway_heap_and_scratch_directory(run: RunDirectory) -> None:
-    line = command_line(java(17), run)
+def test_the_command_line_names_main_class_heap_and_scratch_directory(tmp_path: Path) -> None:
+    line = command_line(java(17), "a.Main", scratch=tmp_path, heap_mb=700, flags=["-Dx=y"], arguments=["one", "two"])
     assert line[0] == "/j/bin/java"
-    assert line[-1] == "org.apache.spark.api.python.PythonGatewayServer"
-    assert f"-Djava.io.tmpdir={run.path / 'tmp'}" in line
-    assert "-XX:-UsePerfData" in line
+    assert line[-3:] == ["a.Main", "one", "two"]
+    assert {"-Xmx700m", "-Dx=y", f"-Djava.io.tmpdir={tmp_path / 'tmp'}", "-XX:-UsePerfData"} <= set(line)
+    assert (tmp_path / "tmp").is_dir()
     assert not any("add-modules" in argument for argument in line)  # the jlinked JRE has not got Spark's
 
 
-def test_flags_that_older_javas_refuse_are_for_newer_ones(run: RunDirectory) -> None:
+def test_crash_reports_go_into_the_scratch_directory_since_they_may_hold_secrets(tmp_path: Path) -> None:
+    assert f"-XX:ErrorFile={tmp_path}/hs_err_%p.log" in command_line(java(17), "a.Main", scratch=tmp_path)
+
+
+def test_flags_that_older_javas_refuse_are_for_newer_ones(tmp_path: Path) -> None:
     flag = "--sun-misc-unsafe-memory-access=allow"
-    assert flag not in command_line(java(17), run)
-    assert flag not in command_line(java(23), run)
-    assert flag in command_line(java(25), run)
+    assert flag not in command_line(java(17), "a.Main", scratch=tmp_path)
+    assert flag not in command_line(java(23), "a.Main", scratch=tmp_path)
+    assert flag in command_line(java(25), "a.Main", scratch=tmp_path)
 
 
 def test_the_class_path_has_every_jar_once_and_the_busiest_first() -> None:
@@ -50,7 +46,14 @@ def test_the_class_path_has_every_jar_once_and_the_busiest_first() -> None:
     assert jars[0].startswith("spark-core_")
     assert jars[1].startswith("scala-library-")
     assert len(jars) == len(set(jars))
-    assert sorted(jars) == sorted(path.name for path in Path(class_path()[0]).parent.glob("*.jar"))
+    assert jars[-1] == "firesteel-spark.jar"
+    assert sorted(jars[:-1]) == sorted(path.name for path in Path(class_path()[0]).parent.glob("*.jar"))
+
+
+def test_the_clusters_secret_does_not_reach_the_jvm() -> None:
+    made = child_environment({"FIRESTEEL_SECRET": "hunter2", "FIRESTEEL_SECRET_FILE": "/s", "HOME": "/h"}, {})
+    assert "HOME" in made
+    assert not [name for name in made if "SECRET" in name]
 
 
 def test_settings_of_another_spark_do_not_reach_the_jvm() -> None:

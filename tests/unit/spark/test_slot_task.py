@@ -88,3 +88,11 @@ def test_long_messages_are_cut() -> None:
 
 def test_an_end_survives_its_way() -> None:
     assert decode_end(encode_end(SlotOutcome.MISPLACED, 'a "ä" \n b')) == (SlotOutcome.MISPLACED, 'a "ä" \n b')
+
+
+def test_on_another_executor_it_gives_up_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_EXECUTOR_ID", "8")
+    (data,) = SlotTask(b"can't be unpickled")(iter([encode_launch(LAUNCH)]))
+    assert decode_end(data) == (SlotOutcome.MISPLACED, "it runs on executor 8 and belongs to 7")
+    monkeypatch.setenv("SPARK_EXECUTOR_ID", "7")
+    assert run(misplaced) == (SlotOutcome.MISPLACED, "wanted 7")

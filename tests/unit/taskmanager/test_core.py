@@ -7,78 +7,25 @@ from typing import Any
 import pytest
 
 from firesteel.core.process import ProcessId
-from firesteel.protocol.messages import RequestSlot
-from firesteel.protocol.slot_channel import PROTOCOL_VERSION
 from firesteel_taskmanager import instructions as i
-from firesteel_taskmanager.core import (
-    INVESTIGATION_PATIENCE,
-    KILL_PATIENCE,
-    LINGER_GRACE,
-    SETTLE_SECONDS,
-    SlotTakenError,
-    TaskManagerCore,
-)
-from firesteel_taskmanager.settings import Cancellation, TaskManagerSettings
+from firesteel_taskmanager.core import INVESTIGATION_PATIENCE, SETTLE_SECONDS, SlotTakenError
+from firesteel_taskmanager.ending import KILL_PATIENCE, LINGER_GRACE
 from firesteel_taskmanager.slots import SlotState, UnknownAllocationError, UnknownExecutionError
-
-SETTINGS = TaskManagerSettings()
-CANCELLATION = Cancellation(interval=1.0, timeout=5.0)
-REF = i.JobMasterRef("job", "http://jm", "token")
-
-
-def request(index: int = 0, allocation: str = "a", job: str = "job") -> RequestSlot:
-    return RequestSlot(index, allocation, job, "http://jm", "token")
-
-
-def registration(allocation: str = "a", pid: int = 100, **changes: Any) -> dict[str, Any]:
-    return {
-        "type": "register", "version": PROTOCOL_VERSION, "allocation_id": allocation, "pid": pid, "spark_attempt": 0,
-        "executor_id": "driver", "data_address": {"unix": f"/{pid}"}, **changes,
-    }  # fmt: skip
-
-
-def make(slots: int = 2) -> TaskManagerCore:
-    return TaskManagerCore("tm", slots, "driver", SETTINGS)
-
-
-def register(core: TaskManagerCore, channel: int = 1, allocation: str = "a", pid: int = 100) -> list[i.Instruction]:
-    out = core.register(channel, registration(allocation, pid), ProcessId(pid, 5), 0.0)
-    core.slots.validate()
-    return out
-
-
-def running(*executions: str, slots: int = 2) -> TaskManagerCore:
-    """A core with one active slot (allocation a, channel 1) that runs these."""
-    core = make(slots)
-    core.request_slot(request(), 0.0)
-    register(core)
-    core.offer_answered(["a"], ["a"], 0.0)
-    deploy(core, *executions)
-    core.slots.validate()
-    return core
-
-
-def deployment(*executions: str) -> dict[str, Any]:
-    return {"tasks": [{"execution_id": e} for e in executions], "blobs": {}}
-
-
-def deploy(core: TaskManagerCore, *executions: str, job: str = "job", allocation: str = "a") -> list[i.Instruction]:
-    core.begin_deploy(job, allocation, executions, CANCELLATION, 0.0)
-    return core.deploy(job, allocation, deployment(*executions))
-
-
-def sent(out: list[i.Instruction]) -> list[str]:
-    return [x.message["type"] for x in out if isinstance(x, i.Send)]
-
-
-def states(out: list[i.Instruction]) -> dict[str, str]:
-    return {x.update.execution_id: x.update.state for x in out if isinstance(x, i.ReportState)}
-
-
-def only(out: list[i.Instruction], kind: type[Any]) -> Any:
-    (found,) = [x for x in out if isinstance(x, kind)]
-    return found
-
+from tests.unit.taskmanager.cores import (
+    CANCELLATION,
+    REF,
+    SETTINGS,
+    deploy,
+    deployment,
+    make,
+    only,
+    register,
+    registration,
+    request,
+    running,
+    sent,
+    states,
+)
 
 # -- allocation and registration
 
@@ -111,7 +58,7 @@ def test_requesting_again_is_harmless_and_a_taken_slot_is_refused() -> None:
     ("changes", "reason"),
     [
         ({"allocation_id": "other"}, "not expected"),
-        ({"executor_id": "7"}, "executor '7' instead of 'driver'"),
+        ({"executor_id": "7"}, "executor '7', and tm has 'driver'"),
         ({"version": 99}, "version 99"),
         ({"pid": "x"}, "malformed"),
         ({"data_address": None}, "malformed"),
@@ -176,10 +123,10 @@ def test_tasks_are_deployed_once() -> None:
     core = running()
     out = deploy(core, "e1", "e2")
     assert sent(out) == ["deploy"]
-    assert not core.begin_deploy("job", "a", ["e1", "e2"], CANCELLATION, 0.0)
-    assert core.deploy("job", "a", deployment("e1", "e2")) == []
+    assert not core.tasks.begin_deploy("job", "a", ["e1", "e2"], CANCELLATION, 0.0)
+    assert core.tasks.deploy("job", "a", deployment("e1", "e2")) == []
     with pytest.raises(UnknownAllocationError):
-        core.begin_deploy("other job", "a", ["e1"], CANCELLATION, 0.0)
+        core.tasks.begin_deploy("other job", "a", ["e1"], CANCELLATION, 0.0)
 
 
 def test_tasks_may_come_before_the_answer_to_the_offer() -> None:
@@ -194,25 +141,25 @@ def test_tasks_may_come_before_the_answer_to_the_offer() -> None:
 def test_states_are_reported_and_a_final_one_is_the_last() -> None:
     core = running("e")
     for state in ("INITIALIZING", "RUNNING", "FINISHED"):
-        out = core.task_state(1, {"execution_id": "e", "state": state, "metrics": {"numRecordsIn": 3}}, 77)
+        out = core.tasks.state(1, {"execution_id": "e", "state": state, "metrics": {"numRecordsIn": 3}}, 77)
         assert states(out) == {"e": state}
         assert only(out, i.ReportState).update.timestamp_ms == 77
-    assert core.task_state(1, {"execution_id": "e", "state": "FAILED"}, 0) == []
-    assert core.task_state(1, {"execution_id": "unknown", "state": "FAILED"}, 0) == []
-    assert core.executions("job") == ({"e": "FINISHED"}, {"e": {"numRecordsIn": 3}})
+    assert core.tasks.state(1, {"execution_id": "e", "state": "FAILED"}, 0) == []
+    assert core.tasks.state(1, {"execution_id": "unknown", "state": "FAILED"}, 0) == []
+    assert core.tasks.of_job("job") == ({"e": "FINISHED"}, {"e": {"numRecordsIn": 3}})
 
 
 def test_requests_of_tasks_go_to_the_jobmaster_and_answers_come_back() -> None:
     core = running("e")
-    assert core.splits_wanted(1, {"execution_id": "e"}) == [i.AskForSplits(REF, "a", "e")]
-    (split,) = core.splits_assigned("e", [{"id": 1}], False)
+    assert core.tasks.splits_wanted(1, {"execution_id": "e"}) == [i.AskForSplits(REF, "a", "e")]
+    (split,) = core.tasks.splits_assigned("e", [{"id": 1}], False)
     assert isinstance(split, i.Send)
     assert split.message == {"type": "assign_splits", "execution_id": "e", "splits": [{"id": 1}], "no_more": False}
-    assert core.end_of_data(1, {"execution_id": "e"}) == [i.ReportEndOfData(REF, "e")]
-    assert sent(core.commit("e")) == ["commit"]
-    assert core.metrics(1, {"tasks": {"e": {"n": 1}, "x": {"n": 2}}}) == [i.PublishMetrics(REF, {"e": {"n": 1}})]
+    assert core.tasks.end_of_data(1, {"execution_id": "e"}) == [i.ReportEndOfData(REF, "e")]
+    assert sent(core.tasks.commit("e")) == ["commit"]
+    assert core.tasks.metrics(1, {"tasks": {"e": {"n": 1}, "x": {"n": 2}}}) == [i.PublishMetrics(REF, {"e": {"n": 1}})]
     with pytest.raises(UnknownExecutionError, match="does not run on tm"):
-        core.commit("nobody")
+        core.tasks.commit("nobody")
 
 
 def test_two_jobs_of_the_same_program_are_told_apart() -> None:
@@ -221,8 +168,8 @@ def test_two_jobs_of_the_same_program_are_told_apart() -> None:
     register(core, 2, "b", 101)
     deploy(core, "e", job="job 2", allocation="b")
     with pytest.raises(UnknownExecutionError, match="several jobs"):
-        core.commit("e")
-    (to_second,) = core.commit("e", job="job 2")
+        core.tasks.commit("e")
+    (to_second,) = core.tasks.commit("e", job="job 2")
     assert isinstance(to_second, i.Send)
     assert to_second.channel == 2
 
@@ -232,27 +179,27 @@ def test_two_jobs_of_the_same_program_are_told_apart() -> None:
 
 def test_cancelling_is_passed_on_with_the_jobs_own_interval() -> None:
     core = running("e1", "e2")
-    (out,) = core.cancel_tasks("job", ["e2"], 0.0, 0)
+    (out,) = core.tasks.cancel("job", ["e2"], 0.0, 0)
     assert isinstance(out, i.Send)
     assert out.message == {"type": "cancel", "execution_ids": ["e2"], "interval_ms": 1000}
-    core.task_state(1, {"execution_id": "e2", "state": "CANCELED"}, 0)
+    core.tasks.state(1, {"execution_id": "e2", "state": "CANCELED"}, 0)
     assert core.next_deadline() is None
-    assert core.cancel_tasks("other job", None, 0.0, 0) == []
+    assert core.tasks.cancel("other job", None, 0.0, 0) == []
 
 
 def test_tasks_that_were_not_sent_yet_are_cancelled_at_once_and_never_sent() -> None:
     core = running()
-    core.begin_deploy("job", "a", ["e1", "e2"], CANCELLATION, 0.0)
-    assert states(core.cancel_tasks("job", ["e1"], 0.0, 0)) == {"e1": "CANCELED"}
-    (out,) = core.deploy("job", "a", deployment("e1", "e2"))
+    core.tasks.begin_deploy("job", "a", ["e1", "e2"], CANCELLATION, 0.0)
+    assert states(core.tasks.cancel("job", ["e1"], 0.0, 0)) == {"e1": "CANCELED"}
+    (out,) = core.tasks.deploy("job", "a", deployment("e1", "e2"))
     assert isinstance(out, i.Send)
     assert [t["execution_id"] for t in out.message["deployment"]["tasks"]] == ["e2"]
 
 
 def test_tasks_that_do_not_end_are_killed_after_the_timeout_and_reported_as_cancelled() -> None:
     core = running("stuck", "done", "not cancelled")
-    core.task_state(1, {"execution_id": "done", "state": "FINISHED"}, 0)
-    core.cancel_tasks("job", ["stuck", "done"], 1.0, 0)
+    core.tasks.state(1, {"execution_id": "done", "state": "FINISHED"}, 0)
+    core.tasks.cancel("job", ["stuck", "done"], 1.0, 0)
     assert core.tick(5.9, 0) == []
     out = core.tick(6.0, 0)
     core.slots.validate()
@@ -276,9 +223,9 @@ def test_a_killed_process_that_stays_does_not_keep_the_slot() -> None:
 
 def test_a_lost_process_is_looked_into_before_its_tasks_fail() -> None:
     core = running("e1", "e2")
-    core.task_state(1, {"execution_id": "e1", "state": "FINISHED"}, 0)
-    core.temporary_files(1, {"add": ["/x", "/y"], "remove": []})
-    core.temporary_files(1, {"add": [], "remove": ["/x"]})
+    core.tasks.state(1, {"execution_id": "e1", "state": "FINISHED"}, 0)
+    core.tasks.temporary_files(1, {"add": ["/x", "/y"], "remove": []})
+    core.tasks.temporary_files(1, {"add": [], "remove": ["/x"]})
     assert core.channel_closed(1, "process 100 was killed", 0.0) == [i.Investigate(0, "a", "process 100 was killed")]
     out = core.process_lost("a", "the JVM ended", 0.1, 9)
     core.slots.validate()
@@ -314,13 +261,14 @@ def test_a_released_slot_is_free_when_its_process_has_ended_and_a_rest_of_it_is_
     assert core.free_slot("a", "done", 0.0) == []
     assert core.free_slot("unknown", "done", 0.0) == []
     with pytest.raises(UnknownAllocationError):
-        core.begin_deploy("job", "a", ["e9"], CANCELLATION, 0.0)
+        core.tasks.begin_deploy("job", "a", ["e9"], CANCELLATION, 0.0)
     out = core.channel_closed(1, "returned", 0.1)
     assert i.SlotFreed(0, "a") in out
     assert core.is_idle
     assert core.tick(0.1 + LINGER_GRACE, 0) == [i.KillProcess(0, "a", ProcessId(100, 5))]
-    core.request_slot(request(), 1.0)  # the same allocation again is a new beginning
-    assert sent(register(core, channel=9)) == ["accepted"]
+    with pytest.raises(SlotTakenError, match="allocation a has ended"):
+        core.request_slot(request(), 1.0)
+    assert sent(register(core, channel=9, pid=109)) == ["rejected"]
 
 
 def test_the_jobs_files_stay_until_its_last_slot_is_free() -> None:
@@ -351,8 +299,11 @@ def test_a_heartbeat_frees_what_the_jobmaster_does_not_know_and_accepts_what_it_
 def test_stopping_releases_everything() -> None:
     core = running("e")
     core.request_slot(request(1, "b"), 0.0)
-    out = core.stop(0.0)
+    out = core.stop(0.0, 0)
     assert sent(out) == ["release"]
+    assert states(out) == {"e": "FAILED"}
+    failure = only(out, i.ReportState).update.error
+    assert "was stopped" in failure["message"]
     assert i.SlotFreed(1, "b") in out
     assert core.kill_all() == [i.KillProcess(0, "a", ProcessId(100, 5))]
 
@@ -371,8 +322,8 @@ def test_silence_of_a_process_is_logged_once_and_kills_nothing(caplog: pytest.Lo
 def test_messages_of_unknown_channels_are_ignored() -> None:
     core = running("e")
     assert core.channel_closed(99, "x", 0.0) == []
-    assert core.metrics(99, {"tasks": {"e": {}}}) == []
-    assert core.temporary_files(99, {"add": ["/x"]}) == []
+    assert core.tasks.metrics(99, {"tasks": {"e": {}}}) == []
+    assert core.tasks.temporary_files(99, {"add": ["/x"]}) == []
     assert core.pong(99) == []
     slot = core.slots.find("a")
     assert slot is not None

@@ -1,89 +1,72 @@
-"""The Dispatcher's decisions: events in, instructions out; no input or output, no clock of its own."""
+"""The Dispatcher's decisions: events in, instructions out; no input or output, no clock of its own.
+
+A job's way::
+
+                   +--------------+
+    submitted ---> |   WAITING    | ----------------+----> ENDED
+                   +--------------+                 |
+                     ^          | a JobMaster runs it
+       nobody ran it |          v                   |
+                   +--------------+        +------+ |
+    restarted ---> |  RECOVERING  | -----> | LED  | +
+                   +--------------+ found  +------+
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from firesteel_dispatcher.ends import ended_archive
+from firesteel_dispatcher.instructions import (
+    AdoptJob,
+    AskHost,
+    CancelJob,
+    ForgetJob,
+    Instruction,
+    RememberJobMaster,
+    StartJob,
+    StoreEnd,
+    TakeOver,
+)
+from firesteel_dispatcher.job import (
+    ENDED,
+    JobConflictError,
+    JobEndedError,
+    JobRecord,
+    Limits,
+    Moment,
+    Phase,
+    UnknownJobError,
+)
+
 logger = logging.getLogger(__name__)
-ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
-"""States that a job does not leave."""
-
-
-class UnknownJobError(Exception):
-    """No job has this id, or it ended too long ago."""
-
-
-class JobEndedError(Exception):
-    """The job has ended already."""
-
-
-class JobConflictError(Exception):
-    """Another job has this id."""
-
-
-@dataclass(frozen=True)
-class StartJob:
-    """Have a JobMaster run a job; answer by ``started`` or ``failed``."""
-
-    job_id: str
-
-
-@dataclass(frozen=True)
-class CancelJob:
-    """Tell the JobMaster to cancel its job."""
-
-    job_id: str
-    address: str
-    token: str
-
-
-@dataclass(frozen=True)
-class DeleteJobData:
-    """The job has ended: its graph and blobs are needed no longer."""
-
-    job_id: str
-
-
-Instruction = StartJob | CancelJob | DeleteJobData
-
-
-@dataclass
-class Job:
-    """One job, from its submission until it is forgotten.
-
-    Attributes:
-        fingerprint: of the graph.
-        archive: how it looked when it was submitted, and how it ended; in between the JobMaster knows.
-        jobmaster: address and token; None until it has started.
-    """
-
-    id: str
-    name: str
-    fingerprint: str
-    archive: Mapping[str, Any]
-    state: str = "INITIALIZING"
-    timestamps: Mapping[str, int] = field(default_factory=dict)
-    jobmaster: tuple[str, str] | None = None
-    cancel_wanted: bool = False
-    ended: bool = False
+LOST: Final = "firesteel.core.errors.PeerUnreachableError"
+_CLIENT_GONE: Final = (
+    "its client gave no sign of life for {seconds:g} s (client.heartbeat.timeout), and asked for this "
+    "(execution.shutdown-on-attached-exit)"
+)
+_HARDLY: Final = "it was cancelled before a JobMaster ran it"
 
 
 class DispatcherCore:
     """All jobs that run, and those that ended last.
 
+    Every event gets the moment at which it happens.
+
     Args:
-        kept: how many ended jobs are kept.
+        limits: see there.
     """
 
-    def __init__(self, kept: int = 100) -> None:
-        self._kept = kept
-        self.jobs: dict[str, Job] = {}
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self.jobs: dict[str, JobRecord] = {}
         """In the order of submission; ended ones are moved to the end."""
 
-    def job(self, job_id: str) -> Job:
+    # -- submission
+
+    def job(self, job_id: str) -> JobRecord:
         """A job.
 
         Raises:
@@ -105,62 +88,248 @@ class DispatcherCore:
             raise JobConflictError(f"Job {job_id} was submitted before with another graph: a new job needs a new id")
         return job is not None
 
-    def submitted(self, job_id: str, name: str, fingerprint: str, archive: Mapping[str, Any]) -> list[Instruction]:
+    def submitted(
+        self,
+        job_id: str,
+        name: str,
+        fingerprint: str,
+        archive: Mapping[str, Any],
+        now: Moment,
+        client_timeout: float | None = None,
+    ) -> list[Instruction]:
         """A job is stored; submitting it again changes nothing.
+
+        Args:
+            job_id, name: of the job.
+            fingerprint: of its graph.
+            archive: how it looks before it is started.
+            now: the moment.
+            client_timeout: cancel it when its client was silent for so many seconds; None = let it go on.
 
         Raises:
             JobConflictError: another job has its id.
         """
         if self.is_known(job_id, fingerprint):
             return []
-        self.jobs[job_id] = Job(job_id, name, fingerprint, archive, timestamps=dict(archive.get("timestamps", {})))
+        self._add(job_id, name, fingerprint, archive, now, client_timeout)
         logger.info("job %s (%s) was submitted", job_id, name)
         return [StartJob(job_id)]
+
+    def _add(
+        self,
+        job_id: str,
+        name: str,
+        fingerprint: str,
+        archive: Mapping[str, Any],
+        now: Moment,
+        client_timeout: float | None,
+    ) -> JobRecord:
+        job = JobRecord(job_id, name, fingerprint, archive, timestamps=dict(archive.get("timestamps", {})))
+        job.give_up_at = now.monotonic + self._limits.start_timeout
+        job.client_timeout = client_timeout
+        if client_timeout is not None:
+            job.client_deadline = now.monotonic + client_timeout
+        self.jobs[job_id] = job
+        return job
+
+    # -- after a restart
+
+    def restored(
+        self,
+        job_id: str,
+        name: str,
+        fingerprint: str,
+        archive: Mapping[str, Any],
+        now: Moment,
+        client_timeout: float | None = None,
+        jobmaster: tuple[str, str] | None = None,
+        cancel_wanted: bool = False,
+    ) -> None:
+        """A former Dispatcher had accepted this job; ``host_lists`` or ``adopted`` says what became of it.
+
+        Args:
+            job_id, name, fingerprint, archive, now, client_timeout: as in ``submitted``.
+            jobmaster: address and token of its JobMaster, if that is known.
+            cancel_wanted: somebody cancelled it.
+        """
+        job = self._add(job_id, name, fingerprint, archive, now, client_timeout)
+        job.phase, job.state = Phase.RECOVERING, "RECONCILING"
+        job.progress = "the Dispatcher was restarted and looks for the JobMaster of the job"
+        job.jobmaster, job.cancel_wanted = jobmaster, cancel_wanted
+
+    def restored_end(
+        self, job_id: str, name: str, fingerprint: str, overview: Mapping[str, Any], ended_at: float
+    ) -> None:
+        """A job that had ended is known again; only its overview is kept here.
+
+        Args:
+            job_id, name, fingerprint: of the job.
+            overview: its line in ``/jobs/overview``.
+            ended_at: monotonic time of its end; may lie before the start of this process.
+        """
+        job = JobRecord(job_id, name, fingerprint, None, phase=Phase.ENDED, overview=overview, ended_at=ended_at)
+        job.state, job.stored = str(overview["state"]), True
+        self.jobs[job_id] = job
+
+    def host_lists(self, running: Mapping[str, tuple[str, str]], now: Moment) -> list[Instruction]:
+        """The JobMaster host says whose JobMasters live: job id -> address and token."""
+        found: list[Instruction] = []
+        for job_id, (address, token) in running.items():
+            job = self.jobs.get(job_id)
+            if job is None:
+                found.append(TakeOver(job_id, address, token))
+            elif job.phase is Phase.ENDED:  # it was given up, but it lives: its slots must not stay taken
+                found += [AdoptJob(job_id, address, token), CancelJob(job_id, address, token)]
+            elif job.phase is Phase.RECOVERING:
+                job.jobmaster = (address, token)
+                found.append(AdoptJob(job_id, address, token))
+        for job in [j for j in self.jobs.values() if j.phase is Phase.RECOVERING and j.id not in running]:
+            found += self._without_jobmaster(job, now)
+        return found
+
+    def _without_jobmaster(self, job: JobRecord, now: Moment) -> list[Instruction]:
+        if job.jobmaster is not None:
+            return self.failed(
+                job.id, LOST, "its JobMaster ended while no Dispatcher ran, and a job is not started again from the "
+                "beginning by itself", now,
+            )  # fmt: skip
+        if job.cancel_wanted:
+            return self.failed(job.id, LOST, _HARDLY, now)
+        job.move(Phase.WAITING)
+        job.state, job.progress = "INITIALIZING", ""
+        job.give_up_at = now.monotonic + self._limits.start_timeout
+        return [StartJob(job.id)]
+
+    def host_away(self, reason: str, now: Moment) -> list[Instruction]:
+        """The JobMaster host does not answer: JobMasters that live without it may be found where they were last."""
+        found: list[Instruction] = []
+        for job in [j for j in self.jobs.values() if j.phase is Phase.RECOVERING]:
+            if job.jobmaster is not None:
+                found.append(AdoptJob(job.id, *job.jobmaster))
+            found += self.unreachable(job.id, f"the JobMaster host can't be reached: {reason}", now)
+        return found
+
+    def taken_over(
+        self,
+        job_id: str,
+        name: str,
+        fingerprint: str,
+        archive: Mapping[str, Any],
+        jobmaster: tuple[str, str],
+        now: Moment,
+    ) -> list[Instruction]:
+        """A job that runs and that the Dispatcher had no record of."""
+        if job_id in self.jobs:
+            return []
+        logger.warning("job %s (%s) runs, but there is no record of it: it is taken over", job_id, name)
+        self.restored(job_id, name, fingerprint, archive, now, jobmaster=jobmaster)
+        return [AdoptJob(job_id, *jobmaster)]
+
+    def adopted(self, job_id: str, address: str, token: str) -> list[Instruction]:
+        """The JobMaster of a job reports to this Dispatcher from now on."""
+        job = self.jobs.get(job_id)
+        if job is None or job.phase is not Phase.RECOVERING:
+            return []
+        logger.info("job %s (%s) is led by its JobMaster at %s again", job_id, job.name, address)
+        return self._led(job, address, token)
+
+    # -- start
+
+    def may_start(self, job_id: str) -> bool:
+        """Whether the job still wants a JobMaster; if so, one is asked for now."""
+        job = self.jobs.get(job_id)
+        if job is None or job.phase is not Phase.WAITING:
+            return False
+        job.being_started = True
+        return True
 
     def started(self, job_id: str, address: str, token: str) -> list[Instruction]:
         """A JobMaster runs the job."""
         job = self.jobs.get(job_id)
-        if job is None or job.ended:
-            return []
-        job.jobmaster = (address, token)
-        return [CancelJob(job_id, address, token)] if job.cancel_wanted else []
+        if job is None or job.phase is Phase.ENDED:  # it was given up meanwhile
+            return [CancelJob(job_id, address, token)]
+        return [] if job.phase is Phase.LED else self._led(job, address, token)
 
-    def state_changed(self, job_id: str, state: str, timestamps: Mapping[str, int]) -> None:
+    def _led(self, job: JobRecord, address: str, token: str) -> list[Instruction]:
+        job.move(Phase.LED)
+        job.jobmaster, job.being_started, job.progress = (address, token), False, ""
+        found: list[Instruction] = [RememberJobMaster(job.id, address, token)]
+        return [*found, CancelJob(job.id, address, token)] if job.cancel_wanted else found
+
+    def unreachable(self, job_id: str, reason: str, now: Moment) -> list[Instruction]:
+        """A job without JobMaster could not get one now; it goes on waiting until its time is up."""
+        job = self.jobs.get(job_id)
+        if job is None or job.phase not in (Phase.WAITING, Phase.RECOVERING):
+            return []
+        job.being_started, job.progress = False, f"waiting: {reason}"
+        if job.phase is Phase.WAITING and job.cancel_wanted:
+            return self.failed(job_id, LOST, _HARDLY, now)
+        if now.monotonic < job.give_up_at:
+            return []
+        what = "no JobMaster could be started" if job.phase is Phase.WAITING else "its JobMaster was not found again"
+        text = f"{what} within {self._limits.start_timeout:g} s (firesteel.jobmaster.start-timeout): {reason}"
+        return self.failed(job_id, LOST, text, now)
+
+    # -- what JobMasters and their host report
+
+    def state_changed(self, job_id: str, state: str, timestamps: Mapping[str, int]) -> list[Instruction]:
         """The job entered another state.
 
         Raises:
             UnknownJobError: there is no such job.
         """
         job = self.job(job_id)
-        if not job.ended:
+        if job.phase is not Phase.ENDED:
             job.state, job.timestamps = state, dict(timestamps)
+            return []
+        if state in ENDED:
+            return []
+        # It was given up, but it lives: its slots must not stay taken.
+        return [AskHost()] if job.jobmaster is None else [CancelJob(job_id, *job.jobmaster)]
 
-    def finished(self, job_id: str, archive: Mapping[str, Any]) -> list[Instruction]:
+    def finished(self, job_id: str, archive: Mapping[str, Any], now: Moment) -> list[Instruction]:
         """The job reached a final state; repeats change nothing.
 
         Raises:
             UnknownJobError: there is no such job.
         """
         job = self.job(job_id)
-        if job.ended:
+        if job.phase is Phase.ENDED:
             return []
-        job.archive, job.ended, job.state = archive, True, str(archive["state"])
-        job.timestamps = dict(archive.get("timestamps", {}))
+        job.end(archive, now)
         logger.info("job %s (%s) is %s", job_id, job.name, job.state)
         self.jobs[job_id] = self.jobs.pop(job_id)
-        for old in [j.id for j in self.jobs.values() if j.ended][: -self._kept]:
-            del self.jobs[old]
-        return [DeleteJobData(job_id)]
+        return [StoreEnd(job_id), *self._forget(now)]
 
-    def failed(self, job_id: str, error_class: str, message: str, now_ms: int) -> list[Instruction]:
+    def failed(self, job_id: str, error_class: str, message: str, now: Moment) -> list[Instruction]:
         """The job failed without a JobMaster that could say so: none could be started, or it is lost."""
         job = self.jobs.get(job_id)
-        if job is None or job.ended:
+        if job is None or job.phase is Phase.ENDED or job.archive is None:
             return []
         cancelled = job.cancel_wanted and job.jobmaster is None
-        return self.finished(job_id, _ended(job.archive, cancelled, error_class, message, now_ms))
+        if not cancelled:
+            logger.error("job %s (%s) failed: %s", job_id, job.name, message)
+        return self.finished(job_id, ended_archive(job.archive, cancelled, error_class, message, now.epoch_ms), now)
 
-    def cancel(self, job_id: str) -> list[Instruction]:
+    def jobmaster_lost(self, job_id: str, cause: str, now: Moment) -> list[Instruction]:
+        """The JobMaster of a job is gone, or silent for too long; should it live after all, it has to end."""
+        job = self.jobs.get(job_id)
+        if job is None or job.phase is Phase.ENDED:
+            return []
+        ended = self.failed(job_id, LOST, cause, now)
+        return ended if job.jobmaster is None else [*ended, CancelJob(job_id, *job.jobmaster)]
+
+    def end_stored(self, job_id: str, keep_archive: bool) -> None:
+        """The end of a job is safe; without ``keep_archive`` it is read from where it was stored."""
+        job = self.jobs.get(job_id)
+        if job is not None and job.phase is Phase.ENDED:
+            job.stored = True
+            if not keep_archive:
+                job.archive = None
+
+    # -- what users and their clients want
+
+    def cancel(self, job_id: str, now: Moment) -> list[Instruction]:
         """Cancel a job, also while it is being started or waits for slots.
 
         Raises:
@@ -168,38 +337,60 @@ class DispatcherCore:
             JobEndedError: it has ended.
         """
         job = self.job(job_id)
-        if job.ended:
+        if job.phase is Phase.ENDED:
             raise JobEndedError(f"Job {job_id} has already ended as {job.state}")
         job.cancel_wanted = True
-        return [] if job.jobmaster is None else [CancelJob(job_id, *job.jobmaster)]
+        if job.phase is Phase.LED:
+            assert job.jobmaster is not None
+            return [CancelJob(job_id, *job.jobmaster)]
+        if job.phase is Phase.WAITING and not job.being_started:
+            return self.failed(job_id, LOST, _HARDLY, now)
+        return []
+
+    def client_alive(self, job_id: str, seconds: float, now: Moment) -> None:
+        """The client of a job lives; if it asked for that, the job is cancelled unless it says so again in time.
+
+        Args:
+            job_id: of the job.
+            seconds: how long this sign of life holds.
+            now: the moment.
+
+        Raises:
+            UnknownJobError: there is no such job.
+        """
+        job = self.job(job_id)
+        if job.client_timeout is not None:
+            job.client_deadline = now.monotonic + seconds
+
+    def tick(self, now: Moment) -> list[Instruction]:
+        """Time has passed: clients may be gone, ended jobs too old."""
+        found: list[Instruction] = []
+        for job in list(self.jobs.values()):
+            deadline = job.client_deadline
+            if job.phase is Phase.ENDED or job.cancel_wanted or deadline is None or now.monotonic < deadline:
+                continue
+            logger.warning("job %s is cancelled: %s", job.id, _CLIENT_GONE.format(seconds=job.client_timeout or 0))
+            found += self.cancel(job.id, now)
+        return found + self._forget(now)
+
+    def _forget(self, now: Moment) -> list[Instruction]:
+        ended = [job for job in self.jobs.values() if job.phase is Phase.ENDED]
+        surplus = len(ended) - self._limits.kept
+        old = [
+            job.id
+            for position, job in enumerate(ended)
+            if position < surplus or now.monotonic - job.ended_at >= self._limits.expiration
+        ]
+        for job_id in old:
+            del self.jobs[job_id]
+        return [ForgetJob(job_id) for job_id in old]
 
     def counts(self) -> dict[str, int]:
         """Jobs by what /overview tells of them."""
-        states = [job.state for job in self.jobs.values() if job.ended]
+        states = [job.state for job in self.jobs.values() if job.phase is Phase.ENDED]
         return {
             "jobs-running": len(self.jobs) - len(states),
             "jobs-finished": states.count("FINISHED"),
             "jobs-cancelled": states.count("CANCELED"),
             "jobs-failed": states.count("FAILED"),
         }
-
-
-def _ended(archive: Mapping[str, Any], cancelled: bool, error_class: str, message: str, now_ms: int) -> dict[str, Any]:
-    """The archive of a job that ended without its JobMaster."""
-    state = "CANCELED" if cancelled else "FAILED"
-    failure = {
-        "kind": "external", "error_class": error_class, "message": message, "traceback": f"{error_class}: {message}",
-        "operator": "", "vertex_name": "", "subtask": -1, "attempt": 0, "record": None, "pickled": None,
-    }  # fmt: skip
-    record = {**failure, "timestamp": now_ms, "taskName": "", "endpoint": "", "taskManagerId": ""}
-    start = archive.get("start-time", now_ms)
-    return {
-        **archive,
-        "state": state,
-        "end-time": now_ms,
-        "now": now_ms,
-        "duration": now_ms - start,
-        "timestamps": {**archive.get("timestamps", {}), state: now_ms},
-        "exceptions": [] if cancelled else [record],
-        "failure": None if cancelled else failure,
-    }

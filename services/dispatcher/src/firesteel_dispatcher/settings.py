@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from firesteel.config import Settings
-from firesteel.config.options import HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, REST_MAX_CONTENT_LENGTH
+from firesteel.config import Settings, options
+from firesteel_dispatcher.job import Limits
 
 
 @dataclass(frozen=True)
@@ -16,14 +16,22 @@ class DispatcherSettings:
         heartbeat_interval, heartbeat_timeout: ``heartbeat.interval`` and ``heartbeat.timeout``.
         max_content_length: ``rest.server.max-content-length``.
         details_age: details of a running job may be so old.
-        kept_jobs: so many ended jobs can still be asked for; older ones are forgotten.
+        details_patience: a JobMaster that does not tell details within this time is not waited for.
+        limits: of the history and of waiting.
+        history_in_files: ended jobs are kept in files (``completed-application-store.type``).
+        history_cache: bytes of those that are kept in memory, too.
+        shutdown_timeout: ``cluster.services.shutdown-timeout``.
     """
 
     heartbeat_interval: float = 10.0
     heartbeat_timeout: float = 50.0
     max_content_length: int = 100 << 20
     details_age: float = 0.05
-    kept_jobs: int = 100
+    details_patience: float = 2.0
+    limits: Limits = field(default_factory=Limits)
+    history_in_files: bool = True
+    history_cache: int = 50 << 20
+    shutdown_timeout: float = 30.0
 
     @classmethod
     def from_settings(cls, settings: Settings) -> DispatcherSettings:
@@ -33,7 +41,15 @@ class DispatcherSettings:
             ConfigurationError: one has a bad value.
         """
         return cls(
-            heartbeat_interval=settings.get(HEARTBEAT_INTERVAL).total_seconds(),
-            heartbeat_timeout=settings.get(HEARTBEAT_TIMEOUT).total_seconds(),
-            max_content_length=settings.get(REST_MAX_CONTENT_LENGTH),
+            heartbeat_interval=settings.get(options.HEARTBEAT_INTERVAL).total_seconds(),
+            heartbeat_timeout=settings.get(options.HEARTBEAT_TIMEOUT).total_seconds(),
+            max_content_length=settings.get(options.REST_MAX_CONTENT_LENGTH),
+            limits=Limits(
+                kept=settings.get(options.COMPLETED_STORE_MAX_CAPACITY),
+                expiration=settings.get(options.COMPLETED_STORE_EXPIRATION_TIME).total_seconds(),
+                start_timeout=settings.get(options.JOBMASTER_START_TIMEOUT).total_seconds(),
+            ),
+            history_in_files=settings.get(options.COMPLETED_STORE_TYPE) == "File",
+            history_cache=settings.get(options.COMPLETED_STORE_CACHE_SIZE),
+            shutdown_timeout=settings.get(options.CLUSTER_SHUTDOWN_TIMEOUT).total_seconds(),
         )

@@ -1,20 +1,22 @@
-"""The Dispatcher at work: carries out what its core decides, and asks JobMasters and the ResourceManager."""
+"""The Dispatcher at work: carries out what its core decides."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
+import functools
 import logging
-import socket
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
+from aiohttp import web
+
+from firesteel.config import Settings
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.core.errors import GraphError, RpcError
 from firesteel.core.ids import new_fencing_token
-from firesteel.core.run_directory import RunDirectory
-from firesteel.graph.execution_graph import ExecutionGraph
-from firesteel.graph.job_archive import archive_of
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
@@ -22,242 +24,272 @@ from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost, RemoteResourceManager
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor
-from firesteel_dispatcher.core import CancelJob, DeleteJobData, DispatcherCore, Instruction, Job, StartJob
+from firesteel_dispatcher import instructions as do
+from firesteel_dispatcher.access import RestAccess
+from firesteel_dispatcher.core import DispatcherCore
+from firesteel_dispatcher.details import Archive, ArchiveCache, JobDetails
+from firesteel_dispatcher.history import History
+from firesteel_dispatcher.job import JobEndedError, Moment, Phase
+from firesteel_dispatcher.job_settings import client_timeout, client_timeout_or_none
+from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
+from firesteel_dispatcher.news import JobNews
 from firesteel_dispatcher.settings import DispatcherSettings
-from firesteel_dispatcher.stores import BlobStore, DirectoryBlobStore, InMemoryJobGraphStore, JobGraphStore
-from firesteel_dispatcher.submission import Submission
+from firesteel_dispatcher.store import Contents, JobStore, StoredJob
+from firesteel_dispatcher.submission import Submission, fingerprint_of
+from firesteel_dispatcher.submitted import submitted_archive
 
 logger = logging.getLogger(__name__)
-PORTS = 100
-"""So many ports after a taken one are tried."""
-_PAUSES = (0.1, 0.2, 0.5, 1.0, 2.0)
-_COLLECT_MARGIN = 10.0
-_LOST = "firesteel.core.errors.PeerUnreachableError"
+T = TypeVar("T")
+_COLLECT_MARGIN: Final = 10.0
+_END_SECONDS: Final = 2.0
+"""A JobMaster that reports an end gets an answer within this time."""
+_SHUTDOWN_CALL: Final = 5.0
+
+
+class ClosingError(Exception):
+    """The cluster is being shut down."""
+
+
+@dataclass(frozen=True)
+class RestListener:
+    """Where the REST API listens, and under which name others find it."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str = ""
 
 
 class DispatcherService(Service):
-    """One Dispatcher: jobs, their graphs and blobs, their ends."""
+    """One Dispatcher: jobs, their graphs and blobs, their ends.
+
+    ``app`` and ``address`` are those of the internal port; ``rest`` and ``rest_address`` those of the REST API.
+
+    Args:
+        settings: what it takes from the cluster's.
+        cluster_settings: all of them, to show what holds for a job.
+        secret: of the cluster.
+        clock: for all timeouts.
+        store: of jobs.
+        listener: of the REST API.
+        jobmaster_address, resourcemanager_address: base URLs.
+        tokens: that open the REST API.
+        all_paths: every path of the REST API needs one.
+        takes_over: look for jobs that a former Dispatcher left.
+        host_names: under which it may be asked for, beside the usual ones.
+    """
 
     def __init__(
         self,
         *,
         settings: DispatcherSettings,
+        cluster_settings: Settings,
         secret: str,
         clock: Clock,
-        run_directory: RunDirectory,
+        store: JobStore,
+        listener: RestListener,
         jobmaster_address: str,
         resourcemanager_address: str,
+        tokens: tuple[str, ...],
+        all_paths: bool = False,
+        takes_over: bool = False,
+        host_names: Iterable[str] = (),
     ) -> None:
-        super().__init__("dispatcher", drain_seconds=1.0)
-        self.settings, self.secret, self.clock = settings, secret, clock
+        super().__init__("dispatcher", host_names=tuple(host_names), drain_seconds=1.0)
+        self.settings, self.cluster_settings, self.secret, self.clock = settings, cluster_settings, secret, clock
         self.token = str(new_fencing_token())
-        self.core = DispatcherCore(settings.kept_jobs)
-        self.jobmaster_address, self.resourcemanager_address = jobmaster_address, resourcemanager_address
-        self.graphs: JobGraphStore = InMemoryJobGraphStore()
-        self._directory = DirectoryBlobStore(run_directory.path / "blobs")
-        self.blobs: BlobStore = self._directory
+        self.access = RestAccess(tokens, all_paths, self.refusals)
+        self.core = DispatcherCore(settings.limits)
+        self.store = store
+        self.rest: web.Application = self.new_app()
+        self.rest_address = ""
+        self.closing = False
+        self._listener = listener
+        self._jobmaster_address, self._resourcemanager_address = jobmaster_address, resourcemanager_address
+        self._takes_over = takes_over
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="dispatcher-store")
+        self._submitting = asyncio.Lock()
+        self._graphs: dict[str, JobGraph] = {}
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
-        self._jobmasters = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
-        self._changed: dict[str, asyncio.Event] = {}
-        self._details: dict[str, tuple[float, Mapping[str, Any]]] = {}
-        self._asking: dict[str, asyncio.Task[Mapping[str, Any]]] = {}
+        self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
+        self.news = JobNews(self.core)
+        self._calls = JobMasterCalls(
+            self.core, self._graphs, self.perform, self.spawn, self.now, 2 * settings.heartbeat_timeout
+        )
+        cache = ArchiveCache(settings.history_cache)
+        self.history = History(self.core, store, cache, settings.history_in_files, self.on_disk, self.spawn)
+        self.details = JobDetails(
+            self.core,
+            clock,
+            settings.details_age,
+            settings.details_patience,
+            cache,
+            self.history.read,
+            self.spawn,
+            self.perform,
+            self.now,
+            self._heartbeats.heard,
+        )
+
+    def now(self) -> Moment:
+        """For events of the core."""
+        return Moment(self.clock.monotonic(), self.clock.epoch_ms())
+
+    async def on_disk(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call a method of the store, in its thread: one after the other."""
+        return await asyncio.get_running_loop().run_in_executor(self._disk, functools.partial(function, *arguments))
 
     # -- life
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
-        """Listen and begin to work; returns the base URL.
+    async def start(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str = "") -> str:
+        """Read the store, listen on both ports and begin to work; returns the internal base URL.
 
         Args:
-            host: address to listen on.
-            port: if it is taken, one of the next hundred; 0 = any free one.
+            host: address of the internal port.
+            port: internal port; 0 = any free one.
+            advertised_host: see ``Service``.
 
         Raises:
-            OSError: all these ports are taken.
+            OSError: a port is taken.
+            ConfigurationError: the store's directory can't be used, or an advertised host is missing.
         """
-        free = first_free_port(host, port) if port else 0
-        if free != port:
-            logger.warning("port %d is taken: the REST API listens on port %d", port, free)
-        return await super().start(host, free)
+        try:
+            self._restore(await self.on_disk(self.store.open))
+        except BaseException:
+            await self.stop()
+            raise
+        return await super().start(host, port, advertised_host)
+
+    def _restore(self, found: Contents) -> None:
+        now = self.now()
+        for end in found.ends:
+            self.history.restore(end, now)
+        for job in found.jobs:
+            graph = job.graph
+            self._graphs[graph.job_id] = graph
+            self.core.restored(
+                graph.job_id,
+                graph.name,
+                job.fingerprint,
+                submitted_archive(graph, self.cluster_settings, job.submitted_ms),
+                now,
+                client_timeout_or_none(graph),
+                job.jobmaster,
+                job.cancel_wanted,
+            )
+        if found.jobs or found.ends:
+            logger.info("%d jobs had not ended, %d had", len(found.jobs), len(found.ends))
 
     async def on_start(self) -> None:
-        """Watch JobMasters."""
+        """Open the REST API; watch JobMasters, clients and the age of ended jobs."""
         self.client = RpcClient(self.session, self.secret, self.clock)
-        self.spawn(self._watch_jobmasters(), "heartbeat watch")
+        self.details.connect(self.client)
+        addresses = Addresses(self.address, self.token, self._jobmaster_address, self._resourcemanager_address)
+        self._calls.connect(self.client, addresses)
+        where = self._listener
+        self.rest_address = await self.listen(self.rest, where.host, where.port, where.advertised_host, next_free=True)
+        port = int(self.rest_address.rpartition(":")[2])
+        logger.info("the REST API listens on %s", self.rest_address)
+        if where.port not in (0, port):
+            logger.warning("port %d is taken: the REST API listens on port %d", where.port, port)
+        self.spawn(self._watch(), "watch")
         self.spawn(self._ask_jobmasters(), "heartbeats")
+        if self._takes_over:
+            self.perform([do.AskHost()])
 
     async def on_drain(self) -> None:
-        """Nobody waits for the end of a job any longer."""
-        for event in self._changed.values():
-            event.set()
+        """Nobody waits for the end of a job any longer; ends are stored."""
+        self.news.close()
+        await self.history.drain()
 
     async def on_stop(self) -> None:
-        """Blobs go with their owner."""
-        self._directory.close()
+        """Let the store go."""
+        await self.on_disk(self.store.close)
+        self._disk.shutdown()
 
-    # -- events and instructions
+    # -- instructions
 
-    def perform(self, instructions: Iterable[Instruction]) -> None:
+    def perform(self, instructions: Iterable[do.Instruction]) -> None:
         """Carry out instructions."""
         for instruction in instructions:
             match instruction:
-                case StartJob():
-                    self.spawn(self._start_job(instruction.job_id), f"start of job {instruction.job_id}")
-                case CancelJob():
-                    self.spawn(self._cancel_job(instruction), f"cancelling job {instruction.job_id}")
-                case DeleteJobData():
-                    self.graphs.remove(instruction.job_id)
-                    self.blobs.release(instruction.job_id)
-                    self._jobmasters.forget(instruction.job_id)
-                    self._details.pop(instruction.job_id, None)
-                    self._notify(instruction.job_id)
+                case do.StartJob():
+                    self._calls.start(instruction.job_id)
+                case do.AskHost():
+                    self._calls.ask_host()
+                case do.TakeOver():
+                    self._take_over(instruction)
+                case do.AdoptJob():
+                    self._calls.adopt(instruction)
+                case do.CancelJob():
+                    self._calls.cancel(instruction)
+                case do.RememberJobMaster():
+                    self._heartbeats.watch(instruction.job_id)
+                    self.spawn(self._remember(instruction), f"note of the JobMaster of job {instruction.job_id}")
+                    self.news.changed(instruction.job_id)
+                case do.StoreEnd():
+                    self._heartbeats.forget(instruction.job_id)
+                    self._graphs.pop(instruction.job_id, None)
+                    self.details.forget(instruction.job_id)
+                    self.history.store(instruction.job_id)
+                    self.news.changed(instruction.job_id)
+                case do.ForgetJob():
+                    self.history.forget(instruction.job_id)
 
-    def submit(self, submission: Submission) -> None:
-        """Store a job and have it run. What it brought is dropped if it was submitted before.
+    async def _remember(self, note: do.RememberJobMaster) -> None:
+        try:
+            await self.on_disk(self.store.set_jobmaster, note.job_id, note.address, note.token)
+        except OSError as error:
+            logger.error("where the JobMaster of job %s is could not be stored: %s", note.job_id, error)
+        await self.details.refresh_job(note.job_id)  # which also brings the state of a job that was found again
+
+    def _take_over(self, order: do.TakeOver) -> None:
+        try:
+            graph = JobGraph.from_plain(self._calls.listed[order.job_id].job_graph)
+        except (KeyError, GraphError) as error:
+            logger.error("job %s runs without a record, and its graph can't be read: %s", order.job_id, error)
+            return
+        self._graphs[graph.job_id] = graph
+        now = self.now()
+        archive = submitted_archive(graph, self.cluster_settings, now.epoch_ms)
+        where = (order.address, order.token)
+        self.perform(self.core.taken_over(graph.job_id, graph.name, fingerprint_of(graph), archive, where, now))
+
+    # -- what users want
+
+    async def submit(self, submission: Submission, received: Path) -> None:
+        """Store a job and have it run; when this returns it is safe.
 
         Raises:
             JobConflictError: another job has its id.
+            ConfigurationError: one of its settings has a bad value.
+            ClosingError: the cluster is being shut down.
+            OSError: it could not be stored.
         """
         graph, fingerprint = submission.graph, submission.fingerprint
-        try:
+        async with self._submitting:
             if self.core.is_known(graph.job_id, fingerprint):
                 return
-            self.blobs.keep(graph.job_id, submission.blobs)
-            self.graphs.put(graph)
-            archive = archive_of(ExecutionGraph(graph, self.clock))
-            self.perform(self.core.submitted(graph.job_id, graph.name, fingerprint, archive))
-        finally:
-            self.blobs.drop(submission.blobs.values())
+            if self.closing:
+                raise ClosingError
+            timeout, now = client_timeout(graph), self.now()
+            archive = submitted_archive(graph, self.cluster_settings, now.epoch_ms)
+            job = StoredJob(graph, fingerprint, now.epoch_ms)
+            await self.on_disk(self.store.put, job, received, submission.blobs)
+            self._graphs[graph.job_id] = graph
+            self.perform(self.core.submitted(graph.job_id, graph.name, fingerprint, archive, now, timeout))
 
-    def job_state_changed(self, message: m.JobStateChanged) -> None:
-        """See ``DispatcherGateway``."""
-        self.core.state_changed(message.job_id, message.state, message.timestamps)
-        self._jobmasters.heard(message.job_id)
-        self._details.pop(message.job_id, None)
-        self._notify(message.job_id)
-
-    def job_finished(self, message: m.JobFinished) -> None:
-        """See ``DispatcherGateway``."""
-        self.perform(self.core.finished(message.job_id, message.archive))
-
-    def _notify(self, job_id: str) -> None:
-        event = self._changed.pop(job_id, None)
-        if event is not None:
-            event.set()
-
-    async def _start_job(self, job_id: str) -> None:
-        graph = self.graphs.get(job_id)
-        if graph is None:
-            return
-        job = self.core.job(job_id)
-        for pause in (*_PAUSES, None):
-            if job.cancel_wanted:  # nobody runs it yet
-                self._fail(job_id, _LOST, "it was cancelled before it was started")
-                return
-            try:
-                answer = await self._host_start(graph)
-            except PeerUnreachableError as error:
-                if pause is None:
-                    self._fail(job_id, _LOST, f"no JobMaster could be started: {error}")
-                    return
-                await asyncio.sleep(pause)
-            except RpcError as error:
-                self._fail(job_id, f"{type(error).__module__}.{type(error).__qualname__}", str(error))
-                return
-            else:
-                self._jobmasters.watch(job_id)
-                self.perform(self.core.started(job_id, answer.address, answer.jobmaster_token))
-                self._notify(job_id)
-                return
-
-    async def _host_start(self, graph: JobGraph) -> m.JobStarted:
-        host = RemoteJobMasterHost(self.client, self.jobmaster_address)
-        return await host.start_job(
-            m.StartJob(graph.to_plain(), self.address, self.token, self.resourcemanager_address, self.address)
-        )
-
-    async def _cancel_job(self, order: CancelJob) -> None:
-        jobmaster = RemoteJobMaster(self.client, order.address, order.token)
-        for pause in (*_PAUSES, None):
-            try:
-                await jobmaster.cancel()
-                return
-            except PeerUnreachableError as error:
-                if pause is None:
-                    logger.error("job %s could not be cancelled: %s", order.job_id, error)
-                    return
-                await asyncio.sleep(pause)
-            except RpcError as error:
-                logger.warning("job %s could not be cancelled: %s", order.job_id, error)
-                return
-
-    def _fail(self, job_id: str, error_class: str, message: str) -> None:
-        self.perform(self.core.failed(job_id, error_class, message, self.clock.epoch_ms()))
-
-    # -- questions
-
-    async def archive(self, job_id: str) -> Mapping[str, Any]:
-        """Everything about a job: from its JobMaster while it runs, else as it ended.
+    async def cancel(self, job_id: str) -> None:
+        """Cancel a job; when this returns, a restart of the Dispatcher does not lose it.
 
         Raises:
             UnknownJobError: there is no such job.
+            JobEndedError: it has ended.
         """
-        job = self.core.job(job_id)
-        if job.ended or job.jobmaster is None:
-            return job.archive
-        kept = self._details.get(job_id)
-        if kept is not None and self.clock.monotonic() - kept[0] < self.settings.details_age:
-            return kept[1]
-        asking = self._asking.get(job_id)
-        if asking is None:
-            asking = self.spawn(self._ask(job), f"details of job {job_id}")
-            if asking is None:
-                return job.archive
-            self._asking[job_id] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(job_id, None))
-        return await asyncio.shield(asking)
-
-    async def archives(self) -> list[Mapping[str, Any]]:
-        """Of all jobs, in the order of submission; ended ones last."""
-        return list(await asyncio.gather(*(self.archive(job_id) for job_id in list(self.core.jobs))))
-
-    async def _ask(self, job: Job) -> Mapping[str, Any]:
-        assert job.jobmaster is not None
-        gateway = RemoteJobMaster(self.client, *job.jobmaster)
+        self.perform(self.core.cancel(job_id, self.now()))
         try:
-            answer = await gateway.details()
-        except (FencedError, RpcFault) as error:
-            if isinstance(error, FencedError) or error.code is RpcCode.NOT_FOUND:
-                self._fail(job.id, _LOST, f"the JobMaster of the job is lost: {error}")
-            return self._known(job)
-        except RpcError as error:
-            logger.warning("no details of job %s: %s", job.id, error)
-            return self._known(job)
-        self._jobmasters.heard(job.id)
-        found: Mapping[str, Any] = answer["archive"] if "archive" in answer and "jid" not in answer else answer
-        if job.ended:
-            return job.archive
-        self._details[job.id] = (self.clock.monotonic(), found)
-        return found
-
-    def _known(self, job: Job) -> Mapping[str, Any]:
-        if job.ended:
-            return job.archive
-        return {**job.archive, "state": job.state, "timestamps": job.timestamps}
-
-    async def wait_ended(self, job_id: str, seconds: float) -> Job:
-        """A job, once it has ended or after so many seconds.
-
-        Raises:
-            UnknownJobError: there is no such job.
-        """
-        job = self.core.job(job_id)
-        try:
-            async with asyncio.timeout(seconds):
-                while not job.ended and not self.stopping:
-                    await self._changed.setdefault(job_id, asyncio.Event()).wait()
-        except TimeoutError:
-            pass
-        return job
+            await self.on_disk(self.store.set_cancelled, job_id)
+        except OSError as error:
+            logger.error("that job %s is to be cancelled could not be stored: %s", job_id, error)
 
     async def collect(
         self, job_id: str, operator_id: str, offset: int, max_bytes: int, wait_ms: int
@@ -268,14 +300,8 @@ class DispatcherService(Service):
             UnknownJobError: there is no such job.
             RpcError: the JobMaster does not answer, or refuses.
         """
-        job = self.core.job(job_id)
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                while job.jobmaster is None and not job.ended and not self.stopping:
-                    await self._changed.setdefault(job_id, asyncio.Event()).wait()
-        except TimeoutError:
-            pass
-        if job.ended or job.jobmaster is None:
+        job = await self.news.led(job_id, wait_ms / 1000)
+        if job.phase is not Phase.LED or job.jobmaster is None:
             return m.CollectedFromJob(offset, 0, job.ended, "", job.state)
         gateway = RemoteJobMaster(self.client, *job.jobmaster, timeout=_COLLECT_MARGIN)
         return await gateway.collect(m.CollectFromJob(operator_id, offset, max_bytes, wait_ms))
@@ -286,43 +312,78 @@ class DispatcherService(Service):
         Raises:
             RpcError: the ResourceManager does not answer.
         """
-        return await RemoteResourceManager(self.client, self.resourcemanager_address).overview()
+        return await RemoteResourceManager(self.client, self._resourcemanager_address).overview()
+
+    def shut_down_cluster(self) -> None:
+        """End all jobs, then the ResourceManager, the JobMaster host and this process; returns at once."""
+        if not self.closing:
+            self.closing = True
+            self.spawn(self._shut_down(), "shutdown of the cluster")
+
+    async def _shut_down(self) -> None:
+        running = [job for job in self.core.jobs.values() if not job.ended]
+        logger.warning("the cluster is being shut down; %d jobs are cancelled", len(running))
+        for job in running:
+            try:
+                await self.cancel(job.id)
+            except JobEndedError:
+                pass
+        deadline = self.clock.monotonic() + self.settings.shutdown_timeout
+        await asyncio.gather(*(self.news.ended(j.id, max(0.0, deadline - self.clock.monotonic())) for j in running))
+        for job in running:
+            if not job.ended:
+                logger.warning("job %s has not ended within %g s", job.id, self.settings.shutdown_timeout)
+        for name, gateway in (
+            ("JobMaster host", RemoteJobMasterHost(self.client, self._jobmaster_address, timeout=_SHUTDOWN_CALL)),
+            (
+                "ResourceManager",
+                RemoteResourceManager(self.client, self._resourcemanager_address, timeout=_SHUTDOWN_CALL),
+            ),
+        ):
+            try:
+                await gateway.shut_down()
+            except RpcError as error:
+                logger.warning("the %s was not told to end: %s", name, error)
+        self.request_stop()
+
+    # -- what JobMasters report
+
+    def job_state_changed(self, message: m.JobStateChanged) -> None:
+        """See ``DispatcherGateway``."""
+        self.perform(self.core.state_changed(message.job_id, message.state, message.timestamps))
+        self._heartbeats.heard(message.job_id)
+        self.details.outdated(message.job_id)
+        self.news.changed(message.job_id)
+
+    async def job_finished(self, message: m.JobFinished) -> None:
+        """See ``DispatcherGateway``; when this returns, the end is safe.
+
+        Raises:
+            RpcFault: it could not be stored yet: say it again.
+        """
+        job = self.core.job(message.job_id)
+        shown: Mapping[str, Any] = (job.archive or {}).get("firesteel-settings", {})
+        archive: Archive = {**message.archive, "firesteel-settings": shown}
+        self.perform(self.core.finished(message.job_id, archive, self.now()))
+        if not await self.history.is_stored(message.job_id, _END_SECONDS):
+            raise RpcFault(RpcCode.INTERNAL, f"the end of job {message.job_id} could not be stored yet")
+
+    def jobmaster_lost(self, message: m.JobMasterLost) -> None:
+        """See ``DispatcherGateway``."""
+        self.perform(self.core.jobmaster_lost(message.job_id, message.cause, self.now()))
 
     # -- watching
 
     async def _ask_jobmasters(self) -> None:
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval)
-            running = [job_id for job_id, job in self.core.jobs.items() if not job.ended]
-            await asyncio.gather(*(self.archive(job_id) for job_id in running))
+            await self.details.refresh()
 
-    async def _watch_jobmasters(self) -> None:
+    async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self._tick)
-            for job_id in self._jobmasters.tick():
-                self._fail(job_id, _LOST, "the JobMaster of the job gave no sign of life")
-
-
-def decode_results(results: m.CollectedFromJob) -> bytes:
-    """The pickled list; empty if there is none."""
-    return base64.b64decode(results.data)
-
-
-def first_free_port(host: str, port: int) -> int:
-    """The first port from ``port`` on that nobody listens on.
-
-    Raises:
-        OSError: the next hundred are taken too.
-    """
-    last: OSError | None = None
-    for candidate in range(port, min(port + PORTS, 65535) + 1):
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, candidate))
-            except OSError as error:
-                last = error
-            else:
-                return candidate
-    raise OSError(f"ports {port} to {port + PORTS} of {host} can't be used for the REST API ({last}): set rest.port")
+            now = self.now()
+            for job_id in self._heartbeats.tick():
+                text = "the JobMaster of the job gave no sign of life"
+                self.perform(self.core.jobmaster_lost(job_id, text, now))
+            self.perform(self.core.tick(now))

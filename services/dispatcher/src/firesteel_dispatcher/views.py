@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from firesteel.config import Settings
 from firesteel.core.errors import FiresteelError
+from firesteel_dispatcher.job_settings import all_for_job
 
 Archive = Mapping[str, Any]
 _APPLICATION_STATUS = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}
@@ -43,7 +43,7 @@ def job_overview(archive: Archive) -> dict[str, Any]:
 
 def job_details(archive: Archive) -> dict[str, Any]:
     """/jobs/:jobid."""
-    without = {"vertices", "failure", "exceptions", "config", "net-runtime"}
+    without = {"vertices", "failure", "exceptions", "config", "net-runtime", "firesteel-settings"}
     shown = {key: value for key, value in archive.items() if key not in without}
     vertices = [{k: v for k, v in vertex.items() if k != "subtasks"} for vertex in archive["vertices"]]
     return {
@@ -56,8 +56,10 @@ def job_details(archive: Archive) -> dict[str, Any]:
 
 
 def job_config(archive: Archive) -> dict[str, Any]:
-    """/jobs/:jobid/config; values that look like secrets are stars."""
-    shown = Settings(archive["config"]).to_shown()
+    """/jobs/:jobid/config; ``firesteel-config`` has all that holds, and where each value comes from."""
+    was_set: Mapping[str, Mapping[str, str]] = archive.get("firesteel-settings", {})
+    shown = {key: row["value"] for key, row in was_set.items()}
+    vertices = ("id", "name", "parallelism", "maxParallelism", "slotSharingGroupId")
     return {
         "jid": archive["jid"],
         "name": archive["name"],
@@ -67,6 +69,8 @@ def job_config(archive: Archive) -> dict[str, Any]:
             "object-reuse-mode": shown.get("pipeline.object-reuse", "false").lower() == "true",
             "user-config": shown,
         },
+        "firesteel-config": all_for_job(was_set),
+        "firesteel-vertices": [{key: vertex[key] for key in vertices} for vertex in archive["vertices"]],
     }
 
 
@@ -136,18 +140,6 @@ def vertex_taskmanagers(archive: Archive, vertex_id: str) -> dict[str, Any]:
     for subtask in vertex["subtasks"]:
         groups.setdefault(subtask["taskmanager-id"], []).append(subtask)
     return {**_head(archive, vertex), "taskmanagers": [_group(t, subtasks) for t, subtasks in groups.items()]}
-
-
-def tasks_by_taskmanager(archives: Iterable[Archive]) -> Counter[str]:
-    """How many tasks each TaskManager runs."""
-    live = {"DEPLOYING", "INITIALIZING", "RUNNING", "CANCELING"}
-    return Counter(
-        subtask["taskmanager-id"]
-        for archive in archives
-        for vertex in archive["vertices"]
-        for subtask in vertex["subtasks"]
-        if subtask["status"] in live
-    )
 
 
 def jsonable(value: Any) -> Any:

@@ -1,24 +1,28 @@
-"""The JobMaster host: runs the JobMasters of several jobs."""
+"""JobMasters in the process of whoever starts the service: all of an embedded cluster, or the one of a job process."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from pathlib import Path
 
 from aiohttp import web
 
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
-from firesteel.core.errors import ConfigurationError, GraphError, JobNotFoundError
-from firesteel.core.ids import new_fencing_token, parse_job_id
+from firesteel.core.errors import JobNotFoundError
+from firesteel.core.ids import new_fencing_token
+from firesteel.core.run_directory import RunDirectory
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.rpc import RpcClient
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
-from firesteel_jobmaster.routes import routes
+from firesteel_jobmaster.host import HostService
+from firesteel_jobmaster.routes import host_routes, job_routes
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.shell import JobMaster
+from firesteel_jobmaster.submission import leads_elsewhere, other_job, read_job
 
 logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 2.0
@@ -27,41 +31,61 @@ KEPT_JOBS = 32
 
 
 class JobMasterService(Service):
-    """The host. Every job has a JobMaster object of its own, with its own fencing token.
+    """Runs JobMasters. Every job has a JobMaster object of its own, with its own fencing token.
 
     Args:
         settings: of the cluster; those of a job come on top.
         secret: of the cluster.
         clock: injected.
         host_names: see ``Service``.
+        takes_jobs: answer the calls of a host; else jobs are only started by ``create_job``.
     """
 
-    def __init__(self, *, settings: Settings, secret: str, clock: Clock, host_names: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        secret: str,
+        clock: Clock,
+        host_names: Collection[str] = (),
+        takes_jobs: bool = True,
+    ) -> None:
         super().__init__("jobmaster", host_names=host_names, drain_seconds=DRAIN_SECONDS)
         self._settings, self._secret, self._clock = settings, secret, clock
         self._jobs: dict[str, JobMaster] = {}
         self._graphs: dict[str, JobGraph] = {}
         self._rpc: RpcClient | None = None
         self._calls = BackgroundTasks("calls of the jobmaster")
-        self.app.add_routes(routes(self, secret, clock))
+        if takes_jobs:
+            self.app.add_routes(host_routes(self, secret, clock))
+        self.app.add_routes(job_routes(self, secret, clock))
 
-    def start_job(self, message: m.StartJob) -> m.JobStarted:
+    async def start_job(self, message: m.StartJob) -> m.JobStarted:
         """Run a job; a job that is here already goes on, if it is the same.
 
         Raises:
             GraphError: the graph or its settings are malformed, or another job has its id.
         """
-        graph = JobGraph.from_plain(message.job_graph)
-        try:
-            parse_job_id(graph.job_id)
-            settings = JobMasterSettings.read(self._settings, graph.config)
-        except ConfigurationError as error:
-            raise GraphError(str(error)) from error
-        known = self._jobs.get(graph.job_id)
-        if known is not None:
-            if self._graphs[graph.job_id] != graph:
-                raise GraphError(f"another job with the id {graph.job_id} is here already")
-            return m.JobStarted(known.address, known.token)
+        graph, settings = read_job(self._settings, message)
+        job = self._jobs.get(graph.job_id)
+        if job is None:
+            job = self._create(graph, settings, message)
+            job.start()
+        elif self._graphs[graph.job_id] != graph:
+            raise other_job(graph.job_id)
+        elif leads_elsewhere(job.start_message, message):
+            job.adopt(m.AdoptJob(message.dispatcher_address, message.dispatcher_token))
+        return m.JobStarted(job.address, job.token)
+
+    def create_job(self, message: m.StartJob) -> JobMaster:
+        """The JobMaster of a job, which begins with its ``start``.
+
+        Raises:
+            GraphError: the graph or its settings are malformed.
+        """
+        return self._create(*read_job(self._settings, message), message)
+
+    def _create(self, graph: JobGraph, settings: JobMasterSettings, message: m.StartJob) -> JobMaster:
         if self._rpc is None:
             self._rpc = RpcClient(self.session, self._secret, self._clock)
         job = JobMaster(
@@ -76,9 +100,8 @@ class JobMasterService(Service):
             self._calls.spawn,
         )
         self._jobs[graph.job_id], self._graphs[graph.job_id] = job, graph
-        job.start()
         self.spawn(self._forget_later(job), f"end of job {graph.job_id}")
-        return m.JobStarted(job.address, job.token)
+        return job
 
     def job(self, job_id: str) -> JobMaster:
         """The JobMaster of a job.
@@ -90,6 +113,16 @@ class JobMasterService(Service):
         if found is None:
             raise JobNotFoundError(f"no JobMaster here runs job {job_id[:80]!r}", job_id)
         return found
+
+    def running_jobs(self) -> m.RunningJobs:
+        """The jobs that run, and those whose end no Dispatcher has acknowledged."""
+        return m.RunningJobs(
+            tuple(
+                m.RunningJob(id_, job.address, job.token, job.start_message.job_graph)
+                for id_, job in self._jobs.items()
+                if not job.acknowledged.is_set()
+            )
+        )
 
     async def _forget_later(self, job: JobMaster) -> None:
         await job.acknowledged.wait()
@@ -109,7 +142,7 @@ class JobMasterService(Service):
 
 
 def create_service(*, settings: Settings, secret: str, clock: Clock) -> JobMasterService:
-    """A JobMaster host, ready to be started.
+    """A JobMaster host whose jobs run in its own process, ready to be started.
 
     Args:
         settings: of the cluster.
@@ -117,6 +150,40 @@ def create_service(*, settings: Settings, secret: str, clock: Clock) -> JobMaste
         clock: injected.
     """
     return JobMasterService(settings=settings, secret=secret, clock=clock)
+
+
+def create_host(
+    *,
+    settings: Settings,
+    secret: str,
+    clock: Clock,
+    run_directory: RunDirectory,
+    cluster_directory: Path,
+    bind_host: str = "127.0.0.1",
+    advertised_host: str = "",
+) -> HostService:
+    """A JobMaster host that runs each job in a process of its own, ready to be started.
+
+    It starts a process already: call it before any thread or event loop runs, and start and stop the service.
+
+    Args:
+        settings: of the cluster.
+        secret: of the cluster.
+        clock: injected.
+        run_directory: where logs of jobs go; owned by the caller.
+        cluster_directory: where it finds its jobs again after it was killed.
+        bind_host: address that the jobs bind to.
+        advertised_host: under which others find the jobs; needed if ``bind_host`` means all interfaces.
+    """
+    return HostService(
+        settings=settings,
+        secret=secret,
+        clock=clock,
+        run_directory=run_directory,
+        cluster_directory=cluster_directory,
+        bind_host=bind_host,
+        advertised_host=advertised_host,
+    )
 
 
 def create_app(*, settings: Settings, secret: str, clock: Clock) -> web.Application:

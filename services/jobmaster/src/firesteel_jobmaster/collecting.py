@@ -44,6 +44,8 @@ async def collect(
         if left <= 0 and asked:
             break
         asked = True
+        if execution.state is ExecutionState.FINISHED and not core.holds_slot_of(execution):
+            break  # all results were taken before it finished, and its slot has been given back
         event = changed()
         gateway = gateway_of(execution.slot.taskmanager_id) if execution.slot is not None else None
         if gateway is not None and execution.state in _READABLE:
@@ -60,7 +62,8 @@ async def collect(
                 await asyncio.wait_for(event.wait(), left)
             except TimeoutError:
                 pass
-    return m.CollectedFromJob(message.offset, 0, core.is_terminal, "", core.state.name)
+    end = core.is_terminal or execution.state is ExecutionState.FINISHED
+    return m.CollectedFromJob(message.offset, 0, end, "", core.state.name)
 
 
 async def _until_the_end(

@@ -20,11 +20,20 @@ from firesteel.protocol.deployment import TaskFailure
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.deployments import deployment_of
-from firesteel_jobmaster.life_cycle import CANCEL_TIMER, REASON_TIMER, SLOTS_TIMER, SPLITS_TIMER, JobLifeCycle
+from firesteel_jobmaster.life_cycle import (
+    CANCEL_TIMER,
+    IDLE_TIMER,
+    REASON_TIMER,
+    SLOTS_TIMER,
+    SPLITS_TIMER,
+    JobLifeCycle,
+)
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.splits import EnumeratorFactory, SplitAssigner
 
 logger = logging.getLogger(__name__)
+TIMER_SLACK = 0.01
+"""Seconds by which a timer may be early."""
 MISSED_REPORTS = 2
 """A task that its TaskManager does not list in so many heartbeats in a row is lost."""
 
@@ -74,6 +83,10 @@ class JobMasterCore(JobLifeCycle):
                 return job_vertex.executions()[0]
         raise ProtocolError("collect", f"the job has no collect operator {operator_id!r}")
 
+    def holds_slot_of(self, execution: Execution) -> bool:
+        """Whether the job still has the slot in which a task ran."""
+        return execution.slot is not None and execution.slot.allocation_id in self.pool
+
     def allocations_at(self, taskmanager_id: str) -> tuple[str, ...]:
         """The slots that the job holds at a TaskManager."""
         return tuple(s.allocation_id for s in self.pool.at(taskmanager_id))
@@ -97,8 +110,11 @@ class JobMasterCore(JobLifeCycle):
         """The job is registered (again)."""
         self._connected = True
         if not self.is_terminal:
-            self._out.append(do.DeclareSlots(self.pool.needed))
+            self._declare()
         return self._take()
+
+    def _declare(self) -> None:
+        self._out.append(do.DeclareSlots(self.pool.needed, tuple(self.pool.returned)))
 
     def resourcemanager_lost(self, cause: str) -> list[do.Instruction]:
         """It does not know this job any more, or is silent."""
@@ -124,7 +140,7 @@ class JobMasterCore(JobLifeCycle):
             if (known or self.waits_for_slots) and self.pool.offer(slot):
                 accepted.append(s.allocation_id)
             else:
-                logger.info("slot %s is not needed (job %s)", _where(slot), self.state.name)
+                logger.info("slot %s is not needed (job %s)", failures.where_is(slot), self.state.name)
         if accepted and offer.taskmanager_id not in self._watched:
             self._watched.add(offer.taskmanager_id)
             self._out.append(do.WatchTaskManager(offer.taskmanager_id, offer.taskmanager_address))
@@ -140,7 +156,7 @@ class JobMasterCore(JobLifeCycle):
             execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
             execution.machine.move(ExecutionState.DEPLOYING, "submitted to its slot")
         for slot in self.graph.placed_slots():
-            deployment = deployment_of(self.graph, slot.allocation_id)
+            deployment = deployment_of(self.graph, slot.allocation_id, self._settings.for_slots)
             self._out.append(do.SubmitSlot(slot.taskmanager_id, slot.allocation_id, deployment))
 
     def tasks_submitted(self, allocation_id: str) -> list[do.Instruction]:
@@ -153,7 +169,9 @@ class JobMasterCore(JobLifeCycle):
         slot = self.pool.get(allocation_id)
         if slot is not None:
             executions = self.graph.executions_in(allocation_id)
-            self._end_in_slot(executions, failures.submit_failed(_where(slot), cause, _first(executions)), slot)
+            self._end_in_slot(
+                executions, failures.submit_failed(failures.where_is(slot), cause, _first(executions)), slot
+            )
         return self._take()
 
     def fail_slot(self, taskmanager_id: str, allocation_id: str, cause: str) -> list[do.Instruction]:
@@ -175,21 +193,25 @@ class JobMasterCore(JobLifeCycle):
         return self._take()
 
     def _slot_lost(self, slot: Slot, cause: str) -> None:
+        if self.pool.is_idle(slot.allocation_id):
+            self._give_back(slot)
         self.pool.remove(slot.allocation_id)
         # Tell its TaskManager too: if that is not gone itself, nothing of the slot may stay behind.
         self._out.append(do.ReleaseSlot(slot.taskmanager_id, slot.allocation_id, f"lost: {cause}"))
         executions = self.graph.executions_in(slot.allocation_id)
         if not executions:  # lost before it was used
-            self._fail(failures.slot_lost(_where(slot), cause, None), slot)
+            self._fail(failures.slot_lost(failures.where_is(slot), cause, None), slot)
             return
-        self._end_in_slot(executions, failures.slot_lost(_where(slot), cause, _first(executions)), slot, lost=True)
+        self._end_in_slot(
+            executions, failures.slot_lost(failures.where_is(slot), cause, _first(executions)), slot, lost=True
+        )
 
     def _end_in_slot(
         self, executions: Sequence[Execution], failure: TaskFailure, slot: Slot, lost: bool = False
     ) -> None:
         running = [e for e in executions if not e.state.is_terminal]
         if not running:
-            logger.info("all tasks of slot %s had ended before: %s", _where(slot), failure.message)
+            logger.info("all tasks of slot %s had ended before: %s", failures.where_is(slot), failure.message)
             if lost and self.state is JobStatus.FAILING:
                 self._fail(failure, slot, executions[0])
             return
@@ -250,8 +272,38 @@ class JobMasterCore(JobLifeCycle):
             text = "The task ended as CANCELED although nobody cancelled it."
             self._fail(failures.external(text, RuntimeError, execution), execution.slot, execution)
         elif reported.is_terminal:
+            self._check_idle(execution)
             self._check_commit()
             self._check_end()
+
+    def _check_idle(self, execution: Execution) -> None:
+        slot = execution.slot
+        if self.state is not JobStatus.RUNNING or slot is None or self.graph.all_terminal():
+            return
+        if not all(e.state is ExecutionState.FINISHED for e in self.graph.executions_in(slot.allocation_id)):
+            return
+        if self.pool.longest_idle is None:
+            self._out.append(do.SetTimer(IDLE_TIMER, self._settings.slot_idle_timeout))
+        self.pool.idle(slot.allocation_id, self._clock.monotonic())
+
+    def _give_back(self, slot: Slot) -> None:
+        self.pool.give_back(slot.allocation_id)
+        if self._connected:
+            self._declare()
+
+    def _return_idle_slots(self) -> None:
+        timeout, now = self._settings.slot_idle_timeout, self._clock.monotonic()
+        idle = self.pool.idle_before(now - timeout + TIMER_SLACK)
+        for slot in idle:
+            self._give_back(slot)
+            cause = f"all its tasks have finished, and it was not used for {timeout:g} s (slot.idle.timeout)"
+            self._out.append(do.ReleaseSlot(slot.taskmanager_id, slot.allocation_id, cause))
+            if not self.pool.at(slot.taskmanager_id):
+                self._watched.discard(slot.taskmanager_id)
+                self._out.append(do.ForgetTaskManager(slot.taskmanager_id))
+        since = self.pool.longest_idle
+        if since is not None:
+            self._out.append(do.SetTimer(IDLE_TIMER, max(since + timeout - now, TIMER_SLACK)))
 
     def request_splits(self, execution_id: str) -> tuple[m.Splits, list[do.Instruction]]:
         """A source subtask asks for work.
@@ -329,10 +381,14 @@ class JobMasterCore(JobLifeCycle):
         """What a TaskManager says it runs: makes up for reports that were lost."""
         self._metrics(report.metrics)
         for execution in self.graph.executions_at(taskmanager_id):
-            slot = execution.slot
-            if execution.state.is_terminal or slot is None or slot.allocation_id not in self._submitted:
+            slot, reported = execution.slot, report.executions.get(execution.id)
+            if slot is None:
                 continue
-            reported = report.executions.get(execution.id)
+            if execution.state.is_terminal:
+                self._cancel_stray(execution, slot, reported)
+                continue
+            if slot.allocation_id not in self._submitted:
+                continue
             if reported is not None and reported != ExecutionState.FAILED.value:
                 self._missed.pop(execution.id, None)
                 self._task_state(execution, reported, None, None)
@@ -340,8 +396,18 @@ class JobMasterCore(JobLifeCycle):
             self._missed[execution.id] += 1  # gone, or failed and the reason is on its way
             if self._missed[execution.id] >= MISSED_REPORTS:
                 cause = f"TaskManager {taskmanager_id} does not run {execution.task_name} any more"
-                self._end_in_slot([execution], failures.slot_lost(_where(slot), cause, execution), slot)
+                self._end_in_slot([execution], failures.slot_lost(failures.where_is(slot), cause, execution), slot)
         return self._take()
+
+    def _cancel_stray(self, execution: Execution, slot: Slot, reported: str | None) -> None:
+        """A task that the job has given up, and that runs all the same (its submit was not answered, say)."""
+        if (
+            execution.state is not ExecutionState.FINISHED
+            and reported in (ExecutionState.INITIALIZING.value, ExecutionState.RUNNING.value)
+            and slot.allocation_id in self.pool
+        ):
+            logger.warning("%s runs although it was given up: it is cancelled", execution.task_name)
+            self._out.append(do.CancelSlotTasks(slot.taskmanager_id, slot.allocation_id, (execution.id,)))
 
     def _known(self, execution_id: str) -> Execution:
         execution = self.graph.execution(execution_id)
@@ -362,6 +428,8 @@ class JobMasterCore(JobLifeCycle):
             self._give_up_tasks()
         elif name == REASON_TIMER:
             self._close_reason()
+        elif name == IDLE_TIMER:
+            self._return_idle_slots()
         elif name == SPLITS_TIMER and self._splits is not None and self.state is JobStatus.RUNNING:
             self._offer_splits(self._splits)
         return self._take()
@@ -378,10 +446,6 @@ class JobMasterCore(JobLifeCycle):
                 self._out.append(do.PushSplits(slot.taskmanager_id, slot.allocation_id, execution.id, plain, no_more))
         if assigner.someone_waits:
             self._out.append(do.SetTimer(SPLITS_TIMER, self._settings.splits_interval))
-
-
-def _where(slot: Slot) -> str:
-    return f"{slot.slot_index} of TaskManager {slot.taskmanager_id} (process {slot.pid})"
 
 
 def _first(executions: Sequence[Execution]) -> Execution | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
 
 
-def deployment_of(graph: ExecutionGraph, allocation_id: str) -> Deployment:
+def deployment_of(graph: ExecutionGraph, allocation_id: str, defaults: Mapping[str, str]) -> Deployment:
     """All tasks of a slot with everything they need, except the paths of their blobs.
 
     Args:
         graph: every task of it has a slot.
         allocation_id: of the slot.
+        defaults: settings of the cluster; the job's come on top.
     """
     job = graph.job_graph
     executions = graph.executions_in(allocation_id)
@@ -44,10 +47,11 @@ def deployment_of(graph: ExecutionGraph, allocation_id: str) -> Deployment:
         ),
         placement={vertex_id: [s.allocation_id for s in slots] for vertex_id, slots in placed.items()},
         peers={s.allocation_id: dict(s.data_address) for slots in placed.values() for s in slots},
-        blobs={},
+        blobs=dict.fromkeys(job.python_files, ""),  # beside those of chains and main module, which are fetched anyhow
         main_blob=job.main_blob,
         python_path=tuple(job.python_path),
-        config=dict(job.config),
+        python_files=tuple(job.python_files),
+        config={**defaults, **job.config},
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from firesteel.core.errors import FleetError, NoResourceAvailableError, RpcError
-from firesteel.graph.execution_graph import Execution
+from firesteel.core.errors import FleetError, NoResourceAvailableError, RpcError, TaskMemoryExceededError
+from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.protocol.deployment import TaskFailure
 
 _RANK = {"user": 0, "type": 0, "slot": 1, "internal": 2, "external": 3, "cancel": 4}
 LAST_RANK = 5
 _SLOT_LOST = f"{FleetError.__module__}.{FleetError.__qualname__}"
+_TOO_LARGE = f"{TaskMemoryExceededError.__module__}.{TaskMemoryExceededError.__qualname__}"
+"""A slot that was killed for its memory says so before it is lost."""
 
 
 def rank(failure: Mapping[str, Any], killing: bool = False) -> int:
@@ -27,12 +29,29 @@ def rank(failure: Mapping[str, Any], killing: bool = False) -> int:
     kind = str(failure.get("kind"))
     if kind == "external" and failure.get("error_class") == _SLOT_LOST:
         return _RANK["cancel" if killing else "slot"]
+    if failure.get("error_class") == _TOO_LARGE:
+        return _RANK["slot"]
     return _RANK.get(kind, LAST_RANK)
 
 
 def may_be_a_consequence(failure: Mapping[str, Any]) -> bool:
     """Whether a task that reported this failure may only have noticed that another one is gone."""
     return rank(failure) == _RANK["external"]
+
+
+def name_peers(failure: Mapping[str, Any], slots: Iterable[Slot]) -> Mapping[str, Any]:
+    """The failure, with the TaskManagers of the slots that its message names by their allocation ids."""
+    message = str(failure.get("message"))
+    named = [s for s in slots if s.allocation_id in message]
+    if not named:
+        return failure
+    where = "; ".join(f"{s.allocation_id} is slot {where_is(s)}" for s in named)
+    return {**failure, "message": f"{message} ({where})"}
+
+
+def where_is(slot: Slot) -> str:
+    """A slot, for people."""
+    return f"{slot.slot_index} of TaskManager {slot.taskmanager_id} (process {slot.pid})"
 
 
 def external(message: str, error: type[Exception], execution: Execution | None = None) -> TaskFailure:

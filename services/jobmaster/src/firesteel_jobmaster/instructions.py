@@ -16,9 +16,10 @@ class ConnectResourceManager:
 
 @dataclass(frozen=True)
 class DeclareSlots:
-    """Tell the ResourceManager that the job wants so many slots in all."""
+    """Tell the ResourceManager that the job wants so many slots in all, and which ones it has given back."""
 
     count: int
+    returned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,18 @@ class WatchTaskManager:
 
     taskmanager_id: str
     address: str
+
+
+@dataclass(frozen=True)
+class ForgetTaskManager:
+    """The job holds nothing there any more: no heartbeats."""
+
+    taskmanager_id: str
+
+
+@dataclass(frozen=True)
+class CheckTaskManagers:
+    """Something hints that one is gone: ask all that are watched now, not at their next heartbeat."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +127,8 @@ Instruction = (
     | DeclareSlots
     | DisconnectResourceManager
     | WatchTaskManager
+    | ForgetTaskManager
+    | CheckTaskManagers
     | SubmitSlot
     | CancelSlotTasks
     | CommitInSlot

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from firesteel.core.errors import FencedError, PeerUnreachableError
+from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.protocol.message import RpcCode, RpcFault
 
 logger = logging.getLogger(__name__)
@@ -56,13 +56,26 @@ class Lane:
             self._running = False
 
 
-async def until_it_works(what: str, call: Call, go_on: Callable[[], bool]) -> bool:
+def may_work_later(error: RpcError) -> bool:
+    """Whether a call that failed so is worth a repeat.
+
+    The peer was not reached or failed in it, or the clocks of the hosts differ too much at the moment.
+    """
+    if isinstance(error, RpcFault):
+        return error.code in (RpcCode.INTERNAL, RpcCode.UNAUTHORIZED)
+    return isinstance(error, PeerUnreachableError)
+
+
+async def until_it_works(
+    what: str, call: Call, go_on: Callable[[], bool], unreachable: Callable[[], None] | None = None
+) -> bool:
     """Repeat a call while the peer can't be reached or fails in it, 100 ms, 200 ms, ... 30 s apart.
 
     Args:
         what: for logs.
         call: harmless to repeat.
         go_on: asked before each repeat.
+        unreachable: called each time the peer was not reached.
 
     Returns:
         Whether it worked; False when ``go_on`` said no, or the peer refused it for good.
@@ -72,18 +85,14 @@ async def until_it_works(what: str, call: Call, go_on: Callable[[], bool]) -> bo
         try:
             await call()
             return True
-        except PeerUnreachableError as error:
-            reason = str(error)
-        except FencedError as error:
-            logger.warning("%s: %s", what, error)
-            return False
-        except RpcFault as error:
-            if error.code is not RpcCode.INTERNAL:
+        except (PeerUnreachableError, FencedError, RpcFault) as error:
+            if isinstance(error, PeerUnreachableError) and unreachable is not None:
+                unreachable()
+            if not may_work_later(error):
                 logger.warning("%s: %s", what, error)
                 return False
-            reason = str(error)
-        if not go_on():
-            return False
-        logger.info("%s: %s; next try in %g s", what, reason, delay)
+            if not go_on():
+                return False
+            logger.info("%s: %s; next try in %g s", what, error, delay)
         await asyncio.sleep(delay)
         delay = min(delay * 2, LONGEST_DELAY)

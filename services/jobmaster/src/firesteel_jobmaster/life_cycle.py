@@ -20,7 +20,7 @@ from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.slot_pool import SlotPool
 
 logger = logging.getLogger(__name__)
-SLOTS_TIMER, CANCEL_TIMER, SPLITS_TIMER, REASON_TIMER = "slots", "cancel", "splits", "reason"
+SLOTS_TIMER, CANCEL_TIMER, SPLITS_TIMER, REASON_TIMER, IDLE_TIMER = "slots", "cancel", "splits", "reason", "idle"
 CANCEL_GRACE = 30.0
 """Seconds after ``task.cancellation.timeout`` in which a TaskManager should have killed the slot and said so."""
 
@@ -85,6 +85,14 @@ class JobLifeCycle:
             self._let_go(cause)
         return self._take()
 
+    def adopted(self) -> list[do.Instruction]:
+        """Another Dispatcher leads: it hears where the job stands."""
+        if self.is_terminal and self.state is not JobStatus.SUSPENDED:
+            self._out.append(do.ReportEnd())
+        else:
+            self._out.append(do.ReportState(self.state.name, job_timestamps(self.graph)))
+        return self._take()
+
     def internal_error(self, error: BaseException, doing: str) -> list[do.Instruction]:
         """A bug of ours: the job fails cleanly. What the failed event had already decided is still done."""
         self._fail(failures.internal(error, doing))
@@ -98,6 +106,9 @@ class JobLifeCycle:
         reported: bool = False,
     ) -> None:
         plain = failure.to_plain() if isinstance(failure, TaskFailure) else failure
+        if reported and failures.may_be_a_consequence(plain):
+            plain = failures.name_peers(plain, self.pool.slots())
+            self._out.append(do.CheckTaskManagers())
         cause = f"{plain['error_class']}: {plain['message']}"
         if self.is_terminal:
             logger.info("ignored, the job has ended: %s", cause)
@@ -175,7 +186,7 @@ class JobLifeCycle:
         self._let_go(f"job {self.state.name}")
 
     def _let_go(self, cause: str) -> None:
-        for name in (SLOTS_TIMER, CANCEL_TIMER, SPLITS_TIMER, REASON_TIMER):
+        for name in (SLOTS_TIMER, CANCEL_TIMER, SPLITS_TIMER, REASON_TIMER, IDLE_TIMER):
             self._out.append(do.ClearTimer(name))
         for slot in self.pool.close():
             self._out.append(do.ReleaseSlot(slot.taskmanager_id, slot.allocation_id, cause))

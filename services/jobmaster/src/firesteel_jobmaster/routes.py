@@ -15,20 +15,44 @@ from firesteel_jobmaster.shell import JobMaster
 
 
 class Host(Protocol):
-    """What the routes need of the service."""
+    """A host of JobMasters, in whichever processes these run."""
 
-    def start_job(self, message: m.StartJob) -> m.JobStarted:
+    async def start_job(self, message: m.StartJob) -> m.JobStarted:
         """Run a job."""
+
+    def running_jobs(self) -> m.RunningJobs:
+        """The jobs that a Dispatcher may adopt."""
+
+    def request_stop(self) -> None:
+        """End the host's process in order; see ``Service``."""
+
+
+class Jobs(Protocol):
+    """The JobMasters of this process."""
 
     def job(self, job_id: str) -> JobMaster:
         """The JobMaster of a job; raises ``JobNotFoundError``."""
 
 
-def routes(host: Host, secret: str, clock: Clock) -> list[web.RouteDef]:
-    """``/rpc/start_job`` of the host and ``/jobs/<job id>/rpc/<method>`` of its jobs."""
+def host_routes(host: Host, secret: str, clock: Clock) -> list[web.RouteDef]:
+    """``/rpc/<method>`` of a host."""
 
     async def start_job(request: RpcRequest) -> Mapping[str, Any]:
-        return host.start_job(m.StartJob.from_plain(request.payload)).to_plain()
+        return (await host.start_job(m.StartJob.from_plain(request.payload))).to_plain()
+
+    async def list_jobs(_: RpcRequest) -> Mapping[str, Any]:
+        return host.running_jobs().to_plain()
+
+    async def shut_down(_: RpcRequest) -> Mapping[str, Any]:
+        host.request_stop()
+        return {}
+
+    calls = {"start_job": start_job, "list_jobs": list_jobs, "shut_down": shut_down}
+    return rpc_routes(calls, secret, lambda _: None, clock=clock)
+
+
+def job_routes(host: Jobs, secret: str, clock: Clock) -> list[web.RouteDef]:
+    """``/jobs/<job id>/rpc/<method>`` of jobs."""
 
     def token_of(request: RpcRequest) -> str:
         return host.job(request.path["job_id"]).token
@@ -42,16 +66,14 @@ def routes(host: Host, secret: str, clock: Clock) -> list[web.RouteDef]:
         "fail_slot": _handler(host, m.FailSlot, JobMaster.fail_slot),
         "notify_no_resources": _handler(host, m.NotifyNoResources, JobMaster.notify_no_resources),
         "cancel": _handler(host, m.Empty, lambda job, _: job.cancel("cancelled by its user")),
+        "adopt": _handler(host, m.AdoptJob, JobMaster.adopt),
         "details": _handler(host, m.Empty, lambda job, _: job.details()),
         "collect": _handler(host, m.CollectFromJob, JobMaster.collect),
     }
-    return [
-        *rpc_routes({"start_job": start_job}, secret, lambda _: None, clock=clock),
-        *rpc_routes(per_job, secret, token_of, prefix="/jobs/{job_id}", clock=clock),
-    ]
+    return rpc_routes(per_job, secret, token_of, prefix="/jobs/{job_id}", clock=clock)
 
 
-def _handler(host: Host, kind: type[Message], method: Callable[[JobMaster, Any], Any]) -> Handler:
+def _handler(host: Jobs, kind: type[Message], method: Callable[[JobMaster, Any], Any]) -> Handler:
     async def handle(request: RpcRequest) -> Mapping[str, Any]:
         answer = method(host.job(request.path["job_id"]), kind.from_plain(request.payload))
         if isinstance(answer, Awaitable):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from firesteel.core.clock import Clock
@@ -17,8 +18,9 @@ from firesteel.service.logs import log_fields
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.collecting import collect
 from firesteel_jobmaster.core import JobMasterCore
+from firesteel_jobmaster.dispatcher import DispatcherReporter
 from firesteel_jobmaster.lanes import Spawn
-from firesteel_jobmaster.peers import DispatcherReporter, ResourceManagerLink
+from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.taskmanagers import TaskManagerLinks
 
@@ -58,15 +60,20 @@ class JobMaster:
     ) -> None:
         self.job_id, self.address, self.token = job_graph.job_id, address, token
         self.core = core or JobMasterCore(job_graph, settings, clock)
-        self._blob_address = start.blob_address
+        self.start_message = start
+        """As a host would have to be told now: with the Dispatcher that leads."""
+        self.on_adopted: Callable[[], None] = lambda: None
+        """Called when ``start_message`` has changed."""
+        self._rpc = rpc
         self._changed = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         dispatcher = RemoteDispatcher(rpc, start.dispatcher_address, start.dispatcher_token)
-        self._dispatcher = DispatcherReporter(dispatcher, self.job_id, spawn_call)
+        self._dispatcher = DispatcherReporter(dispatcher, self.job_id, clock, spawn_call)
         self._resourcemanager = ResourceManagerLink(
             RemoteResourceManager(rpc, start.resourcemanager_address),
             m.RegisterJobMaster(self.job_id, job_graph.name, address, token),
-            settings.heartbeat_interval,
+            settings,
+            clock,
             spawn,
             spawn_call,
             lambda: self._event("registering", self.core.resourcemanager_connected),
@@ -136,9 +143,26 @@ class JobMaster:
         """See ``JobMasterGateway``."""
         self._event("cancelling", lambda: self.core.cancel(cause))
 
+    def adopt(self, message: m.AdoptJob) -> None:
+        """See ``JobMasterGateway``."""
+        before = self.start_message
+        blobs = before.blob_address  # where they came with the Dispatcher, they come from the next one
+        self.start_message = replace(
+            before,
+            dispatcher_address=message.dispatcher_address,
+            dispatcher_token=message.dispatcher_token,
+            blob_address=message.dispatcher_address if blobs == before.dispatcher_address else blobs,
+        )
+        logger.info("the Dispatcher at %s adopts job %s", message.dispatcher_address, self.job_id)
+        self._dispatcher.adopt(RemoteDispatcher(self._rpc, message.dispatcher_address, message.dispatcher_token))
+        self._event("being adopted", self.core.adopted)
+        self.on_adopted()
+
     def suspend(self, cause: str) -> None:
         """The host stops: give the slots back, and wait for nobody who does not answer."""
-        self._dispatcher.persistent = self._resourcemanager.persistent = self._taskmanagers.persistent = False
+        self._dispatcher.hurry()
+        self._resourcemanager.hurry()
+        self._taskmanagers.hurry()
         self._event("stopping", lambda: self.core.suspend(cause))
 
     def timer(self, name: str) -> None:
@@ -178,13 +202,17 @@ class JobMaster:
         match instruction:
             case do.ConnectResourceManager():
                 self._resourcemanager.connect()
-            case do.DeclareSlots(count):
-                self._resourcemanager.declare(count)
+            case do.DeclareSlots(count, returned):
+                self._resourcemanager.declare(count, returned)
             case do.DisconnectResourceManager():
                 self._taskmanagers.close()
                 self._resourcemanager.disconnect()
             case do.WatchTaskManager(taskmanager_id, address):
                 self._taskmanagers.watch(taskmanager_id, address)
+            case do.ForgetTaskManager(taskmanager_id):
+                self._taskmanagers.forget(taskmanager_id)
+            case do.CheckTaskManagers():
+                self._taskmanagers.check_all()
             case do.ReportState(state, timestamps):
                 self._dispatcher.state(state, timestamps)
             case do.ReportEnd():
@@ -200,7 +228,9 @@ class JobMaster:
         call = self._taskmanagers.call
         match instruction:
             case do.SubmitSlot(tm, allocation, deployment):
-                submit = m.SubmitTasks(self.job_id, allocation, self.token, deployment.to_plain(), self._blob_address)
+                submit = m.SubmitTasks(
+                    self.job_id, allocation, self.token, deployment.to_plain(), self.start_message.blob_address
+                )
                 call(tm, allocation, "submit", lambda gateway: self._submit(gateway, submit), once=True)
             case do.CancelSlotTasks(tm, allocation, ids):
                 cancel = m.CancelTasks(self.job_id, ids)
@@ -235,7 +265,6 @@ class JobMaster:
 
     def _set_timer(self, name: str, seconds: float) -> None:
         self._clear_timer(name)
-
         self._timers[name] = asyncio.get_running_loop().call_later(seconds, self.timer, name)
 
     def _clear_timer(self, name: str) -> None:

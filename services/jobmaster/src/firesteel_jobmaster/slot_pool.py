@@ -6,7 +6,7 @@ from firesteel.graph.execution_graph import Slot
 
 
 class SlotPool:
-    """Takes offered slots until it has enough.
+    """Takes offered slots until it has enough, and knows which of them the job uses no more.
 
     Args:
         needed: how many the job needs.
@@ -14,7 +14,10 @@ class SlotPool:
 
     def __init__(self, needed: int) -> None:
         self.needed = needed
+        self.returned: list[str] = []
+        """Slots that were given back while the job went on."""
         self._slots: dict[str, Slot] = {}
+        self._idle_since: dict[str, float] = {}
         self._closed = False
 
     def __len__(self) -> int:
@@ -52,11 +55,37 @@ class SlotPool:
 
     def remove(self, allocation_id: str) -> Slot | None:
         """The slot is lost."""
+        self._idle_since.pop(allocation_id, None)
         return self._slots.pop(allocation_id, None)
+
+    def idle(self, allocation_id: str, now: float) -> None:
+        """The job is done with a slot."""
+        if allocation_id in self._slots:
+            self._idle_since.setdefault(allocation_id, now)
+
+    def is_idle(self, allocation_id: str) -> bool:
+        """Whether the job is done with a slot that it holds."""
+        return allocation_id in self._idle_since
+
+    def give_back(self, allocation_id: str) -> None:
+        """The job holds an idle slot no longer, and needs none in its stead."""
+        self.remove(allocation_id)
+        self.returned.append(allocation_id)
+        self.needed -= 1
+
+    def idle_before(self, moment: float) -> list[Slot]:
+        """Those that the job was done with by this moment."""
+        return [self._slots[id_] for id_, since in self._idle_since.items() if since <= moment]
+
+    @property
+    def longest_idle(self) -> float | None:
+        """Since when the first of the idle slots is idle; None = none is."""
+        return min(self._idle_since.values(), default=None)
 
     def close(self) -> list[Slot]:
         """Accept nothing more; returns what has to be given back, and holds it no longer."""
         self._closed = True
         slots = self.slots()
         self._slots.clear()
+        self._idle_since.clear()
         return slots

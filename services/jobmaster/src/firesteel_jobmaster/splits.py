@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from firesteel.core.errors import GraphError, ProgramError
 from firesteel.functions.source import Split, SplitEnumerator
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_graph import JobGraph
@@ -20,13 +21,18 @@ class SplitAssigner:
         create: makes an enumerator of a name and a configuration.
 
     Raises:
-        GraphError: an enumerator is unknown or its configuration is wrong.
+        GraphError: an enumerator is unknown, its configuration is wrong, or there is nothing where it looks.
     """
 
     def __init__(self, job_graph: JobGraph, create: EnumeratorFactory) -> None:
-        self._enumerators = {
-            v.id: create(v.source.enumerator, v.source.config) for v in job_graph.vertices if v.source is not None
-        }
+        self._enumerators: dict[str, SplitEnumerator] = {}
+        for vertex in job_graph.vertices:
+            if vertex.source is None:
+                continue
+            try:
+                self._enumerators[vertex.id] = create(vertex.source.enumerator, vertex.source.config)
+            except (ProgramError, OSError) as error:
+                raise GraphError(f"source {vertex.name!r}: {error}") from error
         self._waiting: dict[str, Execution] = {}
 
     @property

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, RpcError
+from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteTaskManager
-from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel_jobmaster.lanes import Lane, Spawn, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)
+CHECK_PAUSE = 1.5
+"""Seconds between questions to a TaskManager that may be gone."""
+CONNECT_PAUSE = 1.0
+"""Seconds until a watched connection that ended is opened again."""
 LAST_TRIES = 5
 """Of a call to a TaskManager that is not watched any more: it is gone, or the job has ended."""
 SlotCall = Callable[[RemoteTaskManager], Awaitable[None]]
@@ -60,8 +65,9 @@ class TaskManagerLinks:
         self._gateways: dict[str, RemoteTaskManager] = {}
         self._lanes: dict[str, Lane] = {}
         self._ticking = False
-        self.persistent = True
-        """Repeat calls that do not arrive; a host that stops makes each only once."""
+        self._checking: set[str] = set()
+        self._reasons: dict[str, str] = {}
+        self._persistent = True
         self._tasks: list[asyncio.Task[None]] = []
 
     def gateway(self, taskmanager_id: str) -> RemoteTaskManager | None:
@@ -76,6 +82,7 @@ class TaskManagerLinks:
         if taskmanager_id not in self._monitor:
             self._monitor.watch(taskmanager_id)
             self._keep(self._spawn(self._heartbeats(taskmanager_id), f"heartbeats to {taskmanager_id}"))
+            self._keep(self._spawn(self._watch_connection(taskmanager_id), f"connection to {taskmanager_id}"))
         if not self._ticking:
             self._ticking = True
             self._keep(self._spawn(self._look(), "heartbeat monitor"))
@@ -86,6 +93,14 @@ class TaskManagerLinks:
     def alive(self, taskmanager_id: str) -> None:
         """A message of it came."""
         self._monitor.heard(taskmanager_id)
+
+    def hurry(self) -> None:
+        """The host stops: calls that do not arrive are not repeated."""
+        self._persistent = False
+
+    def forget(self, taskmanager_id: str) -> None:
+        """Exchange no more heartbeats with it."""
+        self._monitor.forget(taskmanager_id)
 
     def close(self) -> None:
         """Watch nobody any longer; what stands in the lanes is still done."""
@@ -130,44 +145,95 @@ class TaskManagerLinks:
             worked = await until_it_works(
                 what,
                 lambda: call(gateway),
-                lambda: self.persistent and (taskmanager_id in self._monitor or next(tries, None) is not None),
+                lambda: self._persistent and (taskmanager_id in self._monitor or next(tries, None) is not None),
+                lambda: self._check(taskmanager_id),
             )
             if not worked and failed is not None:
                 failed()
 
+    def check_all(self) -> None:
+        """Ask all now whether they live."""
+        for taskmanager_id in self._monitor.peers():
+            self._check(taskmanager_id)
+
+    def _check(self, taskmanager_id: str) -> None:
+        """There was a hint that it is gone: ask until it answers, or has failed often enough."""
+        if taskmanager_id in self._monitor and taskmanager_id not in self._checking:
+            self._checking.add(taskmanager_id)
+            self._keep(self._spawn(self._ask_until_clear(taskmanager_id), f"check of {taskmanager_id}"))
+
+    async def _ask_until_clear(self, taskmanager_id: str) -> None:
+        try:
+            while taskmanager_id in self._monitor and not await self._ask(taskmanager_id):
+                self._find_lost()
+                await asyncio.sleep(CHECK_PAUSE)
+        finally:
+            self._checking.discard(taskmanager_id)
+
     async def _heartbeats(self, taskmanager_id: str) -> None:
-        timeout = self._settings.heartbeat_timeout
         while taskmanager_id in self._monitor:
             await asyncio.sleep(self._settings.heartbeat_interval)
-            if taskmanager_id not in self._monitor:
-                return
-            message = m.HeartbeatFromJobMaster(self._job_id, self._allocations(taskmanager_id))
-            try:
-                async with asyncio.timeout(timeout):
-                    report = await self._gateways[taskmanager_id].heartbeat_jobmaster(message)
-            except (RpcError, TimeoutError) as error:
-                if isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND):
-                    self._gone(taskmanager_id, f"TaskManager {taskmanager_id} does not know the job any more: {error}")
-                    return
-                logger.warning("heartbeat to %s: %s", taskmanager_id, error)
-                self._monitor.failed(taskmanager_id)
-                continue
+            if taskmanager_id in self._monitor and not await self._ask(taskmanager_id):
+                self._check(taskmanager_id)
+
+    async def _ask(self, taskmanager_id: str) -> bool:
+        """One heartbeat; False if the TaskManager can't be reached. Silence is the business of the monitor."""
+        message = m.HeartbeatFromJobMaster(self._job_id, self._allocations(taskmanager_id))
+        try:
+            async with asyncio.timeout(self._settings.heartbeat_timeout):
+                report = await self._gateways[taskmanager_id].heartbeat_jobmaster(message)
+        except (RpcError, TimeoutError) as error:
+            if isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND):
+                self._gone(taskmanager_id, f"TaskManager {taskmanager_id} does not know the job any more: {error}")
+                return True
+            logger.warning("heartbeat to %s: %s", taskmanager_id, error)
+            if is_silence(error):
+                return True
+            self._reasons[taskmanager_id] = str(error)
+            self._monitor.failed(taskmanager_id)
+            return not isinstance(error, PeerUnreachableError)
+        if taskmanager_id in self._monitor:
             self._monitor.heard(taskmanager_id)
             self._heard(taskmanager_id, report)
+        return True
+
+    async def _watch_connection(self, taskmanager_id: str) -> None:
+        """Hold a connection open that nothing is sent on: it breaks at once when the TaskManager is killed."""
+        while taskmanager_id in self._monitor:
+            where = urlsplit(self._gateways[taskmanager_id].address)
+            try:
+                async with asyncio.timeout(self._settings.heartbeat_timeout):
+                    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+            except (OSError, TimeoutError):
+                self._check(taskmanager_id)
+            else:
+                try:
+                    await reader.read(1)
+                except OSError:
+                    pass
+                finally:
+                    writer.close()
+                self._check(taskmanager_id)  # it is gone, or has closed an idle connection
+            await asyncio.sleep(CONNECT_PAUSE)
 
     async def _look(self) -> None:
         try:
             while self._monitor.peers():
                 await asyncio.sleep(self._tick)
-                for taskmanager_id in self._monitor.tick():
-                    seconds = self._settings.heartbeat_timeout
-                    self._lost(
-                        taskmanager_id,
-                        f"TaskManager {taskmanager_id} gave no sign of life for {seconds:g} s, or could not be reached "
-                        f"{self._settings.heartbeat_failures} times in a row",
-                    )
+                self._find_lost()
         finally:
             self._ticking = False
+
+    def _find_lost(self) -> None:
+        for taskmanager_id in self._monitor.tick():
+            reason = self._reasons.get(taskmanager_id)
+            detail = f" (last: {reason})" if reason else ""
+            timeout, failures = self._settings.heartbeat_timeout, self._settings.heartbeat_failures
+            self._lost(
+                taskmanager_id,
+                f"TaskManager {taskmanager_id} gave no sign of life for {timeout:g} s, or could not be reached "
+                f"{failures} times in a row{detail}",
+            )
 
     def _gone(self, taskmanager_id: str, cause: str) -> None:
         if taskmanager_id in self._monitor:

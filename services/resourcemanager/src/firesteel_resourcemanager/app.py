@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from firesteel.config import Settings
+from firesteel.config.options import RESOURCEMANAGER_DRIVER
+from firesteel.core import plugins
 from firesteel.core.clock import Clock
 from firesteel.protocol.fleet import Fleet
+from firesteel.protocol.worker_driver import WorkerDriver, WorkerDriverContext
+from firesteel_resourcemanager.drivers.standalone import StandaloneDriver
 from firesteel_resourcemanager.routes import routes
 from firesteel_resourcemanager.settings import ResourceManagerSettings
 from firesteel_resourcemanager.shell import ResourceManagerService
 
+DRIVERS = "firesteel.worker_drivers"
 
-def create_service(*, settings: Settings, secret: str, clock: Clock, fleet: Fleet) -> ResourceManagerService:
+
+def create_service(
+    *, settings: Settings, secret: str, clock: Clock, fleet: Fleet, cluster_directory: Path | None = None
+) -> ResourceManagerService:
     """A ResourceManager, not started yet.
 
     Args:
@@ -18,11 +28,18 @@ def create_service(*, settings: Settings, secret: str, clock: Clock, fleet: Flee
         secret: the cluster's secret.
         clock: for all timeouts.
         fleet: what runs slots; the service starts and stops it.
+        cluster_directory: where the driver of workers keeps what a later ResourceManager has to find. None: embedded;
+            all TaskManagers there will be are started beside the service, at once.
 
     Raises:
         ConfigurationError: an option has a bad value.
     """
-    own = ResourceManagerSettings.from_settings(settings)
-    service = ResourceManagerService(settings=own, secret=secret, clock=clock, fleet=fleet)
-    service.app.add_routes(routes(service, secret))
+    embedded = cluster_directory is None
+    own = ResourceManagerSettings.from_settings(settings, embedded=embedded)
+    context = None if cluster_directory is None else WorkerDriverContext(settings, secret, clock, cluster_directory)
+    workers: WorkerDriver = StandaloneDriver(context)
+    if context is not None:
+        workers = plugins.load(DRIVERS, settings.get(RESOURCEMANAGER_DRIVER))(context)
+    service = ResourceManagerService(settings=own, secret=secret, clock=clock, fleet=fleet, workers=workers)
+    service.app.add_routes(routes(service, secret, clock))
     return service

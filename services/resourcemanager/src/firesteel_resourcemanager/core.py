@@ -1,142 +1,151 @@
 """The ResourceManager's decisions: events in, instructions out; no input or output, no clock of its own.
 
-Slots are given to a job all at once, or not at all (a job that held a part of its slots could wait for ever for another
-one that does the same). Jobs are served in the order in which they asked. The first that waits holds back the others,
-so that a stream of small jobs can't starve a big one; it does so only while it can be served at all (the cluster has as
-many slots as it needs) and no longer than ``slot.request.timeout``, since a streaming job may hold its slots for ever.
+This module says what each event means. The decisions are made by area: who gets which slots (``slot_manager``), what
+becomes of a single slot (``slot_life``), executors of the fleet (``executors``), TaskManagers that the ResourceManager
+starts itself (``workers``). All of them look at the same ``registry``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
 
 from firesteel.core.ids import new_allocation_id
 from firesteel.protocol.fleet import SlotOutcome
-from firesteel.protocol.messages import SlotStatus
-from firesteel_resourcemanager.instructions import (
-    CancelLaunch,
-    FailSlot,
-    FreeSlot,
-    Instruction,
-    LaunchSlot,
-    NotifyNoResources,
-    RequestSlot,
-    StartFleet,
-)
+from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
+from firesteel_resourcemanager.executor import Executor
+from firesteel_resourcemanager.executors import Executors
+from firesteel_resourcemanager.instructions import CancelLaunch, Instruction, StartFleet
+from firesteel_resourcemanager.registry import FleetState, Job, Registry, TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
-from firesteel_resourcemanager.slot_table import Slot, SlotState, SlotTable, TaskManager
+from firesteel_resourcemanager.slot_life import SlotLife
+from firesteel_resourcemanager.slot_manager import SlotManager
+from firesteel_resourcemanager.slot_table import Slot, SlotState, TaskManager
+from firesteel_resourcemanager.workers import Workers, WorkerState
 
 logger = logging.getLogger(__name__)
 
-ENDED_GRACE = 1.0
-"""Seconds between the fleet's word that a slot ended and a failure of its job: the TaskManager sees it first, and in
-an orderly end its word is on the way."""
-GOODBYE_GRACE = 0.15
-"""Seconds after the end of a job in which its JobMaster gives the slots back by itself."""
-LEFTOVER_GRACE = 3.0
-"""Seconds after which a process of a slot that is free again is cancelled."""
 REFUSED_PAUSE = 1.0
 """Seconds for which a slot that its TaskManager refused is not asked for again."""
 MOST_REFUSALS = 5
 """Refusals in a row after which a job is told."""
 
 
-class FleetState(Enum):
-    """Of the fleet, as the core knows it."""
-
-    STARTING = "STARTING"
-    READY = "READY"
-    FAILED = "FAILED"
-
-
-class UnknownJobError(KeyError):
-    """No JobMaster is registered for this job."""
-
-
-class UnknownTaskManagerError(KeyError):
-    """No TaskManager of this id is registered."""
-
-
-@dataclass
-class Job:
-    """A registered JobMaster."""
-
-    id: str
-    name: str
-    address: str
-    token: str
-    wanted: int = 0
-    waiting_since: float = 0.0
-    told: tuple[int, int] | None = None
-    """The (needed, total) that it was told are not enough."""
-    refusals: int = 0
-
-
 class ResourceManagerCore:
     """TaskManager registry, slot table and slot manager.
 
     Every event method takes ``now`` (monotonic seconds) where time matters, and returns what has to be done, in order.
+
+    Args:
+        settings: timeouts and bounds.
+        now: monotonic seconds.
+        allocation_ids: makes allocation ids.
+        worker_ids: makes ids of workers.
+        active: whether the driver can start workers.
+        slots_outlive_driver: whether slots go on when the fleet is lost.
     """
 
     def __init__(
-        self, settings: ResourceManagerSettings, now: float, allocation_ids: Callable[[], str] = new_allocation_id
+        self,
+        settings: ResourceManagerSettings,
+        now: float,
+        allocation_ids: Callable[[], str] = new_allocation_id,
+        *,
+        worker_ids: Callable[[], str] = new_allocation_id,
+        active: bool = False,
+        slots_outlive_driver: bool = False,
     ) -> None:
-        self._settings, self._started, self._new_id = settings, now, allocation_ids
-        self.table = SlotTable()
-        self.jobs: dict[str, Job] = {}
-        self.fleet = FleetState.STARTING
-        self._fleet_message = ""
-        self._leftovers: dict[str, float] = {}
-        """Allocation -> when to cancel its process, which should be ending by itself."""
+        self._settings, self._outlive = settings, slots_outlive_driver
+        self.registry = Registry(settings, now)
+        self.table = self.registry.table
+        self.executors = Executors(self.table.taskmanagers, settings.spare_cores)
+        self.workers = Workers(self.registry, worker_ids, active)
+        self._life = SlotLife(self.registry, self.executors)
+        self._manager = SlotManager(self.registry, self.executors, self.workers, allocation_ids)
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """Registered JobMasters."""
+        return self.registry.jobs
+
+    def job(self, job_id: str) -> Job:
+        """A registered job.
+
+        Raises:
+            UnknownJobError: its JobMaster did not register.
+        """
+        return self.registry.job(job_id)
 
     # -- TaskManagers
 
-    def register_taskmanager(
-        self,
-        taskmanager_id: str,
-        address: str,
-        slots: int,
-        hardware: Mapping[str, Any],
-        memory_configuration: Mapping[str, Any],
-        now: float,
-        now_ms: int,
-    ) -> list[Instruction]:
-        """A TaskManager presents itself, perhaps again."""
+    def register_taskmanager(self, message: RegisterTaskManager, now: float, now_ms: int) -> list[Instruction]:
+        """A TaskManager presents itself, perhaps again. One that had its address before is gone.
+
+        Raises:
+            TaskManagerRefusedError: it is not wanted.
+        """
+        known = self.table.taskmanagers.get(message.taskmanager_id)
+        before = [
+            one
+            for one in self.table.taskmanagers.values()
+            if one.address == message.address and one.id != message.taskmanager_id
+        ]
+        self._check_wanted(message, sum(len(one.slots) for one in (known, *before) if one is not None))
         out: list[Instruction] = []
-        known = self.table.taskmanagers.get(taskmanager_id)
-        if known is not None and known.address != address:
-            out += self.taskmanager_gone(taskmanager_id, "it was started anew", now)
+        for one in before:
+            cause = f"TaskManager {message.taskmanager_id} has its address now"
+            out += self._forget(one, cause, now) + self.workers.stop(one.id, cause, now)
+        if known is not None and known.address != message.address:
+            out += self._forget(known, "it was started anew", now)
             known = None
-        if known is None:
-            known = TaskManager(taskmanager_id, address, {}, dict(hardware), dict(memory_configuration), now_ms)
-            self.table.taskmanagers[taskmanager_id] = known
-            logger.info("TaskManager %s registered with %d slots at %s", taskmanager_id, slots, address)
-        self._grow(known, slots)
-        return out + self._schedule(now)
+        if known is not None:  # its next report says how it is; this one may be older than what it has granted since
+            known.hardware, known.memory_configuration = message.hardware, message.memory_configuration
+            return out + self._settle(now)
+        taskmanager = TaskManager(
+            message.taskmanager_id, message.address, {}, Executor(message.executor_id), message.hardware,
+            message.memory_configuration, now_ms,
+        )  # fmt: skip
+        self.table.taskmanagers[taskmanager.id] = taskmanager
+        logger.info("TaskManager %s registered with %d slots at %s", taskmanager.id, message.slots, taskmanager.address)
+        self._grow(taskmanager, message.slots)
+        self.executors.registered(taskmanager, now)
+        self.workers.registered(taskmanager, now)
+        return out + self._reconcile(taskmanager, message.slot_report, self.table.revision, now) + self._settle(now)
+
+    def _check_wanted(self, message: RegisterTaskManager, had: int) -> None:
+        if self.workers.state(message.taskmanager_id) is WorkerState.STOPPING:
+            raise TaskManagerRefusedError(f"TaskManager {message.taskmanager_id} is being stopped")
+        total = self.table.total() - had + message.slots
+        if message.slots > had and total > self._settings.max_slots:
+            raise TaskManagerRefusedError(
+                f"TaskManager {message.taskmanager_id} with {message.slots} slots is not accepted: the cluster would "
+                f"have {total}, and slotmanager.number-of-slots.max is {self._settings.max_slots}"
+            )
 
     def set_slots(self, taskmanager_id: str, slots: int, now: float) -> list[Instruction]:
         """A TaskManager has more slots now; fewer than before is ignored."""
-        self._grow(self._taskmanager(taskmanager_id), slots)
-        return self._schedule(now)
+        self._grow(self.registry.taskmanager(taskmanager_id), slots)
+        return self._settle(now)
 
     def taskmanager_gone(self, taskmanager_id: str, cause: str, now: float, orderly: bool = False) -> list[Instruction]:
         """Forget a TaskManager and its slots; JobMasters notice by their own heartbeats."""
         taskmanager = self.table.taskmanagers.get(taskmanager_id)
         if taskmanager is None:
             return []
-        logger.log(logging.INFO if orderly else logging.WARNING, "TaskManager %s is gone: %s", taskmanager_id, cause)
+        out = self._forget(taskmanager, cause, now, orderly)
+        return out + self.workers.stop(taskmanager_id, cause, now) + self._settle(now)
+
+    def _forget(self, taskmanager: TaskManager, cause: str, now: float, orderly: bool = False) -> list[Instruction]:
+        logger.log(logging.INFO if orderly else logging.WARNING, "TaskManager %s is gone: %s", taskmanager.id, cause)
         out: list[Instruction] = []
         for slot in taskmanager.slots.values():
             if slot.state is not SlotState.FREE:
                 out.append(CancelLaunch(slot.allocation_id))
                 slot.launched = False
+                self._life.lost(slot, now)
                 self.table.clear(slot)
-        del self.table.taskmanagers[taskmanager_id]
-        return out + self._schedule(now)
+        del self.table.taskmanagers[taskmanager.id]
+        return out
 
     def slot_report(
         self, taskmanager_id: str, report: Iterable[SlotStatus], as_of: int, now: float, now_ms: int
@@ -154,15 +163,19 @@ class ResourceManagerCore:
         if taskmanager is None:
             return []
         taskmanager.last_heartbeat_ms = now_ms
+        return self._reconcile(taskmanager, report, as_of, now) + self._settle(now)
+
+    def _reconcile(
+        self, taskmanager: TaskManager, report: Iterable[SlotStatus], as_of: int, now: float
+    ) -> list[Instruction]:
         out: list[Instruction] = []
         for status in report:
             if status.slot_index not in taskmanager.slots:
                 self._grow(taskmanager, status.slot_index + 1)
             slot = taskmanager.slots[status.slot_index]
-            slot.pid = status.pid
             if slot.revision <= as_of and slot.state is not SlotState.REQUESTED:
-                out += self._reconcile(taskmanager, slot, status, now)
-        return out + self._schedule(now)
+                out += self._life.reconcile(taskmanager, slot, status, now)
+        return out
 
     def slot_available(self, taskmanager_id: str, slot_index: int, allocation_id: str, now: float) -> list[Instruction]:
         """A TaskManager freed a slot."""
@@ -172,22 +185,23 @@ class ResourceManagerCore:
         if slot.state is SlotState.REQUESTED:  # freed before its own answer to the request came here
             slot.give_back = slot.give_back or "the TaskManager freed it"
             return []
-        self._clear(slot, now)
-        return self._schedule(now)
+        self._life.lost(slot, now)
+        self._life.clear(slot, now)
+        return self._settle(now)
 
     def slot_granted(self, allocation_id: str, now: float) -> list[Instruction]:
         """The TaskManager holds the slot for the job."""
         slot = self.table.find(allocation_id)
         if slot is None or slot.state is not SlotState.REQUESTED:
             return []
-        slot.state = SlotState.ALLOCATED
-        self.table.touch(slot)
         job = self.jobs.get(slot.job_id)
+        give_back, slot.give_back = slot.give_back or ("" if job is not None else "the job is gone"), ""
+        self.table.move(slot, SlotState.ALLOCATED)
         if job is not None:
             job.refusals = 0
-        if slot.give_back or job is None:
-            return [*self._release(slot, slot.give_back or "the job is gone"), *self._schedule(now)]
-        return self._launch(slot)
+        if give_back:
+            return [*self._life.release(slot, give_back), *self._settle(now)]
+        return self._life.launch(slot)
 
     def slot_refused(self, allocation_id: str, cause: str, now: float) -> list[Instruction]:
         """The TaskManager did not give the slot, or did not answer."""
@@ -195,15 +209,15 @@ class ResourceManagerCore:
         if slot is None or slot.state is not SlotState.REQUESTED:
             return []
         logger.warning("slot %d of %s was not granted: %s", slot.index, slot.taskmanager_id, cause)
-        slot.not_before = now + REFUSED_PAUSE
-        slot.state = SlotState.ALLOCATED  # it may have arrived all the same
+        slot.not_before, slot.give_back = now + REFUSED_PAUSE, ""
+        self.table.move(slot, SlotState.ALLOCATED)  # it may have arrived all the same
         out: list[Instruction] = []
         job = self.jobs.get(slot.job_id)
         if job is not None:
             job.refusals += 1
             if job.refusals == MOST_REFUSALS:
-                out.append(self._no_slots(job, f"TaskManager {slot.taskmanager_id} refuses its slots: {cause}"))
-        return [*out, *self._release(slot, "the request was not answered"), *self._schedule(now)]
+                out.append(self._manager.no_slots(job, f"TaskManager {slot.taskmanager_id} refuses its slots: {cause}"))
+        return [*out, *self._life.release(slot, "the request was not answered"), *self._settle(now)]
 
     # -- JobMasters
 
@@ -213,59 +227,61 @@ class ResourceManagerCore:
         if job is not None and job.token == token:
             job.address, job.name = address, name
             return []
-        out = self.jobmaster_gone(job_id, "a new JobMaster took over", now) if job is not None else []
+        kept = self.registry.revived(job_id)
+        others = job is not None or (kept is not None and kept.token not in ("", token))
         self.jobs[job_id] = Job(job_id, name, address, token)
-        return out
+        out: list[Instruction] = []
+        if others:
+            for slot in self.table.of_job(job_id):
+                out += self._life.release(slot, "a new JobMaster took over")
+        return out + self._settle(now)
 
-    def declare_requirements(self, job_id: str, count: int, now: float) -> list[Instruction]:
-        """So many slots are wanted by a job now, those included that it has."""
+    def declare_requirements(
+        self, job_id: str, count: int, now: float, returned: Collection[str] = ()
+    ) -> list[Instruction]:
+        """So many slots are wanted by a job now, those included that it has; it is done with the returned ones."""
         job = self.job(job_id)
-        held = self._held(job)
-        if count != job.wanted:
+        held = self.registry.held(job)
+        if count != job.wanted or not job.declared:
             job.told, job.refusals = None, 0
             if count > len(held):
                 job.waiting_since = now
-        job.wanted = count
-        out: list[Instruction] = []
-        surplus = sorted(held, key=lambda s: (s.launched, s.state is SlotState.ALLOCATED))[: max(0, len(held) - count)]
-        for slot in surplus:
-            out += self._release(slot, "the job gave it back")
-        if count > len(held) and self.fleet is FleetState.FAILED:
-            self.fleet = FleetState.STARTING
+        job.wanted, job.declared, job.told_executors = count, True, False
+        job.setbacks, job.not_before = 0, 0.0
+        if count == 0:
+            out = self._life.release_all(held, "the job gave it back")
+        else:  # it says which ones it is done with, and may use any other that it can have got to know
+            out = self._life.release_all([s for s in held if s.allocation_id in returned], "the job is done with it")
+            out += self._life.trim(job)
+        if count > len(held) and self.registry.fleet is FleetState.FAILED:
+            self.registry.move_fleet(FleetState.STARTING)
             out.append(StartFleet())
-        return out + self._schedule(now)
+        return out + self._settle(now)
 
-    def jobmaster_gone(self, job_id: str, cause: str, now: float, orderly: bool = False) -> list[Instruction]:
-        """The job ended, or its JobMaster is lost: all its slots go back.
-
-        Args:
-            job_id: of the job.
-            cause: for the log.
-            now: monotonic seconds.
-            orderly: the JobMaster said goodbye, and tells the TaskManagers to free its slots.
-        """
+    def jobmaster_gone(self, job_id: str, cause: str, now: float) -> list[Instruction]:
+        """The job ended; its JobMaster tells the TaskManagers to free its slots, and this makes sure of it."""
         job = self.jobs.pop(job_id, None)
+        self.registry.ended(job_id)
         out: list[Instruction] = []
         for slot in self.table.of_job(job_id):
-            if orderly and slot.state is SlotState.ALLOCATED:
-                slot.state, slot.free_at = SlotState.RELEASING, now + GOODBYE_GRACE
-                self.table.touch(slot)
-            else:
-                out += self._release(slot, cause)
+            out += self._life.release_soon(slot, cause, now)
         if job is not None:
             logger.info("JobMaster of job %s (%s) left: %s", job_id, job.name, cause)
-        return out + self._schedule(now)
+        return out + self._settle(now)
 
-    def job(self, job_id: str) -> Job:
-        """A registered job.
-
-        Raises:
-            UnknownJobError: its JobMaster did not register.
-        """
-        job = self.jobs.get(job_id)
+    def jobmaster_lost(self, job_id: str, cause: str, now: float) -> list[Instruction]:
+        """A JobMaster is silent: it gets no more slots, and those it has are kept for a while."""
+        job = self.jobs.pop(job_id, None)
         if job is None:
-            raise UnknownJobError(f"no JobMaster is registered for job {job_id}")
-        return job
+            return []
+        logger.warning("JobMaster of job %s (%s) is lost: %s", job_id, job.name, cause)
+        out: list[Instruction] = []
+        if self.table.of_job(job_id):
+            self.registry.keep(job_id, now, job.token)
+        for slot in self.table.of_job(job_id):
+            if slot.state is SlotState.REQUESTED:
+                out += self._life.release(slot, cause)
+        return out + self._settle(now)
 
     # -- fleet
 
@@ -273,214 +289,146 @@ class ResourceManagerCore:
         """The service starts."""
         return [StartFleet()]
 
-    def fleet_started(self, now: float) -> list[Instruction]:
-        """Slots can be launched."""
-        self.fleet, self._fleet_message = FleetState.READY, ""
-        out: list[Instruction] = []
-        for slot in list(self.table):
-            if slot.state is SlotState.ALLOCATED and not slot.launched and slot.ended is None:
-                out += self._launch(slot)
-        return out + self._schedule(now)
+    def fleet_started(self, attached: frozenset[str] | None, now: float) -> list[Instruction]:
+        """Slots can be launched; ``attached`` are the executors that are there, None: the fleet needs none."""
+        self.registry.move_fleet(FleetState.READY)
+        self.executors.fleet_started(attached, now)
+        return self._life.launch_waiting() + self._settle(now)
 
     def fleet_failed(self, message: str, now: float) -> list[Instruction]:
         """The fleet could not be started: jobs that wait fail with the reason; the next declaration tries again."""
         logger.error("the fleet could not be started: %s", message)
-        self.fleet, self._fleet_message = FleetState.FAILED, message
+        self.registry.move_fleet(FleetState.FAILED)
         out: list[Instruction] = []
         for job in self.jobs.values():
-            idle = [s for s in self._held(job) if not s.launched]
-            if job.wanted > len(self._held(job)) or idle:
-                out.append(self._no_slots(job, f"slots can't be started: {message}"))
+            idle = [s for s in self.registry.held(job) if not s.launched]
+            if self.registry.missing(job) or idle:
+                out.append(self._manager.no_slots(job, f"slots can't be started: {message}"))
                 for slot in idle:
-                    out += self._release(slot, message)
+                    out += self._life.release(slot, message)
         return out
 
     def fleet_lost(self, message: str, now: float) -> list[Instruction]:
-        """The fleet died with all that ran in it: those slots fail, and a new one is started."""
-        if self.fleet is not FleetState.READY:
+        """The fleet died, and a new one is started. What ran in it fails, unless it goes on without it."""
+        if self.registry.fleet is not FleetState.READY:
             return []
         logger.error("the fleet is lost and is started anew: %s", message)
-        self.fleet = FleetState.STARTING
-        self._leftovers.clear()
-        out: list[Instruction] = []
-        for slot in list(self.table):
-            if slot.launched or slot.ended is not None:
-                slot.launched = False
-                out += self._fail(slot, message)
-        return [*out, StartFleet()]
+        self.registry.move_fleet(FleetState.STARTING)
+        self.executors.fleet_lost(now)
+        return [*self._life.fleet_lost(message, now, self._outlive), StartFleet()]
 
     def launch_failed(self, allocation_id: str, message: str, now: float) -> list[Instruction]:
         """The fleet refused to start a slot, though it runs."""
         slot = self.table.find(allocation_id)
         if slot is None:
             return []
-        slot.launched = False
-        return [*self._fail(slot, message), *self._schedule(now)]
+        return [*self._life.launch_failed(slot, message, now), *self._settle(now)]
 
     def launch_postponed(self, allocation_id: str) -> list[Instruction]:
         """The fleet had died before it could start a slot: the next one will."""
         slot = self.table.find(allocation_id)
         if slot is not None:
-            slot.launched = False
+            self._life.launch_postponed(slot)
         return []
 
     def slot_ended(self, allocation_id: str, outcome: SlotOutcome, message: str, now: float) -> list[Instruction]:
-        """The process of a slot is gone for good, by the fleet's word."""
-        self._leftovers.pop(allocation_id, None)
+        """The process of a slot is gone for good, by the fleet's word; or it came to the wrong place."""
+        self._life.forget_leftover(allocation_id)
         slot = self.table.find(allocation_id)
-        if slot is None:
-            return []
-        slot.launched = False
-        if slot.state is SlotState.ALLOCATED and slot.ended is None:
-            slot.ended, slot.ended_at = _ending(outcome, message), now
+        if slot is not None:
+            self._life.ended(slot, outcome, message, now)
         return []
 
-    def launch_unwanted(self, allocation_id: str) -> list[Instruction]:
-        """A TaskManager says that the process of an allocation must not be started (again)."""
-        return [CancelLaunch(allocation_id)]
+    # -- executors
+
+    def executor_named(self, taskmanager_id: str, attempt: int, executor_id: str) -> bool:
+        """The fleet has given an executor its id; returns whether the TaskManager still has to start it."""
+        return self.executors.named(taskmanager_id, attempt, executor_id)
+
+    def executor_started(self, taskmanager_id: str, attempt: int, now: float) -> list[Instruction]:
+        """A TaskManager starts its executor."""
+        self.executors.started(taskmanager_id, attempt, now)
+        return []
+
+    def executor_failed(self, taskmanager_id: str, attempt: int, cause: str, now: float) -> list[Instruction]:
+        """The fleet gave no executor, or the TaskManager did not take the order."""
+        self.executors.failed(taskmanager_id, attempt, cause, now)
+        return self._settle(now)
+
+    def executor_lost(self, taskmanager_id: str, executor_id: str, cause: str, now: float) -> list[Instruction]:
+        """An executor of a TaskManager has ended.
+
+        Raises:
+            UnknownTaskManagerError: it has to register first.
+        """
+        self.executors.lost(self.registry.taskmanager(taskmanager_id).id, executor_id, cause, now)
+        return self._settle(now)
+
+    def executors_attached(self, attached: frozenset[str], now: float) -> list[Instruction]:
+        """The fleet says which executors it has."""
+        usable = self.executors.listed(attached, now)
+        out: list[Instruction] = self._life.launch_waiting() if usable else []
+        return out + self._settle(now) if usable else self.executors.advance(now)
+
+    # -- workers
+
+    def workers_recovered(self, worker_ids: Iterable[str], now: float) -> list[Instruction]:
+        """The driver is ready, and found these workers of a former ResourceManager."""
+        self.workers.recovered(worker_ids, now)
+        return self._settle(now)
+
+    def worker_failed(self, worker_id: str, cause: str, now: float) -> list[Instruction]:
+        """The driver could not start a worker."""
+        self.workers.failed(worker_id, cause, now)
+        return self._settle(now)
+
+    def worker_ended(self, worker_id: str, cause: str, now: float) -> list[Instruction]:
+        """A worker is gone, and its TaskManager with it."""
+        self.workers.ended(worker_id, cause, now)
+        gone = self.taskmanager_gone(worker_id, cause, now)
+        return gone or self._settle(now)
+
+    # -- time
 
     def tick(self, now: float) -> list[Instruction]:
         """Time has passed."""
-        out: list[Instruction] = []
-        for slot in list(self.table):
-            if slot.ended is not None and slot.state is SlotState.ALLOCATED and now >= slot.ended_at + ENDED_GRACE:
-                out += self._fail(slot, slot.ended)
-            if slot.free_at is not None and now >= slot.free_at:
-                slot.free_at = None
-                address = self.table.taskmanagers[slot.taskmanager_id].address
-                out.append(FreeSlot(slot.taskmanager_id, address, slot.allocation_id, "the job ended"))
-        for allocation, deadline in list(self._leftovers.items()):
-            if now >= deadline:
-                del self._leftovers[allocation]
-                out.append(CancelLaunch(allocation))
-        return out + self._schedule(now)
+        out = self._life.tick(now)
+        for job_id, kept in list(self.registry.kept.items()):
+            slots = self.table.of_job(job_id)
+            if slots and now < kept.until:
+                continue
+            del self.registry.kept[job_id]
+            for slot in slots:
+                out += self._life.release(slot, "its JobMaster did not come back (resourcemanager.job.timeout)")
+        for worker_id in self.workers.idle(now):
+            out += self.workers.stop(worker_id, "nobody uses it (resourcemanager.taskmanager-timeout)", now)
+            taskmanager = self.table.taskmanagers.get(worker_id)
+            if taskmanager is not None:
+                out += self._forget(taskmanager, "it is stopped", now, orderly=True)
+        return out + self._settle(now)
 
     @property
     def fleet_is_ready(self) -> bool:
         """Whether slots can be launched, as far as is known."""
-        return self.fleet is FleetState.READY
+        return self.registry.fleet is FleetState.READY
 
     @property
     def is_watching(self) -> bool:
         """Whether the fleet should be asked often which slots ended, and ``tick`` be called as often."""
-        return bool(self._leftovers) or any(s.launched or s.free_at is not None for s in self.table)
+        return self._life.is_watching or self.executors.is_waiting
+
+    def validate(self) -> None:
+        """Check what must hold after every event (tests call it)."""
+        self.registry.validate()
+        self.executors.validate()
+        self.workers.validate()
 
     # -- inside
 
-    def _schedule(self, now: float) -> list[Instruction]:
-        out: list[Instruction] = []
-        total = self.table.total()
-        free = self.table.free(now)
-        waiting = [j for j in self.jobs.values() if j.wanted > len(self._held(j))]
-        for job in sorted(waiting, key=lambda j: j.waiting_since):
-            if job.wanted > total:
-                out += self._too_small(job, total, now)
-                continue
-            if self.fleet is not FleetState.READY:
-                continue
-            missing = job.wanted - len(self._held(job))
-            if missing <= len(free):
-                for slot in free[:missing]:
-                    out.append(self._request(slot, job))
-                free = free[missing:]
-            elif now < job.waiting_since + self._settings.slot_request_timeout:
-                break
-        return out
-
-    def _request(self, slot: Slot, job: Job) -> RequestSlot:
-        self.table.allocate(slot, self._new_id(), job.id, SlotState.REQUESTED)
-        taskmanager = self.table.taskmanagers[slot.taskmanager_id]
-        return RequestSlot(
-            taskmanager.id, taskmanager.address, slot.index, slot.allocation_id, job.id, job.address, job.token
-        )
-
-    def _too_small(self, job: Job, total: int, now: float) -> list[Instruction]:
-        patience = self._settings.start_up_time if total else self._settings.slot_request_timeout
-        if job.told == (job.wanted, total) or now < self._started + patience:
-            return []
-        job.told = (job.wanted, total)
-        message = (
-            f"Set taskmanager.numberOfTaskSlots to {job.wanted} or more, or lower the parallelism."
-            if total
-            else "No TaskManager has registered: start one."
-        )
-        return [NotifyNoResources(job.address, job.token, job.wanted, total, message)]
-
-    def _no_slots(self, job: Job, cause: str) -> FailSlot:
-        """The job waits in vain, though there are slots; it holds none yet that could be named."""
-        return FailSlot(job.address, job.token, next(iter(self.table.taskmanagers), "(none)"), "", cause)
-
-    def _held(self, job: Job) -> list[Slot]:
-        return [
-            s
-            for s in self.table.of_job(job.id)
-            if s.state is SlotState.ALLOCATED or (s.state is SlotState.REQUESTED and not s.give_back)
-        ]
-
-    def _launch(self, slot: Slot) -> list[Instruction]:
-        if self.fleet is not FleetState.READY:
-            return []
-        slot.launched = True
-        return [LaunchSlot(slot.taskmanager_id, slot.allocation_id)]
-
-    def _fail(self, slot: Slot, cause: str) -> list[Instruction]:
-        out: list[Instruction] = []
-        job = self.jobs.get(slot.job_id)
-        if job is not None and slot.state is SlotState.ALLOCATED:
-            out.append(FailSlot(job.address, job.token, slot.taskmanager_id, slot.allocation_id, cause))
-        return out + self._release(slot, cause)
-
-    def _release(self, slot: Slot, cause: str) -> list[Instruction]:
-        if slot.state is SlotState.REQUESTED:
-            slot.give_back = slot.give_back or cause
-        elif slot.state is SlotState.ALLOCATED:
-            slot.state = SlotState.RELEASING
-            self.table.touch(slot)
-            address = self.table.taskmanagers[slot.taskmanager_id].address
-            return [FreeSlot(slot.taskmanager_id, address, slot.allocation_id, cause)]
-        return []
-
-    def _clear(self, slot: Slot, now: float) -> None:
-        if slot.launched:
-            self._leftovers[slot.allocation_id] = now + LEFTOVER_GRACE
-        self.table.clear(slot)
-
-    def _reconcile(self, taskmanager: TaskManager, slot: Slot, status: SlotStatus, now: float) -> list[Instruction]:
-        """Bring a slot in line with what its TaskManager says."""
-        if slot.state is not SlotState.FREE and slot.allocation_id != status.allocation_id:
-            self._clear(slot, now)  # reported as free, or as another's: what we thought of it is over
-        if not status.allocation_id or not status.job_id or status.state == SlotState.FREE.value:
-            return []
-        if slot.state is SlotState.FREE:
-            if self.table.find(status.allocation_id) is not None:
-                return []
-            self.table.allocate(slot, status.allocation_id, status.job_id, SlotState.ALLOCATED)
-            job = self.jobs.get(status.job_id)
-            if status.state != SlotState.RELEASING.value and job is not None and job.wanted >= len(self._held(job)):
-                return []  # a slot of a job that wants it
-            return self._release(slot, "the job does not want it")
-        if status.state == SlotState.RELEASING.value:
-            slot.state = SlotState.RELEASING
-            self.table.touch(slot)
-        elif slot.state is SlotState.RELEASING:
-            return [FreeSlot(taskmanager.id, taskmanager.address, slot.allocation_id, "it was given back")]
-        return []
+    def _settle(self, now: float) -> list[Instruction]:
+        """What follows from any event: slots are given away, executors and workers are asked for."""
+        return [*self._manager.schedule(now), *self.executors.advance(now), *self.workers.plan(now)]
 
     def _grow(self, taskmanager: TaskManager, slots: int) -> None:
         for index in range(slots):
             taskmanager.slots.setdefault(index, Slot(taskmanager.id, index))
-
-    def _taskmanager(self, taskmanager_id: str) -> TaskManager:
-        taskmanager = self.table.taskmanagers.get(taskmanager_id)
-        if taskmanager is None:
-            raise UnknownTaskManagerError(f"no TaskManager {taskmanager_id!r} is registered")
-        return taskmanager
-
-
-def _ending(outcome: SlotOutcome, message: str) -> str:
-    detail = f": {message}" if message else ""
-    return {
-        SlotOutcome.RETURNED: "the slot's process ended before its job did",
-        SlotOutcome.MISPLACED: "the slot started on another executor than it was meant for",
-        SlotOutcome.LOST: "the slot's Spark task was lost",
-    }[outcome] + detail

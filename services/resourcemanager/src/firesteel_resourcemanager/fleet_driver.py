@@ -7,16 +7,33 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TypeVar
 
 from firesteel.core.errors import FleetError
 from firesteel.protocol.fleet import Fleet, SlotLaunch, SlotOutcome
+from firesteel.protocol.messages import ExecutorSpec
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 _THREADS = 4
 _KEPT_CAUSES = 256
 LOST = "the fleet is gone: the Spark driver JVM ended"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a look at the fleet shows.
+
+    Attributes:
+        ended: slots that ended since the last look.
+        attached: executors that can take slots; None: the fleet needs none.
+        alive: whether slots can be started.
+    """
+
+    ended: list[tuple[str, SlotOutcome, str]]
+    attached: frozenset[str] | None
+    alive: bool
 
 
 class FleetDriver:
@@ -27,7 +44,7 @@ class FleetDriver:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="firesteel-fleet")
         self._life = asyncio.Lock()
         self._outstanding = 0
-        self._closed = False
+        self._closed = self._started = False
         self._starting: asyncio.Future[None] | None = None
         self._causes: OrderedDict[str, str] = OrderedDict()
 
@@ -44,9 +61,11 @@ class FleetDriver:
             await asyncio.shield(self._starting)
 
     def _restart(self) -> None:
-        self._fleet.stop()
+        if self._started:
+            self._fleet.stop()
         if self._closed:
             raise FleetError("the ResourceManager is stopping")
+        self._started = True
         self._fleet.start()
 
     async def start_slot(self, launch: SlotLaunch) -> None:
@@ -57,20 +76,33 @@ class FleetDriver:
         """See ``Fleet.cancel_slot``."""
         await self._run(lambda: self._fleet.cancel_slot(allocation_id))
 
-    async def look(self) -> tuple[list[tuple[str, SlotOutcome, str]], bool]:
-        """Slots that ended since the last look, and whether the fleet is alive."""
+    @property
+    def slots_outlive_driver(self) -> bool:
+        """See ``Fleet.slots_outlive_driver``."""
+        return self._fleet.slots_outlive_driver
 
-        def look() -> tuple[list[tuple[str, SlotOutcome, str]], bool]:
-            ended = self._fleet.ended_slots()
-            return ended, self._fleet.is_alive()
+    async def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
+        """See ``Fleet.executor_for``."""
+        return await self._run(lambda: self._fleet.executor_for(taskmanager_id, cores))
 
-        ended, alive = await self._run(look)
-        for allocation, outcome, message in ended:
+    async def attached_executors(self) -> frozenset[str] | None:
+        """See ``Fleet.attached_executors``."""
+        return await self._run(self._fleet.attached_executors)
+
+    async def look(self) -> Look:
+        """What is new in the fleet."""
+
+        def look() -> Look:
+            ended, attached = self._fleet.ended_slots(), self._fleet.attached_executors()
+            return Look(ended, attached, self._fleet.is_alive())
+
+        found = await self._run(look)
+        for allocation, outcome, message in found.ended:
             if outcome is SlotOutcome.LOST:
                 self._causes[allocation] = message
         while len(self._causes) > _KEPT_CAUSES:
             self._causes.popitem(last=False)
-        return ended, alive
+        return found
 
     def cause(self, allocation_id: str) -> str:
         """What the fleet said about the loss of a slot; empty if it said nothing."""

@@ -20,10 +20,14 @@ class RequestSlot:
 
 @dataclass(frozen=True)
 class LaunchSlot:
-    """Have the fleet start the slot's process; answer by ``launched`` or ``launch_failed``."""
+    """Have the fleet start the slot's process; answer by ``launch_failed`` or ``launch_postponed`` if it does not.
+
+    ``executor_id`` is where it has to run; empty: where its TaskManager said when it granted the slot.
+    """
 
     taskmanager_id: str
     allocation_id: str
+    executor_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,13 @@ class FreeSlot:
     taskmanager_address: str
     allocation_id: str
     cause: str
+
+
+@dataclass(frozen=True)
+class AskForReport:
+    """Ask a TaskManager for a slot report now."""
+
+    taskmanager_id: str
 
 
 @dataclass(frozen=True)
@@ -70,4 +81,45 @@ class StartFleet:
     """Start the fleet, after stopping what is left of it; answer by ``fleet_started`` or ``fleet_failed``."""
 
 
-Instruction = RequestSlot | LaunchSlot | CancelLaunch | FreeSlot | FailSlot | NotifyNoResources | StartFleet
+@dataclass(frozen=True)
+class StartExecutor:
+    """Have a TaskManager start an executor of the fleet.
+
+    Answer by ``executor_named`` once the fleet has given it an id, which says whether it is still wanted, then by
+    ``executor_started``; or by ``executor_failed``. All of them carry ``attempt``.
+    """
+
+    taskmanager_id: str
+    taskmanager_address: str
+    cores: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class StartWorker:
+    """Have the driver start a worker; answer by ``worker_failed`` if that does not work."""
+
+    worker_id: str
+    slots: int
+
+
+@dataclass(frozen=True)
+class StopWorker:
+    """Have the driver stop a worker; ``worker_ended`` follows. Said again from time to time until then."""
+
+    worker_id: str
+
+
+Instruction = (
+    RequestSlot
+    | LaunchSlot
+    | CancelLaunch
+    | FreeSlot
+    | AskForReport
+    | FailSlot
+    | NotifyNoResources
+    | StartFleet
+    | StartExecutor
+    | StartWorker
+    | StopWorker
+)

@@ -7,18 +7,34 @@ from typing import Any
 
 from aiohttp import web
 
+from firesteel.core.clock import Clock
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import Handler, RpcRequest, rpc_routes
-from firesteel_resourcemanager.core import ResourceManagerCore, UnknownJobError, UnknownTaskManagerError
+from firesteel_resourcemanager.core import ResourceManagerCore
+from firesteel_resourcemanager.registry import UnknownJobError, UnknownTaskManagerError
 from firesteel_resourcemanager.shell import ResourceManagerService
 from firesteel_resourcemanager.slot_table import SlotState, TaskManager
 
-_UNFENCED = frozenset({"register_taskmanager", "register_jobmaster", "overview", "set_slots"})
+_UNFENCED = frozenset({"register_taskmanager", "register_jobmaster", "overview", "set_slots", "shut_down"})
 _MEGABYTE = 1024 * 1024
+_RESOURCES = {
+    "taskHeapMemory": "taskHeap",
+    "taskOffHeapMemory": "taskOffHeap",
+    "managedMemory": "managedMemory",
+    "networkMemory": "networkMemory",
+}
+"""Names in a resource -> names in ``memoryConfiguration``."""
+_NO_MEMORY = dict.fromkeys(
+    (
+        "frameworkHeap", "taskHeap", "frameworkOffHeap", "taskOffHeap", "networkMemory", "managedMemory",
+        "jvmMetaspace", "jvmOverhead", "totalFlinkMemory", "totalProcessMemory",
+    )
+)  # fmt: skip
+"""What a TaskManager without a memory model says: null, as in Flink."""
 
 
-def routes(service: ResourceManagerService, secret: str) -> list[web.RouteDef]:
+def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[web.RouteDef]:
     """All routes of the service. Calls of those who registered carry the token that they got then."""
 
     async def register_taskmanager(call: RpcRequest) -> Mapping[str, Any]:
@@ -39,7 +55,12 @@ def routes(service: ResourceManagerService, secret: str) -> list[web.RouteDef]:
             if requirement.count < 0:
                 raise RpcFault(RpcCode.BAD_REQUEST, f"{requirement.count} slots can't be wanted")
             count += requirement.count
-        service.perform(service.core.declare_requirements(message.job_id, count, service.now))
+        service.perform(service.core.declare_requirements(message.job_id, count, service.now, message.returned))
+        return {}
+
+    async def executor_lost(call: RpcRequest) -> Mapping[str, Any]:
+        lost = m.ExecutorLost.from_plain(call.payload)
+        service.perform(service.core.executor_lost(lost.taskmanager_id, lost.executor_id, lost.cause, service.now))
         return {}
 
     async def slot_available(call: RpcRequest) -> Mapping[str, Any]:
@@ -55,7 +76,7 @@ def routes(service: ResourceManagerService, secret: str) -> list[web.RouteDef]:
         return {}
 
     async def disconnect_jobmaster(call: RpcRequest) -> Mapping[str, Any]:
-        service.disconnect_jobmaster(m.DisconnectJobMaster.from_plain(call.payload).job_id)
+        service.disconnect_jobmaster(m.DisconnectJobMaster.from_plain(call.payload))
         return {}
 
     async def jobmaster_heartbeat(call: RpcRequest) -> Mapping[str, Any]:
@@ -75,10 +96,15 @@ def routes(service: ResourceManagerService, secret: str) -> list[web.RouteDef]:
     async def cancel_slot(call: RpcRequest) -> Mapping[str, Any]:
         return {"cause": await service.cancel_slot(m.SlotAvailable.from_plain(call.payload).allocation_id)}
 
+    async def shut_down(call: RpcRequest) -> Mapping[str, Any]:
+        service.request_stop()
+        return {}
+
     handlers: dict[str, Handler] = {
         "register_taskmanager": register_taskmanager,
         "register_jobmaster": register_jobmaster,
         "declare_requirements": declare_requirements,
+        "executor_lost": executor_lost,
         "slot_available": slot_available,
         "disconnect_taskmanager": disconnect_taskmanager,
         "disconnect_jobmaster": disconnect_jobmaster,
@@ -86,9 +112,16 @@ def routes(service: ResourceManagerService, secret: str) -> list[web.RouteDef]:
         "overview": show_overview,
         "set_slots": set_slots,
         "cancel_slot": cancel_slot,
+        "shut_down": shut_down,
     }
     checked = {name: _unknown_is_not_found(handler) for name, handler in handlers.items()}
-    return rpc_routes(checked, secret, lambda call: None if call.method in _UNFENCED else service.token)
+    return rpc_routes(checked, secret, lambda call: None if _is_unfenced(call) else service.token, clock=clock)
+
+
+def _is_unfenced(call: RpcRequest) -> bool:
+    """A host that lost a JobMaster knows the JobMaster's token, not that of the ResourceManager."""
+    lost = call.method == "disconnect_jobmaster" and bool(call.payload.get("jobmaster_token"))
+    return lost or call.method in _UNFENCED
 
 
 def overview(core: ResourceManagerCore) -> dict[str, Any]:
@@ -115,31 +148,30 @@ def _taskmanager(taskmanager: TaskManager) -> dict[str, Any]:
     slots = list(taskmanager.slots.values())
     taken = [s for s in slots if s.state is not SlotState.FREE]
     hardware = {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0, **taskmanager.hardware}
+    memory = {**_NO_MEMORY, **taskmanager.memory_configuration}
+
+    def resource(count: int) -> dict[str, Any]:
+        """So many slots' share of it; memory in whole MB."""
+        share = count / max(1, len(slots))
+        return {
+            "cpuCores": float(hardware["cpuCores"]) * share,
+            **{name: int((memory[key] or 0) * share) // _MEGABYTE for name, key in _RESOURCES.items()},
+            "extendedResources": {},
+        }
+
     return {
         "id": taskmanager.id,
         "path": taskmanager.address,
-        "dataPort": -1,
+        "dataPort": -1,  # each slot has one of its own
         "jmxPort": -1,
         "timeSinceLastHeartbeat": taskmanager.last_heartbeat_ms,
         "slotsNumber": len(slots),
         "freeSlots": len(slots) - len(taken),
-        "totalResource": _resource(hardware, 1.0),
-        "freeResource": _resource(hardware, (len(slots) - len(taken)) / max(1, len(slots))),
+        "totalResource": resource(len(slots)),
+        "freeResource": resource(len(slots) - len(taken)),
         "hardware": hardware,
-        "memoryConfiguration": dict(taskmanager.memory_configuration),
+        "memoryConfiguration": memory,
         "allocatedSlots": [
-            {"jobId": s.job_id, "allocationId": s.allocation_id, "resource": _resource(hardware, 1 / len(slots))}
-            for s in taken
+            {"jobId": s.job_id, "allocationId": s.allocation_id, "resource": resource(1)} for s in taken
         ],
-    }
-
-
-def _resource(hardware: Mapping[str, Any], share: float) -> dict[str, Any]:
-    return {
-        "cpuCores": float(hardware["cpuCores"]) * share,
-        "taskHeapMemory": 0,
-        "taskOffHeapMemory": 0,
-        "managedMemory": int(hardware["managedMemory"] * share) // _MEGABYTE,
-        "networkMemory": 0,
-        "extendedResources": {},
     }

@@ -8,42 +8,56 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FleetError, PeerUnreachableError, RpcError
-from firesteel.core.ids import new_fencing_token
+from firesteel.core.ids import new_allocation_id, new_fencing_token
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import Fleet, SlotLaunch
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.worker_driver import WorkerDriver, WorkerError, WorkerSpec
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteTaskManager
 from firesteel.service.base import Service
-from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.fleet_driver import LOST, FleetDriver
+from firesteel_resourcemanager.registry import TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
+from firesteel_resourcemanager.versions import differences, own_versions
+from firesteel_resourcemanager.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
 
 BUSY_POLL = 0.05
-"""Seconds between looks at the fleet while slots run; nobody waits for them."""
+"""Seconds between looks at the fleet while something is on its way there."""
 IDLE_POLL = 0.25
+WORKER_POLL = 0.25
+"""Seconds between looks at the workers."""
 _RETRIES = (0.05, 0.2, 1.0, 3.0)
 """Pauses, in seconds, before a JobMaster that does not answer is told again."""
 
 
 class ResourceManagerService(Service):
-    """One ResourceManager with its fleet, whose life it owns."""
+    """One ResourceManager with its fleet and its workers, whose lives it owns."""
 
-    def __init__(self, *, settings: ResourceManagerSettings, secret: str, clock: Clock, fleet: Fleet) -> None:
+    def __init__(
+        self, *, settings: ResourceManagerSettings, secret: str, clock: Clock, fleet: Fleet, workers: WorkerDriver
+    ) -> None:
         super().__init__("resourcemanager", drain_seconds=1.0)
         self._settings, self._secret, self._clock = settings, secret, clock
         self.token = str(new_fencing_token())
-        self.core = ResourceManagerCore(settings, clock.monotonic())
-        self._fleet = FleetDriver(fleet)
+        self._fleet, self._workers, self._versions = FleetDriver(fleet), WorkerPool(workers), own_versions()
+        self.core = ResourceManagerCore(
+            settings,
+            clock.monotonic(),
+            worker_ids=_new_worker_id,
+            active=self._workers.is_active,
+            slots_outlive_driver=self._fleet.slots_outlive_driver,
+        )
         self._looking = asyncio.Lock()
         self._launch_details: dict[str, tuple[str, str]] = {}
         """TaskManager -> (executor id, control socket), as it said when it granted a slot."""
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
-        self._taskmanagers = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick)
+        self._taskmanagers = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, settings.failure_threshold)
         self._jobmasters = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
 
     # -- life
@@ -52,12 +66,16 @@ class ResourceManagerService(Service):
         """The fleet starts in the background; TaskManagers and JobMasters may register meanwhile."""
         self._client = RpcClient(self.session, self._secret, self._clock)
         self.perform(self.core.start())
+        if self._workers.is_active:
+            self.perform(self.core.workers_recovered(await self._workers.recover(self.address), self.now))
+            self.spawn(self._watch_workers(), "worker watch")
         self.spawn(self._watch_fleet(), "fleet watch")
         self.spawn(self._watch_peers(), "heartbeat watch")
         self.spawn(self._send_heartbeats(), "heartbeats")
 
     async def on_stop(self) -> None:
-        """The fleet goes with its owner."""
+        """Workers and the fleet go with their owner."""
+        await self._workers.terminate()
         await self._fleet.close()
 
     # -- events
@@ -74,19 +92,23 @@ class ResourceManagerService(Service):
         return self._clock.monotonic()
 
     def register_taskmanager(self, message: m.RegisterTaskManager) -> m.TaskManagerRegistered:
-        """A TaskManager presents itself."""
+        """A TaskManager presents itself.
+
+        Raises:
+            RpcFault: it has other versions than this process, or is not wanted.
+        """
+        found = differences(self._versions, message.versions)
+        if found:
+            text = f"TaskManager {message.taskmanager_id} has {', '.join(found)}: all nodes need the same versions"
+            logger.error("%s; it is refused", text)
+            raise RpcFault(RpcCode.BAD_REQUEST, text)
+        try:
+            instructions = self.core.register_taskmanager(message, self.now, self._clock.epoch_ms())
+        except TaskManagerRefusedError as error:
+            logger.warning("a registration is refused: %s", error)
+            raise RpcFault(RpcCode.BAD_REQUEST, str(error)) from error
         self._taskmanagers.watch(message.taskmanager_id)
-        self.perform(
-            self.core.register_taskmanager(
-                message.taskmanager_id,
-                message.address,
-                message.slots,
-                message.hardware,
-                message.memory_configuration,
-                self.now,
-                self._clock.epoch_ms(),
-            )
-        )
+        self.perform(instructions)
         self.spawn(self._heartbeat(message.taskmanager_id), "first heartbeat")
         return m.TaskManagerRegistered(self.token, int(self._settings.heartbeat_interval * 1000))
 
@@ -110,10 +132,13 @@ class ResourceManagerService(Service):
         self._taskmanagers.forget(taskmanager_id)
         self.perform(self.core.taskmanager_gone(taskmanager_id, cause, self.now, orderly=True))
 
-    def disconnect_jobmaster(self, job_id: str) -> None:
-        """A job ended."""
-        self._jobmasters.forget(job_id)
-        self.perform(self.core.jobmaster_gone(job_id, "the job ended", self.now, orderly=True))
+    def disconnect_jobmaster(self, message: m.DisconnectJobMaster) -> None:
+        """A job ended, or its JobMaster was lost; the loss of one that another has followed is ignored."""
+        job = self.core.jobs.get(message.job_id)
+        if job is not None and message.jobmaster_token not in ("", job.token):
+            return
+        self._jobmasters.forget(message.job_id)
+        self.perform(self.core.jobmaster_gone(message.job_id, message.cause or "the job ended", self.now))
 
     async def set_slots(self, taskmanager_id: str, slots: int) -> None:
         """The TaskManager is told first: it has to know a slot before it is asked for it."""
@@ -156,8 +181,17 @@ class ResourceManagerService(Service):
                 notice = m.NotifyNoResources(instruction.needed, instruction.total, instruction.message)
                 jobmaster = self._jobmaster(instruction)
                 await self._tell(lambda: jobmaster.notify_no_resources(notice), instruction)
+            case i.AskForReport():
+                await self._heartbeat(instruction.taskmanager_id)
             case i.StartFleet():
                 await self._start_fleet()
+            case i.StartExecutor():
+                await self._start_executor(instruction)
+            case i.StartWorker():
+                await self._start_worker(instruction)
+            case i.StopWorker():
+                self._taskmanagers.forget(instruction.worker_id)
+                await self._stop_worker(instruction.worker_id)
 
     def _jobmaster(self, instruction: i.FailSlot | i.NotifyNoResources) -> RemoteJobMaster:
         return RemoteJobMaster(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
@@ -196,17 +230,16 @@ class ResourceManagerService(Service):
 
     async def _launch(self, launch: i.LaunchSlot) -> None:
         executor, socket = self._launch_details[launch.taskmanager_id]
+        executor = launch.executor_id or executor
         try:
             await self._fleet.start_slot(SlotLaunch(launch.allocation_id, launch.taskmanager_id, executor, socket))
         except FleetError as error:
             if self.stopping:
                 return
-            _, alive = await self._fleet.look()
-            if alive:
+            if await self._look():
                 self.perform(self.core.launch_failed(launch.allocation_id, str(error), self.now))
             else:
                 self.perform(self.core.launch_postponed(launch.allocation_id))
-                self.perform(self.core.fleet_lost(LOST, self.now))
             return
         slot = self.core.table.find(launch.allocation_id)
         if slot is None or not slot.launched:  # given back meanwhile
@@ -222,28 +255,61 @@ class ResourceManagerService(Service):
         started = self.now
         try:
             await self._fleet.start()
+            attached = await self._fleet.attached_executors()
         except Exception as error:  # the fleet is a plug-in
             if self.stopping:
                 return
             self.perform(self.core.fleet_failed(str(error) or type(error).__name__, self.now))
         else:
             logger.info("the fleet is up after %.1f s", self.now - started)
-            self.perform(self.core.fleet_started(self.now))
+            self.perform(self.core.fleet_started(attached, self.now))
+
+    async def _start_executor(self, order: i.StartExecutor) -> None:
+        cause = "the fleet has none for it"
+        try:
+            spec = await self._fleet.executor_for(order.taskmanager_id, order.cores)
+            if spec is not None:
+                if not self.core.executor_named(order.taskmanager_id, order.attempt, spec.executor_id):
+                    return
+                taskmanager = RemoteTaskManager(self._client, order.taskmanager_address)
+                await taskmanager.start_executor(spec)
+                self.perform(self.core.executor_started(order.taskmanager_id, order.attempt, self.now))
+                return
+        except (FleetError, RpcError) as error:
+            cause = str(error)
+        if not self.stopping:
+            self.perform(self.core.executor_failed(order.taskmanager_id, order.attempt, cause, self.now))
+
+    async def _start_worker(self, order: i.StartWorker) -> None:
+        try:
+            await self._workers.start_worker(WorkerSpec(order.worker_id, order.slots))
+        except WorkerError as error:
+            if not self.stopping:
+                self.perform(self.core.worker_failed(order.worker_id, str(error), self.now))
+
+    async def _stop_worker(self, worker_id: str) -> None:
+        try:
+            await self._workers.stop_worker(worker_id)
+        except Exception:
+            logger.exception("worker %s could not be stopped; it is tried again", worker_id)
 
     # -- watching
 
-    async def _look(self) -> None:
-        """Ask the fleet what ended, and whether it lives."""
+    async def _look(self) -> bool:
+        """Ask the fleet what is new; returns whether it lives."""
         async with self._looking:
             ready = self.core.fleet_is_ready
-            ended, alive = await self._fleet.look()
+            found = await self._fleet.look()
             if self.stopping:
-                return
-            if ready and not alive:
-                lost = next((text for _, outcome, text in ended if outcome.name == "LOST" and text), LOST)
+                return found.alive
+            if ready and not found.alive:
+                lost = next((text for _, outcome, text in found.ended if outcome.name == "LOST" and text), LOST)
                 self.perform(self.core.fleet_lost(lost, self.now))
-            for allocation, outcome, text in ended:
+            for allocation, outcome, text in found.ended:
                 self.perform(self.core.slot_ended(allocation, outcome, text, self.now))
+            if ready and found.alive and found.attached is not None:
+                self.perform(self.core.executors_attached(found.attached, self.now))
+            return found.alive
 
     async def _watch_fleet(self) -> None:
         while True:
@@ -254,13 +320,25 @@ class ResourceManagerService(Service):
                 logger.exception("the fleet could not be asked")
             self.perform(self.core.tick(self.now))
 
+    async def _watch_workers(self) -> None:
+        while True:
+            await asyncio.sleep(WORKER_POLL)
+            try:
+                ended = await self._workers.ended_workers()
+            except Exception:
+                logger.exception("the driver could not be asked for workers that have ended")
+                continue
+            for worker, cause in ended:
+                self._taskmanagers.forget(worker)
+                self.perform(self.core.worker_ended(worker, cause, self.now))
+
     async def _watch_peers(self) -> None:
         while True:
             await asyncio.sleep(self._tick)
             for taskmanager in self._taskmanagers.tick():
                 self.perform(self.core.taskmanager_gone(taskmanager, "it does not answer heartbeats", self.now))
             for job in self._jobmasters.tick():
-                self.perform(self.core.jobmaster_gone(job, "its JobMaster sends no heartbeats", self.now))
+                self.perform(self.core.jobmaster_lost(job, "it sends no heartbeats", self.now))
 
     async def _send_heartbeats(self) -> None:
         while True:
@@ -280,8 +358,13 @@ class ResourceManagerService(Service):
             if self.stopping or taskmanager_id not in self.core.table.taskmanagers:
                 return
             logger.warning("no heartbeat from TaskManager %s: %s", taskmanager_id, error)
-            self._taskmanagers.failed(taskmanager_id)
+            if not is_silence(error):
+                self._taskmanagers.failed(taskmanager_id)
             return
         self._taskmanagers.heard(taskmanager_id)
         now_ms = self._clock.epoch_ms()
         self.perform(self.core.slot_report(taskmanager_id, report.slot_report, as_of, self.now, now_ms))
+
+
+def _new_worker_id() -> str:
+    return f"worker-{new_allocation_id()[:12]}"

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
+
+from firesteel.core.errors import IllegalTransitionError
+from firesteel_resourcemanager.executor import Executor
 
 
 class SlotState(Enum):
@@ -20,6 +23,15 @@ class SlotState(Enum):
     """Given back; the TaskManager has not said yet that it is free."""
 
 
+MOVES: Final[Mapping[SlotState, frozenset[SlotState]]] = {
+    SlotState.FREE: frozenset({SlotState.REQUESTED, SlotState.ALLOCATED}),
+    SlotState.REQUESTED: frozenset({SlotState.ALLOCATED, SlotState.FREE}),
+    SlotState.ALLOCATED: frozenset({SlotState.RELEASING, SlotState.FREE}),
+    SlotState.RELEASING: frozenset({SlotState.FREE}),
+}
+"""FREE -> ALLOCATED: learnt from a report."""
+
+
 @dataclass
 class Slot:
     """One slot of a TaskManager."""
@@ -30,7 +42,13 @@ class Slot:
     allocation_id: str = ""
     job_id: str = ""
     launched: bool = False
-    """The fleet runs a process for it."""
+    """A fleet was asked to start a process for it, which may run."""
+    launches: int = 0
+    """How often a fleet was asked."""
+    unsure: bool = False
+    """Whether its process will come is not known: the next report tells if it has to be launched again."""
+    ask_at: float | None = None
+    """While unsure: when to ask for that report, if slots can be launched by then."""
     give_back: str = ""
     """Set while REQUESTED: release it, with this cause, as soon as the TaskManager has answered."""
     free_at: float | None = None
@@ -43,6 +61,9 @@ class Slot:
     not_before: float = 0.0
     """Monotonic time before which the slot is not given to anyone: its TaskManager refused it a moment ago."""
     pid: int | None = None
+    """Of its process, if its TaskManager has reported one."""
+    active: bool = False
+    """Its TaskManager says that the JobMaster has accepted it."""
 
 
 @dataclass
@@ -52,9 +73,15 @@ class TaskManager:
     id: str
     address: str
     slots: dict[int, Slot]
+    executor: Executor
     hardware: Mapping[str, Any] = field(default_factory=dict)
     memory_configuration: Mapping[str, Any] = field(default_factory=dict)
     last_heartbeat_ms: int = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody has a slot of it."""
+        return all(slot.state is SlotState.FREE for slot in self.slots.values())
 
 
 class SlotTable:
@@ -92,25 +119,43 @@ class SlotTable:
         """Slots that are tied to a job, those on their way back included."""
         return [s for s in self._by_allocation.values() if s.job_id == job_id]
 
+    def owner(self, slot: Slot) -> TaskManager:
+        """The TaskManager of a slot of the table."""
+        return self.taskmanagers[slot.taskmanager_id]
+
     def touch(self, slot: Slot) -> None:
         """Note that a slot has just changed."""
         self.revision += 1
         slot.revision = self.revision
 
-    def allocate(self, slot: Slot, allocation_id: str, job_id: str, state: SlotState) -> None:
-        """FREE -> REQUESTED (or ALLOCATED, when learnt from a report)."""
-        assert slot.state is SlotState.FREE, slot
-        assert allocation_id not in self._by_allocation, slot
-        slot.state, slot.allocation_id, slot.job_id = state, allocation_id, job_id
-        self._by_allocation[allocation_id] = slot
+    def move(self, slot: Slot, to: SlotState) -> None:
+        """Go to a state.
+
+        Raises:
+            IllegalTransitionError: there is no such move.
+        """
+        if to not in MOVES[slot.state]:
+            raise IllegalTransitionError(
+                f"slot {slot.index} of {slot.taskmanager_id} (allocation {slot.allocation_id}): no move "
+                f"{slot.state.name} -> {to.name}"
+            )
+        slot.state = to
         self.touch(slot)
 
+    def allocate(self, slot: Slot, allocation_id: str, job_id: str, state: SlotState) -> None:
+        """FREE -> REQUESTED (or ALLOCATED, when learnt from a report)."""
+        assert allocation_id not in self._by_allocation, slot
+        self.move(slot, state)
+        slot.allocation_id, slot.job_id = allocation_id, job_id
+        self._by_allocation[allocation_id] = slot
+
     def clear(self, slot: Slot) -> None:
-        """Any state -> FREE."""
-        self._by_allocation.pop(slot.allocation_id, None)
-        slot.state, slot.allocation_id, slot.job_id, slot.give_back = SlotState.FREE, "", "", ""
-        slot.launched, slot.ended, slot.pid, slot.free_at = False, None, None, None
-        self.touch(slot)
+        """Any other state -> FREE."""
+        self.move(slot, SlotState.FREE)
+        self._by_allocation.pop(slot.allocation_id)
+        slot.allocation_id, slot.job_id, slot.give_back = "", "", ""
+        slot.launched, slot.launches, slot.unsure, slot.ask_at = False, 0, False, None
+        slot.ended, slot.pid, slot.free_at, slot.active = None, None, None, False
 
     def validate(self) -> None:
         """Check what must hold after every event (tests call it)."""
@@ -120,3 +165,7 @@ class SlotTable:
         for slot in self:
             assert (slot.state is SlotState.FREE) == (not slot.allocation_id), slot
             assert bool(slot.allocation_id) == bool(slot.job_id), slot
+            assert slot.allocation_id or not (slot.launched or slot.unsure or slot.active or slot.pid), slot
+            assert slot.ask_at is None or slot.unsure, slot
+            assert not slot.give_back or slot.state is SlotState.REQUESTED, slot
+            assert slot.free_at is None or slot.state is SlotState.RELEASING, slot

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from firesteel.config import Settings
+from firesteel.config.memory import TaskManagerMemory, has_memory_options, taskmanager_memory
+from firesteel.config.options import EXCHANGE_TRANSPORT, JAVA_HOME, JVM_ARCHIVE
 from firesteel.core.clock import Clock
 from firesteel.core.run_directory import RunDirectory
+from firesteel.protocol.messages import ExecutorSpec
+from firesteel.runtime.surroundings import NETWORK_VARIABLE
+from firesteel.spark.executor import ExecutorProcess
+from firesteel.spark.jvm import DEFAULT_HEAP_MB
+from firesteel_taskmanager.executors import ExecutorFactory
 from firesteel_taskmanager.routes import routes
 from firesteel_taskmanager.shell import TaskManagerService
 
@@ -22,6 +30,10 @@ def create_service(
     resourcemanager_address: str,
     stdout: Callable[[str], None] | None = None,
     executor_id: str = "driver",
+    bind_host: str | None = None,
+    advertised_host: str = "",
+    executors: ExecutorFactory | None = None,
+    memory: TaskManagerMemory | None = None,
 ) -> TaskManagerService:
     """A TaskManager, not started yet.
 
@@ -34,12 +46,23 @@ def create_service(
         slots: how many it begins with.
         resourcemanager_address: base URL.
         stdout: gets what slots print; by default whatever ``sys.stdout`` is at that moment.
-        executor_id: Spark's name of the executor on which its slots run (``driver`` in local mode).
+        executor_id: Spark's name of the executor on which its slots run, if it has none of its own (``driver`` in
+            local mode).
+        bind_host: address to which its Spark executors and slots bind. Given for a TaskManager that starts executors
+            of its own; then also its memory is read from the settings, if they say it.
+        advertised_host: name or address under which others reach them; by default ``bind_host``.
+        executors: starts executors in place of Spark's own.
+        memory: its memory, in place of what the settings say; each slot is measured against its share.
 
     Raises:
         ConfigurationError: an option has a bad value.
         RunDirectoryError: the path of the control socket would be too long.
     """
+    if bind_host is not None:
+        if memory is None and has_memory_options(settings):
+            memory = taskmanager_memory(settings)
+        if executors is None:
+            executors = _sparks(settings, run_directory, bind_host, advertised_host or bind_host, memory)
     service = TaskManagerService(
         settings=settings,
         secret=secret,
@@ -50,6 +73,34 @@ def create_service(
         resourcemanager_address=resourcemanager_address,
         stdout=stdout,
         executor_id=executor_id,
+        executors=executors,
+        memory=memory,
     )
     service.app.add_routes(routes(service, secret))
     return service
+
+
+def _sparks(
+    settings: Settings, run_directory: RunDirectory, bind_host: str, host: str, memory: TaskManagerMemory | None
+) -> ExecutorFactory:
+    java_home, archive = settings.get(JAVA_HOME), settings.get(JVM_ARCHIVE)
+    heap_mb = DEFAULT_HEAP_MB if memory is None else max(memory.executor_heap >> 20, _LEAST_HEAP_MB)
+    network = {"bind_host": bind_host, "host": host, "transport": settings.get(EXCHANGE_TRANSPORT)}
+
+    def start(spec: ExecutorSpec) -> ExecutorProcess:
+        return ExecutorProcess(
+            spec,
+            run_directory=run_directory,
+            bind_host=bind_host,
+            host=host,
+            java_home=java_home,
+            memory_mb=heap_mb,
+            archive=archive,
+            environment={NETWORK_VARIABLE: json.dumps(network)},
+        )
+
+    return start
+
+
+_LEAST_HEAP_MB = 128
+"""Spark does not start with less."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import logging
 import os
@@ -13,12 +14,14 @@ from pathlib import Path
 
 import aiohttp
 
+from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
+from firesteel.rpc import Signer
 
 logger = logging.getLogger(__name__)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PIECE = 1 << 20
-_FETCH_SECONDS = 50.0
+_LIMITS = aiohttp.ClientTimeout(total=50.0, sock_connect=5.0, sock_read=10.0)
 
 
 class BlobCache:
@@ -26,12 +29,13 @@ class BlobCache:
 
     Args:
         directory: private to this cache; made when needed.
-        secret: of the cluster.
+        secret: of the cluster; signs requests.
+        clock: tells their time.
     """
 
-    def __init__(self, directory: Path, secret: str) -> None:
+    def __init__(self, directory: Path, secret: str, clock: Clock) -> None:
         self._directory = directory
-        self._headers = {"Authorization": f"Bearer {secret}"}
+        self._signer = Signer(secret, clock)
         self._fetches: dict[tuple[str, str], asyncio.Task[Path]] = {}
 
     async def fetch(
@@ -41,7 +45,7 @@ class BlobCache:
 
         Raises:
             PeerUnreachableError: the Dispatcher does not answer.
-            RpcError: it does not have a blob, or sent something else.
+            RpcError: it does not have a blob, or sent something else, or the blob can't be written here.
         """
         wanted = sorted(set(names))
         for name in wanted:
@@ -72,23 +76,32 @@ class BlobCache:
 
     async def _fetch(self, session: aiohttp.ClientSession, job_id: str, address: str, name: str) -> Path:
         folder = self._directory / job_id
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         part, whole = folder / f"{name}.part", folder / name
         digest = hashlib.sha256()
         url = f"{address.rstrip('/')}/blobs/{name}"
-        limit = aiohttp.ClientTimeout(total=_FETCH_SECONDS)
         try:
-            async with session.get(url, headers=self._headers, timeout=limit) as answer:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            async with session.get(
+                url,
+                headers=self._signer.headers("GET", url),
+                timeout=_LIMITS,
+                allow_redirects=False,
+            ) as answer:
                 if answer.status != 200:
-                    raise RpcError(f"{url}: answered {answer.status}")
+                    raise RpcError(f"{url}: answered {answer.status}: {(await answer.text())[:300]}")
                 with part.open("wb") as file:
                     async for piece in answer.content.iter_chunked(_PIECE):
                         digest.update(piece)
                         file.write(piece)
-        except (aiohttp.ClientError, TimeoutError) as error:
+            if digest.hexdigest() != name:
+                part.unlink(missing_ok=True)
+                raise RpcError(f"{url}: what came has the SHA-256 {digest.hexdigest()}")
+            os.replace(part, whole)
+        except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
             raise PeerUnreachableError(f"{url}: {str(error) or type(error).__name__}") from error
-        if digest.hexdigest() != name:
+        except OSError as error:  # of the file: those of the network are ClientErrors
             part.unlink(missing_ok=True)
-            raise RpcError(f"{url}: what came has the SHA-256 {digest.hexdigest()}")
-        os.replace(part, whole)
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            advice = ": make room there, or choose another place (firesteel.run.directory)" if full else ""
+            raise RpcError(f"blob {name} can't be written to {folder}: {error.strerror or error}{advice}") from error
         return whole

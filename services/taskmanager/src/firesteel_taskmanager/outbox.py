@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 Report = ReportState | ReportEndOfData | ReportSlotFailed
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _LARGEST_BATCH = 1000
+_LONGEST_TRY = 12.0
+"""Seconds that one failed call and the pause after it can take; what goes beyond was a stall of this process."""
 
 
 def is_gone(error: RpcError) -> bool:
@@ -34,7 +36,7 @@ class Outbox:
         ref: the JobMaster.
         client: carries the calls.
         taskmanager_id: who reports.
-        patience: seconds after which a JobMaster that does not answer is given up.
+        patience: seconds after which a JobMaster that does not answer is given up; stalls of this process don't count.
         on_lost: told, with the cause, when it is given up or says that it does not want to hear of us.
         spawn: runs the delivery in the background.
     """
@@ -102,15 +104,17 @@ class Outbox:
 
     async def _persist(self, batch: list[Report]) -> bool:
         """Deliver, however often it takes; whether there is a sense in going on."""
-        pause, deadline = _FIRST_PAUSE, self._clock.monotonic() + self._patience
+        pause, left = _FIRST_PAUSE, self._patience
         while True:
+            started = self._clock.monotonic()
             try:
                 await self._send(batch)
             except PeerUnreachableError as error:
-                if self._clock.monotonic() >= deadline:
+                if left <= 0:
                     self._on_lost(f"its JobMaster does not answer: {error}")
                     return False
                 await asyncio.sleep(pause)
+                left -= min(self._clock.monotonic() - started, _LONGEST_TRY)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             except RpcError as error:
                 if is_gone(error):

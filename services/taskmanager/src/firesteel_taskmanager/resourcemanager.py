@@ -1,23 +1,27 @@
-"""The TaskManager's side of its bond with the ResourceManager."""
+"""The TaskManager's side of its bond with the ResourceManager: carries out what ``registration`` decides."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RpcError
 from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteResourceManager
-from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel_taskmanager.registration import Answer, Registration
+from firesteel_taskmanager.settings import RegistrationSettings
 
 logger = logging.getLogger(__name__)
-_PEER = "resourcemanager"
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 _CANCEL_SECONDS = 4.0
 """How long the fleet may take to give up a slot, and to say what it knows about its end."""
+_RETRY_PAUSES = (0.05, 0.5, 2.0)
+_REFUSALS = frozenset({RpcCode.BAD_REQUEST, RpcCode.VERSION, RpcCode.NO_RESOURCES})
+_Call = Callable[[RemoteResourceManager], Awaitable[None]]
 
 
 class _Owner(Protocol):
@@ -27,71 +31,61 @@ class _Owner(Protocol):
     def registration(self) -> m.RegisterTaskManager:
         """How it presents itself."""
 
+    def in_use(self) -> bool:
+        """Whether a job uses a slot."""
+
+    def give_up(self, cause: str) -> None:
+        """The ResourceManager is not to be had."""
+
 
 class ResourceManagerLink:
     """Registration, again after every loss; calls that need its token."""
 
-    def __init__(self, owner: _Owner, heartbeat_timeout: float, clock: Clock) -> None:
-        self._owner = owner
-        self._monitor = HeartbeatMonitor(clock, heartbeat_timeout, min(1.0, heartbeat_timeout / 4), failure_threshold=0)
-        self._token = ""
-        self._lost = asyncio.Event()
+    def __init__(self, owner: _Owner, settings: RegistrationSettings, clock: Clock) -> None:
+        self._owner, self._clock = owner, clock
+        self._bond = Registration(settings, clock)
+        self._alarm = asyncio.Event()
         self._registered = asyncio.Event()
 
     @property
     def is_registered(self) -> bool:
         """Whether the ResourceManager knows us, as far as is known here."""
-        return self._registered.is_set()
+        return self._bond.is_registered
 
     def heard(self) -> None:
         """It sent a heartbeat."""
-        self._monitor.heard(_PEER)
-
-    def tick(self) -> None:
-        """Time has passed."""
-        if self._monitor.tick():
-            self._forget("it sends no heartbeats")
+        self._bond.heard()
 
     async def stay_registered(self) -> None:
-        """Register, and again whenever the bond broke; for ever."""
-        pause = _FIRST_PAUSE
+        """Register, and again whenever the bond broke; until it is given up."""
         while True:
-            self._lost.clear()
-            gateway = RemoteResourceManager(self._owner.client, self._owner.resourcemanager_address)
+            self._alarm.clear()
+            for _ in self._bond.tick():
+                await self._register()
+            due = self._bond.next_tick
+            if due is None:
+                return
             try:
-                answer = await gateway.register_taskmanager(self._owner.registration())
-            except RpcError as error:
-                logger.warning("no registration at the ResourceManager yet: %s", error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-                continue
-            pause, self._token = _FIRST_PAUSE, answer.token
-            self._monitor.watch(_PEER)
-            self._registered.set()
-            await self._lost.wait()
+                async with asyncio.timeout(max(0.0, due - self._clock.monotonic()) + 0.001):
+                    await self._alarm.wait()
+            except TimeoutError:
+                pass
 
     async def tell_free(self, slot: m.SlotAvailable) -> None:
         """Say that a slot is free; if that fails, the next heartbeat says it."""
-        gateway = await self._gateway()
-        for pause in (0.05, 0.5, None):
-            try:
-                await gateway.slot_available(slot)
-            except PeerUnreachableError as error:
-                if pause is None:
-                    logger.warning("the ResourceManager did not hear that a slot is free: %s", error)
-                    return
-                await asyncio.sleep(pause)
-            except RpcError as error:
-                self._refused(error)
-                return
-            else:
-                return
+        await self._tell("that a slot is free", lambda gateway: gateway.slot_available(slot))
+
+    async def tell_executor_lost(self, lost: m.ExecutorLost) -> None:
+        """Say that another executor is needed; a ResourceManager that does not hear it sees it at the next one's."""
+        await self._tell("that an executor is lost", lambda gateway: gateway.executor_lost(lost))
 
     async def cancel_launch(self, slot: m.SlotAvailable) -> str:
         """Have the fleet give up a slot; returns what it knows about the slot's end, or nothing."""
+        if not self.is_registered:
+            return ""
         try:
             answer = await self._owner.client.call(
-                self._owner.resourcemanager_address, "cancel_slot", slot.to_plain(), self._token, _CANCEL_SECONDS
+                self._owner.resourcemanager_address, "cancel_slot", slot.to_plain(), self._bond.token, _CANCEL_SECONDS
             )
         except RpcError as error:
             logger.warning("the launch of slot %s was not cancelled: %s", slot.allocation_id, error)
@@ -102,23 +96,51 @@ class ResourceManagerLink:
     async def say_goodbye(self, taskmanager_id: str) -> None:
         """The TaskManager stops; a ResourceManager that can't be reached will notice."""
         if self.is_registered:
-            gateway = await self._gateway()
             try:
-                await gateway.disconnect_taskmanager(m.DisconnectTaskManager(taskmanager_id, "it stopped"))
+                await self._gateway().disconnect_taskmanager(m.DisconnectTaskManager(taskmanager_id, "it stopped"))
             except RpcError as error:
                 logger.info("the ResourceManager did not hear the goodbye: %s", error)
 
-    async def _gateway(self) -> RemoteResourceManager:
-        await self._registered.wait()
-        return RemoteResourceManager(self._owner.client, self._owner.resourcemanager_address, self._token)
+    async def _register(self) -> None:
+        gateway = RemoteResourceManager(self._owner.client, self._owner.resourcemanager_address)
+        try:
+            answer = await gateway.register_taskmanager(self._owner.registration())
+        except (RpcError, ProtocolError) as error:
+            if isinstance(error, PeerUnreachableError):
+                kind = Answer.NONE
+            else:
+                refused = isinstance(error, RpcFault) and error.code in _REFUSALS
+                kind = Answer.REFUSED if refused else Answer.ERROR
+            for end in self._bond.failed(kind, str(error), self._owner.in_use()):
+                self._owner.give_up(end.cause)
+            return
+        self._bond.accepted(answer.token, answer.heartbeat_interval_ms / 1000)
+        self._registered.set()
+
+    async def _tell(self, what: str, call: _Call) -> None:
+        for pause in (*_RETRY_PAUSES, None):
+            while not self.is_registered:
+                self._registered.clear()
+                await self._registered.wait()
+            try:
+                await call(self._gateway())
+            except PeerUnreachableError as error:
+                if pause is None:
+                    logger.warning("the ResourceManager did not hear %s: %s", what, error)
+                    return
+                await asyncio.sleep(pause)
+            except FencedError as error:  # the new one hears it as well
+                self._refused(error)
+            except RpcError as error:
+                logger.warning("the ResourceManager refused to hear %s: %s", what, error)
+                return
+            else:
+                return
+
+    def _gateway(self) -> RemoteResourceManager:
+        return RemoteResourceManager(self._owner.client, self._owner.resourcemanager_address, self._bond.token)
 
     def _refused(self, error: RpcError) -> None:
         if isinstance(error, FencedError):
-            self._forget("another ResourceManager leads")
-
-    def _forget(self, cause: str) -> None:
-        if self._registered.is_set():
-            logger.warning("the ResourceManager is lost (%s); registering again", cause)
-        self._registered.clear()
-        self._monitor.forget(_PEER)
-        self._lost.set()
+            self._bond.lost("another ResourceManager leads")
+            self._alarm.set()

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from firesteel.core.errors import FencedError
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import Handler, RpcRequest, rpc_routes
@@ -16,7 +17,7 @@ from firesteel_taskmanager.slots import UnknownAllocationError, UnknownExecution
 
 
 def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
-    """All routes of the service. Calls are fenced by allocation ids and JobMaster tokens, not by one of its own.
+    """All routes of the service. Calls are fenced by allocation ids and JobMaster tokens, not by a token of its own.
 
     Calls that name an execution also carry ``job_id`` or ``allocation_id``: two jobs that run the same program have
     tasks of the same ids.
@@ -30,9 +31,13 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
         return service.jobmaster_heartbeat(m.HeartbeatFromJobMaster.from_plain(call.payload)).to_plain()
 
     async def request_slot(call: RpcRequest) -> Mapping[str, Any]:
-        core.request_slot(m.RequestSlot.from_plain(call.payload), service.now)
+        executor = core.request_slot(m.RequestSlot.from_plain(call.payload), service.now)
         service.perform(())
-        return {"executor_id": service.executor_id, "control_socket": str(service.channels.path)}
+        return {"executor_id": executor, "control_socket": str(service.channels.path)}
+
+    async def start_executor(call: RpcRequest) -> Mapping[str, Any]:
+        service.start_executor(m.ExecutorSpec.from_plain(call.payload))
+        return {}
 
     async def set_slots(call: RpcRequest) -> Mapping[str, Any]:
         slots = call.payload.get("slots")
@@ -47,18 +52,18 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
 
     async def cancel_tasks(call: RpcRequest) -> Mapping[str, Any]:
         message = m.CancelTasks.from_plain(call.payload)
-        service.perform(core.cancel_tasks(message.job_id, message.execution_ids, service.now, service.now_ms))
+        service.perform(core.tasks.cancel(message.job_id, message.execution_ids, service.now, service.now_ms))
         return {}
 
     async def assign_splits(call: RpcRequest) -> Mapping[str, Any]:
         message = m.AssignSplits.from_plain(call.payload)
         where = message.job_id, message.allocation_id
-        service.perform(core.splits_assigned(message.execution_id, message.splits, message.no_more, *where))
+        service.perform(core.tasks.splits_assigned(message.execution_id, message.splits, message.no_more, *where))
         return {}
 
     async def commit(call: RpcRequest) -> Mapping[str, Any]:
         message = m.CommitTask.from_plain(call.payload)
-        service.perform(core.commit(message.execution_id, message.job_id, message.allocation_id))
+        service.perform(core.tasks.commit(message.execution_id, message.job_id, message.allocation_id))
         return {}
 
     async def free_slot(call: RpcRequest) -> Mapping[str, Any]:
@@ -73,6 +78,7 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
         "heartbeat": heartbeat,
         "heartbeat_jobmaster": heartbeat_jobmaster,
         "request_slot": request_slot,
+        "start_executor": start_executor,
         "set_slots": set_slots,
         "submit_tasks": submit_tasks,
         "cancel_tasks": cancel_tasks,
@@ -82,7 +88,15 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
         "collect": collect,
     }
     checked = {name: _with_codes(handler) for name, handler in handlers.items()}
-    return rpc_routes(checked, secret, lambda _: None)
+
+    def token_of(call: RpcRequest) -> str | None:
+        """A JobMaster that says its token has to be the one that leads the job; the ResourceManager has none here."""
+        job, allocation = str(call.payload.get("job_id") or ""), str(call.payload.get("allocation_id") or "")
+        if call.token and not core.leads(job, allocation, call.token):
+            raise FencedError(f"{call.method}: another JobMaster leads job {job}")
+        return None
+
+    return rpc_routes(checked, secret, token_of, clock=service.clock)
 
 
 def _with_codes(handler: Handler) -> Callable[[RpcRequest], Awaitable[Mapping[str, Any]]]:

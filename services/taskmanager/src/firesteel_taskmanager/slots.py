@@ -59,6 +59,10 @@ class Process:
     identity: ProcessId | None
     """None where it was gone by the time it was looked at."""
     data_address: Mapping[str, Any]
+    executor_id: str = ""
+    """The executor that it is a worker of."""
+    memory: int = 0
+    """Bytes (PSS) of it and its children when it was measured last."""
     temporary_files: dict[str, None] = field(default_factory=dict)
     """In the order in which they were announced."""
     unanswered_since: float | None = None
@@ -121,6 +125,13 @@ class Slot:
             self.index, self.allocation_id, self.job_id, self.state.name, to.name, cause,
         )  # fmt: skip
         self.state = to
+
+    def activate(self, now: float) -> None:
+        """The JobMaster has accepted it."""
+        self.move(SlotState.ACTIVE, "accepted by the JobMaster")
+        self.active_since = now
+        if self.lost is None:  # else the deadline is that of the search for a cause
+            self.deadline = None
 
     def clear(self, cause: str) -> None:
         """Become FREE and forget everything."""

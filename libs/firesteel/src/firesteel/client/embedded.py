@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import importlib
 import logging
 import os
 import sys
@@ -11,9 +9,12 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from firesteel.client import context
+from firesteel.client.at_exit import before_threads_end
 from firesteel.client.definitions import handed_on
 from firesteel.client.graph_shipment import prepare
 from firesteel.client.job_client import ClusterJobClient
+from firesteel.client.planning import PlanOnly
 from firesteel.common.configuration import Configuration
 from firesteel.config import options
 from firesteel.config.load import load_settings
@@ -45,7 +46,7 @@ class _Shared:
                 if not settings.is_set(options.TASKMANAGER_SLOTS):
                     slots = max(usable_cores(), slots_needed)
                 if not self._hooked:
-                    _before_threads_end(self.stop)
+                    before_threads_end(self.stop)
                     self._hooked = True
                 cluster = self._cluster = _start(settings, slots)
             elif not settings.is_set(options.TASKMANAGER_SLOTS):
@@ -57,18 +58,6 @@ class _Shared:
             cluster, self._cluster = self._cluster, None
         if cluster is not None:
             cluster.stop()
-
-
-def _before_threads_end(action: Any) -> None:
-    """Run it at the end of the process while thread pools still take work; ``atexit`` alone would be too late.
-
-    Such actions run in reverse order, so that of the thread pools has to be registered first: by their import.
-    """
-    importlib.import_module("concurrent.futures.thread")
-    register = getattr(threading, "_register_atexit", None)
-    if register is not None:
-        register(action)
-    atexit.register(action)
 
 
 _shared = _Shared()
@@ -123,7 +112,10 @@ class EmbeddedExecutor:
             if warning not in self._told:
                 self._told.add(warning)
                 logger.warning("%s", warning)
-        job_graph, blobs = prepare(graph, settings)
+        job_graph, blobs = prepare(graph, settings, same_host=True)
+        program = context.current()
+        if program is not None and program.plan_only:
+            raise PlanOnly(graph, job_graph)
         cluster = _shared.get(settings, job_graph.slots_needed())
         if cluster.rest is None:
             raise FiresteelError("the embedded cluster has been stopped")

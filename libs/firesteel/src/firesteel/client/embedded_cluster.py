@@ -12,10 +12,12 @@ import aiohttp
 from firesteel.client.loop_thread import LoopThread
 from firesteel.client.rest_client import RestClient
 from firesteel.config import options
+from firesteel.config.load import CONF_DIR_VARIABLE
 from firesteel.config.settings import Settings
 from firesteel.core import plugins
 from firesteel.core.clock import SystemClock
 from firesteel.core.run_directory import RunDirectory
+from firesteel.core.secret import rest_token
 from firesteel.protocol.messages import SetSlots
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteResourceManager
@@ -48,6 +50,7 @@ class EmbeddedCluster:
         self._services: list[Any] = []
         self._resourcemanager_address = ""
         self._run_directory: RunDirectory | None = None
+        self.rest_token = ""
         self.rest: RestClient | None = None
         try:
             self._loop.run(self._start(), timeout=_START_SECONDS)
@@ -90,13 +93,15 @@ class EmbeddedCluster:
             run_directory=self._run_directory,
             jobmaster_address=jobmaster.address,
             resourcemanager_address=resourcemanager.address,
+            config_directory=os.environ.get(CONF_DIR_VARIABLE),
         )
-        await self._run(dispatcher, settings.get(options.REST_PORT))
-        self.rest = RestClient(dispatcher.address, secret)
+        await self._run(dispatcher)
+        self.rest_token = rest_token(secret)
+        self.rest = RestClient(dispatcher.rest_address, self.rest_token)
 
-    async def _run(self, service: Any, port: int = 0) -> None:
+    async def _run(self, service: Any) -> None:
         self._services.append(service)
-        await service.start("127.0.0.1", port)
+        await service.start("127.0.0.1", 0)
 
     def ensure_slots(self, count: int) -> None:
         """Let the cluster have at least this many slots."""

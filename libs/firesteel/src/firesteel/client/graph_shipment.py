@@ -6,11 +6,14 @@ import hashlib
 import os
 import sys
 from dataclasses import replace
+from typing import Final
 
 from firesteel.client.code_shipment import CodeShipment
+from firesteel.client.python_files import archives, named_files, program_roots
 from firesteel.config import options
 from firesteel.config.settings import Settings
 from firesteel.connectors.collection import CollectionSource
+from firesteel.connectors.file_splits import check_paths
 from firesteel.core.errors import ProgramError
 from firesteel.core.ids import new_job_id
 from firesteel.graph.chaining import build_job_graph
@@ -18,15 +21,24 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.specs import ChainSpec
 from firesteel.graph.stream_graph import StreamGraph
 
+_OF_THIS_HOST: Final = frozenset({options.SECRET_FILE.key, options.REST_TOKEN_FILE.key, options.PYTHON_FILES.key})
+"""Paths that mean something to the client alone."""
 
-def prepare(graph: StreamGraph, settings: Settings) -> tuple[JobGraph, dict[str, bytes]]:
-    """Build the JobGraph and pickle its chains.
+
+def prepare(graph: StreamGraph, settings: Settings, *, same_host: bool) -> tuple[JobGraph, dict[str, bytes]]:
+    """Build the JobGraph, pickle its chains and pack the program's Python files.
+
+    Args:
+        graph: of the program.
+        settings: all that was set, in its layers.
+        same_host: slots see the program's directories, so its modules need not travel.
 
     Returns:
         The graph, and SHA-256 -> content of every blob.
 
     Raises:
-        ProgramError: the graph is refused, a function can't be pickled, or a collection is too large.
+        ProgramError: the graph is refused, a function can't be pickled, or a collection is too large, or the Python
+            files are.
     """
     shipment = CodeShipment()
     limit = settings.get(options.COLLECTION_MAX_BYTES)
@@ -41,16 +53,29 @@ def prepare(graph: StreamGraph, settings: Settings) -> tuple[JobGraph, dict[str,
             )
         return blob
 
-    job_graph, blobs = build_job_graph(
-        graph, job_id=new_job_id(), pickle_chain=pickle_chain, config=settings.to_plain()
-    )
+    config = {key: text for key, text in settings.to_plain().items() if key not in _OF_THIS_HOST}
+    job_graph, blobs = build_job_graph(graph, job_id=new_job_id(), pickle_chain=pickle_chain, config=config)
+    if same_host:
+        _check_files(job_graph)
     code = shipment.code_blob()
-    name = None
-    if code is not None:
-        name = hashlib.sha256(code).hexdigest()
-        blobs[name] = code
-    sizes = {sha: len(content) for sha, content in blobs.items()}
-    return replace(job_graph, main_blob=name, python_path=python_path(), blobs=sizes), blobs
+    main_blob = None if code is None else _added(blobs, code)
+    roots = [] if same_host else program_roots(sys.modules.get("__main__"), sys.path)
+    packed = archives(named_files(settings), sys.modules, roots, settings.get(options.PYTHON_FILES_MAX_BYTES))
+    job_graph = replace(
+        job_graph,
+        main_blob=main_blob,
+        python_files=tuple(_added(blobs, archive) for archive in packed),
+        python_path=python_path() if same_host else (),
+        config_layers={key: layer for key, layer in settings.layers().items() if key in config},
+        blobs={sha: len(content) for sha, content in blobs.items()},
+    )
+    return job_graph, blobs
+
+
+def _added(blobs: dict[str, bytes], content: bytes) -> str:
+    name = hashlib.sha256(content).hexdigest()
+    blobs[name] = content
+    return name
 
 
 def python_path() -> tuple[str, ...]:
@@ -61,3 +86,10 @@ def python_path() -> tuple[str, ...]:
         if absolute not in entries and os.path.exists(absolute):
             entries.append(absolute)
     return tuple(entries)
+
+
+def _check_files(job_graph: JobGraph) -> None:
+    """Refuse files that are not there before anything is deployed; a cluster elsewhere has files of its own."""
+    for vertex in job_graph.vertices:
+        if vertex.source is not None and vertex.source.enumerator == "files":
+            check_paths([str(path) for path in vertex.source.config["paths"]])

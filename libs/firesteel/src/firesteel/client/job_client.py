@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import concurrent.futures
 import pickle
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,8 +20,10 @@ from firesteel.common.job_id import JobID
 from firesteel.common.job_status import JobStatus
 from firesteel.core.errors import JobCancelledError, JobError, JobFailedError, UserFunctionError
 from firesteel.protocol.deployment import TaskFailure
+from firesteel.runtime.user_code import how_to_bring
 
 _LONG_POLL_MS = 10_000
+_MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")
 
 
 class ClusterJobClient(CollectingJobClient):
@@ -50,7 +54,7 @@ class ClusterJobClient(CollectingJobClient):
 
     def cancel(self) -> CompletableFuture[None]:
         """Asks for the job to be cancelled; done when the request was accepted."""
-        return CompletableFuture(self._loop.start(self._rest.cancel(self._job_id)))
+        return CompletableFuture(self._loop.start(self._cancel()))
 
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """A future of the job's result; raises what ``outcome_of`` says."""
@@ -64,14 +68,16 @@ class ClusterJobClient(CollectingJobClient):
         """The results of the collect operator with this id, pulled as they are read."""
         return RestResultStream(self._job_id, operator_id, self._rest, self._loop, self._result)
 
-    def details(self) -> dict[str, Any]:
-        """The answer of ``GET /jobs/:jobid``."""
-        answer: dict[str, Any] = self._loop.run(self._rest.get(f"/jobs/{self._job_id}"))
-        return answer
+    def ask_details(self) -> concurrent.futures.Future[dict[str, Any]]:
+        """Asks for the answer of ``GET /jobs/:jobid``."""
+        return self._loop.start(self._rest.get(f"/jobs/{self._job_id}"))
 
     async def _status(self) -> JobStatus:
         answer = await self._rest.get(f"/jobs/{self._job_id}/status")
         return JobStatus[answer["status"]]
+
+    async def _cancel(self) -> None:
+        await self._rest.cancel(self._job_id)
 
     async def _result(self) -> JobExecutionResult:
         result = None
@@ -111,6 +117,9 @@ def failure_as_error(failure: TaskFailure, job_id: str, job_name: str) -> JobErr
         f"job {job_name!r} ({job_id}) failed: operator {operator!r} (subtask {failure.subtask}, "
         f"attempt {failure.attempt}) raised {failure.error_class.removeprefix('builtins.')}: {failure.message}"
     ]
+    missing = _MISSING_MODULE.search(failure.message) if failure.error_class == "ModuleNotFoundError" else None
+    if missing is not None:
+        lines.append(f"slots find no module {missing[1]!r}: {how_to_bring(missing[1])}")
     if failure.record is not None:
         lines.append(f"at the record {failure.record}")
     traceback_text = with_source_lines(failure.traceback)

@@ -47,7 +47,7 @@ class LoopThread:
             return contextvars.Context().run(asyncio.run_coroutine_threadsafe, coroutine, self._loop)
         except RuntimeError as error:
             coroutine.close()
-            raise PeerUnreachableError("the embedded cluster has been stopped") from error
+            raise PeerUnreachableError("the connection to the cluster has been closed") from error
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine and wait for it.

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 
-from firesteel.core.errors import GraphError, JobNotFoundError, PeerUnreachableError, RpcError
+from firesteel.core.clock import Clock, SystemClock
+from firesteel.core.errors import (
+    GraphError,
+    JobNotFoundError,
+    PeerUnreachableError,
+    ProtocolError,
+    RpcError,
+    UnauthorizedError,
+)
 from firesteel.graph.job_graph import JobGraph
+
+_CALL_SECONDS: Final = 60.0
+_SLOWEST_UPLOAD: Final = 1 << 20
+"""Bytes a second: an upload that is slower is given up."""
 
 
 @dataclass(frozen=True)
@@ -33,41 +47,96 @@ class CollectedResults:
     data: bytes
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long a client tries to reach a cluster again, in seconds. Every call may be repeated: none does harm twice.
+
+    Attributes:
+        total: from the first failure on; 0 = the first one counts.
+        pause: between attempts.
+    """
+
+    total: float = 0.0
+    pause: float = 2.0
+
+
 class RestClient:
     """One Dispatcher.
 
     Args:
         base_url: such as ``http://127.0.0.1:8081``.
-        secret: of the cluster; needed for what runs code or reads results.
+        token: for what changes the cluster or brings results; None = there is none.
+        token_origin: where the token comes from, for the message when it is refused.
+        patience: for a Dispatcher that does not answer for a while.
+        clock: measures the patience.
 
-    All methods raise ``PeerUnreachableError`` when the Dispatcher does not answer.
+    All methods raise ``PeerUnreachableError`` when the Dispatcher does not answer, ``UnauthorizedError`` when it
+    refuses the token, ``RpcError`` when it answers with another error.
     """
 
-    def __init__(self, base_url: str, secret: str) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        token: str | None,
+        *,
+        token_origin: str = "",
+        patience: Patience | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.base_url = base_url
-        self._headers = {"Authorization": f"Bearer {secret}"}
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._token_origin = token_origin
+        self._patience = patience or Patience()
+        self._clock = clock or SystemClock()
         self._session: aiohttp.ClientSession | None = None
+
+    async def contact(self) -> dict[str, Any]:
+        """The answer of ``GET /config``, asked for once, to see who listens there.
+
+        Raises:
+            ProtocolError: it is no cluster of Firesteel.
+        """
+        status, body, _ = await self._once("GET", "/config", None, 15.0)
+        if status == 401:
+            self._check(status, body)
+        try:
+            answer = json.loads(body) if status == 200 else None
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict) or "firesteel-version" not in answer:
+            what = f"Flink {answer['flink-version']}" if isinstance(answer, dict) and "flink-version" in answer else ""
+            raise ProtocolError(self.base_url, f"{what or 'what answers there'} is no Firesteel cluster")
+        return answer
 
     async def submit(self, graph: JobGraph, blobs: Mapping[str, bytes]) -> None:
         """Submit a job. Submitting the same graph again is harmless.
 
         Raises:
-            GraphError: the Dispatcher refuses the graph.
+            GraphError: the Dispatcher refuses the graph, or it is too large, or another job has its id.
         """
         request = {
             "executionPlanFileName": "plan.json",
             "jobArtifactFileNames": [{"entryName": name, "fileName": name} for name in blobs],
         }
-        form = aiohttp.FormData()
-        form.add_field("request", json.dumps(request), content_type="application/json")
-        form.add_field("file_0", json.dumps(graph.to_plain()), filename="plan.json", content_type="application/json")
-        for number, (name, content) in enumerate(blobs.items(), start=1):
-            stream = io.BytesIO(content)  # sent in pieces: bytes would hold up the loop, and aiohttp warns about it
-            form.add_field(f"file_{number}", stream, filename=name, content_type="application/octet-stream")
-        status, body, _ = await self._request("POST", "/jobs", data=form)
-        if status in (400, 409):
+        plan = json.dumps(graph.to_plain())
+
+        def form() -> aiohttp.FormData:
+            made = aiohttp.FormData()
+            made.add_field("request", json.dumps(request), content_type="application/json")
+            made.add_field("file_0", plan, filename="plan.json", content_type="application/json")
+            for number, (name, content) in enumerate(blobs.items(), start=1):
+                stream = io.BytesIO(content)  # sent in pieces: bytes would hold up the loop, and aiohttp warns about it
+                made.add_field(f"file_{number}", stream, filename=name, content_type="application/octet-stream")
+            return made
+
+        size = len(plan) + sum(map(len, blobs.values()))
+        limit = _CALL_SECONDS + size / _SLOWEST_UPLOAD
+        status, body, _ = await self._request("POST", "/jobs", form=form, timeout_s=limit)
+        if status in (400, 413):
             raise GraphError(_first_error(body))
-        _check(status, body)
+        if status == 409:
+            raise GraphError(f"{_first_error(body)} (the client chooses the id: the next run takes another)")
+        self._check(status, body)
 
     async def get(self, path: str, timeout_s: float = 30.0) -> Any:
         """The JSON answer of a GET.
@@ -78,7 +147,7 @@ class RestClient:
         status, body, _ = await self._request("GET", path, timeout_s=timeout_s)
         if status == 404:
             raise JobNotFoundError(_first_error(body))
-        _check(status, body)
+        self._check(status, body)
         return json.loads(body)
 
     async def execution_result(self, job_id: str, wait_ms: int) -> dict[str, Any] | None:
@@ -87,8 +156,8 @@ class RestClient:
         result = answer.get("job-execution-result")
         return dict(result) if answer["status"]["id"] == "COMPLETED" else None
 
-    async def cancel(self, job_id: str) -> None:
-        """Ask for a job to be cancelled; one that has ended already is left alone.
+    async def cancel(self, job_id: str) -> bool:
+        """Ask for a job to be cancelled; returns False for one that has ended already.
 
         Raises:
             JobNotFoundError: there is no such job.
@@ -97,7 +166,24 @@ class RestClient:
         if status == 404:
             raise JobNotFoundError(_first_error(body), job_id)
         if status != 409:
-            _check(status, body)
+            self._check(status, body)
+        return status != 409
+
+    async def client_heartbeat(self, job_id: str, expires_ms: int) -> None:
+        """Say that the client of a job is alive.
+
+        Args:
+            job_id: of the job.
+            expires_ms: epoch milliseconds at which the job may be cancelled if nothing more is heard.
+
+        Raises:
+            JobNotFoundError: there is no such job.
+        """
+        path = f"/jobs/{job_id}/clientHeartbeat"
+        status, body, _ = await self._request("PATCH", path, json_body={"expiredTimestamp": expires_ms})
+        if status == 404:
+            raise JobNotFoundError(_first_error(body), job_id)
+        self._check(status, body)
 
     async def collect(
         self, job_id: str, operator_id: str, offset: int, max_bytes: int, wait_ms: int
@@ -107,7 +193,7 @@ class RestClient:
         status, body, headers = await self._request("GET", path, timeout_s=wait_ms / 1000 + 30)
         if status == 404:
             raise JobNotFoundError(_first_error(body), job_id)
-        _check(status, body)
+        self._check(status, body)
         return CollectedResults(
             int(headers["X-Firesteel-Offset"]),
             int(headers["X-Firesteel-Count"]),
@@ -123,17 +209,63 @@ class RestClient:
             self._session = None
 
     async def _request(
-        self, method: str, path: str, *, data: aiohttp.FormData | None = None, timeout_s: float = 60.0
+        self,
+        method: str,
+        path: str,
+        *,
+        form: Callable[[], aiohttp.FormData] | None = None,
+        json_body: Any = None,
+        timeout_s: float = _CALL_SECONDS,
+    ) -> tuple[int, bytes, Mapping[str, str]]:
+        """Ask until there is an answer other than 503, or the patience is at its end."""
+        give_up_at: float | None = None
+        while True:
+            answer: tuple[int, bytes, Mapping[str, str]] | None = None
+            failure: PeerUnreachableError | None = None
+            try:
+                answer = await self._once(method, path, form() if form else None, timeout_s, json_body)
+            except PeerUnreachableError as error:
+                failure = error
+            if answer is not None and answer[0] != 503:
+                return answer
+            now = self._clock.monotonic()
+            give_up_at = now + self._patience.total if give_up_at is None else give_up_at
+            if now >= give_up_at:
+                if failure is not None:
+                    raise failure
+                assert answer is not None
+                return answer
+            await asyncio.sleep(min(self._patience.pause, give_up_at - now))
+
+    async def _once(
+        self, method: str, path: str, data: aiohttp.FormData | None, timeout_s: float, json_body: Any = None
     ) -> tuple[int, bytes, Mapping[str, str]]:
         if self._session is None:
             self._session = aiohttp.ClientSession(headers=self._headers)
         limit = aiohttp.ClientTimeout(total=timeout_s)
+        url = self.base_url + path
         try:
-            async with self._session.request(method, self.base_url + path, data=data, timeout=limit) as answer:
+            async with self._session.request(method, url, data=data, json=json_body, timeout=limit) as answer:
                 return answer.status, await answer.read(), answer.headers
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            reason = str(error) or type(error).__name__
-            raise PeerUnreachableError(f"the Dispatcher at {self.base_url} did not answer: {reason}") from error
+            raise PeerUnreachableError(f"the Dispatcher at {self.base_url} did not answer: {_reason(error)}") from error
+
+    def _check(self, status: int, body: bytes) -> None:
+        if status == 401:
+            origin = f" ({self._token_origin})" if self._token_origin else ""
+            raise UnauthorizedError(f"the cluster at {self.base_url} refuses this client{origin}: {_first_error(body)}")
+        if not 200 <= status < 300:
+            raise RpcError(f"the Dispatcher answered {status}: {_first_error(body)}")
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    inner = getattr(error, "os_error", error)
+    number = getattr(inner, "errno", None)
+    if isinstance(number, int) and number > 0:
+        return os.strerror(number)
+    return str(error) or type(error).__name__
 
 
 def _first_error(body: bytes) -> str:
@@ -141,8 +273,3 @@ def _first_error(body: bytes) -> str:
         return str(json.loads(body)["errors"][0])
     except (ValueError, KeyError, IndexError, TypeError):
         return body[:500].decode(errors="replace")
-
-
-def _check(status: int, body: bytes) -> None:
-    if not 200 <= status < 300:
-        raise RpcError(f"the Dispatcher answered {status}: {_first_error(body)}")

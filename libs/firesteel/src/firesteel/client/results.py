@@ -28,6 +28,9 @@ class RestResultStream:
         rest: client of the cluster's Dispatcher.
         loop: where ``rest`` lives.
         outcome: waits for the job's end; raises unless it finished.
+
+    Attributes:
+        abandon: cancels the job unless its end has been seen; may be called at any time, and does it once.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class RestResultStream:
         self._ended = False
         self._failure: JobError | None = None
         self._pull = loop.start(self._next(0))  # the coroutine must not know self: a forgotten stream cancels its job
-        self._abandon = weakref.finalize(self, _cancel_job, rest, loop, job_id)
+        self.abandon = weakref.finalize(self, _cancel_job, rest, loop, job_id)
 
     def fetch(self) -> list[Any] | None:
         """The next results; empty if none came for a while; None at the end. See the protocol for what it raises."""
@@ -67,7 +70,7 @@ class RestResultStream:
     def _finish(self) -> None:
         """Tell the slot that all has arrived, and learn how the job ended."""
         self._ended = True
-        self._abandon.detach()
+        self.abandon.detach()
         try:
             self._loop.run(self._end())
         except JobError as error:
@@ -88,7 +91,7 @@ class RestResultStream:
         if not self._ended:
             self._ended = True
             self._pull.cancel()
-            self._abandon()
+            self.abandon()
 
 
 def _cancel_job(rest: RestClient, loop: LoopThread, job_id: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from firesteel.common.configuration import Configuration
 from firesteel.common.job_client import JobClient
+from firesteel.common.job_execution_result import JobExecutionResult
 
 __all__ = ["CollectingJobClient", "ExecutorFactory", "PipelineExecutor", "ResultStream"]
 
@@ -39,6 +40,18 @@ class ResultStream(Protocol):
 
 class CollectingJobClient(JobClient):
     """A client of a job whose graph may hold a collect operator."""
+
+    def wait(self) -> JobExecutionResult:
+        """What ``execute()`` does once the job was accepted: it waits for the end. Ctrl-C cancels the job.
+
+        Raises:
+            JobError: the job did not finish.
+        """
+        try:
+            return self.get_job_execution_result().result()
+        except KeyboardInterrupt:
+            self.cancel()
+            raise
 
     @abstractmethod
     def collect(self, operator_id: str) -> ResultStream:

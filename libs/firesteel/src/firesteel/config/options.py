@@ -6,67 +6,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from firesteel.config.option import BOOL, DURATION, INT, MAP, MEMORY, STRING, ConfigOption, enum_of
+from firesteel.config.cluster_options import *  # noqa: F403
+from firesteel.config.memory_options import *  # noqa: F403
+from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of
+from firesteel.config.program_options import *  # noqa: F403
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
-
-# --- the program -----------------------------------------------------------------------------------------------
-
-PARALLELISM_DEFAULT = ConfigOption(
-    "parallelism.default",
-    INT,
-    1,
-    "Parallelism of operators that do not say. In embedded mode, if it is not set: the usable cores.",
-    at_least=1,
-)
-PIPELINE_MAX_PARALLELISM = ConfigOption(
-    "pipeline.max-parallelism",
-    INT,
-    -1,
-    "Number of key groups, which bounds parallelism for the life of the state. -1: from 1.5 times the parallelism, "
-    "rounded up to a power of two, between 128 and 32768.",
-    at_least=-1,
-    at_most=32768,
-)
-PIPELINE_NAME: ConfigOption[str | None] = ConfigOption("pipeline.name", STRING, None, "Name of the job.")
-PIPELINE_OPERATOR_CHAINING = ConfigOption(
-    "pipeline.operator-chaining.enabled", BOOL, True, "Fuse operators into chains that run as one task."
-)
-PIPELINE_CHAIN_DIFFERENT_MAX_PARALLELISM = ConfigOption(
-    "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
-    BOOL,
-    True,
-    "Chain operators whose maximum parallelism differs.",
-)
-PIPELINE_OBJECT_REUSE = ConfigOption(
-    "pipeline.object-reuse",
-    BOOL,
-    False,
-    "Accepted for compatibility: records pass between chained functions without a copy in any case.",
-)
-PIPELINE_AUTO_GENERATE_UIDS = ConfigOption(
-    "pipeline.auto-generate-uids", BOOL, True, "If false, a program with an operator without uid is refused."
-)
-PIPELINE_GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str]] = ConfigOption(
-    "pipeline.global-job-parameters", MAP, {}, "Parameters that every function of the job can read."
-)
-EXECUTION_RUNTIME_MODE = ConfigOption(
-    "execution.runtime-mode",
-    enum_of("STREAMING", "BATCH", "AUTOMATIC"),
-    "STREAMING",
-    "How bounded input is run. AUTOMATIC runs as STREAMING in this version; BATCH is refused.",
-)
-EXECUTION_BUFFER_TIMEOUT_ENABLED = ConfigOption(
-    "execution.buffer-timeout.enabled", BOOL, True, "If false, a batch is sent only when it is full."
-)
-EXECUTION_BUFFER_TIMEOUT_INTERVAL = ConfigOption(
-    "execution.buffer-timeout.interval",
-    DURATION,
-    timedelta(milliseconds=100),
-    "How long a batch may wait to fill. 0: each batch is sent at once. An idle task sends at once in any case.",
-    at_least=_ZERO,
-)
 
 # --- slots and tasks -------------------------------------------------------------------------------------------
 
@@ -98,6 +44,71 @@ SLOT_IDLE_TIMEOUT = ConfigOption(
     "A slot that a job does not use goes back after this time.",
     at_least=_ZERO,
 )
+RESOURCEMANAGER_DRIVER = ConfigOption(
+    "firesteel.resourcemanager.driver",
+    STRING,
+    "standalone",
+    "Who starts TaskManagers: standalone (whoever runs the cluster), local-process (the ResourceManager, as processes "
+    "on its host, as jobs need them), or a plug-in by its name.",
+)
+RESOURCEMANAGER_JOB_TIMEOUT = ConfigOption(
+    "resourcemanager.job.timeout",
+    DURATION,
+    timedelta(minutes=5),
+    "How long the slots of a job are kept whose JobMaster the ResourceManager does not hear of.",
+    at_least=_MILLISECOND,
+)
+RESOURCEMANAGER_TASKMANAGER_TIMEOUT = ConfigOption(
+    "resourcemanager.taskmanager-timeout",
+    DURATION,
+    timedelta(seconds=30),
+    "A TaskManager that the ResourceManager has started is stopped when none of its slots was used for this time.",
+    at_least=_ZERO,
+)
+RESOURCEMANAGER_REGISTRATION_TIMEOUT = ConfigOption(
+    "resourcemanager.taskmanager-registration.timeout",
+    DURATION,
+    timedelta(minutes=5),
+    "A TaskManager that the ResourceManager has started is stopped if it has not registered within this time.",
+    at_least=_MILLISECOND,
+)
+RESOURCEMANAGER_START_UP_TIME: ConfigOption[timedelta | None] = ConfigOption(
+    "resourcemanager.standalone.start-up-time",
+    DURATION,
+    None,
+    "Time after the start of a ResourceManager that does not start TaskManagers in which these are expected to "
+    "register; after it, a job that needs more slots than there are fails at once. Not set: slot.request.timeout.",
+    at_least=_ZERO,
+)
+START_WORKER_MAX_FAILURE_RATE = ConfigOption(
+    "resourcemanager.start-worker.max-failure-rate",
+    FLOAT,
+    10.0,
+    "Starts of TaskManagers that may fail in a minute before the next one waits for "
+    "resourcemanager.start-worker.retry-interval.",
+    at_least=0.1,
+)
+START_WORKER_RETRY_INTERVAL = ConfigOption(
+    "resourcemanager.start-worker.retry-interval",
+    DURATION,
+    timedelta(seconds=3),
+    "Pause after a failed start of a TaskManager when too many have failed.",
+    at_least=_ZERO,
+)
+SLOTMANAGER_MIN_SLOTS = ConfigOption(
+    "slotmanager.number-of-slots.min",
+    INT,
+    0,
+    "Slots that a ResourceManager which starts TaskManagers always has.",
+    at_least=0,
+)
+SLOTMANAGER_MAX_SLOTS = ConfigOption(
+    "slotmanager.number-of-slots.max",
+    INT,
+    2**31 - 1,
+    "Most slots of the cluster: no more TaskManagers are started, and none are accepted that bring more.",
+    at_least=1,
+)
 SLOT_REQUEST_MAX_INTERVAL = ConfigOption(
     "slot.request.max-interval",
     DURATION,
@@ -120,42 +131,6 @@ TASK_CANCELLATION_TIMEOUT = ConfigOption(
     at_least=_ZERO,
 )
 
-# --- cluster ---------------------------------------------------------------------------------------------------
-
-REST_PORT = ConfigOption(
-    "rest.port", INT, 8081, "Port of the REST API. If it is taken, the next free one is used; 0: any.",
-    at_least=0, at_most=65535,
-)  # fmt: skip
-REST_BIND_ADDRESS = ConfigOption(
-    "rest.bind-address", STRING, "127.0.0.1", "Address that the REST API binds to. Embedded mode: loopback only."
-)
-REST_MAX_CONTENT_LENGTH = ConfigOption(
-    "rest.server.max-content-length",
-    MEMORY,
-    100 << 20,
-    "Largest body of a REST request, such as a job with its blobs.",
-    unit="bytes",
-    at_least=1 << 20,
-)
-HEARTBEAT_INTERVAL = ConfigOption(
-    "heartbeat.interval", DURATION, timedelta(seconds=10), "Time between heartbeats of services.",
-    at_least=_MILLISECOND,
-)  # fmt: skip
-HEARTBEAT_TIMEOUT = ConfigOption(
-    "heartbeat.timeout",
-    DURATION,
-    timedelta(seconds=50),
-    "A service that was silent for this time is taken for dead.",
-    at_least=_MILLISECOND,
-)
-HEARTBEAT_RPC_FAILURE_THRESHOLD = ConfigOption(
-    "heartbeat.rpc-failure-threshold",
-    INT,
-    2,
-    "So many failed calls in a row make a service unreachable before its heartbeat times out. -1: never.",
-    at_least=-1,
-)
-
 # --- Firesteel's own -------------------------------------------------------------------------------------------
 
 EXCHANGE_CHANNEL_WINDOW = ConfigOption(
@@ -174,6 +149,14 @@ EXCHANGE_MAX_CHUNK = ConfigOption(
     unit="bytes",
     at_least=64,
     at_most=1 << 20,
+)
+EXCHANGE_TRANSPORT = ConfigOption(
+    "firesteel.exchange.transport",
+    enum_of("AUTO", "TCP"),
+    "AUTO",
+    "How slots reach each other. AUTO: Unix sockets within a node; to other nodes TCP, on which slots listen if "
+    "taskmanager.bind-host is not loopback. TCP: always TCP, on loopback as well, for TaskManagers that share an "
+    "address but no file system.",
 )
 BATCH_MAX_RECORDS = ConfigOption(
     "firesteel.batch.max-records", INT, 4096, "Most records in a batch between tasks.", at_least=1
@@ -214,6 +197,13 @@ SPARK_SPARE_CORES = ConfigOption(
     "Spark cores beside those of the slots, for short Spark jobs, so that neither starves the other.",
     at_least=0,
 )
+DRIVER_ORPHAN_TIMEOUT = ConfigOption(
+    "firesteel.driver.orphan-timeout",
+    DURATION,
+    timedelta(minutes=1),
+    "A Spark driver that no ResourceManager has been attached to for this time ends by itself. Running slots go on.",
+    at_least=_MILLISECOND,
+)
 RUN_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "firesteel.run.directory",
     STRING,
@@ -224,8 +214,8 @@ JVM_ARCHIVE = ConfigOption(
     "firesteel.jvm.archive",
     BOOL,
     True,
-    "Use the archive of loaded Java classes that `python -m firesteel.spark.training` makes once for a user; a start "
-    "takes one to two seconds less with it.",
+    "Use the archive of loaded Java classes that `firesteel warm-up` makes once for a user; a start takes one to two "
+    "seconds less with it.",
 )
 
 ALL_OPTIONS: tuple[ConfigOption[object], ...] = tuple(

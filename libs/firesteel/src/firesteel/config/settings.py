@@ -86,6 +86,10 @@ class Settings:
         key = self._set_key(option)
         return "default" if key is None else self._layer_of[key]
 
+    def layers(self) -> dict[str, str]:
+        """Returns for every key that was set the layer that its value comes from."""
+        return dict(sorted(self._layer_of.items()))
+
     def keys(self) -> frozenset[str]:
         """Returns all keys that were set."""
         return frozenset(self._values)

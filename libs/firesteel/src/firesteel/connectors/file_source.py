@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from firesteel.common.typeinfo import TypeInformation, Types
-from firesteel.connectors.file_splits import DEFAULT_SPLIT_BYTES, check_paths, compression_of
+from firesteel.connectors.file_splits import DEFAULT_SPLIT_BYTES, compression_of
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split
@@ -74,12 +74,7 @@ class FileSource(Source[str]):
         return Boundedness.BOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
-        """Ranges of the files that are there when the job starts.
-
-        Raises:
-            ProgramError: a path does not exist or can't be read.
-        """
-        check_paths(self._paths)
+        """Ranges of the files that are there, on the JobMaster's host, when the job starts."""
         return EnumeratorSpec("files", {"paths": list(self._paths), "split_bytes": self._split_bytes})
 
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[str]:

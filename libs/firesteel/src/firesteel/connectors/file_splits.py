@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -27,9 +28,9 @@ def check_paths(paths: Sequence[str]) -> None:
     """
     for path in paths:
         if not os.path.exists(path):
-            raise ProgramError(f"file source: {path!r} does not exist (relative paths start at {os.getcwd()})")
+            raise ProgramError(f"file source: {path!r} does not exist on {socket.gethostname()}")
         if not os.access(path, os.R_OK):
-            raise ProgramError(f"file source: {path!r} can't be read: permission denied")
+            raise ProgramError(f"file source: {path!r} can't be read on {socket.gethostname()}: permission denied")
 
 
 def list_files(paths: Sequence[str]) -> Iterator[tuple[str, int]]:
@@ -56,11 +57,16 @@ class FileEnumerator(SplitListEnumerator):
 
     Configuration: ``paths``, ``split_bytes`` (0 = do not cut files).
     A split's data are ``path``, ``start`` and ``end`` (bytes; a compressed file is one split of all its bytes).
+
+    Raises:
+        ProgramError: a path does not exist on this host, or can't be read.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         split_bytes = int(config.get("split_bytes", DEFAULT_SPLIT_BYTES))
-        files = list_files(list(config["paths"]))
+        paths = [str(path) for path in config["paths"]]
+        check_paths(paths)
+        files = list_files(paths)
         super().__init__(split for path, size in files for split in _ranges(path, size, split_bytes))
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:

@@ -15,10 +15,12 @@ FiresteelError
 │   ├── JobCancelledError
 │   └── JobNotFoundError
 ├── NoResourceAvailableError   not enough slots
+├── TaskMemoryExceededError    a slot used more memory than its share
 ├── FleetError                 Spark, Java or a slot process could not be started or was lost
 │   └── JavaNotFoundError
 ├── RunDirectoryError          the run directory can't be used
 ├── RpcError                   a call to another service failed
+│   ├── UnauthorizedError      the caller's secret or token is missing or wrong
 │   ├── FencedError            the caller's or callee's leader token is stale
 │   └── PeerUnreachableError
 ├── ProtocolError              a peer sent something malformed; names peer and reason
@@ -138,6 +140,10 @@ class NoResourceAvailableError(FiresteelError):
     """Not enough slots."""
 
 
+class TaskMemoryExceededError(FiresteelError):
+    """A slot used more memory than its share of its TaskManager's; its process was killed."""
+
+
 class FleetError(FiresteelError):
     """Spark, Java or a slot process could not be started, or was lost."""
 
@@ -152,6 +158,10 @@ class RunDirectoryError(FiresteelError):
 
 class RpcError(FiresteelError):
     """A call to another service failed."""
+
+
+class UnauthorizedError(RpcError):
+    """The caller's secret or token is missing or wrong."""
 
 
 class FencedError(RpcError):

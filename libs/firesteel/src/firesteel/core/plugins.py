@@ -10,13 +10,18 @@ from firesteel.core.errors import ConfigurationError
 
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "firesteel.executors": {
-        "embedded": "firesteel.client.embedded:EmbeddedExecutor",
+        "local": "firesteel.client.embedded:EmbeddedExecutor",
+        "remote": "firesteel.client.remote:RemoteExecutor",
     },
     "firesteel.services": {
         "dispatcher": "firesteel_dispatcher.app:create_service",
         "resourcemanager": "firesteel_resourcemanager.app:create_service",
         "jobmaster": "firesteel_jobmaster.app:create_service",
         "taskmanager": "firesteel_taskmanager.app:create_service",
+    },
+    "firesteel.worker_drivers": {
+        "standalone": "firesteel_resourcemanager.drivers.standalone:StandaloneDriver",
+        "local-process": "firesteel_resourcemanager.drivers.local_process:LocalProcessDriver",
     },
 }
 """Entry-point group -> name -> ``module:attribute``."""

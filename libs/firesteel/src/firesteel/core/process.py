@@ -55,11 +55,17 @@ def is_running(process: ProcessId) -> bool:
     return identify(process.pid) == process
 
 
-def descendants(pid: int) -> list[ProcessId]:
-    """Children of a process, their children and so on, parents first; the process itself is not among them."""
+def children_of_all() -> dict[int, list[int]]:
+    """The pids of the children of every process of the machine that has some."""
     children: dict[int, list[int]] = {}
     for child, parent in _parents():
         children.setdefault(parent, []).append(child)
+    return children
+
+
+def descendants(pid: int) -> list[ProcessId]:
+    """Children of a process, their children and so on, parents first; the process itself is not among them."""
+    children = children_of_all()
     found: list[ProcessId] = []
     waiting = [pid]
     while waiting:

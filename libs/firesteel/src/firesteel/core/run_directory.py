@@ -113,6 +113,25 @@ class RunDirectory:
         self._lock = -1
 
 
+def private_directory(path: Path | None, name: str = "") -> Path:
+    """A directory of mode 0700 of this user, made if it is missing; nobody removes it.
+
+    Args:
+        path: where; None = ``name`` beside the run directories in the directory for temporary files.
+        name: used if no path is given.
+
+    Raises:
+        RunDirectoryError: it can't be made, or is somebody else's.
+    """
+    if path is None:
+        root = _default_root()
+        _claim_root(root)
+        path = root / name
+    path = path.absolute()
+    _claim_root(path)
+    return path
+
+
 def _default_root() -> Path:
     """``firesteel-<uid>`` in the temporary directory, or in /tmp where that one has a long name (as on macOS)."""
     name = f"firesteel-{os.geteuid()}"

@@ -50,7 +50,7 @@ class StreamExecutionEnvironment:
 
     Args:
         configuration: the program's settings.
-        executor: what to submit to; by default the one that ``execution.target`` names, else the embedded one.
+        executor: what to submit to; by default the one that ``execution.target`` names.
 
     Raises:
         ConfigurationError: an option that the environment reads has a bad value.
@@ -185,6 +185,19 @@ class StreamExecutionEnvironment:
         group_name(slot_sharing_group)
         return self
 
+    def add_python_file(self, file_path: str) -> None:
+        """Sends a Python file along with the jobs: a module, an archive (.zip, .whl, .egg) or a directory.
+
+        Slots find what is in it before everything else. Modules that the program imports from its own directory travel
+        by themselves.
+        """
+        key = opt.PYTHON_FILES.key
+        path = checks.some_text("the path of a Python file", file_path)
+        if "," in path:
+            raise ValueError(f"the path of a Python file can't hold a comma: {path!r}")
+        before = self._settings().get(opt.PYTHON_FILES)
+        self._configuration.set_string(key, f"{before},{path}" if before else path)
+
     def enable_checkpointing(self, interval: int, mode: Any = None) -> NoReturn:
         """Refused in this version: UnsupportedFeatureError."""
         raise UnsupportedFeatureError(
@@ -265,16 +278,13 @@ class StreamExecutionEnvironment:
     def execute(self, job_name: str | None = None) -> JobExecutionResult:
         """Runs what was added since the last call, and waits for its end. Ctrl-C cancels the job.
 
+        Under ``firesteel run -d`` it returns when the cluster has accepted the job.
+
         Raises:
             ProgramError, ConfigurationError: refused; nothing was deployed.
             JobError: the job did not finish.
         """
-        client = self._submit(job_name)
-        try:
-            return client.get_job_execution_result().result()
-        except KeyboardInterrupt:
-            client.cancel()
-            raise
+        return self._submit(job_name).wait()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Starts what was added since the last call; returns when the cluster has accepted it.
@@ -362,8 +372,8 @@ class StreamExecutionEnvironment:
 
     def _get_executor(self) -> PipelineExecutor:
         if self._executor is None:
-            target = self._settings().under("execution.").get("target", "embedded")
-            factory: ExecutorFactory = plugins.load("firesteel.executors", "embedded" if target == "local" else target)
+            target = self._settings().get(opt.EXECUTION_TARGET)
+            factory: ExecutorFactory = plugins.load("firesteel.executors", target)
             self._executor = factory(Configuration(self._configuration))
         return self._executor
 

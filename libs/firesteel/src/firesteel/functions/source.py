@@ -18,12 +18,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, ClassVar, Final, Generic, TypeVar
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.functions.subtask import SubtaskContext
+
+if TYPE_CHECKING:  # coordinators know splits and enumerators, and should not pay for Arrow
+    import pyarrow as pa
 
 T = TypeVar("T")
 Plain = None | bool | int | float | str | list[Any] | dict[str, Any]

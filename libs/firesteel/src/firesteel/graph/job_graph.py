@@ -92,7 +92,10 @@ class JobGraph:
         config: effective settings of the program, text to text.
         blobs: SHA-256 -> size in bytes of every blob that the job needs.
         main_blob: SHA-256 of the pickled classes and functions of the program's ``__main__``; None = it has none.
-        python_path: entries that slots put in front of ``sys.path`` (embedded and same-host clusters).
+        python_path: entries that slots put in front of ``sys.path`` (embedded mode, where they are the client's own).
+        python_files: SHA-256 of zip archives that slots unpack and put in front of ``sys.path``, in this order.
+        config_layers: for each key of ``config`` the layer that it comes from: ``program``, ``command line``,
+            ``environment``, or the path of a config.yaml.
         versions: firesteel, python, pyarrow, cloudpickle of the client.
         format_version: of this layout.
     """
@@ -105,6 +108,8 @@ class JobGraph:
     blobs: Mapping[str, int] = field(default_factory=dict)
     main_blob: str | None = None
     python_path: tuple[str, ...] = ()
+    python_files: tuple[str, ...] = ()
+    config_layers: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
@@ -150,8 +155,10 @@ class JobGraph:
                 for v in plain["vertices"]
             )
             edges = tuple(JobEdge(**e) for e in plain["edges"])
-            fields = {k: plain[k] for k in ("job_id", "name", "config", "blobs", "main_blob", "versions")}
-            graph = cls(vertices=vertices, edges=edges, python_path=tuple(plain["python_path"]), **fields)
+            names = ("job_id", "name", "config", "config_layers", "blobs", "main_blob", "versions")
+            fields = {k: plain[k] for k in names}
+            fields |= {k: tuple(plain[k]) for k in ("python_path", "python_files")}
+            graph = cls(vertices=vertices, edges=edges, **fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise GraphError(f"malformed job graph: {type(error).__name__}: {error}") from error
         graph.validate()
@@ -200,6 +207,11 @@ class JobGraph:
                 )
         if self.main_blob is not None and self.main_blob not in self.blobs:
             raise GraphError(f"the main blob {self.main_blob[:12]} is not among the blobs")
+        for name in self.python_files:
+            if not isinstance(name, str) or name not in self.blobs:
+                raise GraphError(f"the Python files {name!r:.20} are not among the blobs")
+        if not _is_text_to_text(self.config) or not _is_text_to_text(self.config_layers):
+            raise GraphError("config and config_layers map text to text")
 
     def slots_needed(self) -> int:
         """Sum over slot-sharing groups of the largest parallelism in the group."""
@@ -207,3 +219,7 @@ class JobGraph:
         for vertex in self.vertices:
             groups[vertex.slot_sharing_group] = max(groups.get(vertex.slot_sharing_group, 0), vertex.parallelism)
         return sum(groups.values())
+
+
+def _is_text_to_text(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)

@@ -58,9 +58,9 @@ class Deployment:
         tasks: to run in this slot.
         edges: that touch them.
         placement: vertex id -> allocation id of each subtask, for every vertex at an end of ``edges``.
-        peers: allocation id -> data address (``{"unix": path}`` or ``{"tcp": [host, port]}``).
+        peers: allocation id -> data address (``{"unix": path, "node": id, "tcp": [host, port]}``, see the exchange).
         blobs: SHA-256 -> local path; filled in by the TaskManager.
-        main_blob, python_path: as in the JobGraph.
+        main_blob, python_path, python_files: as in the JobGraph.
         config: effective settings, text to text.
     """
 
@@ -76,6 +76,7 @@ class Deployment:
     main_blob: str | None
     python_path: tuple[str, ...]
     config: Mapping[str, str] = field(default_factory=dict)
+    python_files: tuple[str, ...] = ()
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -90,6 +91,7 @@ class Deployment:
                 "tasks": tuple(TaskDescriptor(**t) for t in plain["tasks"]),
                 "edges": tuple(EdgeDescriptor(**e) for e in plain["edges"]),
                 "python_path": tuple(plain["python_path"]),
+                "python_files": tuple(plain["python_files"]),
             }
         )
 

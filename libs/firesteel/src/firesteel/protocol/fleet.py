@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from firesteel.protocol.messages import ExecutorSpec
+
 
 @dataclass(frozen=True)
 class SlotLaunch:
@@ -32,6 +34,22 @@ class SlotOutcome(Enum):
 
 class Fleet(Protocol):
     """Starts and ends slots. All methods block and may be called from any thread."""
+
+    @property
+    def slots_outlive_driver(self) -> bool:
+        """Whether running slots go on when the fleet is lost; only their TaskManagers know them from then on."""
+
+    def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
+        """What a TaskManager has to start so that slots can run on it; None where it needs nothing (embedded).
+
+        Each call names another executor.
+
+        Raises:
+            FleetError: the fleet does not run.
+        """
+
+    def attached_executors(self) -> frozenset[str] | None:
+        """Ids of the executors that can take slots now; None where TaskManagers need none of their own (embedded)."""
 
     def start(self) -> None:
         """Make the fleet ready for slots.

@@ -24,6 +24,9 @@ class ResourceManagerGateway(Protocol):
     async def declare_requirements(self, message: m.DeclareRequirements) -> None:
         """Say how many slots a job wants."""
 
+    async def executor_lost(self, message: m.ExecutorLost) -> None:
+        """The newest executor of a TaskManager ended or could not be started: it wants another one."""
+
     async def slot_available(self, message: m.SlotAvailable) -> None:
         """A slot became free."""
 
@@ -42,6 +45,9 @@ class ResourceManagerGateway(Protocol):
     async def set_slots(self, message: m.SetSlots) -> None:
         """Change the number of slots of a TaskManager."""
 
+    async def shut_down(self) -> None:
+        """The cluster is shut down: end this process in order, after the answer."""
+
 
 class TaskManagerGateway(Protocol):
     """Calls to a TaskManager."""
@@ -51,6 +57,9 @@ class TaskManagerGateway(Protocol):
 
     async def heartbeat_jobmaster(self, message: m.HeartbeatFromJobMaster) -> m.ExecutionReport:
         """From a JobMaster; both sides reconcile."""
+
+    async def start_executor(self, message: m.ExecutorSpec) -> None:
+        """Start a Spark executor, beside older ones that still run slots; answered before it is up."""
 
     async def request_slot(self, message: m.RequestSlot) -> None:
         """Allocate a slot to a job."""
@@ -79,6 +88,12 @@ class JobMasterHostGateway(Protocol):
 
     async def start_job(self, message: m.StartJob) -> m.JobStarted:
         """Run a job."""
+
+    async def list_jobs(self) -> m.RunningJobs:
+        """The jobs whose JobMasters live, and those that ended and whose end the Dispatcher has not acknowledged."""
+
+    async def shut_down(self) -> None:
+        """The cluster is shut down: end this process in order, after the answer."""
 
 
 class JobMasterGateway(Protocol):
@@ -112,6 +127,9 @@ class JobMasterGateway(Protocol):
     async def cancel(self) -> None:
         """Cancel the job; nothing happens if it has ended."""
 
+    async def adopt(self, message: m.AdoptJob) -> None:
+        """Another Dispatcher leads: tell it the state of the job, and from now on all that follows."""
+
     async def details(self) -> Mapping[str, Any]:
         """Everything about the job, as plain data: the same that ``job_finished`` archives at its end."""
 
@@ -127,3 +145,6 @@ class DispatcherGateway(Protocol):
 
     async def job_finished(self, message: m.JobFinished) -> None:
         """A job reached a final state."""
+
+    async def jobmaster_lost(self, message: m.JobMasterLost) -> None:
+        """The process of a JobMaster ended before its job did; from its host, and not fenced."""

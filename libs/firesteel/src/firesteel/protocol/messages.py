@@ -26,6 +26,10 @@ class RegisterTaskManager(Message):
 
     Attributes:
         hardware: cpuCores, physicalMemory, freeMemory, managedMemory (bytes).
+        slot_report: its slots as they are now; a ResourceManager that was started anew learns from it who runs what.
+        versions: of ``firesteel``, ``python`` and ``pyspark``, which have to be the same on all nodes.
+        executor_id: Spark's name of its newest executor, if that runs; empty if it has none. A ResourceManager that was
+            started anew goes on with it.
     """
 
     taskmanager_id: str
@@ -33,6 +37,9 @@ class RegisterTaskManager(Message):
     slots: int
     hardware: Mapping[str, Any] = field(default_factory=dict)
     memory_configuration: Mapping[str, Any] = field(default_factory=dict)
+    slot_report: tuple[SlotStatus, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    executor_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,15 @@ class TaskManagerRegistered(Message):
 
     token: str
     heartbeat_interval_ms: int
+
+
+@dataclass(frozen=True)
+class ExecutorLost(Message):
+    """A TaskManager says that a Spark executor of its own ended or could not be started; it waits for another one."""
+
+    taskmanager_id: str
+    executor_id: str
+    cause: str
 
 
 @dataclass(frozen=True)
@@ -70,10 +86,15 @@ class Requirement(Message):
 
 @dataclass(frozen=True)
 class DeclareRequirements(Message):
-    """All the slots that a job wants now, held ones included; nothing = it gives all back."""
+    """All the slots that a job wants now, held ones included; nothing = it gives all back.
+
+    Attributes:
+        returned: allocations that the job has had and is done with; they are the ones to take if it holds too many.
+    """
 
     job_id: str
     requirements: tuple[Requirement, ...]
+    returned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,9 +116,17 @@ class DisconnectTaskManager(Message):
 
 @dataclass(frozen=True)
 class DisconnectJobMaster(Message):
-    """The job ended; its requirements are forgotten."""
+    """The job ended; its requirements are forgotten.
+
+    Attributes:
+        jobmaster_token: set by a JobMaster host whose JobMaster was lost; such a call is not fenced, and counts only if
+            the registered JobMaster has this token. The slots of the job have to be freed, for nobody else does.
+        cause: why it was lost.
+    """
 
     job_id: str
+    jobmaster_token: str = field(default="", repr=False)
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,6 +188,25 @@ class ExecutionReport(Message):
 
     executions: Mapping[str, str]
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ExecutorSpec(Message):
+    """The Spark executor that a TaskManager has to start (``start_executor``), beside older ones that still run slots.
+
+    Attributes:
+        executor_id: a decimal integer, as Spark wants it; never used twice with one driver.
+        driver_url: ``spark://CoarseGrainedScheduler@host:port``.
+        app_id: of the Spark application.
+        spark_secret: authenticates the executor at the driver; goes into a file of mode 0600 only.
+        cores: tasks that it may run at once: its slots and the spare ones.
+    """
+
+    executor_id: str
+    driver_url: str
+    app_id: str
+    spark_secret: str = field(repr=False)
+    cores: int
 
 
 @dataclass(frozen=True)
@@ -270,6 +318,31 @@ class JobStarted(Message):
 
     address: str
     jobmaster_token: str
+
+
+@dataclass(frozen=True)
+class RunningJob(Message):
+    """A job whose JobMaster lives on a host."""
+
+    job_id: str
+    address: str
+    jobmaster_token: str
+    job_graph: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RunningJobs(Message):
+    """Answer of a JobMaster host to ``list_jobs``: a Dispatcher that was started anew adopts them."""
+
+    jobs: tuple[RunningJob, ...]
+
+
+@dataclass(frozen=True)
+class AdoptJob(Message):
+    """Another Dispatcher leads (``adopt``): from now on the JobMaster reports to it."""
+
+    dispatcher_address: str
+    dispatcher_token: str
 
 
 @dataclass(frozen=True)
@@ -402,3 +475,11 @@ class JobFinished(Message):
 
     job_id: str
     archive: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class JobMasterLost(Message):
+    """A JobMaster host says that the process of a JobMaster ended before its job did."""
+
+    job_id: str
+    cause: str

@@ -13,6 +13,7 @@ import aiohttp
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError
 from firesteel.protocol.message import RPC_VERSION, RpcCode, RpcFault
+from firesteel.rpc.signing import Signer
 
 logger = logging.getLogger(__name__)
 DEFAULT_TIMEOUT = 10.0
@@ -26,13 +27,12 @@ class RpcClient:
 
     Args:
         session: carries the calls; closed by its owner.
-        secret: the cluster's secret.
-        clock: measures calls for the log.
+        secret: the cluster's secret; signs calls, and proves that an answer comes from the cluster.
+        clock: measures calls for the log, and tells the time of requests.
     """
 
     def __init__(self, session: aiohttp.ClientSession, secret: str, clock: Clock) -> None:
-        self._session, self._clock = session, clock
-        self._headers = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+        self._session, self._clock, self._signer = session, clock, Signer(secret, clock)
 
     async def call(
         self,
@@ -58,7 +58,8 @@ class RpcClient:
         Raises:
             FencedError: the token is stale.
             PeerUnreachableError: no answer; the call may have happened.
-            RpcFault: the callee refused the call or failed in it.
+            RpcFault: the callee refused the call or failed in it, or its answer is not signed with the cluster secret
+                (``UNAUTHORIZED``).
         """
         envelope = {"v": RPC_VERSION, "id": uuid.uuid4().hex, "token": token, "payload": payload}
         body = json.dumps(envelope, separators=(",", ":"), default=_mapping).encode()
@@ -66,9 +67,14 @@ class RpcClient:
         limit = aiohttp.ClientTimeout(total=timeout)
         for last_try in (False, False, True):
             started = self._clock.monotonic()
+            nonce, headers = self._signer.sign("POST", url, body)
+            headers["Content-Type"] = "application/json"
             try:
-                async with self._session.post(url, data=body, headers=self._headers, timeout=limit) as response:
+                async with self._session.post(
+                    url, data=body, headers=headers, timeout=limit, allow_redirects=False
+                ) as response:
                     status, text = response.status, await response.read()
+                    genuine = self._signer.check_answer(nonce, status, text, response.headers)
                 break
             except TimeoutError as error:
                 if not last_try and self._clock.monotonic() - started > timeout + STALL_SECONDS:
@@ -82,6 +88,8 @@ class RpcClient:
             except RuntimeError as error:  # the session was closed: this service is stopping
                 raise PeerUnreachableError(f"{url}: {error}") from error
         logger.debug("%s: %d in %.1f ms", url, status, (self._clock.monotonic() - started) * 1000)
+        if not genuine:
+            raise _not_signed(url, status, text)
         return _answer(url, status, text)
 
 
@@ -89,6 +97,16 @@ def _mapping(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"{type(value).__name__} can't travel as JSON")
+
+
+def _not_signed(url: str, status: int, text: bytes) -> RpcFault:
+    """What an answer says that does not come from the cluster, or from a service that did not take us for one."""
+    said = text[:500].decode(errors="replace")
+    try:
+        said = "; ".join(str(e) for e in json.loads(text)["errors"])[:500]
+    except (ValueError, KeyError, TypeError):
+        pass
+    return RpcFault(RpcCode.UNAUTHORIZED, f"{url}: {status}, not signed with the cluster secret of here: {said}")
 
 
 def _answer(url: str, status: int, text: bytes) -> dict[str, Any]:
@@ -104,5 +122,5 @@ def _answer(url: str, status: int, text: bytes) -> dict[str, Any]:
     code = answer.get("code")
     if code == RpcCode.FENCED:
         raise FencedError(f"{url}: {message}")
-    known = RpcCode(code) if code in set(RpcCode) else RpcCode.NOT_FOUND if status == 404 else RpcCode.INTERNAL
+    known = RpcCode(code) if code in set(RpcCode) else RpcCode.INTERNAL
     raise RpcFault(known, f"{url}: {message}")

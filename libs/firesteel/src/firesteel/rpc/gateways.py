@@ -41,6 +41,9 @@ class RemoteResourceManager(_Remote):
     async def declare_requirements(self, message: m.DeclareRequirements) -> None:
         await self._call("declare_requirements", message)
 
+    async def executor_lost(self, message: m.ExecutorLost) -> None:
+        await self._call("executor_lost", message)
+
     async def slot_available(self, message: m.SlotAvailable) -> None:
         await self._call("slot_available", message)
 
@@ -59,6 +62,9 @@ class RemoteResourceManager(_Remote):
     async def set_slots(self, message: m.SetSlots) -> None:
         await self._call("set_slots", message)
 
+    async def shut_down(self) -> None:
+        await self._call("shut_down")
+
 
 class RemoteTaskManager(_Remote):
     """``TaskManagerGateway`` over HTTP."""
@@ -68,6 +74,9 @@ class RemoteTaskManager(_Remote):
 
     async def heartbeat_jobmaster(self, message: m.HeartbeatFromJobMaster) -> m.ExecutionReport:
         return m.ExecutionReport.from_plain(await self._call("heartbeat_jobmaster", message))
+
+    async def start_executor(self, message: m.ExecutorSpec) -> None:
+        await self._call("start_executor", message)
 
     async def request_slot(self, message: m.RequestSlot) -> None:
         await self._call("request_slot", message)
@@ -98,6 +107,12 @@ class RemoteJobMasterHost(_Remote):
     async def start_job(self, message: m.StartJob) -> m.JobStarted:
         return m.JobStarted.from_plain(await self._call("start_job", message))
 
+    async def list_jobs(self) -> m.RunningJobs:
+        return m.RunningJobs.from_plain(await self._call("list_jobs"))
+
+    async def shut_down(self) -> None:
+        await self._call("shut_down")
+
 
 class RemoteJobMaster(_Remote):
     """``JobMasterGateway`` over HTTP; the address is that of the job, as ``start_job`` answered it."""
@@ -126,6 +141,9 @@ class RemoteJobMaster(_Remote):
     async def cancel(self) -> None:
         await self._call("cancel")
 
+    async def adopt(self, message: m.AdoptJob) -> None:
+        await self._call("adopt", message)
+
     async def details(self) -> Mapping[str, Any]:
         return await self._call("details")
 
@@ -142,3 +160,6 @@ class RemoteDispatcher(_Remote):
 
     async def job_finished(self, message: m.JobFinished) -> None:
         await self._call("job_finished", message)
+
+    async def jobmaster_lost(self, message: m.JobMasterLost) -> None:
+        await self._call("jobmaster_lost", message)

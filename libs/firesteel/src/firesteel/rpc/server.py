@@ -14,8 +14,17 @@ from typing import Any
 from aiohttp import web
 
 from firesteel.core.clock import Clock, SystemClock
-from firesteel.core.errors import FencedError, GraphError, JobNotFoundError, NoResourceAvailableError, ProtocolError
+from firesteel.core.errors import (
+    FencedError,
+    GraphError,
+    JobNotFoundError,
+    NoResourceAvailableError,
+    ProtocolError,
+    UnauthorizedError,
+)
 from firesteel.protocol.message import RPC_VERSION, RpcCode, RpcFault
+from firesteel.rpc.guard import Guard
+from firesteel.rpc.signing import Verified
 
 logger = logging.getLogger(__name__)
 KEEP_ANSWERS = 1024
@@ -110,36 +119,41 @@ def rpc_routes(
 
     Args:
         handlers: by method name.
-        secret: the cluster's secret; calls without it are refused.
+        secret: the cluster's secret; calls that are not signed with it are refused, and answers are signed.
         token_of: the fencing token that a call must carry.
         prefix: in front of ``/rpc``; may have variable parts such as ``/jobs/{job_id}``.
-        clock: ages the kept answers.
+        clock: ages the kept answers, and tells the age of requests.
     """
-    wanted = f"Bearer {secret}".encode()
-    answers = _Answers(clock or SystemClock())
+    clock = clock or SystemClock()
+    guard, answers = Guard(secret, clock), _Answers(clock)
+
+    def signed(verified: Verified, status: int, body: bytes) -> web.Response:
+        return _response(status, body, guard.signer.answer_headers(verified.nonce, status, body))
 
     async def serve(request: web.Request) -> web.Response:
-        if not hmac.compare_digest(request.headers.get("Authorization", "").encode(), wanted):
-            return _response(*_refusal(RpcCode.UNAUTHORIZED, "the cluster secret is missing or wrong"))
         try:
-            call = _read(await request.read(), request.match_info)
+            verified, body = await guard.read(request)
+        except UnauthorizedError as error:  # not signed: who asks is unknown
+            return _response(*_refusal(RpcCode.UNAUTHORIZED, str(error)), {})
+        try:
+            call = _read(body, request.match_info)
         except RpcFault as fault:
-            return _response(*_refusal(fault.code, str(fault)))
+            return signed(verified, *_refusal(fault.code, str(fault)))
         key = f"{request.path}#{call.id}"
         running = answers.find(key)
         if running is not None:
-            return _response(*await asyncio.shield(running))
+            return signed(verified, *await asyncio.shield(running))
         future = answers.begin(key)
         try:
-            status, body = await _perform(call, handlers, token_of)
+            status, answer = await _perform(call, handlers, token_of)
         except BaseException:  # cancelled: the caller went away; whoever waits for the same answer has to ask again
             answers.forget(key)
             if not future.done():
                 future.cancel()
             raise
-        answers.answered(key, len(body))
-        future.set_result((status, body))
-        return _response(status, body)
+        answers.answered(key, len(answer))
+        future.set_result((status, answer))
+        return signed(verified, status, answer)
 
     return [web.post(f"{prefix}/rpc/{{method}}", serve)]
 
@@ -195,5 +209,5 @@ def _refusal(code: RpcCode, message: str) -> tuple[int, bytes]:
     return _STATUS[code], json.dumps({"errors": [message], "code": code.value}).encode()
 
 
-def _response(status: int, body: bytes) -> web.Response:
-    return web.Response(status=status, body=body, content_type="application/json", charset="utf-8")
+def _response(status: int, body: bytes, headers: Mapping[str, str]) -> web.Response:
+    return web.Response(status=status, body=body, content_type="application/json", charset="utf-8", headers=headers)

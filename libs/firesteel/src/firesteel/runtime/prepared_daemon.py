@@ -20,6 +20,9 @@ SOCKET_VARIABLE = "FIRESTEEL_PREPARED_DAEMON"
 """Environment variable with the path of the Unix socket at which the prepared daemon listens."""
 _LENGTH = struct.Struct(">I")
 _TAKEN = b"t"
+_LONGEST = 4 << 20
+_PATIENCE_SECONDS = 5.0
+"""A stranger that says nothing holds up Spark for so long."""
 
 
 def listen(path: str) -> socket.socket:
@@ -40,23 +43,45 @@ def take_over(door: socket.socket, path: str) -> socket.socket | None:
     poller = select.poll()
     poller.register(0, select.POLLIN)
     poller.register(door, select.POLLIN)
-    while door.fileno() not in (ready := [fd for fd, _ in poller.poll()]):
-        if 0 in ready and not os.read(0, 1):
+    while True:
+        ready = [fd for fd, _ in poller.poll()]
+        if door.fileno() in ready:
+            connection, _ = door.accept()
+            if _step_in(connection):
+                door.close()
+                os.unlink(path)
+                return connection
+            connection.close()  # not the process that Spark started, or it died
+        elif os.read(0, 1) == b"":
             return None
-    connection, _ = door.accept()
-    door.close()
-    os.unlink(path)
-    header, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, 3)
-    with connection.makefile("rb") as reader:
-        about = json.loads(reader.read(_LENGTH.unpack(header)[0]))
-    for target, stream in enumerate(streams):
-        os.dup2(stream, target)
-        os.close(stream)
-    os.environ.clear()
-    os.environ.update(about["environment"])
-    sys.argv[1:] = about["arguments"]
-    connection.sendall(_TAKEN)
-    return connection
+
+
+def _step_in(connection: socket.socket) -> bool:
+    """Take what the other process hands over; whether it was all there."""
+    streams: list[int] = []
+    try:
+        connection.settimeout(_PATIENCE_SECONDS)
+        header, streams, _, _ = socket.recv_fds(connection, _LENGTH.size, 3)
+        (length,) = _LENGTH.unpack(header)
+        if length > _LONGEST or len(streams) != 3:
+            return False
+        with connection.makefile("rb") as reader:
+            about = json.loads(reader.read(length))
+        environment, arguments = dict(about["environment"]), list(about["arguments"])
+        connection.sendall(_TAKEN)
+        connection.settimeout(None)
+    except (OSError, ValueError, LookupError, TypeError, struct.error):
+        return False
+    else:
+        for target, stream in enumerate(streams):
+            os.dup2(stream, target)
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.argv[1:] = arguments
+        return True
+    finally:
+        for stream in streams:
+            os.close(stream)
 
 
 def hand_over() -> bool:

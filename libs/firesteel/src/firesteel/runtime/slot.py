@@ -23,7 +23,7 @@ from firesteel.runtime.failures import describe_failure
 from firesteel.runtime.interrupts import FIRST_INTERRUPT_SECONDS, CancelToken, Guard, Interrupter
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.stdio import OutputForwarder
-from firesteel.runtime.user_code import extend_path, load_main, read_blob
+from firesteel.runtime.user_code import extend_path, load_main, read_blob, unpack
 
 logger = logging.getLogger(__name__)
 _COLLECT: Final = (50_000, 20, 50)
@@ -210,7 +210,8 @@ class Slot:
             settings.get(EXCHANGE_CHANNEL_WINDOW),
             settings.get(EXCHANGE_MAX_CHUNK),
         )
-        extend_path(deployment.python_path)
+        archives = [unpack(deployment.blobs[name], name) for name in deployment.python_files]
+        extend_path([*archives, *deployment.python_path])
         if deployment.main_blob is not None:
             blob = read_blob(deployment.blobs[deployment.main_blob], deployment.main_blob)
             self._interrupter.main.active = token

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from typing import Final
 
 from firesteel.core.clock import SystemClock
-from firesteel.core.errors import FleetError, ProtocolError
+from firesteel.core.environment import scrub
+from firesteel.core.errors import ConfigurationError, FleetError, ProtocolError
 from firesteel.core.process import die_with_parent
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
@@ -28,6 +29,7 @@ from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.slot import Slot
 from firesteel.runtime.slot_logging import SlotLogHandler
 from firesteel.runtime.stdio import OutputForwarder
+from firesteel.runtime.surroundings import listen_addresses, remove_wiring
 
 logger = logging.getLogger(__name__)
 REGISTER_SECONDS: Final = 30.0
@@ -50,6 +52,7 @@ def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
 
 def _run(launch: SlotLaunch) -> Outcome:
     die_with_parent()
+    scrub(os.environ)
     here = os.environ.get("SPARK_EXECUTOR_ID")
     if here is not None and launch.executor_id and here != launch.executor_id:
         return SlotOutcome.MISPLACED, f"runs on executor {here}, belongs to {launch.executor_id}"
@@ -62,7 +65,7 @@ def _run(launch: SlotLaunch) -> Outcome:
     exchange: Exchange | None = None
     channel: ControlChannel | None = None
     try:
-        exchange = Exchange(loop, f"unix:{_socket_path(launch, attempt)}", clock)
+        exchange = Exchange(loop, listen_addresses(_socket_path(launch)), clock)
         slot = Slot(launch.allocation_id, loop, exchange, interrupter, clock)
         channel = ControlChannel(launch.control_socket, clock, slot.on_message, slot.on_closed, slot.tick)
         loop.on_error = slot.fail
@@ -82,12 +85,13 @@ def _run(launch: SlotLaunch) -> Outcome:
             return SlotOutcome.MISPLACED, str(answer.get("reason", "rejected"))
         streams = _forwarder(channel, "stdout"), _forwarder(channel, "stderr")
         slot.attach(channel, streams)
+        remove_wiring()
         with _surroundings(slot, channel, interrupter, streams, clock):
             channel.start()
             loop.run()
             all_ended = slot.join_threads()
         return SlotOutcome.RETURNED, "" if all_ended else "a blocking function had not returned"
-    except (FleetError, ProtocolError) as error:
+    except (ConfigurationError, FleetError, ProtocolError) as error:
         return SlotOutcome.RETURNED, str(error)
     finally:
         if exchange is not None:
@@ -135,9 +139,10 @@ def _forwarder(channel: ControlChannel, stream: str) -> OutputForwarder:
     return OutputForwarder(lambda text: channel.send_output(stream, text), stream)
 
 
-def _socket_path(launch: SlotLaunch, attempt: int) -> str:
+def _socket_path(launch: SlotLaunch) -> str:
+    """Each copy of a slot has its own: one that is turned away must not touch that of the other."""
     directory = os.path.dirname(os.path.abspath(launch.control_socket))
-    return os.path.join(directory, f"{launch.allocation_id[:16]}-{attempt}.sock")
+    return os.path.join(directory, f"{launch.allocation_id[:16]}-{os.getpid():x}.sock")
 
 
 def _spark_attempt() -> int:

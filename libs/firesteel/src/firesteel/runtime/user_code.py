@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
+import shutil
 import sys
+import tempfile
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -40,6 +44,36 @@ def extend_path(entries: Sequence[str]) -> None:
     if new:
         sys.path[:0] = new
         importlib.invalidate_caches()
+
+
+def unpack(path: str, sha256: str) -> str:
+    """Unpack an archive of Python files beside itself, once for all slots that share its directory.
+
+    Returns:
+        The directory with its content.
+
+    Raises:
+        BlobDamagedError: its SHA-256 differs from its name.
+        ProgramError: it is no zip archive.
+        OSError: it can't be read, or there is no room to unpack it.
+    """
+    target = path + ".files"
+    if os.path.isdir(target):
+        return target
+    read_blob(path, sha256)
+    being_made = tempfile.mkdtemp(prefix=".unpacking-", dir=os.path.dirname(path))
+    try:
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(being_made)
+        os.rename(being_made, target)
+    except zipfile.BadZipFile as error:
+        raise ProgramError(f"the program's Python files {sha256[:12]} are no zip archive: {error}") from error
+    except OSError:
+        if not os.path.isdir(target):  # else another slot was faster
+            raise
+    finally:
+        shutil.rmtree(being_made, ignore_errors=True)
+    return target
 
 
 def load_main(blob: bytes) -> None:
@@ -78,11 +112,20 @@ def _loads(blob: bytes, what: str) -> Any:
         return cloudpickle.loads(blob)
     except ModuleNotFoundError as error:
         raise ProgramError(
-            f"{what} can't be loaded in the slot, since Python there finds no module {error.name!r}: install it in the "
-            "Python environment of the cluster, or put it beside the program or on PYTHONPATH"
+            f"{what} can't be loaded in the slot, since Python there finds no module {error.name!r}: "
+            f"{how_to_bring(error.name)}"
         ) from error
     except Exception as error:  # of the user's modules and classes, which run here
         raise ProgramError(f"{what} can't be loaded in the slot: {type(error).__name__}: {error}") from error
+
+
+def how_to_bring(module: str | None) -> str:
+    """What to do about a module that slots do not find."""
+    name = (module or "module").partition(".")[0]
+    return (
+        "install it in the Python environment of the cluster, or send it along: import it from the program's own "
+        f"directory, or name its file with env.add_python_file(...) or `firesteel run -pyfs {name}.py`"
+    )
 
 
 def _new_module(name: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""Background tasks that are named, held and never lost with their error."""
+"""Background tasks that are named, held and never lost with their error; and waiting for one of several."""
 
 from __future__ import annotations
 
@@ -71,3 +71,13 @@ class BackgroundTasks:
             for task in rest:
                 task.cancel()
             await asyncio.wait(rest)
+
+
+async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+    """Wait until one of them is done, and cancel the others."""
+    tasks = [asyncio.get_running_loop().create_task(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,4 +1,4 @@
-"""The life cycle of a service: an aiohttp application, its background tasks, its client session."""
+"""The life cycle of a service: its listeners, its background tasks, its client session."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from firesteel.core.errors import ConfigurationError
+from firesteel.core.refusals import RefusalLog
+from firesteel.service.addresses import is_wildcard
 from firesteel.service.background import BackgroundTasks
-from firesteel.service.middlewares import BODY_LIMIT, middlewares
+from firesteel.service.listener import Listener
+from firesteel.service.middlewares import BODY_LIMIT, AcceptedNames, middlewares
 
 logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 5.0
@@ -21,7 +25,7 @@ class Service:
     """Base of the services. ``start`` and ``stop`` are called once each, on the same event loop.
 
     A derived class adds its routes to ``app`` in its constructor and overrides the hooks ``on_start``, ``on_drain``
-    and ``on_stop``.
+    and ``on_stop``. More listeners are opened with ``listen`` in ``on_start``; they end with the service.
 
     Args:
         name: ``dispatcher``, ``resourcemanager``, ``jobmaster`` or ``taskmanager``.
@@ -31,16 +35,29 @@ class Service:
 
     def __init__(self, name: str, *, host_names: Collection[str] = (), drain_seconds: float = DRAIN_SECONDS) -> None:
         self.name = name
-        self.app = web.Application(middlewares=middlewares(host_names), client_max_size=BODY_LIMIT)
-        self.app.add_routes([web.get("/health", self._health), web.get("/ready", self._ready)])
+        self.names = AcceptedNames(host_names)
+        self.refusals = RefusalLog(logger, name)
+        """Where refused peers of all listeners are logged."""
+        self.app = self.new_app()
         self.background = BackgroundTasks(name, self._background_failed)
         self.failure: BaseException | None = None
         """The first exception that ended a background task; a service's own process ends non-zero with it."""
         self._drain_seconds = drain_seconds
-        self._runner: web.AppRunner | None = None
+        self._listeners: list[Listener] = []
         self._session: aiohttp.ClientSession | None = None
         self._address = ""
         self._started = self._stopping = False
+        self._end_wanted = asyncio.Event()
+
+    def new_app(self, *, body_limit: int = BODY_LIMIT) -> web.Application:
+        """An application with what all have: health, JSON errors, and the check of ``Host`` and ``Origin``.
+
+        Args:
+            body_limit: largest body in bytes.
+        """
+        app = web.Application(middlewares=middlewares(self.names, self.refusals), client_max_size=body_limit)
+        app.add_routes([web.get("/health", self._health), web.get("/ready", self._ready)])
+        return app
 
     @property
     def address(self) -> str:
@@ -65,26 +82,23 @@ class Service:
         """Run a coroutine in the background, held and named; None once the service has stopped."""
         return self.background.spawn(coroutine, name)
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
+    async def start(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str = "") -> str:
         """Listen and begin to work; returns the base URL.
 
         Args:
             host: address to listen on.
             port: 0 = any free one.
+            advertised_host: name or address under which others find it; needed if ``host`` means all interfaces.
 
         Raises:
             OSError: the port is taken.
+            ConfigurationError: an advertised host is missing.
         """
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30.0), trust_env=False
         )
-        self._runner = web.AppRunner(self.app, access_log=None, shutdown_timeout=1.0)
         try:
-            await self._runner.setup()
-            site = web.TCPSite(self._runner, host, port)
-            await site.start()
-            bound = self._runner.addresses[0][1]
-            self._address = f"http://{f'[{host}]' if ':' in host else host}:{bound}"
+            self._address = await self.listen(self.app, host, port, advertised_host)
             await self.on_start()
         except BaseException:
             await self.stop()
@@ -92,6 +106,44 @@ class Service:
         self._started = True
         logger.info("%s listens on %s", self.name, self._address)
         return self._address
+
+    async def listen(
+        self, app: web.Application, host: str, port: int, advertised_host: str = "", *, next_free: bool = False
+    ) -> str:
+        """Open one more port, which ends with the service; returns its base URL.
+
+        Args:
+            app: made by ``new_app``.
+            host: address to listen on.
+            port: 0 = any free one.
+            advertised_host: name or address under which others find it; needed if ``host`` means all interfaces.
+            next_free: if the port is taken, take the next one that is free.
+
+        Raises:
+            OSError: the port is taken.
+            ConfigurationError: an advertised host is missing.
+        """
+        if is_wildcard(host):
+            if not advertised_host or is_wildcard(advertised_host):
+                raise ConfigurationError(
+                    f"{self.name} binds to all interfaces ({host or 'no address'}): say under which name others find it"
+                )
+            self.names.any_address = True
+        for name in (host, advertised_host):
+            if name and not is_wildcard(name):
+                self.names.add(name)
+        listener = Listener(app, self.name, self.refusals)
+        self._listeners.append(listener)
+        await listener.start(host, port, next_free=next_free)
+        return listener.address(advertised_host)
+
+    def request_stop(self) -> None:
+        """Ask the service's own process to stop it in order and to end; whoever else runs it may ignore that."""
+        self._end_wanted.set()
+
+    async def end_wanted(self) -> None:
+        """Wait until the service wants its process to end: after ``request_stop``, or when a background task failed."""
+        await self._end_wanted.wait()
 
     async def stop(self) -> None:
         """End in two phases: take no new work and drain within a deadline; then cancel and close. Never raises."""
@@ -110,8 +162,8 @@ class Service:
             await self.on_stop()
         except Exception:  # as above
             logger.exception("%s: stopping failed", self.name)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        for listener in self._listeners:
+            await listener.stop()
         if self._session is not None:
             await self._session.close()
 
@@ -131,6 +183,7 @@ class Service:
     def _background_failed(self, name: str, error: BaseException) -> None:
         if self.failure is None:
             self.failure = error
+        self._end_wanted.set()
 
     async def _health(self, _: web.Request) -> web.Response:
         if self.failure is not None:

@@ -12,6 +12,14 @@ DEFAULT_FAILURES = 2
 """Flink's ``heartbeat.interval`` and ``heartbeat.timeout`` in seconds, and ``heartbeat.rpc-failure-threshold``."""
 
 
+def is_silence(error: BaseException) -> bool:
+    """Whether a peer did not answer in time: it may be frozen, or cut off, for a while. A refused connection is not.
+
+    Only the timeout of heartbeats judges silence; it is no failed call.
+    """
+    return isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError)
+
+
 @dataclass
 class _Peer:
     deadline: float

@@ -6,10 +6,14 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any, TextIO
 
 FIELDS = ("job", "vertex", "subtask", "attempt")
 FORMAT = "%(asctime)s %(levelname)-5s %(name)s%(where)s: %(message)s"
+LOG_BYTES = 100_000_000
+OLD_LOGS = 10
 _context: ContextVar[Mapping[str, Any]] = ContextVar("firesteel_log_fields", default={})  # noqa: B039 # never changed
 
 
@@ -45,13 +49,26 @@ def logger_for(name: str, **fields: Any) -> logging.LoggerAdapter[logging.Logger
     return logging.LoggerAdapter(logging.getLogger(name), fields)
 
 
-def setup_logging(level: str = "INFO", stream: TextIO | None = None) -> logging.Handler:
-    """Send the logs of ``firesteel*`` to a stream (default: stderr); for service processes, not for libraries.
+def setup_logging(level: str = "INFO", stream: TextIO | None = None, file: Path | None = None) -> logging.Handler:
+    """Send all logs to a stream (default: stderr) or a rotated file; for service processes, not for libraries.
+
+    Args:
+        level: smallest level that is logged.
+        stream: where to, if no file is given.
+        file: rotated when it has 100 MB; ten old ones are kept, as Flink does.
 
     Returns:
         The handler, so that it can be removed.
+
+    Raises:
+        OSError: the file can't be written.
     """
-    handler = logging.StreamHandler(stream)
+    handler: logging.Handler
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handler = RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=OLD_LOGS, encoding="utf-8")
+    else:
+        handler = logging.StreamHandler(stream)
     handler.setFormatter(logging.Formatter(FORMAT))
     handler.addFilter(FieldsFilter())
     root = logging.getLogger()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import logging
 import time
 import traceback
@@ -11,18 +13,54 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from firesteel.core.refusals import RefusalLog
+
 logger = logging.getLogger(__name__)
 BODY_LIMIT = 256 * 1024 * 1024
+STALL_SECONDS = 30.0
+"""A body of which nothing came for so long is given up."""
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def middlewares(host_names: Collection[str] = ()) -> list[Middleware]:
+class AcceptedNames:
+    """The names under which a service may be asked for: in ``Host``, and in ``Origin``.
+
+    Attributes:
+        any_address: accept every IP address in ``Host``. No page of another site can be behind one, since only names
+            can be pointed elsewhere.
+    """
+
+    def __init__(self, names: Collection[str] = ()) -> None:
+        self._names = set(LOOPBACK_NAMES) | {name.lower() for name in names}
+        self.any_address = False
+
+    def add(self, name: str) -> None:
+        """Accept one more."""
+        self._names.add(name.lower())
+
+    def accepts_host(self, host: str) -> bool:
+        """Whether a ``Host`` is one of them; ``*`` among the names accepts all."""
+        return self._knows(host) or (self.any_address and _is_address(_name_of(host)))
+
+    def accepts_origin(self, origin: str, host: str) -> bool:
+        """Whether a request with this ``Origin`` comes from a page of the service itself, asked for as ``host``."""
+        return _netloc_of(origin) == host or self._knows(origin)
+
+    def _knows(self, value: str) -> bool:
+        return "*" in self._names or _name_of(value) in self._names
+
+    def __str__(self) -> str:
+        return ", ".join(sorted(self._names)) + (" and IP addresses" if self.any_address else "")
+
+
+def middlewares(names: AcceptedNames, refusals: RefusalLog) -> list[Middleware]:
     """The middlewares of a service, outermost first.
 
     Args:
-        host_names: names that ``Host`` and ``Origin`` may carry beside the loopback names; ``*`` = any.
+        names: that ``Host`` and ``Origin`` may carry.
+        refusals: where refused requests are logged.
     """
-    return [_log_requests, _errors_as_json, _check_host_and_origin(frozenset(host_names) | LOOPBACK_NAMES)]
+    return [_log_requests, _errors_as_json, _check_host_and_origin(names, refusals), _give_up_stalled_bodies(refusals)]
 
 
 def error_response(status: int, *errors: str) -> web.Response:
@@ -49,8 +87,8 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         if error.text and not error.text.startswith(f"{error.status}:"):  # a handler's own words
             return error_response(404, error.text)
         return error_response(404, f"Not found: {request.method} {request.path}")
-    except web.HTTPRequestEntityTooLarge:
-        return error_response(413, f"The body is larger than {BODY_LIMIT // (1024 * 1024)} MiB.")
+    except web.HTTPRequestEntityTooLarge as error:
+        return error_response(413, f"The body is too large. {error.text or ''}".rstrip())
     except web.HTTPException as error:
         if error.status < 400:
             raise
@@ -60,25 +98,63 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         return error_response(500, "Internal server error.", traceback.format_exc())
 
 
-def _check_host_and_origin(names: frozenset[str]) -> Middleware:
-    anyone = "*" in names
-
+def _check_host_and_origin(names: AcceptedNames, refusals: RefusalLog) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if not anyone:
-            for header in ("Host", "Origin"):
-                value = request.headers.get(header)
-                if value is None and header == "Origin":
-                    continue
-                if _name_of(value or "") not in names:
-                    return error_response(
-                        403,
-                        f"{header} {value!r} is refused: this address answers only to {', '.join(sorted(names))}. "
-                        "A page of another site must not reach the cluster through your browser.",
-                    )
-        return await handler(request)
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        if not names.accepts_host(host):
+            header, value = "Host", host
+        elif origin is not None and not names.accepts_origin(origin, host):
+            header, value = "Origin", origin
+        else:
+            return await handler(request)
+        refusals.refused(request.remote or "?", f"{header} {value[:200]!r} is none of {names}", header)
+        return error_response(
+            403,
+            f"{header} {value!r} is refused: this address answers only to {names}. "
+            "A page of another site must not reach the cluster through your browser.",
+        )
 
     return check
+
+
+def _give_up_stalled_bodies(refusals: RefusalLog) -> Middleware:
+    @web.middleware
+    async def watch(request: web.Request, handler: Handler) -> web.StreamResponse:
+        content = request.content
+        if content.is_eof():
+            return await handler(request)
+        loop = asyncio.get_running_loop()
+        received = content.total_bytes
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal received, timer
+            if content.is_eof() or request.transport is None:
+                return
+            waits_for_us = not request.transport.is_reading()
+            if content.total_bytes == received and not waits_for_us:
+                reason = f"nothing more of the request's body came for {STALL_SECONDS:g} s"
+                refusals.refused(request.remote or "?", f"{request.method} {request.path[:100]!r}: {reason}", "stall")
+                content.set_exception(web.HTTPRequestTimeout(text=reason))
+                return
+            received = content.total_bytes
+            timer = loop.call_later(STALL_SECONDS, look)
+
+        timer = loop.call_later(STALL_SECONDS, look)
+        try:
+            return await handler(request)
+        finally:
+            timer.cancel()
+
+    return watch
+
+
+def _netloc_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _name_of(value: str) -> str:
@@ -86,3 +162,11 @@ def _name_of(value: str) -> str:
         return (urlsplit(value if "//" in value else f"//{value}").hostname or "").lower()
     except ValueError:
         return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -3,7 +3,7 @@
 Measured: a start takes half of the processor time (2.4 s instead of 4.5 s). An archive fits one build of the JVM, one
 class path and one set of flags; the JVM checks that, and goes on without one that does not fit. Archives lie in a
 directory of the user's (``XDG_CACHE_HOME``, else ``~/.cache``) under a name that is made from all this, so a new Java
-or Spark simply has none yet. `firesteel.spark.training` makes them.
+or Spark simply has none yet. `firesteel.spark.training` makes them, one for each kind of JVM that we start.
 """
 
 from __future__ import annotations
@@ -15,13 +15,17 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from firesteel.spark.driver import class_path, standing_flags
 from firesteel.spark.java import Java
+from firesteel.spark.jvm import class_path, standing_flags
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = "1"
+Role = Literal["embedded", "driver", "executor"]
+"""Which of our JVMs: the embedded fleet's, or one of the two kinds of the hosted fleet."""
+
+_FORMAT = "2"
 _ONE_STEP = 25
 """The first release that makes an ahead-of-time cache in one step (JEP 514); that needs no base archive."""
 
@@ -59,12 +63,12 @@ class Archive:
         self.path.unlink(missing_ok=True)
 
 
-def archive_for(java: Java, environment: Mapping[str, str] | None = None) -> Archive | None:
-    """The archive for this Java and the installed Spark; None if this Java can't have one."""
+def archive_for(java: Java, role: Role, environment: Mapping[str, str] | None = None) -> Archive | None:
+    """The archive for this Java, the installed Spark and this kind of JVM; None if this Java can't have one."""
     ahead_of_time = java.feature >= _ONE_STEP
     if not ahead_of_time and not (java.home / "lib" / "server" / "classes.jsa").exists():
         return None
-    name = f"jvm-{java.feature}-{_key(java)}.{'aot' if ahead_of_time else 'jsa'}"
+    name = f"{role}-{java.feature}-{_key(java)}.{'aot' if ahead_of_time else 'jsa'}"
     return Archive(_directory(os.environ if environment is None else environment) / name, ahead_of_time)
 
 

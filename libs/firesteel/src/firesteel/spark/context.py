@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 from firesteel.core.errors import FleetError
-from firesteel.spark.driver import DriverJvm, GatewayAddress
+from firesteel.spark.driver import GatewayAddress
 
 _IMPORTED = (
     "org.apache.spark.SparkConf",
@@ -51,9 +52,24 @@ class OwnContext:
     """A SparkContext together with the JVM gateway behind it. Made, used and closed on one thread.
 
     That must not be the main thread: there pyspark would replace the handler of SIGINT.
+
+    Args:
+        address: of the JVM's gateway.
+        conf: of a new context; None to take over the one that the JVM has.
+        python: the workers' interpreter.
+        popen: the JVM, if it is a child of ours.
+
+    Raises:
+        FleetError: Spark refused, there is no context to take over, or another one is active in this process.
     """
 
-    def __init__(self, jvm: DriverJvm, address: GatewayAddress, conf: Mapping[str, str], python: str) -> None:
+    def __init__(
+        self,
+        address: GatewayAddress,
+        conf: Mapping[str, str] | None,
+        python: str,
+        popen: subprocess.Popen[bytes] | None = None,
+    ) -> None:
         assert threading.current_thread() is not threading.main_thread()
         from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
         from py4j.java_gateway import java_import
@@ -66,7 +82,7 @@ class OwnContext:
             java_parameters=JavaParameters(port=address.port, auth_token=address.secret, auto_convert=True),
             python_parameters=PythonParameters(port=0, eager_load=False),
         )
-        gateway.proc = jvm.popen
+        gateway.proc = popen
         for name in _IMPORTED:
             java_import(gateway.jvm, name)
         self.gateway: Any = gateway
@@ -75,10 +91,14 @@ class OwnContext:
             # A context that the user had and stopped has left its gateway, which is for his next one.
             self._before = (self._class._gateway, self._class._jvm)
             self._class._gateway, self._class._jvm = gateway, gateway.jvm
-        settings = SparkConf(loadDefaults=False)
-        settings.setAll(list(conf.items()))
         try:
-            self.spark: Any = SparkContext(conf=settings, gateway=gateway)
+            if conf is None:
+                made = _active_context(gateway)
+                settings = SparkConf(_jconf=made.sc().conf())
+            else:
+                made, settings = None, SparkConf(loadDefaults=False)
+                settings.setAll(list(conf.items()))
+            self.spark: Any = SparkContext(conf=settings, gateway=gateway, jsc=made)
         except Exception as error:
             reason = reason_of(error)
             self._put_back()
@@ -87,6 +107,8 @@ class OwnContext:
             self._put_back()
             raise
         self.spark.pythonExec = python
+        self.slots: Any = gateway.jvm.firesteel.spark.Slots
+        """``Slots.java``."""
         vars(self.spark._accumulatorServer)["handle_error"] = _the_driver_is_gone
         self._added_to_path = [entry for entry in sys.path if entry not in self._path]
 
@@ -94,10 +116,10 @@ class OwnContext:
         """Whether nobody has stopped it; a user who asks Spark for the active context gets this one, and may."""
         return self.spark._jsc is not None
 
-    def close(self, jvm_is_running: bool) -> None:
-        """Stop the context and forget the gateway; also when the JVM is dead."""
-        if not jvm_is_running:
-            self.spark._jsc = None  # else pyspark talks to the dead one, and warns
+    def close(self, stop: bool) -> None:
+        """Forget the context and its gateway; ``stop`` it as well, unless the JVM is dead or left to others."""
+        if not stop:
+            self.spark._jsc = None  # else pyspark talks to the JVM, and warns if that is dead
         try:
             try:
                 self.spark.stop()
@@ -112,7 +134,7 @@ class OwnContext:
         with cls._lock:
             if cls._gateway is self.gateway:
                 cls._gateway, cls._jvm = self._before
-        self.gateway.shutdown()
+        _hang_up(self.gateway)
         for entry in getattr(self, "_added_to_path", ()):
             if entry in sys.path:
                 sys.path.remove(entry)
@@ -122,6 +144,23 @@ class OwnContext:
             else:
                 os.environ[name] = value
         _forget_sessions(getattr(self, "spark", None))
+
+
+def _active_context(gateway: Any) -> Any:
+    """The context that the JVM has, as JavaSparkContext."""
+    active = getattr(getattr(gateway.jvm, "org.apache.spark.SparkContext$"), "MODULE$").getActive()
+    if active.isEmpty() or active.get().isStopped():
+        raise FleetError("the driver has no SparkContext any more")
+    return gateway.jvm.org.apache.spark.api.java.JavaSparkContext(active.get())
+
+
+def _hang_up(gateway: Any) -> None:
+    """Close our connections and end py4j's thread; the JVM goes on to listen for others."""
+    from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
+
+    client = gateway._gateway_client
+    client.close()
+    client.finalizer_deque.appendleft(SHUTDOWN_FINALIZER_WORKER)
 
 
 def _forget_sessions(context: Any) -> None:

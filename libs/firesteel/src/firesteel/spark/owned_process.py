@@ -11,6 +11,8 @@ from pathlib import Path
 from firesteel.core import process
 from firesteel.core.errors import FleetError
 
+_END_SECONDS = 2.0
+
 _owned: weakref.WeakSet[OwnedProcess] = weakref.WeakSet()
 
 
@@ -23,6 +25,7 @@ class OwnedProcess:
         Raises:
             FleetError: it can't be started.
         """
+        self.log = log
         try:
             with log.open("ab") as output:
                 self.popen = subprocess.Popen(
@@ -77,6 +80,23 @@ def _close_pipes_in_child() -> None:
     """A forked child must not keep them alive beyond our death."""
     for owned in list(_owned):
         owned.release()
+
+
+def end_together(jvm: OwnedProcess, daemon: OwnedProcess | None, grace: float) -> None:
+    """End a JVM and the daemon that forks its workers, and whatever of their descendants is left after that.
+
+    Args:
+        jvm: gets ``grace`` seconds to end by itself.
+        daemon: the prepared one; it sees the end of its input, and sends SIGHUP to its workers.
+        grace: in seconds.
+    """
+    family = jvm.family() + (daemon.family() if daemon is not None else [])
+    jvm.end(grace)
+    if daemon is not None:
+        daemon.end(_END_SECONDS)
+    for straggler in process.wait_gone(family, _END_SECONDS):
+        process.kill(straggler)
+    process.wait_gone(family, _END_SECONDS)
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,11 +2,13 @@
 
 Spark starts a task again when its process died, and also when it raised: with the high number of attempts that slots
 need, a function that raises would be restarted many times a second, for ever. So nothing may leave this wrapper.
+Where Spark puts the task is a matter of its taste once an executor is gone or full, so the place is checked here.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,6 +19,8 @@ SlotMain = Callable[[Iterator[SlotLaunch]], Iterator[object]]
 """A slot's function. The last `SlotOutcome`, or pair of outcome and text, that it yields is how the slot ended;
 anything else that it yields is ignored, and coming to an end means RETURNED."""
 
+EXECUTOR_VARIABLE = "SPARK_EXECUTOR_ID"
+"""Environment variable of workers with the id of their executor; not set in local mode."""
 _LONGEST_MESSAGE = 8_000
 
 
@@ -30,8 +34,15 @@ class SlotTask:
     def __call__(self, launches: Iterator[bytes]) -> Iterator[bytes]:
         outcome, message = SlotOutcome.RETURNED, ""
         try:
+            here = os.environ.get(EXECUTOR_VARIABLE)
+            own = list(_read(launches))
+            for launch in own:
+                if here is not None and launch.executor_id not in ("", here):
+                    text = f"it runs on executor {here} and belongs to {launch.executor_id}"
+                    yield encode_end(SlotOutcome.MISPLACED, text)
+                    return
             main: SlotMain = pickle.loads(self._slot_main)
-            for item in main(_read(launches)):
+            for item in main(iter(own)):
                 if isinstance(item, SlotOutcome):
                     outcome, message = item, ""
                 elif isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], SlotOutcome):

@@ -1,7 +1,8 @@
-"""Make the class-data archive for this Java and Spark: ``python -m firesteel.spark.training``.
+"""Make the class-data archives for this Java and Spark: ``firesteel warm-up``.
 
-A fleet is started once with a recording JVM, runs a slot and a small bounded stage, and ends in order; then the JVM
-writes the archive. Takes 15 to 25 s on two cores, once, and about 100 MB in the user's cache directory.
+Each fleet is started once with JVMs that record, runs a slot and a small bounded stage, and ends in order; then the
+JVMs write the archives. Takes about a minute on two cores, once, and about 100 MB for each of three archives in the
+user's cache directory.
 """
 
 from __future__ import annotations
@@ -10,35 +11,69 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
-from firesteel.core.errors import FiresteelError
+from firesteel.core.errors import FiresteelError, FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.protocol.fleet import SlotLaunch
-from firesteel.spark.archive import Archive, archive_for
+from firesteel.spark.archive import Archive, Role, archive_for
 from firesteel.spark.embedded import EmbeddedFleet
+from firesteel.spark.executor import ExecutorProcess
+from firesteel.spark.hosted import HostedFleet
 from firesteel.spark.java import find_java
 from firesteel.spark.slot_task import probe
 
-_SLOT_SECONDS = 60.0
+_WAIT_SECONDS = 60.0
 _WRITE_SECONDS = 120.0
+_EMBEDDED: tuple[Role, ...] = ("embedded",)
+_HOSTED: tuple[Role, ...] = ("driver", "executor")
 
 
-def train(java_home: str | None = None) -> Archive | None:
-    """Make the archive, unless it is there already.
+def train(java_home: str | None = None) -> list[Archive]:
+    """Make the archives that are not there already.
 
     Returns:
-        The archive, or None if this Java can't have one (a version before 25 without the base archive of its JDK).
+        All archives; none if this Java can't have one (a version before 25 without the base archive of its JDK).
 
     Raises:
-        FleetError: the fleet could not be started.
+        FleetError: a fleet could not be started.
         OSError: the cache directory can't be written.
     """
     java = find_java(java_home)
-    archive = archive_for(java)
-    if archive is None or archive.is_there():
-        return archive
-    archive.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished = archive.path.with_name(f".{secrets.token_hex(4)}-{archive.path.name}")
+    wanted = {role: archive for role in (*_EMBEDDED, *_HOSTED) if (archive := archive_for(java, role)) is not None}
+    missing = {role: archive for role, archive in wanted.items() if not archive.is_there()}
+    embedded = {role: missing[role] for role in _EMBEDDED if role in missing}
+    hosted = {role: missing[role] for role in _HOSTED if role in missing}
+    if embedded:
+        with _unfinished(embedded) as files:
+            _train_embedded(java_home, embedded, files)
+    if hosted:
+        with _unfinished(hosted) as files:
+            _train_hosted(java_home, hosted, files)
+    return [archive for archive in wanted.values() if archive.is_there()]
+
+
+@contextmanager
+def _unfinished(archives: Mapping[Role, Archive]) -> Iterator[dict[Role, Path]]:
+    """Files for the JVMs to write; those that they wrote take their places at the end."""
+    files: dict[Role, Path] = {}
+    for role, archive in archives.items():
+        archive.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files[role] = archive.path.with_name(f".{secrets.token_hex(4)}-{archive.path.name}")
+    try:
+        yield files
+        for role, archive in archives.items():
+            if files[role].exists():
+                files[role].chmod(0o600)
+                os.replace(files[role], archive.path)
+    finally:
+        for file in files.values():
+            file.unlink(missing_ok=True)
+
+
+def _train_embedded(java_home: str | None, archives: Mapping[Role, Archive], files: Mapping[Role, Path]) -> None:
     run_directory = RunDirectory.create()
     fleet = EmbeddedFleet(
         slots=1,
@@ -46,45 +81,79 @@ def train(java_home: str | None = None) -> Archive | None:
         slot_main=probe,
         run_directory=run_directory,
         java_home=java_home,
-        recording=archive.flags_to_make(unfinished),
+        recording=archives["embedded"].flags_to_make(files["embedded"]),
     )
     try:
         fleet.start()
-        _exercise(fleet)
+        _exercise(fleet, "")
         fleet.stop(grace=_WRITE_SECONDS)
-        if not unfinished.exists():
-            return None
-        unfinished.chmod(0o600)
-        os.replace(unfinished, archive.path)
     finally:
         fleet.stop()
-        unfinished.unlink(missing_ok=True)
         run_directory.remove()
-    return archive
 
 
-def _exercise(fleet: EmbeddedFleet) -> None:
-    """Have the JVM load what an ordinary run needs."""
-    fleet.start_slot(SlotLaunch("training", "", "", ""))
-    deadline = time.monotonic() + _SLOT_SECONDS
-    while not fleet.ended_slots() and time.monotonic() < deadline:
-        time.sleep(0.05)
+def _train_hosted(java_home: str | None, archives: Mapping[Role, Archive], files: Mapping[Role, Path]) -> None:
+    run_directory = RunDirectory.create()
+    flags = {role: archives[role].flags_to_make(files[role]) if role in archives else () for role in _HOSTED}
+    fleet = HostedFleet(
+        slot_main=probe,
+        cluster_directory=run_directory.subdir("cluster"),
+        java_home=java_home,
+        archive=False,
+        recording=flags["driver"],
+    )
+    executor: ExecutorProcess | None = None
+    try:
+        fleet.start()
+        spec = fleet.executor_for("training", 2)
+        assert spec is not None
+        executor = ExecutorProcess(
+            spec, run_directory=run_directory, java_home=java_home, archive=False, recording=flags["executor"]
+        )
+        attached = executor
+        if not _until(lambda: bool(fleet.attached_executors()) or not attached.is_running(), _WAIT_SECONDS):
+            raise FleetError(f"The executor did not reach the driver:\n{executor.log_tail()}")
+        _exercise(fleet, executor.executor_id)
+        fleet.stop(grace=_WRITE_SECONDS)
+        _until(lambda: not attached.is_running(), _WRITE_SECONDS)
+    finally:
+        fleet.stop()
+        if executor is not None:
+            executor.stop()
+        run_directory.remove()
+
+
+def _exercise(fleet: EmbeddedFleet | HostedFleet, executor_id: str) -> None:
+    """Have the JVMs load what an ordinary run needs."""
+    fleet.start_slot(SlotLaunch("training", "", executor_id, ""))
+    if not _until(lambda: bool(fleet.ended_slots()), _WAIT_SECONDS):
+        raise FleetError("The slot of the training run did not end.")
     fleet.exercise()
+
+
+def _until(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 def main() -> int:
     """The command."""
     started = time.monotonic()
     try:
-        archive = train()
+        archives = train()
     except (FiresteelError, OSError) as error:
         print(f"No class-data archive was made: {error}", file=sys.stderr)
         return 1
-    if archive is None:
-        print("This Java can't have a class-data archive; starts work without, about two seconds slower.")
-    else:
-        size = archive.path.stat().st_size / 1e6
-        print(f"{archive.path}: {size:.0f} MB ({time.monotonic() - started:.0f} s)")
+    if not archives:
+        print("This Java can't have class-data archives; starts work without, about two seconds slower.")
+        return 0
+    for archive in archives:
+        print(f"{archive.path}: {archive.path.stat().st_size / 1e6:.0f} MB")
+    print(f"{time.monotonic() - started:.0f} s")
     return 0
 
 

@@ -6,9 +6,11 @@ import errno
 import logging
 import os
 import socket
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Final
 
+from firesteel.core.refusals import RefusalLog
 from firesteel.runtime.exchange.counters import Counters
 from firesteel.runtime.exchange.handshake import AcceptingHandshake, Identity, RefusedError
 from firesteel.runtime.exchange.sockets import describe, listen_on
@@ -24,8 +26,8 @@ _PAUSE_SECONDS: Final = 1.0
 class _Incoming:
     """A connection that was accepted and has not authenticated yet."""
 
-    def __init__(self, sock: socket.socket, peer: str) -> None:
-        self.sock = sock
+    def __init__(self, sock: socket.socket, peer: str, host: str) -> None:
+        self.sock, self.host = sock, host
         self.handshake = AcceptingHandshake(peer)
         self.timer: Handle | None = None
         self.answered = False
@@ -36,7 +38,7 @@ class Acceptor:
 
     Args:
         loop: of this process.
-        listen: ``unix:<path>`` or ``tcp:<host>``.
+        listen: as for `firesteel.runtime.exchange.sockets.listen_on`.
         counters: of the exchange.
         handshake_timeout: seconds until a connection says who it is.
         park_timeout: seconds that it may then take: until this slot can answer, and until the peer has proved it.
@@ -50,7 +52,7 @@ class Acceptor:
     def __init__(
         self,
         loop: TaskLoop,
-        listen: str,
+        listen: Sequence[str],
         counters: Counters,
         *,
         handshake_timeout: float,
@@ -60,13 +62,14 @@ class Acceptor:
         self._loop, self._counters = loop, counters
         self._handshake_timeout, self._park_timeout = handshake_timeout, park_timeout
         self._on_accepted = on_accepted
-        self._listener, self.address = listen_on(listen)
+        self._listeners, self.address = listen_on(listen)
         self._identity: Identity | None = None
         self._secret = b""
         self._allowed: Collection[str] = ()
         self._incoming: set[_Incoming] = set()
+        self._refusals = RefusalLog(logger, f"exchange at {describe(self.address)}")
         self._pause: Handle | None = None
-        loop.register(self._listener, self._on_connection, None)
+        self._listen()
 
     @property
     def waiting(self) -> int:
@@ -84,8 +87,9 @@ class Acceptor:
         """Listen no more, drop who waits, and remove the socket file."""
         if self._pause is not None:
             self._pause.cancel()
-        self._loop.unregister(self._listener)
-        self._listener.close()
+        self._stop_listening()
+        for listener in self._listeners:
+            listener.close()
         path = self.address.get("unix")
         if path is not None:
             try:
@@ -95,17 +99,22 @@ class Acceptor:
         for incoming in list(self._incoming):
             self._drop(incoming)
 
-    def _on_connection(self) -> None:
+    def _listen(self) -> None:
+        self._pause = None
+        for listener in self._listeners:
+            self._loop.register(listener, partial(self._on_connection, listener), None)
+
+    def _on_connection(self, listener: socket.socket) -> None:
         for _ in range(64):
             try:
-                sock, address = self._listener.accept()
+                sock, address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 logger.warning("exchange: a connection could not be accepted: %s", error)
                 if error.errno in _EXHAUSTED:  # the listener stays ready: without a pause the loop would spin
-                    self._loop.unregister(self._listener)
-                    self._pause = self._loop.call_later(_PAUSE_SECONDS, self._listen_again)
+                    self._stop_listening()
+                    self._pause = self._loop.call_later(_PAUSE_SECONDS, self._listen)
                 return
             sock.setblocking(False)
             if len(self._incoming) >= MAX_WAITING:
@@ -113,17 +122,17 @@ class Acceptor:
                 sock.close()
                 continue
             if isinstance(address, tuple):
-                peer = f"connection from {address[0]}:{address[1]}"
+                peer, host = f"connection from {address[0]}:{address[1]}", str(address[0])
             else:
-                peer = f"connection to {describe(self.address)}"
-            incoming = _Incoming(sock, peer)
+                peer, host = f"connection to unix:{self.address['unix']}", "a process of this host"
+            incoming = _Incoming(sock, peer, host)
             self._incoming.add(incoming)
             self._limit(incoming, self._handshake_timeout)
             self._loop.register(sock, self._reader(incoming), None)
 
-    def _listen_again(self) -> None:
-        self._pause = None
-        self._loop.register(self._listener, self._on_connection, None)
+    def _stop_listening(self) -> None:
+        for listener in self._listeners:
+            self._loop.unregister(listener)
 
     def _reader(self, incoming: _Incoming) -> Callable[[], None]:
         return lambda: self._on_readable(incoming)
@@ -208,7 +217,7 @@ class Acceptor:
 
     def _refuse(self, incoming: _Incoming, error: RefusedError) -> None:
         self._counters.connections_refused += 1
-        logger.warning("exchange: connection refused: %s", error)
+        self._refusals.refused(incoming.host, error.reason, error.reason[:40])
         if error.reply:
             try:
                 incoming.sock.send(error.reply)

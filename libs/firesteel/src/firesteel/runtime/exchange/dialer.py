@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from firesteel.core.errors import ProtocolError
+from firesteel.core.errors import ConfigurationError, ProtocolError
 from firesteel.runtime.exchange.handshake import ConnectingHandshake, Identity, RefusedError
-from firesteel.runtime.exchange.sockets import Address, start_connect
+from firesteel.runtime.exchange.sockets import Address, is_numeric, reach, resolve, start_connect
 from firesteel.runtime.loop import Handle, TaskLoop
 
 BUSY: Final = "; does code of the job keep its thread? Classes with blocking = True have one of their own"
@@ -24,7 +26,7 @@ class Dialer:
 
     Args:
         loop: of this process.
-        address: of the peer.
+        address: of the peer; a Unix socket is used if it is on this node, else TCP.
         peer: its name, for errors.
         me: this side.
         target: the peer's allocation id.
@@ -55,9 +57,11 @@ class Dialer:
         self._pause = _FIRST_PAUSE
         self._retry: Handle | None = None
         self._last = "nothing was tried"
+        self._ways: deque[Address] = deque()
+        """The peer's addresses, once its name is resolved; the first is tried next."""
+        self._closed = False
         self._deadline = loop.call_later(timeout, self._expired)
         loop.call_soon(self._try)
-        self._closed = False
 
     def close(self) -> None:
         """Give up. Idempotent."""
@@ -72,7 +76,39 @@ class Dialer:
         if self._closed:
             return
         try:
-            self._sock, code = start_connect(self._address)
+            way = self._ways[0] if self._ways else reach(self._address)
+        except ConfigurationError as error:
+            self.close()
+            self._on_failed(ProtocolError(self._peer, str(error)))
+            return
+        if "tcp" in way and not is_numeric(way["tcp"][0]):
+            name = f"firesteel-resolve-{way['tcp'][0]}"
+            threading.Thread(target=self._resolve, args=tuple(way["tcp"]), name=name, daemon=True).start()
+        else:
+            self._connect(way)
+
+    def _resolve(self, host: str, port: int) -> None:
+        """On a thread of its own: a name server may take its time."""
+        found, reason = [], ""
+        try:
+            found = resolve(host, port)
+        except OSError as error:
+            reason = f"the name {host!r} is not known: {error}"
+        if not self._closed:
+            self._loop.call_soon_threadsafe(lambda: self._resolved(found, reason))
+
+    def _resolved(self, ways: list[Address], reason: str) -> None:
+        if self._closed:
+            return
+        self._ways.extend(ways)
+        if ways:
+            self._connect(ways[0])
+        else:
+            self._try_again(reason)
+
+    def _connect(self, way: Address) -> None:
+        try:
+            self._sock, code = start_connect(way)
         except OSError as error:
             self._try_again(str(error))
             return
@@ -136,6 +172,7 @@ class Dialer:
 
     def _try_again(self, reason: str) -> None:
         self._last = reason
+        self._ways.rotate(-1)
         self._drop()
         if not self._closed:
             self._retry = self._loop.call_later(self._pause, self._try)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -57,7 +57,8 @@ class Exchange:
 
     Args:
         loop: the process's loop.
-        listen: ``unix:<path>`` or ``tcp:<host>`` (a free port is chosen).
+        listen: ``unix:<path>``, ``tcp:<host>`` (a free port is chosen), or both; ``tcp:<host to bind to>=<host for
+            others>`` if these differ.
         clock: measures the limits below.
         connect_timeout: seconds from when a peer is needed until it must be connected. Long: user code may keep a
             slot's only thread for minutes, and whether the process lives is for its TaskManager to say.
@@ -76,7 +77,7 @@ class Exchange:
     def __init__(
         self,
         loop: TaskLoop,
-        listen: str,
+        listen: Sequence[str],
         clock: Clock,
         *,
         connect_timeout: float = 600.0,
@@ -107,7 +108,7 @@ class Exchange:
 
     @property
     def address(self) -> dict[str, Any]:
-        """Where peers find it: ``{"unix": path}`` or ``{"tcp": [host, port]}``."""
+        """Where peers find it: ``{"unix": path, "node": id, "tcp": [host, port]}``, or a part of that."""
         return dict(self._acceptor.address)
 
     def configure(

@@ -1,24 +1,31 @@
-"""Sockets of the data plane: Unix on one host, TCP else."""
+"""Sockets of the data plane: Unix within a node, TCP else.
+
+A node is whatever shares a kernel and the directory in which a slot's socket lies: two containers on one machine are
+two nodes, unless that directory is mounted in both.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError
+from firesteel.core.machine import boot_id
 
 Address = Mapping[str, Any]
-"""``{"unix": path}`` or ``{"tcp": [host, port]}``."""
+"""``{"unix": path, "node": id, "tcp": [host, port]}``; one of ``unix`` and ``tcp`` may be missing. Without ``node`` the
+socket is taken for one of this node."""
 SOCKET_BUFFER: Final = 512 * 1024
 """Bytes asked of the kernel for a Unix socket; it sizes those of TCP itself."""
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
 
 
 def describe(address: Address) -> str:
-    """For logs and errors."""
-    if "unix" in address:
+    """For logs and errors: how it is reached from here, or would be."""
+    if "unix" in address and ("tcp" not in address or is_on_this_node(address)):
         return f"unix:{address['unix']}"
     if "tcp" in address:
         host, port = address["tcp"]
@@ -26,38 +33,110 @@ def describe(address: Address) -> str:
     return "no address"
 
 
-def listen_on(listen: str) -> tuple[socket.socket, Address]:
-    """A listening, non-blocking socket and its address.
+def node_of(directory: str) -> str:
+    """Names the node, as it is seen in this directory; empty if the directory can't be seen."""
+    try:
+        found = os.stat(directory)
+    except OSError:
+        return ""
+    return f"{boot_id()}-{found.st_dev:x}-{found.st_ino:x}"
+
+
+def is_on_this_node(address: Address) -> bool:
+    """Whether the Unix socket of an address is one that can be reached from here."""
+    if "unix" not in address:
+        return False
+    node = address.get("node")
+    return node is None or node == node_of(os.path.dirname(address["unix"]))
+
+
+def reach(address: Address) -> Address:
+    """The one way to an address from here: ``{"unix": path}`` or ``{"tcp": [host, port]}``.
 
     Raises:
-        ConfigurationError: the text is malformed, or the address can't be used.
+        ConfigurationError: there is none.
     """
-    scheme, _, where = listen.partition(":")
-    if scheme not in ("unix", "tcp") or not where:
-        raise ConfigurationError(f"can't listen on {listen!r}; give unix:<path> or tcp:<host>")
+    if is_on_this_node(address):
+        return {"unix": address["unix"]}
+    if "tcp" in address:
+        return {"tcp": address["tcp"]}
+    raise ConfigurationError(
+        f"it listens at {describe(address)} only, which is on another node or gone; if it is another node, set "
+        "taskmanager.bind-host and taskmanager.host of its TaskManager to an address that this one can reach"
+    )
+
+
+def listen_on(listen: Sequence[str]) -> tuple[list[socket.socket], dict[str, Any]]:
+    """Listening, non-blocking sockets and the address that they have together.
+
+    Args:
+        listen: ``unix:<path>``, ``tcp:<host>`` or ``tcp:<host to bind to>=<host for others>``, at most one of each.
+
+    Raises:
+        ConfigurationError: a text is malformed, or the address can't be used.
+    """
+    sockets: list[socket.socket] = []
+    address: dict[str, Any] = {}
     try:
-        if scheme == "unix":
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        for text in listen:
+            scheme, _, where = text.partition(":")
+            if scheme not in ("unix", "tcp") or not where or scheme in address:
+                raise ConfigurationError(f"can't listen on {text!r}; give unix:<path> or tcp:<host>, once each")
             try:
-                sock.bind(where)
-                os.chmod(where, 0o600)
-            except BaseException:
-                sock.close()
-                raise
-            address: dict[str, Any] = {"unix": where}
-        else:
-            family = socket.AF_INET6 if ":" in where else socket.AF_INET
-            sock = socket.create_server((where, 0), family=family)
-            address = {"tcp": [where, sock.getsockname()[1]]}
-    except OSError as error:
-        raise ConfigurationError(f"can't listen on {listen!r}: {error}") from error
-    sock.setblocking(False)
-    sock.listen(1024)
-    return sock, address
+                sock, found = _unix(where) if scheme == "unix" else _tcp(where)
+            except OSError as error:
+                raise ConfigurationError(f"can't listen on {text!r}: {error}") from error
+            sockets.append(sock)
+            address |= found
+            sock.setblocking(False)
+            sock.listen(1024)
+    except BaseException:
+        for sock in sockets:
+            sock.close()
+        raise
+    return sockets, address
+
+
+def _unix(path: str) -> tuple[socket.socket, dict[str, Any]]:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(path)
+        os.chmod(path, 0o600)
+    except BaseException:
+        sock.close()
+        raise
+    return sock, {"unix": path, "node": node_of(os.path.dirname(os.path.abspath(path)))}
+
+
+def _tcp(where: str) -> tuple[socket.socket, dict[str, Any]]:
+    bind_host, _, host = where.partition("=")
+    family = socket.AF_INET6 if ":" in bind_host else socket.AF_INET
+    sock = socket.create_server((bind_host, 0), family=family)
+    return sock, {"tcp": [host or bind_host, sock.getsockname()[1]]}
+
+
+def is_numeric(host: str) -> bool:
+    """Whether this is an IP address, not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def resolve(host: str, port: int) -> list[Address]:
+    """The numeric addresses of a name; may block.
+
+    Raises:
+        OSError: nobody knows it.
+    """
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [{"tcp": [numeric, port]} for numeric in dict.fromkeys(str(entry[4][0]) for entry in found)]
 
 
 def start_connect(address: Address) -> tuple[socket.socket, int]:
-    """A non-blocking socket on its way to an address, and the ``errno`` of the attempt (0: it is connected)."""
+    """A non-blocking socket on its way to ``{"unix": path}`` or ``{"tcp": [numeric host, port]}``, and the ``errno`` of
+    the attempt (0: it is connected)."""
     if "unix" in address:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         target: Any = address["unix"]

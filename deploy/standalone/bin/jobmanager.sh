@@ -1,0 +1,59 @@
+#!/bin/sh
+# Dispatcher, ResourceManager and JobMaster host of this machine.
+bin=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
+. "$bin/config.sh"
+
+usage="Usage: jobmanager.sh start|stop [-D key=value]..., or jobmanager.sh start-foreground dispatcher|resourcemanager|jobmaster"
+services='resourcemanager jobmaster dispatcher'
+
+command=${1:-}
+[ $# -eq 0 ] || shift
+case $command in
+start)
+    find_python
+    missing='' # a service that was killed is started beside those that go on
+    for service in $services; do
+        if running "$(pid_file "$service" 0)"; then
+            echo "The $service is running already, as process $pid on host $this_host."
+        else
+            missing="$missing $service"
+        fi
+    done
+    [ -n "$missing" ] || die "the JobManager is running already on host $this_host; jobmanager.sh stop ends it."
+    make_secret
+    for service in $missing; do
+        echo "Starting $service on host $this_host."
+        launch "$service" 0 "$@"
+    done
+    if ! await; then
+        for service in $missing; do
+            stop "$service" "$(pid_file "$service" 0)" >/dev/null
+        done
+        die "the JobManager did not start on host $this_host; the logs are in $logs."
+    fi
+    ;;
+start-foreground)
+    find_python
+    case ${1:-} in dispatcher | resourcemanager | jobmaster) ;; *) die "$usage" ;; esac
+    make_secret
+    foreground "$@"
+    ;;
+stop | stop-all)
+    find_python
+    found=''
+    for service in dispatcher jobmaster resourcemanager; do
+        file=$(pid_file "$service" 0)
+        if [ -f "$file" ]; then
+            found=yes
+            stop "$service" "$file"
+        fi
+    done
+    # What processes left that were killed: JobMasters whose host is gone, Spark's driver.
+    remains=$("$python" -P -m firesteel.service.remains --config-dir "$conf" "$@")
+    [ -z "$remains" ] || echo "$remains"
+    [ -n "$found$remains" ] || echo "There is no JobManager to stop on host $this_host."
+    ;;
+*)
+    die "$usage"
+    ;;
+esac

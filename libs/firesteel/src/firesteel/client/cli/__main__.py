@@ -1,0 +1,10 @@
+"""``python -m firesteel.client.cli``."""
+
+from __future__ import annotations
+
+import sys
+
+from firesteel.client.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

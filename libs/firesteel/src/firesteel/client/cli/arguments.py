@@ -1,0 +1,129 @@
+"""The command line: verbs and options, with Flink's names where Flink has them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from firesteel import __version__
+
+_DESCRIPTION = "Stateful streaming in Python, on Spark: runs programs and looks after the jobs of a cluster."
+_EPILOG = """\
+`firesteel VERB --help` tells the options of a verb.
+
+Where the cluster is, and which secret opens it, is read from the config.yaml in --config-dir (or FIRESTEEL_CONF_DIR):
+rest.address, rest.port, firesteel.security.secret-file or firesteel.rest.token-file. -m and -D go before it.
+
+exit codes: 0 done; 1 the job or program failed, or the cluster refused or does not answer; 2 wrong arguments or
+configuration; 130 Ctrl-C; 143 SIGTERM. A program that ends by itself with another code ends the command with it.
+"""
+_RUN = """\
+Runs a program. Its jobs go to the cluster at rest.address:rest.port (-t remote, the default), or to a cluster inside
+this process (-t local), as with `python program.py`.
+
+Attached, it shows how far a job is and waits for its end. Ctrl-C asks whether to cancel the job (without a terminal it
+cancels at once); a second Ctrl-C leaves, and the job runs on. A client that dies leaves its job running, too, unless
+--shutdownOnAttachedExit is given. Detached (-d), it prints the job's id and does not wait.
+
+Modules that the program imports from its own directory travel with the job; so do the files of -pyfs and
+env.add_python_file(). Installed packages do not: the cluster needs its own.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command."""
+    top = _Parser(prog="firesteel", description=_DESCRIPTION, epilog=_EPILOG)
+    top.add_argument("-v", "--version", action="version", version=f"firesteel {__version__}")
+    verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
+
+    run = verbs.add_parser("run", help="run a program", description=_RUN)
+    _common(run)
+    _cluster(run)
+    _program(run)
+    run.add_argument("-d", "--detached", action="store_true", help="do not wait for the end of the program's jobs")
+    run.add_argument("-t", "--target", choices=["local", "remote"], help="where its jobs run; sets execution.target")
+    run.add_argument(
+        "-sae",
+        "--shutdownOnAttachedExit",
+        action="store_true",
+        dest="shutdown_on_exit",
+        help="have the jobs cancelled when this client ends before them, or dies",
+    )
+
+    info = verbs.add_parser(
+        "info", help="show the plan of a program", description="Shows the plan of a program's first job; runs nothing."
+    )
+    _common(info)
+    _program(info)
+    info.add_argument("--json", action="store_true", help="the operators as JSON, as env.get_execution_plan() gives it")
+
+    list_jobs = verbs.add_parser(
+        "list", help="list jobs", description="Lists running and scheduled jobs: start time, id, name and state."
+    )
+    _common(list_jobs)
+    _cluster(list_jobs)
+    which = list_jobs.add_mutually_exclusive_group()
+    which.add_argument("-r", "--running", action="store_true", help="only running ones")
+    which.add_argument("-s", "--scheduled", action="store_true", help="only scheduled ones")
+    which.add_argument("-a", "--all", action="store_true", help="those that have ended, too")
+
+    cancel = verbs.add_parser("cancel", help="cancel a job", description="Cancels a job.")
+    _common(cancel)
+    _cluster(cancel)
+    cancel.add_argument("job_id", metavar="JOB_ID", help="as `firesteel list` shows it")
+
+    memory = verbs.add_parser(
+        "memory",
+        help="show the memory of a TaskManager",
+        description="Shows how the configured memory of a TaskManager is cut into its parts.",
+    )
+    _common(memory)
+
+    warm_up = verbs.add_parser(
+        "warm-up",
+        help="make starts faster",
+        description="Makes archives of the Java classes that Spark loads, once for a user and a Java (about a minute, "
+        "300 MB in ~/.cache/firesteel): starts take less time from then on.",
+    )
+    _common(warm_up)
+    return top
+
+
+class _Parser(argparse.ArgumentParser):
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **keywords)
+
+
+def _common(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--config-dir", metavar="DIR", help="directory with config.yaml; goes before FIRESTEEL_CONF_DIR")
+    verb.add_argument(
+        "-D",
+        dest="definitions",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="set an option, again and again",
+    )
+
+
+def _cluster(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "-m",
+        "--jobmanager",
+        metavar="HOST:PORT",
+        help="of the cluster's REST API; sets rest.address and rest.port",
+    )
+
+
+def _program(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("-p", "--parallelism", type=int, help="parallelism of operators that set none")
+    verb.add_argument(
+        "-pyfs",
+        "--pyFiles",
+        dest="python_files",
+        metavar="FILES",
+        help="modules, archives and directories that travel with the jobs, separated by commas; sets python.files",
+    )
+    verb.add_argument("-py", "--python", action="store_true", help="accepted, as Flink wants it before the program")
+    verb.add_argument("program", metavar="program.py", help="a Python program")
+    verb.add_argument("arguments", nargs=argparse.REMAINDER, metavar="args", help="handed to the program")

@@ -1,0 +1,95 @@
+"""From the options of the command line to ``key=value`` definitions, of which the later win."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+from urllib.parse import urlsplit
+
+from firesteel.client.definitions import hand_on
+from firesteel.config import options
+from firesteel.config.load import load_settings, parse_definitions
+from firesteel.config.option import ConfigOption
+from firesteel.config.settings import Settings
+from firesteel.core.errors import ConfigurationError
+
+
+def read(parsed: argparse.Namespace) -> list[str]:
+    """The definitions of ``-D``, ``-m``, ``-p`` and ``-pyfs``.
+
+    Raises:
+        ConfigurationError: one is malformed.
+    """
+    found = list(parsed.definitions)
+    parse_definitions(found)
+    if getattr(parsed, "jobmanager", None) is not None:
+        host, port = _host_and_port(parsed.jobmanager)
+        found += [_define(options.REST_ADDRESS, host), _define(options.REST_PORT, str(port))]
+    if getattr(parsed, "parallelism", None) is not None:
+        found.append(_define(options.PARALLELISM_DEFAULT, str(parsed.parallelism)))
+    if getattr(parsed, "python_files", None) is not None:
+        found.append(_define(options.PYTHON_FILES, parsed.python_files))
+    return found
+
+
+def settings_of(parsed: argparse.Namespace) -> Settings:
+    """All settings of a verb that runs no program.
+
+    Raises:
+        ConfigurationError: something is wrong with them.
+    """
+    settings = load_settings(definitions=read(parsed))
+    settings.check()
+    return settings
+
+
+def settings_of_run(parsed: argparse.Namespace) -> Settings:
+    """All settings of ``firesteel run``, which are handed on to the program.
+
+    Raises:
+        ConfigurationError: something is wrong with them.
+    """
+    found = [_define(options.EXECUTION_ATTACHED, "false" if parsed.detached else "true")]
+    if parsed.shutdown_on_exit:
+        found.append(_define(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT, "true"))
+    found += read(parsed)
+    if parsed.target is not None:
+        found.append(_define(options.EXECUTION_TARGET, parsed.target))
+    elif not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
+        found.append(_define(options.EXECUTION_TARGET, "remote"))
+    return _checked(found)
+
+
+def settings_of_info(parsed: argparse.Namespace) -> Settings:
+    """All settings of ``firesteel info``, which are handed on to the program.
+
+    Raises:
+        ConfigurationError: something is wrong with them.
+    """
+    found = read(parsed)
+    if not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
+        found.append(_define(options.EXECUTION_TARGET, "remote"))
+    return _checked(found)
+
+
+def _checked(definitions: list[str]) -> Settings:
+    settings = load_settings(definitions=definitions)
+    settings.check()
+    hand_on(definitions)
+    return settings
+
+
+def _define(option: ConfigOption[Any], text: str) -> str:
+    return f"{option.key}={text}"
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    address = text.removeprefix("http://").rstrip("/")
+    try:
+        parts = urlsplit(f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or not port or "@" in address or "/" in address:
+        raise ConfigurationError(f"-m {text}: expected host:port of the REST API, such as localhost:8081")
+    return host, port

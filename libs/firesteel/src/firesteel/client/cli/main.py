@@ -1,0 +1,62 @@
+"""Reads the command line, does what the verb says, and says in one sentence why it could not."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from firesteel.client.cli import exit_codes, host, jobs, programs
+from firesteel.client.cli.arguments import parser
+from firesteel.client.console import Console
+from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE
+from firesteel.core.errors import ConfigurationError, FiresteelError
+
+_VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
+    "run": programs.run,
+    "info": programs.info,
+    "list": jobs.list_jobs,
+    "cancel": jobs.cancel,
+    "memory": host.memory,
+    "warm-up": host.warm_up,
+}
+_LATER: Final = {
+    "stop": "stop comes with savepoints; `firesteel cancel` cancels a job",
+    "savepoint": "savepoints come with a later version",
+    "checkpoint": "checkpoints come with a later version",
+    "run-application": "application mode comes with a later version; `firesteel run` submits to a session cluster",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code (``exit_codes``)."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    console = Console()
+    if words and words[0] in _LATER:
+        console.note(f"firesteel {words[0]}: {_LATER[words[0]]}")
+        return exit_codes.WRONG
+    parsed = parser().parse_args(words)
+    name = f"firesteel {parsed.verb}"
+    try:
+        if parsed.config_dir is not None:
+            os.environ[CONF_DIR_VARIABLE] = _config_dir(parsed.config_dir)
+        return _VERBS[parsed.verb](parsed, console)
+    except ConfigurationError as error:
+        console.note(f"{name}: {error}")
+        return exit_codes.WRONG
+    except FiresteelError as error:
+        console.note(f"{name}: {error}")
+        return exit_codes.FAILED
+    except KeyboardInterrupt:
+        console.note(f"{name}: interrupted")
+        return exit_codes.INTERRUPTED
+
+
+def _config_dir(text: str) -> str:
+    path = Path(text).absolute()
+    if not (path / CONFIG_FILE).is_file():
+        raise ConfigurationError(f"--config-dir {text}: there is no {CONFIG_FILE} in it")
+    return str(path)

@@ -1,0 +1,136 @@
+"""``firesteel run`` and ``firesteel info``: verbs that run a program in this process."""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Final, NoReturn
+
+from firesteel.client.cli import exit_codes
+from firesteel.client.cli.definitions import settings_of_info, settings_of_run
+from firesteel.client.connections import keep_secret
+from firesteel.client.console import Console
+from firesteel.client.context import ProgramContext, running
+from firesteel.client.planning import PlanOnly, plan_table
+from firesteel.config import options
+from firesteel.config.settings import Settings
+from firesteel.core.errors import ConfigurationError, FiresteelError, JobError, RpcError
+from firesteel.graph.plan import execution_plan
+
+_ANSWER_SECONDS: Final = 5.0
+
+
+def run(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel run``."""
+    program = _program(parsed)
+    settings = settings_of_run(parsed)
+    ends_jobs = settings.get(options.EXECUTION_ATTACHED) and settings.get(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT)
+    with running(ProgramContext(console)) as context, _terminated_in_order(ends_jobs):
+        try:
+            _execute(program, parsed, settings)
+        except FiresteelError as error:
+            console.note(f"firesteel run: {error}")
+            return exit_codes.WRONG if isinstance(error, ConfigurationError) else exit_codes.FAILED
+        except KeyboardInterrupt:
+            console.note("firesteel run: interrupted")
+            code = exit_codes.INTERRUPTED
+        except Exception as error:
+            console.note("".join(_of_program(error, program)).rstrip())
+            code = exit_codes.FAILED
+        else:
+            return exit_codes.DONE
+        finally:
+            if ends_jobs:
+                _cancel(context)
+        _tell_of_running(context)
+        return code
+
+
+def info(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel info``."""
+    program = _program(parsed)
+    settings = settings_of_info(parsed)
+    with running(ProgramContext(console, plan_only=True)):
+        try:
+            _execute(program, parsed, settings)
+        except PlanOnly as plan:
+            console.say(execution_plan(plan.stream_graph) if parsed.json else plan_table(plan.job_graph))
+            return exit_codes.DONE
+        except FiresteelError:
+            raise
+        except Exception as error:
+            console.note("".join(_of_program(error, program)).rstrip())
+            return exit_codes.FAILED
+    console.note(f"firesteel info: {parsed.program} executes no job")
+    return exit_codes.FAILED
+
+
+def _program(parsed: argparse.Namespace) -> Path:
+    program = Path(parsed.program)
+    if not program.is_file():
+        raise ConfigurationError(f"{parsed.program!r} is not a file")
+    return program
+
+
+def _execute(program: Path, parsed: argparse.Namespace, settings: Settings) -> None:
+    """Run the program as ``python program.py`` would."""
+    keep_secret(settings)
+    named = (settings.get(options.PYTHON_FILES) or "").split(",")
+    paths = [Path(name.strip()).resolve() for name in named if name.strip()]
+    files = [str(path.parent if path.suffix == ".py" else path) for path in paths]
+    sys.argv = [str(program), *parsed.arguments]
+    sys.path[0:0] = [str(program.resolve().parent), *files]
+    runpy.run_path(str(program), run_name="__main__")
+
+
+def _of_program(error: Exception, program: Path) -> list[str]:
+    """The traceback, from the program's own first line on."""
+    trace: TracebackType | None = error.__traceback__
+    while trace is not None and Path(trace.tb_frame.f_code.co_filename) != program:
+        trace = trace.tb_next
+    return traceback.format_exception(type(error), error, trace or error.__traceback__)
+
+
+@contextmanager
+def _terminated_in_order(wanted: bool) -> Iterator[None]:
+    """Within this block SIGTERM unwinds the program, so that its jobs can be cancelled."""
+
+    def leave(number: int, frame: FrameType | None) -> NoReturn:
+        raise SystemExit(exit_codes.TERMINATED)
+
+    if not wanted:
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _cancel(context: ProgramContext) -> None:
+    """Cancel the jobs that have not ended, as far as is known: their client ends."""
+    while context.jobs:
+        _, job = context.jobs.popitem()
+        try:
+            job.cancel().result(_ANSWER_SECONDS)
+        except (RpcError, JobError, TimeoutError):
+            continue
+
+
+def _tell_of_running(context: ProgramContext) -> None:
+    """The program ended early: its jobs did not."""
+    for job_id, job in context.jobs.items():
+        try:
+            ended = job.get_job_status().result(_ANSWER_SECONDS).is_globally_terminal_state()
+        except (RpcError, JobError, TimeoutError):
+            ended = False
+        if not ended:
+            context.console.note(f"Job {job_id} runs on; `firesteel cancel {job_id}` cancels it.")

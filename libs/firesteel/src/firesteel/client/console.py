@@ -1,0 +1,88 @@
+"""Where the command talks to people: lines that scripts may read, notes, one live line, and a question."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import Final, TextIO
+
+_CLEAR_LINE: Final = "\r\x1b[2K"
+
+
+class Console:
+    """Standard output is for results, standard error for everything else.
+
+    Args:
+        out: standard output; None = the process's own, looked up at each use.
+        err: standard error, likewise.
+        into: standard input, likewise.
+    """
+
+    def __init__(self, out: TextIO | None = None, err: TextIO | None = None, into: TextIO | None = None) -> None:
+        self._given_out, self._given_err, self._given_into = out, err, into
+        self._live = False
+
+    @property
+    def _out(self) -> TextIO:
+        return self._given_out or sys.stdout
+
+    @property
+    def _err(self) -> TextIO:
+        return self._given_err or sys.stderr
+
+    @property
+    def _into(self) -> TextIO:
+        return self._given_into or sys.stdin
+
+    @property
+    def has_live_line(self) -> bool:
+        """Whether a line can be written over."""
+        return _is_terminal(self._err)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether somebody is there to answer."""
+        return _is_terminal(self._err) and _is_terminal(self._into)
+
+    def say(self, text: str) -> None:
+        """A line of standard output."""
+        self.clear()
+        print(text, file=self._out, flush=True)
+
+    def note(self, text: str) -> None:
+        """A line of standard error."""
+        self.clear()
+        print(text, file=self._err, flush=True)
+
+    def live(self, text: str) -> None:
+        """Show this in place of the last live line; only where ``has_live_line``."""
+        width = shutil.get_terminal_size().columns
+        self._err.write(_CLEAR_LINE + text[: max(1, width - 1)])
+        self._err.flush()
+        self._live = True
+
+    def clear(self) -> None:
+        """Take the live line away."""
+        if self._live:
+            self._live = False
+            self._err.write(_CLEAR_LINE)
+            self._err.flush()
+
+    def ask(self, question: str) -> bool | None:
+        """A yes-or-no question; no answer is no; None at the end of the input.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C instead of an answer.
+        """
+        self.clear()
+        self._err.write(f"{question} [y/N] ")
+        self._err.flush()
+        answer = self._into.readline()
+        return answer.strip().lower() in ("y", "yes") if answer else None
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # it is closed
+        return False

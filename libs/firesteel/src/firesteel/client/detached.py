@@ -1,0 +1,37 @@
+"""What ``execute()`` gives for a job that is not waited for."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from firesteel.common.job_execution_result import JobExecutionResult
+from firesteel.core.errors import ProgramError
+
+
+class DetachedJobExecutionResult(JobExecutionResult):
+    """The job was submitted; nothing is known of its end. All but its id raises ``ProgramError``."""
+
+    def get_net_runtime(self) -> NoReturn:
+        """Not known."""
+        _refuse()
+
+    def get_accumulator_result(self, accumulator_name: str) -> NoReturn:
+        """Not known."""
+        _refuse()
+
+    def get_all_accumulator_results(self) -> dict[str, Any]:
+        """Not known."""
+        _refuse()
+
+    def is_job_execution_result(self) -> bool:
+        """Returns false: the job has only been submitted."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"DetachedJobExecutionResult(job_id={self.get_job_id()})"
+
+
+def _refuse() -> NoReturn:
+    raise ProgramError(
+        "the job was submitted detached (execution.attached is false), so its result is not known: run it attached"
+    )

@@ -1,0 +1,86 @@
+"""How far a job is, as one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from firesteel.graph.job_graph import JobGraph
+
+_HOLDING: Final = ("DEPLOYING", "INITIALIZING", "RUNNING", "CANCELING")
+PLAIN_SECONDS: Final = 30.0
+"""Where there is no live line, one is written at every change of state, and this long after the last one."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What is known of a running job.
+
+    Attributes:
+        state: of the job.
+        records_in: read from sources.
+        records_out: arrived at the last tasks.
+        slots: that run tasks.
+        slots_needed: of the whole job.
+    """
+
+    state: str
+    records_in: int
+    records_out: int
+    slots: int
+    slots_needed: int
+
+    @staticmethod
+    def of(details: Mapping[str, Any], graph: JobGraph) -> Progress:
+        """Read the answer of ``GET /jobs/:jobid``."""
+        vertices = {vertex["id"]: vertex for vertex in details["vertices"]}
+        ends = {vertex.id for vertex in graph.vertices} - {edge.source for edge in graph.edges}
+        groups: dict[str, int] = {}
+        for vertex in graph.vertices:
+            tasks = vertices.get(vertex.id, {}).get("tasks", {})
+            held = sum(int(tasks.get(state, 0)) for state in _HOLDING)
+            groups[vertex.slot_sharing_group] = max(groups.get(vertex.slot_sharing_group, 0), held)
+        return Progress(
+            str(details["state"]),
+            sum(
+                max(_records(vertices, vertex.id, "read"), _records(vertices, vertex.id, "write"))
+                for vertex in graph.vertices
+                if vertex.source is not None
+            ),
+            sum(_records(vertices, vertex_id, "read") for vertex_id in ends),
+            sum(groups.values()),
+            graph.slots_needed(),
+        )
+
+    def line(self, name: str, elapsed_s: float) -> str:
+        """For people."""
+        return (
+            f"{name}: {self.state}  records in {self.records_in:,} out {self.records_out:,}  "
+            f"slots {self.slots}/{self.slots_needed}  {clock_text(elapsed_s)}"
+        )
+
+
+def _records(vertices: Mapping[str, Any], vertex_id: str, way: str) -> int:
+    return int(vertices.get(vertex_id, {}).get("metrics", {}).get(f"{way}-records", 0))
+
+
+def clock_text(seconds: float) -> str:
+    """Hours, minutes and seconds: ``0:01:23``."""
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
+
+
+class Occasion:
+    """Decides when a plain line is worth writing."""
+
+    def __init__(self) -> None:
+        self._state = ""
+        self._at = float("-inf")
+
+    def is_due(self, state: str, now: float) -> bool:
+        """Whether to write one now; notes that it is done."""
+        if state == self._state and now < self._at + PLAIN_SECONDS:
+            return False
+        self._state, self._at = state, now
+        return True

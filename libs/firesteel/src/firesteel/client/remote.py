@@ -1,0 +1,167 @@
+"""Submits programs to a cluster that runs elsewhere: other processes, other hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+from typing import Any, Final
+
+from firesteel.client import context
+from firesteel.client.attached import AttachedWait
+from firesteel.client.connections import Connection, connect
+from firesteel.client.console import Console
+from firesteel.client.definitions import handed_on
+from firesteel.client.detached import DetachedJobExecutionResult
+from firesteel.client.graph_shipment import prepare
+from firesteel.client.job_client import ClusterJobClient
+from firesteel.client.planning import PlanOnly
+from firesteel.client.rest_client import RestClient
+from firesteel.client.results import RestResultStream
+from firesteel.common.configuration import Configuration
+from firesteel.common.job_execution_result import JobExecutionResult
+from firesteel.common.job_id import JobID
+from firesteel.config import options
+from firesteel.config.load import load_settings
+from firesteel.config.settings import Settings
+from firesteel.core.clock import SystemClock
+from firesteel.core.errors import JobError, PeerUnreachableError, RpcError
+from firesteel.graph.job_graph import JobGraph
+from firesteel.graph.specs import OperatorKind
+
+logger = logging.getLogger(__name__)
+_LAST_CANCEL_SECONDS: Final = 5.0
+_PRINT_NOTE: Final = "print() writes to the standard output of the TaskManagers (their .out files), not here."
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class RemoteExecutor:
+    """Runs a program's jobs in the cluster at ``rest.address``; a ``firesteel.common.executor.PipelineExecutor``.
+
+    Args:
+        configuration: what the program set so far.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._told: set[str] = set()
+
+    def default_parallelism(self) -> int:
+        """``parallelism.default``, which is 1 if nobody set it: the client does not know the cluster's cores."""
+        return _load(self._configuration).get(options.PARALLELISM_DEFAULT)
+
+    def submit(self, graph: Any, configuration: Configuration) -> ClusterJobClient:
+        """Submit a StreamGraph; returns when the cluster has stored the job.
+
+        Raises:
+            ProgramError: the graph is refused, here or by the cluster.
+            ConfigurationError: an option is refused.
+            RpcError: no cluster answers, or it refuses the client.
+        """
+        settings = _load(configuration)
+        for warning in settings.check():
+            if warning not in self._told:
+                self._told.add(warning)
+                logger.warning("%s", warning)
+        program = context.current()
+        job_graph, blobs = prepare(graph, settings, same_host=False)
+        if program is not None and program.plan_only:
+            raise PlanOnly(graph, job_graph)
+        connection = connect(settings)
+        try:
+            connection.loop.run(connection.rest.submit(job_graph, blobs))
+        except KeyboardInterrupt:
+            _give_up(connection, job_graph.job_id)
+            raise
+        job = RemoteJobClient(job_graph, connection, settings)
+        if program is not None:
+            program.jobs[job_graph.job_id] = job
+            program.console.say(f"Job has been submitted with JobID {job_graph.job_id}")
+            prints = any(node.operator.kind is OperatorKind.PRINT for node in graph.nodes.values())
+            if prints and not program.told_of_print:
+                program.told_of_print = True
+                program.console.note(_PRINT_NOTE)
+        job.start_heartbeats()
+        return job
+
+    def close(self) -> None:
+        """Nothing to release: connections serve the whole process."""
+
+
+class RemoteJobClient(ClusterJobClient):
+    """A job of a cluster that outlives the program.
+
+    Args:
+        graph: that was submitted.
+        connection: to the cluster.
+        settings: with which it was submitted.
+    """
+
+    def __init__(self, graph: JobGraph, connection: Connection, settings: Settings) -> None:
+        super().__init__(graph.job_id, graph.name, connection.rest, connection.loop)
+        self._graph, self._connection, self._settings = graph, connection, settings
+        self._attached = settings.get(options.EXECUTION_ATTACHED)
+        self._ends_with_client = self._attached and settings.get(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT)
+
+    def start_heartbeats(self) -> None:
+        """If the job shall end with its client, tell the cluster from now on that the client lives."""
+        if self._ends_with_client:
+            interval = self._settings.get(options.CLIENT_HEARTBEAT_INTERVAL)
+            timeout = self._settings.get(options.CLIENT_HEARTBEAT_TIMEOUT)
+            self._loop.start(_beat(self._rest, self._job_id, interval.total_seconds(), timeout // _MILLISECOND))
+
+    def wait(self) -> JobExecutionResult:
+        """See ``CollectingJobClient``; a detached job is not waited for."""
+        if not self._attached:
+            return DetachedJobExecutionResult(JobID.from_hex_string(self._job_id))
+        program = context.current()
+        waiting = AttachedWait(
+            self,
+            self._graph,
+            program.console if program is not None else Console(),
+            SystemClock(),
+            show_progress=program is not None,
+            cancel_on_exit=self._ends_with_client,
+        )
+        try:
+            result = waiting.run()
+        finally:
+            if program is not None:  # the person knows what became of it
+                program.jobs.pop(self._job_id, None)
+        if program is not None:
+            program.console.say(f"Job with JobID {self._job_id} has finished.")
+            program.console.say(f"Job Runtime: {result.get_net_runtime()} ms")
+        return result
+
+    def collect(self, operator_id: str) -> RestResultStream:
+        """See ``CollectingJobClient``; a job whose results nobody reads any more is cancelled."""
+        stream = super().collect(operator_id)
+        self._connection.before_close(stream.abandon)
+        program = context.current()
+        if program is not None:
+            program.jobs.pop(self._job_id, None)
+        return stream
+
+
+def _load(configuration: Configuration) -> Settings:
+    return load_settings(definitions=handed_on(), program=configuration.to_dict())
+
+
+def _give_up(connection: Connection, job_id: str) -> None:
+    """The submission was interrupted: the cluster may have the job or not."""
+    try:
+        connection.loop.run(connection.rest.cancel(job_id), timeout=_LAST_CANCEL_SECONDS)
+    except (RpcError, JobError, TimeoutError):
+        pass
+
+
+async def _beat(rest: RestClient, job_id: str, interval_s: float, timeout_ms: int) -> None:
+    clock = SystemClock()
+    while True:
+        try:
+            await rest.client_heartbeat(job_id, clock.epoch_ms() + timeout_ms)
+        except PeerUnreachableError:
+            logger.info("the heartbeat for job %s did not get through", job_id)
+        except (RpcError, JobError):  # the job has ended
+            return
+        await asyncio.sleep(interval_s)

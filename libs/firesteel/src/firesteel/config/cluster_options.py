@@ -1,0 +1,199 @@
+"""Options of services: where they are, how long they wait, what they keep."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from firesteel.config.option import BOOL, DURATION, INT, MEMORY, STRING, ConfigOption, enum_of
+
+_ZERO = timedelta(0)
+_MILLISECOND = timedelta(milliseconds=1)
+
+JOBMANAGER_RPC_ADDRESS = ConfigOption(
+    "jobmanager.rpc.address",
+    STRING,
+    "127.0.0.1",
+    "Host where others find the Dispatcher, the ResourceManager and the JobMaster host, unless one has an address of "
+    "its own.",
+)
+JOBMANAGER_RPC_PORT = ConfigOption(
+    "jobmanager.rpc.port", INT, 6123, "Port of the Dispatcher for the other services.", at_least=0, at_most=65535
+)
+JOBMANAGER_BIND_HOST = ConfigOption(
+    "jobmanager.bind-host",
+    STRING,
+    "127.0.0.1",
+    "Address to which the Dispatcher's internal port, the ResourceManager and the JobMaster host bind.",
+)
+DISPATCHER_ADDRESS: ConfigOption[str | None] = ConfigOption(
+    "firesteel.dispatcher.address",
+    STRING,
+    None,
+    "host:port of the Dispatcher's internal port. Not set: jobmanager.rpc.address and jobmanager.rpc.port.",
+)
+RESOURCEMANAGER_PORT = ConfigOption(
+    "firesteel.resourcemanager.port", INT, 8082, "Port of the ResourceManager.", at_least=0, at_most=65535
+)
+RESOURCEMANAGER_ADDRESS: ConfigOption[str | None] = ConfigOption(
+    "firesteel.resourcemanager.address",
+    STRING,
+    None,
+    "host:port of the ResourceManager. Not set: jobmanager.rpc.address and firesteel.resourcemanager.port.",
+)
+JOBMASTER_PORT = ConfigOption(
+    "firesteel.jobmaster.port", INT, 6124, "Port of the JobMaster host.", at_least=0, at_most=65535
+)
+JOBMASTER_ADDRESS: ConfigOption[str | None] = ConfigOption(
+    "firesteel.jobmaster.address",
+    STRING,
+    None,
+    "host:port of the JobMaster host. Not set: jobmanager.rpc.address and firesteel.jobmaster.port.",
+)
+TASKMANAGER_HOST = ConfigOption(
+    "taskmanager.host", STRING, "127.0.0.1", "Name or address under which others reach a TaskManager and its slots."
+)
+TASKMANAGER_BIND_HOST = ConfigOption(
+    "taskmanager.bind-host", STRING, "127.0.0.1", "Address to which a TaskManager and its slots bind."
+)
+TASKMANAGER_RPC_PORT = ConfigOption(
+    "taskmanager.rpc.port", INT, 0, "Port of a TaskManager; 0: any free one.", at_least=0, at_most=65535
+)
+TASKMANAGER_RESOURCE_ID: ConfigOption[str | None] = ConfigOption(
+    "taskmanager.resource-id", STRING, None, "Names a TaskManager in the cluster. Not set: host, port and a random end."
+)
+TASKMANAGER_REGISTRATION_TIMEOUT = ConfigOption(
+    "taskmanager.registration.timeout",
+    DURATION,
+    timedelta(minutes=5),
+    "A TaskManager that could not register for this time, and whose slots no job uses, ends.",
+    at_least=_MILLISECOND,
+)
+REGISTRATION_INITIAL_TIMEOUT = ConfigOption(
+    "cluster.registration.initial-timeout",
+    DURATION,
+    timedelta(milliseconds=100),
+    "Pause before a registration that got no answer is repeated; it doubles each time.",
+    at_least=_MILLISECOND,
+)
+REGISTRATION_MAX_TIMEOUT = ConfigOption(
+    "cluster.registration.max-timeout", DURATION, timedelta(seconds=30), "Longest such pause.", at_least=_MILLISECOND
+)
+REGISTRATION_ERROR_DELAY = ConfigOption(
+    "cluster.registration.error-delay",
+    DURATION,
+    timedelta(seconds=10),
+    "Pause before a registration that ended with an error is repeated.",
+    at_least=_MILLISECOND,
+)
+REGISTRATION_REFUSED_DELAY = ConfigOption(
+    "cluster.registration.refused-registration-delay",
+    DURATION,
+    timedelta(seconds=30),
+    "Pause before a registration that was refused is repeated.",
+    at_least=_MILLISECOND,
+)
+CLUSTER_DIRECTORY: ConfigOption[str | None] = ConfigOption(
+    "firesteel.cluster.directory",
+    STRING,
+    None,
+    "What the services of this host have to find again after a restart: graphs and blobs of jobs, the way to the Spark "
+    "driver. Not set: a directory of mode 0700 below the one for temporary files, named after the ResourceManager's "
+    "port.",
+)
+SECRET_FILE: ConfigOption[str | None] = ConfigOption(
+    "firesteel.security.secret-file",
+    STRING,
+    None,
+    "File of mode 0600 with the cluster's secret, the same on all nodes. Not set: the variable FIRESTEEL_SECRET, else "
+    "the file cluster-secret beside config.yaml.",
+)
+REST_TOKEN_FILE: ConfigOption[str | None] = ConfigOption(
+    "firesteel.rest.token-file",
+    STRING,
+    None,
+    "File of mode 0600 with a token that every REST request has to carry (Authorization: Bearer ...). Not set: what "
+    "changes the cluster or brings results needs a token that is made from the cluster's secret, and reading is free.",
+)
+REST_ALLOW_UNAUTHENTICATED = ConfigOption(
+    "firesteel.rest.allow-unauthenticated",
+    BOOL,
+    False,
+    "Let the REST API bind beyond loopback though no firesteel.rest.token-file is set.",
+)
+REST_ADDRESS = ConfigOption("rest.address", STRING, "127.0.0.1", "Host where clients find the REST API.")
+REST_PORT = ConfigOption(
+    "rest.port", INT, 8081, "Port of the REST API. If it is taken, the next free one is used; 0: any.",
+    at_least=0, at_most=65535,
+)  # fmt: skip
+REST_BIND_ADDRESS = ConfigOption(
+    "rest.bind-address", STRING, "127.0.0.1", "Address that the REST API binds to. Embedded mode: loopback only."
+)
+REST_MAX_CONTENT_LENGTH = ConfigOption(
+    "rest.server.max-content-length",
+    MEMORY,
+    100 << 20,
+    "Largest body of a REST request, such as a job with its blobs.",
+    unit="bytes",
+    at_least=1 << 20,
+)
+COMPLETED_STORE_TYPE = ConfigOption(
+    "completed-application-store.type",
+    enum_of("File", "Memory"),
+    "File",
+    "Where the Dispatcher keeps jobs that have ended. Memory: a restarted Dispatcher has forgotten them.",
+)
+COMPLETED_STORE_CACHE_SIZE = ConfigOption(
+    "completed-application-store.cache-size",
+    MEMORY,
+    50 << 20,
+    "Ended jobs that are kept in files stay in memory, too, up to this size.",
+    unit="bytes",
+    at_least=0,
+)
+COMPLETED_STORE_EXPIRATION_TIME = ConfigOption(
+    "completed-application-store.expiration-time",
+    DURATION,
+    timedelta(hours=1),
+    "Ended jobs are forgotten after this time.",
+    at_least=_ZERO,
+)
+COMPLETED_STORE_MAX_CAPACITY = ConfigOption(
+    "completed-application-store.max-capacity",
+    INT,
+    2**31 - 1,
+    "Most ended jobs that are kept; the oldest are forgotten first.",
+    at_least=0,
+)
+JOBMASTER_START_TIMEOUT = ConfigOption(
+    "firesteel.jobmaster.start-timeout",
+    DURATION,
+    timedelta(minutes=5),
+    "How long a job waits for a JobMaster host that can't be reached, before it fails. After a restart of the "
+    "Dispatcher: how long it looks for the JobMaster of a job that was running.",
+    at_least=_ZERO,
+)
+CLUSTER_SHUTDOWN_TIMEOUT = ConfigOption(
+    "cluster.services.shutdown-timeout",
+    DURATION,
+    timedelta(seconds=30),
+    "How long an orderly shutdown of the cluster (DELETE /cluster) waits for the ends of its jobs.",
+    at_least=_ZERO,
+)
+HEARTBEAT_INTERVAL = ConfigOption(
+    "heartbeat.interval", DURATION, timedelta(seconds=10), "Time between heartbeats of services.",
+    at_least=_MILLISECOND,
+)  # fmt: skip
+HEARTBEAT_TIMEOUT = ConfigOption(
+    "heartbeat.timeout",
+    DURATION,
+    timedelta(seconds=50),
+    "A service that was silent for this time is taken for dead.",
+    at_least=_MILLISECOND,
+)
+HEARTBEAT_RPC_FAILURE_THRESHOLD = ConfigOption(
+    "heartbeat.rpc-failure-threshold",
+    INT,
+    2,
+    "So many failed calls in a row make a service unreachable before its heartbeat times out. -1: never.",
+    at_least=-1,
+)

@@ -1,0 +1,128 @@
+"""Options of a program and of how its job runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from firesteel.config.option import BOOL, DURATION, INT, MAP, MEMORY, STRING, ConfigOption, enum_of
+
+_ZERO = timedelta(0)
+_MILLISECOND = timedelta(milliseconds=1)
+
+PARALLELISM_DEFAULT = ConfigOption(
+    "parallelism.default",
+    INT,
+    1,
+    "Parallelism of operators that do not say. In embedded mode, if it is not set: the usable cores.",
+    at_least=1,
+)
+PIPELINE_MAX_PARALLELISM = ConfigOption(
+    "pipeline.max-parallelism",
+    INT,
+    -1,
+    "Number of key groups, which bounds parallelism for the life of the state. -1: from 1.5 times the parallelism, "
+    "rounded up to a power of two, between 128 and 32768.",
+    at_least=-1,
+    at_most=32768,
+)
+PIPELINE_NAME: ConfigOption[str | None] = ConfigOption("pipeline.name", STRING, None, "Name of the job.")
+PIPELINE_OPERATOR_CHAINING = ConfigOption(
+    "pipeline.operator-chaining.enabled", BOOL, True, "Fuse operators into chains that run as one task."
+)
+PIPELINE_CHAIN_DIFFERENT_MAX_PARALLELISM = ConfigOption(
+    "pipeline.operator-chaining.chain-operators-with-different-max-parallelism",
+    BOOL,
+    True,
+    "Chain operators whose maximum parallelism differs.",
+)
+PIPELINE_OBJECT_REUSE = ConfigOption(
+    "pipeline.object-reuse",
+    BOOL,
+    False,
+    "Accepted for compatibility: records pass between chained functions without a copy in any case.",
+)
+PIPELINE_AUTO_GENERATE_UIDS = ConfigOption(
+    "pipeline.auto-generate-uids", BOOL, True, "If false, a program with an operator without uid is refused."
+)
+PIPELINE_GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str]] = ConfigOption(
+    "pipeline.global-job-parameters", MAP, {}, "Parameters that every function of the job can read."
+)
+EXECUTION_RUNTIME_MODE = ConfigOption(
+    "execution.runtime-mode",
+    enum_of("STREAMING", "BATCH", "AUTOMATIC"),
+    "STREAMING",
+    "How bounded input is run. AUTOMATIC runs as STREAMING in this version; BATCH is refused.",
+)
+EXECUTION_BUFFER_TIMEOUT_ENABLED = ConfigOption(
+    "execution.buffer-timeout.enabled", BOOL, True, "If false, a batch is sent only when it is full."
+)
+EXECUTION_BUFFER_TIMEOUT_INTERVAL = ConfigOption(
+    "execution.buffer-timeout.interval",
+    DURATION,
+    timedelta(milliseconds=100),
+    "How long a batch may wait to fill. 0: each batch is sent at once. An idle task sends at once in any case.",
+    at_least=_ZERO,
+)
+
+EXECUTION_TARGET = ConfigOption(
+    "execution.target",
+    STRING,
+    "local",
+    "Where a program's jobs run. local: in a cluster inside the program's own process; remote: in the cluster at "
+    "rest.address and rest.port, which is what `firesteel run` takes if nobody says.",
+)
+EXECUTION_ATTACHED = ConfigOption(
+    "execution.attached",
+    BOOL,
+    True,
+    "If false, execute() on a cluster returns when the job is accepted. `firesteel run -d` sets it.",
+)
+EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT = ConfigOption(
+    "execution.shutdown-on-attached-exit",
+    BOOL,
+    False,
+    "Have the cluster cancel the jobs of an attached client that ends before them, or dies.",
+)
+CLIENT_TIMEOUT = ConfigOption(
+    "client.timeout",
+    DURATION,
+    timedelta(minutes=1),
+    "How long a client tries to reach a cluster again that it has reached before.",
+    at_least=_ZERO,
+)
+CLIENT_RETRY_PERIOD = ConfigOption(
+    "client.retry-period",
+    DURATION,
+    timedelta(seconds=2),
+    "Pause between such attempts.",
+    at_least=_MILLISECOND,
+)
+CLIENT_HEARTBEAT_INTERVAL = ConfigOption(
+    "client.heartbeat.interval",
+    DURATION,
+    timedelta(seconds=30),
+    "Time between heartbeats of a client with execution.shutdown-on-attached-exit.",
+    at_least=_MILLISECOND,
+)
+CLIENT_HEARTBEAT_TIMEOUT = ConfigOption(
+    "client.heartbeat.timeout",
+    DURATION,
+    timedelta(minutes=3),
+    "A job whose client was silent for this time is cancelled, if the client asked for that.",
+    at_least=_MILLISECOND,
+)
+PYTHON_FILES: ConfigOption[str | None] = ConfigOption(
+    "python.files",
+    STRING,
+    None,
+    "Python files that travel with a job, separated by commas: modules (.py), archives (.zip, .whl, .egg) and "
+    "directories. Slots find them before everything else. Modules beside the program travel by themselves.",
+)
+PYTHON_FILES_MAX_BYTES = ConfigOption(
+    "firesteel.python.files-max-bytes",
+    MEMORY,
+    32 << 20,
+    "Most bytes of Python files that travel with a job, packed.",
+    unit="bytes",
+    at_least=1,
+)

@@ -1,0 +1,61 @@
+"""In front of everything that only services of the cluster may ask for."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+
+from aiohttp import web
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import UnauthorizedError
+from firesteel.core.refusals import RefusalLog
+from firesteel.rpc.signing import Signer, Verified
+
+logger = logging.getLogger(__name__)
+
+
+class Guard:
+    """Lets signed requests pass, and logs whom it refused.
+
+    Args:
+        secret: of the cluster.
+        clock: for the age of requests.
+    """
+
+    def __init__(self, secret: str, clock: Clock) -> None:
+        self.signer = Signer(secret, clock)
+        self._refusals = RefusalLog(logger, "internal port")
+
+    def check(self, request: web.Request) -> Verified:
+        """Check the signature of a request, without its body.
+
+        Raises:
+            UnauthorizedError: it is refused.
+        """
+        try:
+            authorization = request.headers.get("Authorization")
+            return self.signer.verify(request.method, request.headers.get("Host", ""), request.raw_path, authorization)
+        except UnauthorizedError as error:
+            self._refused(request, error)
+            raise
+
+    async def read(self, request: web.Request) -> tuple[Verified, bytes]:
+        """Check a request and read its body.
+
+        Raises:
+            UnauthorizedError: it is refused, or its body is not the one that was signed.
+            HTTPRequestEntityTooLarge: the body is larger than the application allows.
+        """
+        verified = self.check(request)
+        body = await request.read()
+        if not hmac.compare_digest(hashlib.sha256(body).hexdigest(), verified.digest):
+            error = UnauthorizedError("the body of the request is not the one that was signed")
+            self._refused(request, error)
+            raise error
+        return verified, body
+
+    def _refused(self, request: web.Request, error: UnauthorizedError) -> None:
+        text = str(error)
+        self._refusals.refused(request.remote or "?", f"{request.method} {request.path[:100]!r}: {text}", text[:40])

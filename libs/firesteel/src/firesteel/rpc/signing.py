@@ -1,0 +1,162 @@
+"""Signed requests and answers: who does not know the cluster's secret can neither ask nor answer, nor repeat.
+
+A request carries one header, ``Authorization: Firesteel <time> <nonce> <digest> <mac>``: milliseconds since 1970, 32
+random hex digits, the SHA-256 of the body, and the HMAC-SHA256 of these and of method, host and path. It is checked
+before the body is read, so that nobody else's body is ever kept. An answer carries ``Firesteel-Signature``: the
+HMAC-SHA256 of the request's nonce, the status and the SHA-256 of the answer's body.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import UnauthorizedError
+from firesteel.core.secret import derive
+
+SCHEME = "Firesteel"
+ANSWER_HEADER = "Firesteel-Signature"
+MOST_SKEW_MS = 300_000
+"""Requests whose time differs by more from the callee's clock are refused."""
+MOST_NONCES = 400_000
+"""Nonces that are remembered; the oldest go first, and requests as old as those are refused from then on."""
+_BUCKET_MS = 10_000
+_NONCE = 32
+_DIGEST = 64
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A request whose signature holds.
+
+    Attributes:
+        nonce: goes into the signature of the answer.
+        digest: SHA-256 of the body as the caller sent it, hexadecimal.
+    """
+
+    nonce: str
+    digest: str
+
+
+class Signer:
+    """Signs and checks, with a key that is made from the cluster's secret.
+
+    It remembers the nonces that it accepted: there is one signer for each place that accepts requests.
+
+    Args:
+        secret: of the cluster.
+        clock: its wall clock is used.
+    """
+
+    def __init__(self, secret: str, clock: Clock) -> None:
+        self._mac = hmac.new(derive(secret, "rpc").encode(), digestmod=hashlib.sha256)
+        self._clock = clock
+        self._seen = _Nonces()
+
+    def headers(self, method: str, url: str, body: bytes = b"") -> dict[str, str]:
+        """Headers that sign one sending of a request; a repeat needs new ones.
+
+        Args:
+            method: of HTTP, in capitals.
+            url: whole, as it is asked for.
+            body: as it is sent.
+        """
+        return self.sign(method, url, body)[1]
+
+    def sign(self, method: str, url: str, body: bytes = b"") -> tuple[str, dict[str, str]]:
+        """As ``headers``, with the nonce, by which ``check_answer`` knows the answer."""
+        parts = urlsplit(url)
+        if not parts.netloc:
+            raise ValueError(f"a whole URL is signed, not {url!r}")
+        path = f"{parts.path}?{parts.query}" if parts.query else parts.path
+        host = parts.netloc.lower().removesuffix(":80")  # as clients write it into Host
+        when, nonce, digest = self._clock.epoch_ms(), secrets.token_hex(_NONCE // 2), hashlib.sha256(body).hexdigest()
+        mac = self._request_mac(method, host, path, str(when), nonce, digest)
+        return nonce, {"Authorization": f"{SCHEME} {when} {nonce} {digest} {mac}"}
+
+    def verify(self, method: str, host: str, path: str, authorization: str | None) -> Verified:
+        """Check the headers of a request; accepts each only once.
+
+        The body is to be compared with ``digest`` when it was read.
+
+        Args:
+            method: of HTTP, in capitals.
+            host: the header ``Host``.
+            path: as it was asked for, with the query.
+            authorization: the header ``Authorization``.
+
+        Raises:
+            UnauthorizedError: not signed, by another secret, too long ago, or seen before; the message says which.
+        """
+        fields = (authorization or "").split(" ")
+        if len(fields) != 5 or fields[0] != SCHEME:
+            raise UnauthorizedError("the request is not signed with the cluster secret")
+        _, when, nonce, digest, mac = fields
+        if len(nonce) != _NONCE or len(digest) != _DIGEST or not (when.isascii() and when.isdecimal()):
+            raise UnauthorizedError("the signature of the request is malformed")
+        expected = self._request_mac(method, host.lower(), path, when, nonce, digest)
+        if not hmac.compare_digest(expected.encode(), mac.encode(errors="replace")):
+            raise UnauthorizedError("the request is not signed with the cluster secret: the secrets differ")
+        now, at = self._clock.epoch_ms(), int(when)
+        if abs(now - at) > MOST_SKEW_MS:
+            raise UnauthorizedError(
+                f"the caller's clock differs from the one here by {(at - now) / 1000:+.0f} s, and no more than "
+                f"{MOST_SKEW_MS // 1000} s are accepted: set the clocks of both machines"
+            )
+        if not self._seen.add(nonce, at, now):
+            raise UnauthorizedError("the request is a repeat of one that came before")
+        return Verified(nonce, digest)
+
+    def answer_headers(self, nonce: str, status: int, body: bytes) -> dict[str, str]:
+        """Headers that sign the answer to a request."""
+        return {ANSWER_HEADER: self._answer_mac(nonce, status, body)}
+
+    def check_answer(self, nonce: str, status: int, body: bytes, headers: Mapping[str, str]) -> bool:
+        """Whether this is the answer of a service that knows the secret, to the request with this nonce."""
+        given = headers.get(ANSWER_HEADER, "")
+        return hmac.compare_digest(self._answer_mac(nonce, status, body).encode(), given.encode(errors="replace"))
+
+    def _request_mac(self, *fields: str) -> str:
+        return self._of("request", *fields)
+
+    def _answer_mac(self, nonce: str, status: int, body: bytes) -> str:
+        return self._of("answer", nonce, str(status), hashlib.sha256(body).hexdigest())
+
+    def _of(self, *fields: str) -> str:
+        mac = self._mac.copy()
+        mac.update("\n".join(fields).encode(errors="surrogateescape"))  # no field of a request holds a line end
+        return mac.hexdigest()
+
+
+class _Nonces:
+    """Those of the last minutes, in buckets by the time that the request names."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, set[int]] = {}
+        self._count = 0
+        self._forgotten = -1
+        """Newest bucket that had to be dropped before its time."""
+
+    def add(self, nonce: str, at: int, now: int) -> bool:
+        """Whether it is new; a request from a time whose nonces are gone is taken for old."""
+        number, value = at // _BUCKET_MS, int(nonce[:16], 16)
+        if number <= self._forgotten:
+            return False
+        bucket = self._buckets.get(number)
+        if bucket is None:
+            for old in [n for n in self._buckets if (n + 1) * _BUCKET_MS < now - MOST_SKEW_MS]:
+                self._count -= len(self._buckets.pop(old))
+            bucket = self._buckets[number] = set()
+        if value in bucket:
+            return False
+        bucket.add(value)
+        self._count += 1
+        if self._count > MOST_NONCES:
+            self._forgotten = min(self._buckets)
+            self._count -= len(self._buckets.pop(self._forgotten))
+        return True

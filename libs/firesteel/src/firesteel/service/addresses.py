@@ -1,0 +1,114 @@
+"""Where the services of a cluster are, as the settings say it."""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from firesteel.config.option import ConfigOption
+from firesteel.config.options import (
+    DISPATCHER_ADDRESS,
+    JOBMANAGER_RPC_ADDRESS,
+    JOBMANAGER_RPC_PORT,
+    JOBMASTER_ADDRESS,
+    JOBMASTER_PORT,
+    RESOURCEMANAGER_ADDRESS,
+    RESOURCEMANAGER_PORT,
+    REST_ADDRESS,
+    REST_PORT,
+)
+from firesteel.config.settings import Settings
+from firesteel.core.errors import ConfigurationError
+
+
+def dispatcher_address(settings: Settings) -> str:
+    """Base URL of the Dispatcher's internal port.
+
+    Raises:
+        ConfigurationError: an option has a bad value.
+    """
+    return _peer(settings, DISPATCHER_ADDRESS, JOBMANAGER_RPC_PORT)
+
+
+def resourcemanager_address(settings: Settings) -> str:
+    """Base URL of the ResourceManager.
+
+    Raises:
+        ConfigurationError: an option has a bad value.
+    """
+    return _peer(settings, RESOURCEMANAGER_ADDRESS, RESOURCEMANAGER_PORT)
+
+
+def jobmaster_address(settings: Settings) -> str:
+    """Base URL of the JobMaster host.
+
+    Raises:
+        ConfigurationError: an option has a bad value.
+    """
+    return _peer(settings, JOBMASTER_ADDRESS, JOBMASTER_PORT)
+
+
+def rest_address(settings: Settings) -> str:
+    """Base URL where clients find the REST API.
+
+    Raises:
+        ConfigurationError: an option has a bad value.
+    """
+    return base_url(settings.get(REST_ADDRESS), settings.get(REST_PORT))
+
+
+def advertised_host(settings: Settings, own: ConfigOption[str | None]) -> str:
+    """The host under which others find a service of the JobManager: that of its own address option, or the common one.
+
+    Raises:
+        ConfigurationError: an option has a bad value.
+    """
+    return split_address(own, address)[0] if (address := settings.get(own)) else settings.get(JOBMANAGER_RPC_ADDRESS)
+
+
+def base_url(host: str, port: int) -> str:
+    """``http://host:port``, with brackets around an IPv6 address."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether binding to this host means all interfaces."""
+    try:
+        return host == "" or ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only processes of this machine reach a service that is bound to this host."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def split_address(option: ConfigOption[str | None], text: str) -> tuple[str, int]:
+    """Host and port of a ``host:port``.
+
+    Raises:
+        ConfigurationError: it is something else; the message names the option.
+    """
+    try:
+        parts = urlsplit(f"//{text}")
+        host, port = parts.hostname, parts.port
+        if host and port and parts.netloc == text and "@" not in text:
+            return host, port
+    except ValueError:
+        pass
+    raise ConfigurationError(f"{option.key} = {text!r} is not valid: expected host:port, such as jobmanager:6123.")
+
+
+def _peer(settings: Settings, own: ConfigOption[str | None], port: ConfigOption[int]) -> str:
+    address = settings.get(own)
+    if address is not None:
+        return base_url(*split_address(own, address))
+    if settings.get(port) == 0:
+        raise ConfigurationError(
+            f"{port.key} is 0 (any port), so that nobody can find the service: set a port, or {own.key} = host:port."
+        )
+    return base_url(settings.get(JOBMANAGER_RPC_ADDRESS), settings.get(port))

@@ -1,0 +1,143 @@
+"""A bound port: how many connections, how large a header, how slow a client; and who was refused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import Any
+
+from aiohttp import web
+
+from firesteel.core.refusals import RefusalLog
+from firesteel.service.addresses import base_url, is_wildcard
+
+MOST_CONNECTIONS = 1000
+"""Connections of one listener at a time; further ones are closed at once."""
+HEADER_SECONDS = 60.0
+"""A connection that sent no whole request header for so long is closed, idle ones too; callers keep theirs for 30 s."""
+HEADER_LINE = 8190
+HEADER_LINES = 64
+"""Largest header line in bytes, and the most lines."""
+LINGER_SECONDS = 2.0
+"""How long the rest of a body that nobody wants is read and thrown away, so that the caller gets the answer."""
+PORTS_TRIED = 100
+
+
+class Listener:
+    """Serves one application on one port.
+
+    Args:
+        app: the application.
+        name: of the service, for logs.
+        refusals: where refused peers are logged.
+    """
+
+    def __init__(self, app: web.Application, name: str, refusals: RefusalLog) -> None:
+        self._name, self._refusals = name, refusals
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=1.0,
+            keepalive_timeout=HEADER_SECONDS,
+            max_line_size=HEADER_LINE,
+            max_field_size=HEADER_LINE,
+            max_headers=HEADER_LINES,
+            lingering_time=LINGER_SECONDS,
+            logger=_HttpLogger(refusals),
+        )
+        self._server: asyncio.Server | None = None
+        self._host, self._port = "", 0
+
+    @property
+    def port(self) -> int:
+        """The port that was bound."""
+        return self._port
+
+    def address(self, advertised_host: str = "") -> str:
+        """Base URL, with the name under which others find it."""
+        return base_url(advertised_host or self._host, self._port)
+
+    async def start(self, host: str, port: int, *, next_free: bool = False) -> None:
+        """Bind and serve.
+
+        Args:
+            host: address to bind to.
+            port: 0 = any free one.
+            next_free: if the port is taken, try those behind it.
+
+        Raises:
+            OSError: the port is taken, or the address is not one of this machine; the message names both.
+        """
+        await self._runner.setup()
+        # One socket on one address: a name such as localhost may stand for several, with different free ports.
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, where = found[0]
+        tries = PORTS_TRIED if next_free and port else 1
+        for attempt in range(tries):
+            bound = socket.socket(family, kind, protocol)
+            try:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(not is_wildcard(host)))
+                bound.bind((where[0], port + attempt, *where[2:]))
+                self._server = await loop.create_server(self._connect, sock=bound, backlog=256)
+            except OSError as error:
+                bound.close()
+                if attempt + 1 == tries or port + attempt >= 65535:
+                    last = f" to {port + attempt}" if attempt else ""
+                    reason = error.strerror or str(error)
+                    raise OSError(
+                        error.errno, f"{self._name} can't listen on {base_url(host, port)[7:]}{last}: {reason}"
+                    ) from error
+            else:
+                self._host, self._port = host, bound.getsockname()[1]
+                return
+
+    async def stop(self) -> None:
+        """Take no more connections, end those there are."""
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()
+
+    def _connect(self) -> asyncio.BaseProtocol:
+        server: Any = self._runner.server
+        if server is None:
+            return _Closed("is stopping", None)
+        if len(server.connections) >= MOST_CONNECTIONS:
+            return _Closed(f"{MOST_CONNECTIONS} connections are open already", self._refusals)
+        protocol: asyncio.BaseProtocol = server()
+        return protocol
+
+
+class _Closed(asyncio.Protocol):
+    """A connection that is closed at once."""
+
+    def __init__(self, reason: str, refusals: RefusalLog | None) -> None:
+        self._reason, self._refusals = reason, refusals
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        peer = (transport.get_extra_info("peername") or ("?",))[0]
+        transport.close()
+        if self._refusals is not None:
+            self._refusals.refused(peer, self._reason)
+
+
+class _HttpLogger(logging.Logger):
+    """What aiohttp logs about a connection: requests that are no HTTP become refusals, the rest goes the usual way."""
+
+    def __init__(self, refusals: RefusalLog) -> None:
+        super().__init__("firesteel.http", logging.DEBUG)
+        self._refusals = refusals
+        self.parent = logging.getLogger("firesteel.http")
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Sort a record."""
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        if isinstance(error, web.HTTPException) or type(error).__module__.startswith("aiohttp.http"):
+            peer = str(record.args[0]) if isinstance(record.args, tuple) and record.args else "?"
+            first_line = (str(error).splitlines() or [""])[0]
+            self._refusals.refused(peer, f"no HTTP request: {type(error).__name__} {first_line[:200]}", "http")
+        elif record.levelno > logging.DEBUG:
+            super().handle(record)

@@ -1,0 +1,67 @@
+"""Pid files: which process is that, does it still run, where does it listen.
+
+Three lines: the pid, its start time (``firesteel.core.process``), and the base URL once it listens. The third line is
+how whoever started the process knows that it is up.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+
+from firesteel.core.errors import FiresteelError
+from firesteel.core.process import ProcessId, is_running, myself
+
+
+class AlreadyRunningError(FiresteelError):
+    """The process that a pid file names still runs."""
+
+
+class PidFile:
+    """Names this process while the context is open.
+
+    Args:
+        path: of the file; its directory is made if needed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.absolute()
+
+    def __enter__(self) -> PidFile:
+        """Write it.
+
+        Raises:
+            AlreadyRunningError: the process that it names runs.
+            OSError: it can't be written.
+        """
+        other = read_pid_file(self._path)
+        if other is not None and is_running(other) and other != myself():
+            raise AlreadyRunningError(f"is running already, as process {other.pid} ({self._path})")
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._write()
+        return self
+
+    def listens_on(self, address: str) -> None:
+        """Say that the process is up."""
+        self._write(address)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Remove it, unless it names another process by now."""
+        if read_pid_file(self._path) == myself():
+            self._path.unlink(missing_ok=True)
+
+    def _write(self, address: str = "") -> None:
+        me = myself()
+        part = self._path.with_name(f".{self._path.name}.{me.pid}")
+        part.write_text(f"{me.pid}\n{me.start}\n" + (f"{address}\n" if address else ""))
+        os.replace(part, self._path)
+
+
+def read_pid_file(path: Path) -> ProcessId | None:
+    """The process that a pid file names; None if there is no file, or it holds something else."""
+    try:
+        lines = path.read_text().split()
+        return ProcessId(int(lines[0]), int(lines[1]))
+    except (OSError, ValueError, IndexError):
+        return None

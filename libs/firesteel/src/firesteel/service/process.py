@@ -1,0 +1,213 @@
+"""A service as a process of its own: arguments, settings, logs, signals, exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from firesteel import __version__
+from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
+from firesteel.config.options import CLUSTER_DIRECTORY, RESOURCEMANAGER_PORT, RUN_DIRECTORY
+from firesteel.config.secret import load_secret
+from firesteel.config.settings import Settings
+from firesteel.core.clock import Clock, SystemClock
+from firesteel.core.errors import ConfigurationError, RunDirectoryError
+from firesteel.core.run_directory import RunDirectory, private_directory
+from firesteel.service.background import first_of
+from firesteel.service.base import Service
+from firesteel.service.logs import setup_logging
+from firesteel.service.pid_file import AlreadyRunningError, PidFile
+
+logger = logging.getLogger(__name__)
+
+EXIT_IN_ORDER, EXIT_FAILED, EXIT_CONFIGURATION = 0, 1, 2
+STOP_SECONDS = 30.0
+"""A service that has not stopped by then is given up."""
+
+
+@dataclass(frozen=True)
+class ProcessContext:
+    """What a service process hands to whatever makes its service.
+
+    Attributes:
+        settings: checked.
+        secret: of the cluster.
+        clock: of the machine.
+        run_directory: owned by this process; removed when it ends.
+        config_directory: where ``config.yaml`` was read from, if anywhere.
+        arguments: what was given after the options of the process.
+    """
+
+    settings: Settings
+    secret: str = field(repr=False)
+    clock: Clock
+    run_directory: RunDirectory
+    config_directory: Path | None
+    arguments: tuple[str, ...] = ()
+
+    @cached_property
+    def cluster_directory(self) -> Path:
+        """What the services of this host find again after a restart; mode 0700, made when it is first asked for.
+
+        Raises:
+            RunDirectoryError: it can't be made, or is somebody else's.
+        """
+        return cluster_directory(self.settings)
+
+
+@dataclass(frozen=True)
+class ServicePlan:
+    """A service, and where it listens.
+
+    Attributes:
+        service: not started yet.
+        bind_host: address to listen on.
+        port: 0 = any free one.
+        advertised_host: under which others find it.
+    """
+
+    service: Service
+    bind_host: str = "127.0.0.1"
+    port: int = 0
+    advertised_host: str = ""
+
+
+Build = Callable[[ProcessContext], ServicePlan]
+
+
+def cluster_directory(settings: Settings) -> Path:
+    """The cluster directory of this host; mode 0700, made if it is missing.
+
+    Raises:
+        RunDirectoryError: it can't be made, or is somebody else's.
+    """
+    named = settings.get(CLUSTER_DIRECTORY)
+    if named is not None:
+        return private_directory(Path(named))
+    return private_directory(None, f"cluster-{settings.get(RESOURCEMANAGER_PORT)}")
+
+
+def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> int:
+    """Run a service until it is told to stop by SIGTERM or SIGINT (a second one: at once); returns the exit code.
+
+    Args:
+        name: of the service.
+        build: makes it, before an event loop or any thread runs. May raise ``ConfigurationError``.
+        argv: the arguments; by default those of the process.
+
+    Returns:
+        0: stopped in order. 1: failed, or could not start. 2: the configuration is wrong.
+    """
+    parsed = _parser(name).parse_args(argv)
+    with contextlib.ExitStack() as stack:
+        try:
+            setup_logging(file=parsed.log_file)
+        except OSError as error:
+            return _refuse(name, f"the log file {parsed.log_file} can't be written: {error.strerror or error}")
+        try:
+            pid_file = stack.enter_context(PidFile(parsed.pid_file)) if parsed.pid_file else None
+        except AlreadyRunningError as error:
+            return _refuse(name, str(error), EXIT_FAILED)
+        except OSError as error:
+            return _refuse(name, f"the pid file {parsed.pid_file} can't be written: {error.strerror or error}")
+        try:
+            context = _context(parsed)
+            stack.callback(context.run_directory.remove)
+            plan = build(context)
+        except (ConfigurationError, RunDirectoryError) as error:
+            return _refuse(name, str(error))
+        _raise_file_limit()
+        return asyncio.run(_serve(name, plan, pid_file))
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"firesteel-{name}", description=f"Firesteel's {name} process.")
+    parser.add_argument("--version", action="version", version=f"firesteel {__version__}")
+    parser.add_argument("--config-dir", type=Path, metavar="DIR", help="directory of config.yaml (FIRESTEEL_CONF_DIR)")
+    parser.add_argument(
+        "-D", dest="definitions", action="append", default=[], metavar="KEY=VALUE", help="set an option"
+    )
+    parser.add_argument("--log-file", type=Path, metavar="FILE", help="log there instead of to stderr; rotated")
+    parser.add_argument("--pid-file", type=Path, metavar="FILE", help="says which process this is, while it runs")
+    parser.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
+    return parser
+
+
+def _context(parsed: argparse.Namespace) -> ProcessContext:
+    folder: Path | None = parsed.config_dir
+    if folder is None and os.environ.get(CONF_DIR_VARIABLE):
+        folder = Path(os.environ[CONF_DIR_VARIABLE])
+    settings = load_settings(
+        config_file=None if folder is None else folder / CONFIG_FILE, definitions=parsed.definitions
+    )
+    secret = load_secret(settings, os.environ, folder)
+    for warning in settings.check():
+        logger.warning("%s", warning)
+    run_directory = RunDirectory.create(settings.get(RUN_DIRECTORY))
+    return ProcessContext(settings, secret, SystemClock(), run_directory, folder, tuple(parsed.arguments))
+
+
+async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
+    service = plan.service
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def signalled(number: signal.Signals) -> None:
+        if stop.is_set():
+            logger.warning("%s: a second %s: ends at once", name, number.name)
+            logging.shutdown()
+            os._exit(EXIT_FAILED)
+        logger.info("%s: %s: stops", name, number.name)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, signalled, number)
+    try:
+        address = await service.start(plan.bind_host, plan.port, plan.advertised_host)
+    except ConfigurationError as error:
+        return _refuse(name, str(error))
+    except OSError as error:
+        return _refuse(name, error.strerror or str(error), EXIT_FAILED)
+    except Exception as error:
+        logger.exception("%s could not start", name)
+        return _refuse(name, f"could not start: {error}", EXIT_FAILED)
+    if pid_file is not None:
+        pid_file.listens_on(address)
+    print(f"firesteel-{name} listens on {address}", flush=True)
+    await first_of(stop.wait(), service.end_wanted())
+    stop.set()
+    try:
+        async with asyncio.timeout(STOP_SECONDS):
+            await service.stop()
+    except TimeoutError:
+        logger.error("%s did not stop within %g s", name, STOP_SECONDS)
+        return EXIT_FAILED
+    if service.failure is not None:
+        logger.error("%s failed: %s: %s", name, type(service.failure).__name__, service.failure)
+        return _refuse(name, f"{type(service.failure).__name__}: {service.failure}", EXIT_FAILED)
+    logger.info("%s stopped", name)
+    return EXIT_IN_ORDER
+
+
+def _raise_file_limit() -> None:
+    """As many open files as the system lets this user have: a service holds a connection for each peer."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _refuse(name: str, sentence: str, code: int = EXIT_CONFIGURATION) -> int:
+    logger.error("%s: %s", name, sentence)
+    print(f"firesteel-{name}: {sentence}", file=sys.stderr, flush=True)
+    return code

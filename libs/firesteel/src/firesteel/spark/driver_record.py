@@ -1,0 +1,92 @@
+"""``driver.json``: how the next ResourceManager finds the driver that the one before has left."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from firesteel.core.process import ProcessId
+from firesteel.spark.driver import GatewayAddress
+
+logger = logging.getLogger(__name__)
+
+FILE = "driver.json"
+
+
+@dataclass(frozen=True)
+class DriverRecord:
+    """What there is to know about one driver JVM. The file has mode 0600: its secrets are full control of the driver.
+
+    Attributes:
+        pid: of the JVM.
+        start: its start time (`ProcessId`).
+        directory: its own, below the cluster's directory.
+        made_for: versions and settings that it was started with; with others a new one is needed.
+        gateway_port: of py4j; 0 until the driver is ready.
+        gateway_secret: of py4j.
+        spark_secret: authenticates executors.
+        driver_url: where executors find it.
+        app_id: of the Spark application.
+        next_executor: the next executor id.
+    """
+
+    pid: int
+    start: int
+    directory: str
+    made_for: dict[str, Any]
+    gateway_port: int = 0
+    gateway_secret: str = field(default="", repr=False)
+    spark_secret: str = field(default="", repr=False)
+    driver_url: str = ""
+    app_id: str = ""
+    next_executor: int = 1
+
+    @property
+    def process(self) -> ProcessId:
+        """The JVM."""
+        return ProcessId(self.pid, self.start)
+
+    @property
+    def gateway(self) -> GatewayAddress:
+        """The way in."""
+        return GatewayAddress(self.gateway_port, self.gateway_secret)
+
+    def is_complete(self) -> bool:
+        """Whether the start got to its end."""
+        return bool(self.gateway_port and self.driver_url)
+
+    def write(self, cluster_directory: Path) -> None:
+        """Replace the file as a whole.
+
+        Raises:
+            OSError: it can't be written.
+        """
+        unfinished = cluster_directory / f".{FILE}"
+        unfinished.unlink(missing_ok=True)
+        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(asdict(self), file)
+            file.flush()
+            os.fsync(handle)
+        unfinished.replace(cluster_directory / FILE)
+
+    @classmethod
+    def read(cls, cluster_directory: Path) -> DriverRecord | None:
+        """The record that is there; None if there is none, or it can't be understood."""
+        path = cluster_directory / FILE
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError) as error:
+            logger.warning("%s is not usable (%s): a new driver is started", path, type(error).__name__)
+            return None
+
+
+def remove_record(cluster_directory: Path) -> None:
+    """Remove the file."""
+    (cluster_directory / FILE).unlink(missing_ok=True)

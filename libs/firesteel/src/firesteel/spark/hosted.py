@@ -1,0 +1,351 @@
+"""The hosted fleet: a driver JVM that outlives the ResourceManager, and executors that outlive the driver.
+
+TaskManagers start the executors (`firesteel.spark.executor`); files are those of `firesteel.spark.driver_home`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from firesteel import __version__
+from firesteel.core.errors import FleetError
+from firesteel.protocol.fleet import SlotLaunch
+from firesteel.protocol.messages import ExecutorSpec
+from firesteel.spark.archive import archive_for
+from firesteel.spark.context import OwnContext, refuse_foreign_context
+from firesteel.spark.driver_home import DriverHome, HeldDriver
+from firesteel.spark.java import Java, find_java
+from firesteel.spark.jvm import child_environment, log_tail
+from firesteel.spark.own_classes import SPARK, refuse_other_spark
+from firesteel.spark.own_thread import OwnThread
+from firesteel.spark.quiet import without_py4j_log
+from firesteel.spark.slot_jobs import ANSWER_SECONDS, Ended, SlotJobs
+from firesteel.spark.slot_task import SlotMain
+from firesteel.spark.spark_settings import common_settings, encryption, heartbeats, small_stage
+from firesteel.spark.workers import PYTHON
+
+logger = logging.getLogger(__name__)
+
+_EXIT_SECONDS = 10.0
+_SILENCES = 3
+"""Calls in a row that the driver may leave unanswered before it is killed; slots survive that."""
+
+
+class HostedFleet:
+    """Slots on executors of TaskManagers; implements `firesteel.protocol.fleet.Fleet`.
+
+    Args:
+        slot_main: the function that a slot runs; workers must be able to import it.
+        cluster_directory: made if missing; of mode 0700.
+        bind_host: address that the driver binds to.
+        advertised_host: name or address under which executors find the driver; by default ``bind_host``.
+        spare_cores: cores of each executor that tasks of bounded stages may take; 0: any that is free.
+        java_home: the Java to use; by default `firesteel.spark.java.find_java` looks for one.
+        archive: start the JVM from its class-data archive if there is one (`firesteel.spark.archive`).
+        orphan_timeout: seconds after which the driver ends by itself when nobody is attached.
+        heartbeat_timeout: seconds after which an executor that does not answer is given up.
+        recording: flags of a JVM that is to write an archive.
+    """
+
+    def __init__(
+        self,
+        *,
+        slot_main: SlotMain,
+        cluster_directory: Path,
+        bind_host: str = "127.0.0.1",
+        advertised_host: str = "",
+        spare_cores: int = 1,
+        java_home: str | None = None,
+        archive: bool = True,
+        orphan_timeout: float = 60.0,
+        heartbeat_timeout: float = 50.0,
+        recording: tuple[str, ...] = (),
+    ) -> None:
+        if spare_cores < 0 or orphan_timeout <= 0 or heartbeat_timeout <= 0:
+            raise ValueError("spare_cores must be at least 0, and both timeouts more than 0")
+        self._jobs = SlotJobs(slot_main, outlive=True)
+        self._bind_host, self._host = bind_host, advertised_host or bind_host
+        self._spare_cores, self._heartbeat_timeout = spare_cores, heartbeat_timeout
+        self._java_home, self._archive, self._recording = java_home, archive, recording
+        self._orphan_timeout = orphan_timeout
+        self._home = DriverHome(cluster_directory, self._made_for())
+        self._owner = os.getpid()
+        self._life = threading.Lock()
+        """Held by start, stop and detach."""
+        self._guard = threading.Lock()
+        """Held while the driver's record is changed."""
+        self._ready = self._aborted = False
+        self._silences = 0
+        self._held: HeldDriver | None = None
+        self._context: OwnContext | None = None
+        self._thread: OwnThread | None = None
+
+    @property
+    def slots_outlive_driver(self) -> bool:
+        """Executors stay until their last slot has ended."""
+        return True
+
+    def start(self) -> None:
+        """Attach to the driver that runs, or start one.
+
+        Raises:
+            FleetError: the driver can't be started, or another process has the fleet.
+        """
+        if sys.platform == "win32":
+            raise FleetError("Slots do not run on Windows.")
+        with self._life:
+            if self._thread is not None:
+                raise FleetError("The fleet is running already.")
+            refuse_foreign_context()
+            refuse_other_spark()
+            java = find_java(self._java_home)
+            self._home.claim()
+            self._aborted, self._silences = False, 0
+            try:
+                if not self._attach():
+                    self._launch(java)
+                self._ready = True
+            except BaseException:
+                self._home.release()
+                raise
+
+    def _made_for(self) -> dict[str, Any]:
+        """What a driver depends on; one that was made for something else can't be used."""
+        return {
+            "firesteel": __version__,
+            "spark": SPARK,
+            "python": f"{sys.version_info[0]}.{sys.version_info[1]}",
+            "bind_host": self._bind_host,
+            "host": self._host,
+            "spare_cores": self._spare_cores,
+            "heartbeat_timeout": self._heartbeat_timeout,
+        }
+
+    def _attach(self) -> bool:
+        """Take over the driver that a former ResourceManager has left; False if there is none to take over."""
+        held = self._home.find()
+        if held is None:
+            return False
+        pid = held.record.pid
+        try:
+            self._connect(held, None)
+        except FleetError as error:
+            if self._aborted:
+                raise
+            logger.warning("the driver with pid %d can't be taken over: %s; its slots go on", pid, error)
+            return False
+        logger.info("attached to the driver with pid %d, which knows %d slots", pid, len(self._jobs.known()))
+        return True
+
+    def _launch(self, java: Java) -> None:
+        """Start a new driver, or leave nothing."""
+        archive = archive_for(java, "driver") if self._archive and not self._recording else None
+        flags = self._recording if archive is None else archive.flags_to_use()
+        try:
+            self._launch_with(java, flags)
+        except FleetError:
+            if archive is None or not flags or self._aborted:
+                raise
+            archive.discard()
+            self._launch_with(java, ())
+
+    def _launch_with(self, java: Java, flags: tuple[str, ...]) -> None:
+        held = self._home.launch(java, child_environment(os.environ, {}), self._orphan_timeout, flags)
+        self._connect(held, self._settings(held))
+
+    def _settings(self, held: HeldDriver) -> dict[str, str]:
+        return {
+            **common_settings(held.jvm.directory, held.record.spark_secret),
+            **encryption(),
+            **heartbeats(self._heartbeat_timeout),
+            "spark.master": "firesteel",
+            "spark.driver.host": self._host,
+            "spark.driver.bindAddress": self._bind_host,
+            "spark.firesteel.spareCores": str(self._spare_cores),
+            # A slot waits for a core of its executor, and everything else takes any.
+            "spark.locality.wait": "0s",
+            "spark.locality.wait.process": "30s",
+        }
+
+    def _connect(self, held: HeldDriver, conf: dict[str, str] | None) -> None:
+        """Have a context in the driver: a new one with these settings, or the one that is there; or end the driver."""
+        thread = OwnThread("firesteel-spark")
+        self._held, self._thread = held, thread
+        timeout = ANSWER_SECONDS if conf is None else None
+        try:
+            with without_py4j_log():
+                thread.call(lambda: self._open(held, thread, conf), timeout)
+        except BaseException as error:
+            tail = log_tail(held.jvm.log)
+            held.jvm.end(grace=0.0)  # else the own thread could still be at it
+            self._disconnect(stop=False)
+            self._home.forget(held, keep_record=True)
+            if self._aborted:
+                raise FleetError("The fleet was stopped while it started.") from error
+            if isinstance(error, FleetError) or not isinstance(error, Exception):
+                raise
+            text = "the driver does not answer" if isinstance(error, TimeoutError) else str(error)
+            raise FleetError(f"Spark could not be started: {text}\n{tail}") from error
+
+    def _open(self, held: HeldDriver, thread: OwnThread, conf: dict[str, str] | None) -> None:
+        """On the own thread."""
+        import pyspark  # noqa: F401 - takes half a second, while the JVM starts
+
+        address = held.record.gateway if conf is None else held.jvm.wait_ready()
+        context = OwnContext(address, conf, PYTHON)
+        self._context = context
+        if conf is not None:
+            port = context.spark._jsc.sc().conf().get("spark.driver.port")
+            record = replace(
+                held.record,
+                gateway_port=address.port,
+                gateway_secret=address.secret,
+                driver_url=f"spark://CoarseGrainedScheduler@{self._host}:{port}",
+                app_id=str(context.spark.applicationId),
+            )
+            self._home.save(held, record)
+        self._jobs.connect(thread, context, held.jvm)
+
+    def executor_for(self, taskmanager_id: str, cores: int) -> ExecutorSpec | None:
+        """What a TaskManager has to start so that slots can run on it; each call names another executor.
+
+        Raises:
+            FleetError: the fleet does not run.
+        """
+        with self._guard:
+            held = self._held
+            if held is None or not self.is_alive():
+                raise FleetError(f"The fleet is not running: there is no executor for TaskManager {taskmanager_id}.")
+            try:
+                executor = self._home.new_executor(held)
+            except OSError as error:
+                raise FleetError(f"The cluster's directory can't be written: {error.strerror or error}.") from error
+            record = held.record
+        logger.info("executor %s is for TaskManager %s", executor, taskmanager_id)
+        return ExecutorSpec(executor, record.driver_url, record.app_id, record.spark_secret, cores)
+
+    def attached_executors(self) -> frozenset[str] | None:
+        """Ids of the executors that can take slots now."""
+        thread, context = self._thread, self._context
+        if thread is None or context is None or not self.is_alive():
+            return frozenset()
+        try:
+            found = thread.call(lambda: str(context.slots.executors(context.spark._jsc.sc())), ANSWER_SECONDS)
+        except Exception as error:
+            self._no_answer(error)
+            return frozenset()
+        self._silences = 0
+        return frozenset(name for name in found.split("\n") if name)
+
+    def start_slot(self, launch: SlotLaunch) -> None:
+        """Submit the job of a slot, pinned to its executor.
+
+        Raises:
+            FleetError: the fleet does not run, or knows this allocation already.
+        """
+        if not self.is_alive():
+            raise FleetError(f"The fleet is not running: slot {launch.allocation_id} can't be started.")
+        if not launch.executor_id:
+            raise FleetError(f"Slot {launch.allocation_id} names no executor.")
+        self._jobs.start(launch, launch.executor_id)
+
+    def ended_slots(self) -> list[Ended]:
+        """(allocation id, outcome, message) of each slot that ended since the last call.
+
+        Slots that run when the driver dies are not among them: only their TaskManagers know their end.
+        """
+        try:
+            return self._jobs.take_ended()
+        except TimeoutError as error:
+            self._no_answer(error)
+            return []
+
+    def cancel_slot(self, allocation_id: str) -> None:
+        """Cancel the slot's job. After that its process may be killed and is not started again."""
+        self._jobs.cancel(allocation_id)
+
+    def is_alive(self) -> bool:
+        """Whether slots can be started now: the driver runs, and we are attached to it."""
+        held, context = self._held, self._context
+        return self._ready and held is not None and held.jvm.is_running() and context is not None and context.is_open()
+
+    def _no_answer(self, error: Exception) -> None:
+        """A driver that is stuck, or has lost its context, makes room for a new one; running slots survive that."""
+        held = self._held
+        if held is None or not held.jvm.is_running():
+            return
+        self._silences += 1
+        logger.warning("the Spark driver does not answer: %s", error or type(error).__name__)
+        if self._silences >= _SILENCES:
+            logger.error("the Spark driver (pid %d) is killed, since it does not answer", held.jvm.identity.pid)
+            held.jvm.kill()
+
+    def exercise(self) -> None:
+        """Run a small bounded stage with a shuffle."""
+        thread, context = self._thread, self._context
+        if thread is not None and context is not None:
+            thread.call(lambda: small_stage(context))
+
+    def detach(self) -> None:
+        """Leave the driver and its slots to whoever attaches next; the fleet can be started again."""
+        with self._life:
+            held = self._held
+            if held is not None:
+                self._disconnect(stop=False)
+                held.lock.release()
+                self._home.release()
+
+    def stop(self, grace: float = _EXIT_SECONDS) -> None:
+        """End all slots, the context and the driver. May be called at any time, again, and from a forked child.
+
+        A driver that we are not attached to is left alone; slots of one that has died go on.
+
+        Args:
+            grace: seconds for the JVM to end by itself once Spark has stopped.
+        """
+        if os.getpid() != self._owner:
+            return
+        if not self._life.acquire(blocking=False):
+            starting = self._held
+            if starting is not None and not self._ready:
+                self._aborted = True
+                starting.jvm.kill()
+            self._life.acquire()
+        try:
+            held = self._held
+            if held is not None:
+                was_running = held.jvm.is_running()
+                self._disconnect(stop=was_running)
+                held.jvm.end(grace if was_running else 0.0)
+                self._home.forget(held, keep_record=not was_running)
+                self._home.release()
+        finally:
+            self._life.release()
+
+    def _disconnect(self, stop: bool) -> None:
+        """Under the life lock: forget the driver; ``stop`` its context and have the JVM end as well."""
+        held, thread = self._held, self._thread
+        self._ready = False
+        if held is not None and thread is not None:
+            try:
+                with without_py4j_log():
+                    thread.call(lambda: self._close_context(stop), ANSWER_SECONDS)
+            except Exception as error:
+                logger.warning("Spark did not stop in order: %s", error or type(error).__name__)
+                if stop:
+                    held.jvm.kill()  # a call into a dead JVM comes back
+            thread.stop(ANSWER_SECONDS)
+        self._jobs.disconnect("the fleet was stopped" if stop else None)
+        self._held = self._thread = None
+
+    def _close_context(self, stop: bool) -> None:
+        """On the own thread, so that whatever opens a context has come to its end."""
+        context, self._context = self._context, None
+        if context is not None:
+            context.close(stop=stop)

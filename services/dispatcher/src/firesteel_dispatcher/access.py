@@ -1,0 +1,77 @@
+"""Who may ask what of the REST API."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from pathlib import Path
+
+from aiohttp import web
+
+from firesteel.config import Settings, options
+from firesteel.core.errors import ConfigurationError, UnauthorizedError
+from firesteel.core.refusals import RefusalLog
+from firesteel.core.secret import read_secret_file, rest_token
+from firesteel.service.addresses import is_loopback
+
+
+class RestAccess:
+    """Checks tokens.
+
+    Args:
+        tokens: any of them opens everything.
+        all_paths: every path needs a token; else only what changes the cluster or brings results.
+        refusals: where refused peers are logged.
+    """
+
+    def __init__(self, tokens: tuple[str, ...], all_paths: bool, refusals: RefusalLog) -> None:
+        self._accepted = [f"Bearer {token}".encode() for token in tokens]
+        self.all_paths, self._refusals = all_paths, refusals
+
+    def check(self, request: web.Request) -> None:
+        """Let a request pass.
+
+        Raises:
+            UnauthorizedError: its token is missing or wrong.
+        """
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        if any([hmac.compare_digest(given, accepted) for accepted in self._accepted]):  # all: the time tells nothing
+            return
+        what = "is wrong" if given else "is missing"
+        needed = "every request" if self.all_paths else "what changes the cluster or brings results"
+        self._refusals.refused(
+            request.remote or "?", f"{request.method} {request.path[:100]!r}: the token {what}", what
+        )
+        raise UnauthorizedError(
+            f"The token {what}: {needed} needs Authorization: Bearer with the token of {options.REST_TOKEN_FILE.key}, "
+            f"or, where that is not set, with the one that is made from {options.SECRET_FILE.key}."
+        )
+
+
+def tokens_of(settings: Settings, secret: str, config_directory: str | os.PathLike[str] | None) -> tuple[str, ...]:
+    """The tokens that open the REST API: that of the token file, and the one that is made from the secret.
+
+    Raises:
+        ConfigurationError: the file can't be used.
+    """
+    made, path = rest_token(secret), settings.get(options.REST_TOKEN_FILE)
+    return (made,) if path is None else (read_secret_file(Path(config_directory or "") / path), made)
+
+
+def check_binding(settings: Settings, host: str) -> None:
+    """Refuse to open the REST API to other hosts without a token.
+
+    Raises:
+        ConfigurationError: says what to set.
+    """
+    if (
+        is_loopback(host)
+        or settings.is_set(options.REST_TOKEN_FILE)
+        or settings.get(options.REST_ALLOW_UNAUTHENTICATED)
+    ):
+        return
+    raise ConfigurationError(
+        f"{options.REST_BIND_ADDRESS.key} = {host} would open the REST API to other hosts, and whoever reaches it "
+        f"could read what jobs do: set {options.REST_TOKEN_FILE.key} to a file of mode 0600 with a token, or "
+        f"{options.REST_ALLOW_UNAUTHENTICATED.key}: true if the network is safe."
+    )

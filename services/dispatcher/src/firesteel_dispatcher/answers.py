@@ -1,0 +1,105 @@
+"""What handlers of the REST API share: JSON, parameters, errors in Flink's shape."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from firesteel.core.errors import ConfigurationError, GraphError, RpcError, UnauthorizedError
+from firesteel.core.ids import parse_job_id
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.service.middlewares import error_response
+from firesteel_dispatcher import views
+from firesteel_dispatcher.documents import DamagedEntryError
+from firesteel_dispatcher.job import JobConflictError, JobEndedError, UnknownJobError
+from firesteel_dispatcher.shell import ClosingError
+from firesteel_dispatcher.submission import TooLargeError
+
+logger = logging.getLogger(__name__)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def json_answer(value: Any, status: int = 200) -> web.Response:
+    """JSON; NaN and infinities as text."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except ValueError:
+        text = json.dumps(views.jsonable(value), allow_nan=False)
+    return web.Response(text=text, status=status, content_type="application/json", charset="UTF-8")
+
+
+def with_errors(handler: Handler) -> Handler:
+    """The handler, with its errors as answers."""
+
+    async def checked(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except UnauthorizedError as error:
+            refusal = error_response(401, str(error))
+            refusal.headers["WWW-Authenticate"] = "Bearer"
+            return refusal
+        except (UnknownJobError, views.UnknownVertexError) as error:
+            return error_response(404, str(error))
+        except (JobEndedError, JobConflictError) as error:
+            return error_response(409, str(error))
+        except (GraphError, ConfigurationError) as error:
+            return error_response(400, str(error))
+        except TooLargeError as error:
+            return error_response(413, str(error))
+        except DamagedEntryError as error:
+            logger.error("%s: %s", request.path, error)
+            return error_response(500, f"What is stored of the job is damaged: {error}")
+        except ClosingError:
+            return error_response(503, "The cluster is being shut down: it takes no more jobs.")
+        except RpcFault as error:
+            status = {RpcCode.NOT_FOUND: 404, RpcCode.BAD_REQUEST: 400}.get(error.code, 500)
+            return error_response(status, str(error))
+        except RpcError as error:
+            return error_response(503, f"Another service of the cluster does not answer: {error}")
+
+    return checked
+
+
+def not_stored(error: OSError, where: object) -> web.Response:
+    """A job that the disk did not take."""
+    full = error.errno in _NO_ROOM
+    logger.error("a job could not be stored in %s: %s", where, error)
+    reason = "the disk is full" if full else error.strerror or str(error)
+    text = (
+        f"The job was not accepted, because the Dispatcher can't store it in {where}: {reason}. Nothing of it is left."
+    )
+    return error_response(507 if full else 500, text)
+
+
+def job_id_of(request: web.Request) -> str:
+    """The job that is meant.
+
+    Raises:
+        ConfigurationError: it is no job id.
+    """
+    text = request.match_info["job_id"]
+    try:
+        return str(parse_job_id(text))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"Cannot resolve path parameter (jobid) from value {text[:80]!r}: {error}") from error
+
+
+def number(request: web.Request, name: str, default: int, least: int, most: int) -> int:
+    """A parameter of the query, brought into its bounds.
+
+    Raises:
+        ConfigurationError: it is no number.
+    """
+    text = request.query.get(name)
+    if text is None:
+        return default
+    try:
+        return min(max(int(text), least), most)
+    except ValueError as error:
+        raise ConfigurationError(f"Cannot resolve query parameter ({name}) from value {text[:80]!r}") from error

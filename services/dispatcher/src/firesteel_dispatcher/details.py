@@ -1,0 +1,201 @@
+"""What is to be seen of jobs: running ones are asked for, ended ones are kept or read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import RpcError
+from firesteel.rpc import RpcClient
+from firesteel.rpc.gateways import RemoteJobMaster
+from firesteel_dispatcher.core import DispatcherCore
+from firesteel_dispatcher.instructions import Instruction
+from firesteel_dispatcher.job import ENDED, JobRecord, Moment, Phase, UnknownJobError
+from firesteel_dispatcher.jobmasters import is_gone
+from firesteel_dispatcher.views import job_overview
+
+logger = logging.getLogger(__name__)
+Archive = Mapping[str, Any]
+
+
+class ArchiveCache:
+    """Archives of ended jobs, those that were used last, up to a number of bytes.
+
+    Args:
+        most: bytes of their JSON together.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0
+        self._kept: OrderedDict[str, tuple[Archive, int]] = OrderedDict()
+
+    def put(self, job_id: str, archive: Archive) -> None:
+        """Keep one; it may push others out, or be too large."""
+        self.forget(job_id)
+        size = len(json.dumps(archive))
+        if size <= self._most:
+            self._kept[job_id] = (archive, size)
+            self._size += size
+        while self._size > self._most:
+            self._size -= self._kept.popitem(last=False)[1][1]
+
+    def get(self, job_id: str) -> Archive | None:
+        """One that is here."""
+        found = self._kept.get(job_id)
+        if found is None:
+            return None
+        self._kept.move_to_end(job_id)
+        return found[0]
+
+    def forget(self, job_id: str) -> None:
+        """Drop one."""
+        found = self._kept.pop(job_id, None)
+        if found is not None:
+            self._size -= found[1]
+
+
+class JobDetails:
+    """Asks JobMasters, once for all who want to know at about the same time.
+
+    Args:
+        core: of the Dispatcher.
+        clock: for the age of answers.
+        most_age: seconds for which an answer is good.
+        patience: a JobMaster that does not answer within so many seconds is not waited for.
+        cache: of ended jobs.
+        read: brings the archive of an ended job; None = there is none.
+        spawn: runs questions in the background.
+        perform: carries out what the core decides.
+        now: the moment.
+        heard: called with the id of a job whose JobMaster answered.
+    """
+
+    def __init__(
+        self,
+        core: DispatcherCore,
+        clock: Clock,
+        most_age: float,
+        patience: float,
+        cache: ArchiveCache,
+        read: Callable[[str], Awaitable[Archive | None]],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None] | None],
+        perform: Callable[[Iterable[Instruction]], None],
+        now: Callable[[], Moment],
+        heard: Callable[[str], None],
+    ) -> None:
+        self._core, self._clock, self._most_age, self._patience = core, clock, most_age, patience
+        self._cache, self._read, self._spawn, self._perform = cache, read, spawn, perform
+        self._now, self._heard = now, heard
+        self._last: dict[str, tuple[float, Archive]] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    def connect(self, client: RpcClient) -> None:
+        """Has to come first."""
+        self._client = client
+
+    def outdated(self, job_id: str) -> None:
+        """The job has changed: the next question goes to the JobMaster."""
+        if job_id in self._last:
+            self._last[job_id] = (float("-inf"), self._last[job_id][1])
+
+    def forget(self, job_id: str) -> None:
+        """The job has ended, or is forgotten."""
+        self._last.pop(job_id, None)
+
+    async def of(self, job_id: str) -> Archive:
+        """Everything about a job: from its JobMaster while it runs, else as it ended.
+
+        Raises:
+            UnknownJobError: there is no such job.
+            DamagedEntryError: its end can't be read any more.
+        """
+        job = self._core.job(job_id)
+        await self._refresh(job)
+        return await self._of_ended(job) if job.ended else self._known(job)
+
+    async def refresh(self) -> None:
+        """Ask all JobMasters, as a heartbeat."""
+        await asyncio.gather(*map(self._refresh, list(self._core.jobs.values())))
+
+    async def refresh_job(self, job_id: str) -> None:
+        """Ask the JobMaster of a job, if one runs it."""
+        job = self._core.jobs.get(job_id)
+        if job is not None:
+            await self._refresh(job)
+
+    async def _refresh(self, job: JobRecord) -> None:
+        last = self._last.get(job.id)
+        is_new = last is not None and self._clock.monotonic() - last[0] < self._most_age
+        if job.phase is not Phase.LED or is_new:
+            return
+        asking = self._asking.get(job.id)
+        if asking is None:
+            asking = self._spawn(self._ask(job), f"details of job {job.id}")
+            if asking is None:  # the service stops
+                return
+            self._asking[job.id] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(job.id, None))
+        await asyncio.wait([asking], timeout=self._patience)
+
+    async def overviews(self) -> list[Mapping[str, Any]]:
+        """Lines of ``/jobs/overview`` in the order of submission; ended jobs last."""
+        jobs = list(self._core.jobs.values())
+        return [
+            job.overview if job.overview is not None else job_overview(archive)
+            for job, archive in zip(jobs, await asyncio.gather(*map(self._of_running, jobs)), strict=True)
+        ]
+
+    async def of_running(self) -> list[Archive]:
+        """Of all jobs that have not ended."""
+        return list(await asyncio.gather(*(self._of_running(j) for j in self._core.jobs.values() if not j.ended)))
+
+    async def _of_running(self, job: JobRecord) -> Archive:
+        if job.ended:
+            return {}
+        try:
+            return await self.of(job.id)
+        except UnknownJobError:  # it was forgotten just now
+            return self._known(job)
+
+    async def _of_ended(self, job: JobRecord) -> Archive:
+        archive = job.archive if job.archive is not None else self._cache.get(job.id)
+        if archive is None:
+            archive = await self._read(job.id)
+            if archive is None:
+                raise UnknownJobError(f"Job {job.id} not found")
+            self._cache.put(job.id, archive)
+        return archive
+
+    def _known(self, job: JobRecord) -> Archive:
+        """What was heard last, with the state that is known now."""
+        last = self._last.get(job.id)
+        archive = last[1] if last is not None else job.archive or {}
+        now = self._now().epoch_ms
+        start = archive.get("start-time", now)
+        return {
+            **archive, "state": job.state, "timestamps": dict(job.timestamps), "now": now, "duration": now - start,
+            "firesteel-progress": job.progress, "firesteel-settings": (job.archive or {}).get("firesteel-settings", {}),
+        }  # fmt: skip
+
+    async def _ask(self, job: JobRecord) -> None:
+        assert job.jobmaster is not None
+        gateway = RemoteJobMaster(self._client, *job.jobmaster)
+        try:
+            answer = await gateway.details()
+        except RpcError as error:
+            if is_gone(error):
+                text = f"the JobMaster of the job is lost: {error}"
+                self._perform(self._core.jobmaster_lost(job.id, text, self._now()))
+            else:
+                logger.warning("no details of job %s: %s", job.id, error)
+            return
+        self._heard(job.id)
+        if not job.ended:
+            self._last[job.id] = (self._clock.monotonic(), answer)
+            if answer["state"] not in ENDED:  # an end is told by the JobMaster itself
+                self._core.state_changed(job.id, str(answer["state"]), answer.get("timestamps", {}))

@@ -1,0 +1,50 @@
+"""The few file operations that the store is made of; tests put failing ones in their place."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+
+class Disk:
+    """A file system.
+
+    Args:
+        durable: what was written survives the loss of power once ``sync`` has returned; else ``sync`` does nothing,
+            which is enough for files that need not outlive their process.
+    """
+
+    def __init__(self, durable: bool = True) -> None:
+        self.durable = durable
+
+    def make_directory(self, path: Path) -> None:
+        """A directory of mode 0700; parents are made, and it may exist."""
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def write(self, path: Path, content: bytes) -> None:
+        """A new file of mode 0600, not safe before ``sync``."""
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+
+    def sync(self, path: Path) -> None:
+        """Make the content of a file, or the names in a directory, safe."""
+        if not self.durable:
+            return
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Atomically, over an existing file; not safe before ``sync`` of the directories."""
+        os.rename(source, target)
+
+    def remove_tree(self, path: Path) -> None:
+        """A file, or a directory with all it holds; nothing there is fine."""
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,70 @@
+"""What the core has the shell do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class StartJob:
+    """Have a JobMaster run a job; ``may_start`` before each attempt, ``started`` or ``unreachable`` after it."""
+
+    job_id: str
+
+
+@dataclass(frozen=True)
+class AskHost:
+    """Ask the JobMaster host what runs, until it answers: ``host_lists``, or ``host_away`` after each failure."""
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """A job runs that nobody knows: ``taken_over`` with the graph that the host told."""
+
+    job_id: str
+    address: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class AdoptJob:
+    """Tell a JobMaster that this Dispatcher leads: ``adopted``, ``jobmaster_lost`` or ``unreachable`` follows."""
+
+    job_id: str
+    address: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class RememberJobMaster:
+    """Store where the JobMaster of a job is."""
+
+    job_id: str
+    address: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CancelJob:
+    """Tell the JobMaster to cancel its job."""
+
+    job_id: str
+    address: str
+    token: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class StoreEnd:
+    """The job has ended: store how, then delete its graph and blobs; ``end_stored`` follows."""
+
+    job_id: str
+
+
+@dataclass(frozen=True)
+class ForgetJob:
+    """The job ended long ago: delete what is stored of it."""
+
+    job_id: str
+
+
+Instruction = StartJob | AskHost | TakeOver | AdoptJob | RememberJobMaster | CancelJob | StoreEnd | ForgetJob

@@ -1,0 +1,135 @@
+"""What the Dispatcher knows of one job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from firesteel.core.errors import FiresteelError, IllegalTransitionError
+from firesteel_dispatcher.views import job_overview
+
+ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
+"""Job states that a JobMaster does not leave."""
+
+
+class UnknownJobError(FiresteelError):
+    """No job has this id, or it ended too long ago."""
+
+
+class JobEndedError(FiresteelError):
+    """The job has ended already."""
+
+
+class JobConflictError(FiresteelError):
+    """Another job has this id."""
+
+
+class Phase(StrEnum):
+    """Who cares for a job."""
+
+    WAITING = "WAITING"
+    """It is stored; no JobMaster runs it yet."""
+    RECOVERING = "RECOVERING"
+    """A former Dispatcher accepted it; whether a JobMaster runs it is not known."""
+    LED = "LED"
+    """A JobMaster runs it."""
+    ENDED = "ENDED"
+
+
+MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
+    Phase.WAITING: frozenset({Phase.LED, Phase.ENDED}),
+    Phase.RECOVERING: frozenset({Phase.WAITING, Phase.LED, Phase.ENDED}),
+    Phase.LED: frozenset({Phase.ENDED}),
+    Phase.ENDED: frozenset(),
+}
+"""Any other move is a bug."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Now: seconds of the monotonic clock for deadlines, epoch milliseconds for display."""
+
+    monotonic: float
+    epoch_ms: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long and how much; times in seconds.
+
+    Attributes:
+        kept: so many ended jobs can still be asked for.
+        expiration: and for so long.
+        start_timeout: so long a job waits for a JobMaster that can't be reached.
+    """
+
+    kept: int = 2**31 - 1
+    expiration: float = 3600.0
+    start_timeout: float = 300.0
+
+
+@dataclass
+class JobRecord:
+    """One job, from its submission until it is forgotten.
+
+    Attributes:
+        id, name: of the job.
+        fingerprint: of the graph.
+        archive: how it looked when it was submitted, and how it ended; in between the JobMaster knows. None = it
+            ended, and the archive is in the store.
+        state: the last one that was reported.
+        timestamps: job state -> epoch ms of the last entry.
+        phase: who cares for it.
+        jobmaster: address and token.
+        cancel_wanted: somebody cancelled it.
+        being_started: a JobMaster was asked for, and the answer is not here yet.
+        progress: what it waits for, for people; empty = nothing.
+        give_up_at: monotonic time until which it waits for a JobMaster.
+        client_timeout: seconds after which it ends with its silent client; None = it does not.
+        client_deadline: monotonic time at which its client counts as gone.
+        overview: its line in ``/jobs/overview``, once it has ended.
+        ended_at: monotonic time.
+        stored: its end is safe.
+    """
+
+    id: str
+    name: str
+    fingerprint: str
+    archive: Mapping[str, Any] | None
+    state: str = "INITIALIZING"
+    timestamps: Mapping[str, int] = field(default_factory=dict)
+    phase: Phase = Phase.WAITING
+    jobmaster: tuple[str, str] | None = field(default=None, repr=False)
+    cancel_wanted: bool = False
+    being_started: bool = False
+    progress: str = ""
+    give_up_at: float = 0.0
+    client_timeout: float | None = None
+    client_deadline: float | None = None
+    overview: Mapping[str, Any] | None = None
+    ended_at: float = 0.0
+    stored: bool = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self.phase is Phase.ENDED
+
+    def move(self, to: Phase) -> None:
+        """Enter a phase.
+
+        Raises:
+            IllegalTransitionError: the table has no such move.
+        """
+        if to not in MOVES[self.phase]:
+            raise IllegalTransitionError(f"job {self.id}: no move {self.phase} -> {to}")
+        self.phase = to
+
+    def end(self, archive: Mapping[str, Any], now: Moment) -> None:
+        """It is over."""
+        self.move(Phase.ENDED)
+        self.archive, self.overview, self.ended_at = archive, job_overview(archive), now.monotonic
+        self.state, self.timestamps, self.progress = str(archive["state"]), dict(archive.get("timestamps", {})), ""
+        self.client_deadline = None

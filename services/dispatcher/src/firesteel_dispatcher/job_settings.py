@@ -1,0 +1,73 @@
+"""Which settings hold for a job, and where each comes from. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from firesteel.config import Settings, options
+from firesteel.config.options import OPTIONS
+from firesteel.core.errors import ConfigurationError
+from firesteel.graph.job_graph import JobGraph
+
+_OF_THE_CLUSTER: Final = (
+    "cluster.", "completed-application-store.", "firesteel.cluster.", "firesteel.dispatcher.", "firesteel.java.",
+    "firesteel.jobmaster.", "firesteel.jvm.", "firesteel.resourcemanager.", "firesteel.rest.", "firesteel.run.",
+    "firesteel.security.", "firesteel.spark.", "heartbeat.", "jobmanager.", "resourcemanager.", "rest.",
+    "slotmanager.", "taskmanager.",
+)  # fmt: skip
+"""What a job says about these has no effect on the cluster that runs it."""
+
+
+def set_for_job(cluster: Settings, graph: JobGraph) -> dict[str, dict[str, str]]:
+    """All that somebody set and that holds for a job: key -> ``value`` and ``origin``; secrets are stars.
+
+    Args:
+        cluster: its settings, as the Dispatcher has them.
+        graph: of the job, with those of the program.
+    """
+    layers = cluster.layers()
+    found = {
+        key: {"value": value, "origin": f"cluster: {layers.get(key, 'program')}"}
+        for key, value in cluster.to_shown().items()
+    }
+    for key, value in Settings(graph.config).to_shown().items():
+        if not key.startswith(_OF_THE_CLUSTER):
+            found[key] = {"value": value, "origin": graph.config_layers.get(key, "program")}
+    return dict(sorted(found.items()))
+
+
+def all_for_job(was_set: Mapping[str, Mapping[str, str]]) -> list[dict[str, str]]:
+    """Every option with the value that holds, those that nobody set with their defaults."""
+    rows = {
+        key: {"key": key, "value": _default(key), "origin": "default"}
+        for key, option in OPTIONS.items()
+        if option.default is not None
+    }
+    rows |= {key: {"key": key, **row} for key, row in was_set.items()}
+    return [rows[key] for key in sorted(rows)]
+
+
+def _default(key: str) -> str:
+    option: Any = OPTIONS[key]
+    return str(option.type.show(option.default))
+
+
+def client_timeout(graph: JobGraph) -> float | None:
+    """Seconds that the client of a job may be silent; None = it asked for nothing of that kind.
+
+    Raises:
+        ConfigurationError: an option of the job has a bad value.
+    """
+    settings = Settings(graph.config)
+    if not settings.get(options.EXECUTION_ATTACHED) or not settings.get(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT):
+        return None
+    return settings.get(options.CLIENT_HEARTBEAT_TIMEOUT).total_seconds()
+
+
+def client_timeout_or_none(graph: JobGraph) -> float | None:
+    """As ``client_timeout``, for a job that was accepted long ago."""
+    try:
+        return client_timeout(graph)
+    except ConfigurationError:
+        return None

@@ -1,0 +1,194 @@
+"""Calls to JobMasters and to their host: start, find again, cancel. Each goes on until there is an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.graph.job_graph import JobGraph
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import RpcClient
+from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
+from firesteel_dispatcher.core import DispatcherCore
+from firesteel_dispatcher.instructions import AdoptJob, CancelJob, Instruction
+from firesteel_dispatcher.job import Moment, Phase
+
+logger = logging.getLogger(__name__)
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+"""Seconds; short enough that jobs start soon when the host comes."""
+Spawn = Callable[[Coroutine[Any, Any, None], str], Any]
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Base URLs, and what tells JobMasters who leads.
+
+    Attributes:
+        dispatcher: internal address of this Dispatcher.
+        token: its fencing token.
+        host: of the JobMaster host.
+        resourcemanager: of the ResourceManager.
+    """
+
+    dispatcher: str
+    token: str
+    host: str
+    resourcemanager: str
+
+
+class JobMasterCalls:
+    """Carries out what the core wants of JobMasters, and tells it what became of it.
+
+    Args:
+        core: of the Dispatcher.
+        graphs: of jobs that have not ended.
+        perform: carries out what the core decides then.
+        spawn: runs calls in the background.
+        now: the moment.
+        patience: seconds for which the JobMaster of a job that has ended is still told to cancel it.
+    """
+
+    def __init__(
+        self,
+        core: DispatcherCore,
+        graphs: Mapping[str, JobGraph],
+        perform: Callable[[Iterable[Instruction]], None],
+        spawn: Spawn,
+        now: Callable[[], Moment],
+        patience: float,
+    ) -> None:
+        self._core, self._graphs, self._perform, self._spawn = core, graphs, perform, spawn
+        self._now, self._patience = now, patience
+        self._running: set[str] = set()
+        self.listed: dict[str, m.RunningJob] = {}
+        """What the host told last, by job id."""
+
+    def connect(self, client: RpcClient, addresses: Addresses) -> None:
+        """Has to come first."""
+        self._client, self._addresses = client, addresses
+
+    def start(self, job_id: str) -> None:
+        """Have a JobMaster run a job."""
+        self._once(f"start of job {job_id}", self._start(job_id))
+
+    def ask_host(self) -> None:
+        """Ask what runs."""
+        self._once("question to the JobMaster host", self._ask_host())
+
+    def adopt(self, order: AdoptJob) -> None:
+        """Tell a JobMaster that this Dispatcher leads."""
+        self._once(f"adoption of job {order.job_id} from {order.address}", self._adopt(order))
+
+    def cancel(self, order: CancelJob) -> None:
+        """Cancel a job."""
+        self._once(f"cancelling job {order.job_id} at {order.address}", self._cancel(order))
+
+    def _once(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        if name in self._running:
+            work.close()
+            return
+
+        async def run() -> None:
+            try:
+                await work
+            finally:
+                self._running.discard(name)
+
+        self._running.add(name)
+        if self._spawn(run(), name) is None:  # the service stops
+            work.close()
+            self._running.discard(name)
+
+    async def _start(self, job_id: str) -> None:
+        for pause in _pauses():
+            graph = self._graphs.get(job_id)
+            if graph is None or not self._core.may_start(job_id):
+                return
+            host, where = RemoteJobMasterHost(self._client, self._addresses.host), self._addresses
+            message = m.StartJob(
+                graph.to_plain(), where.dispatcher, where.token, where.resourcemanager, where.dispatcher
+            )
+            try:
+                answer = await host.start_job(message)
+            except PeerUnreachableError as error:
+                self._perform(self._core.unreachable(job_id, str(error), self._now()))
+            except RpcError as error:
+                self._perform(self._core.failed(job_id, _class_of(error), str(error), self._now()))
+            else:
+                self._perform(self._core.started(job_id, answer.address, answer.jobmaster_token))
+                return
+            await asyncio.sleep(pause)
+
+    async def _ask_host(self) -> None:
+        for pause in _pauses():
+            try:
+                answer = await RemoteJobMasterHost(self._client, self._addresses.host).list_jobs()
+            except RpcError as error:
+                logger.info("the JobMaster host does not say what runs: %s", error)
+                self._perform(self._core.host_away(str(error), self._now()))
+            else:
+                self.listed = {job.job_id: job for job in answer.jobs}
+                running = {job.job_id: (job.address, job.jobmaster_token) for job in answer.jobs}
+                self._perform(self._core.host_lists(running, self._now()))
+                return
+            await asyncio.sleep(pause)
+
+    async def _adopt(self, order: AdoptJob) -> None:
+        jobmaster = RemoteJobMaster(self._client, order.address, order.token)
+        message = m.AdoptJob(self._addresses.dispatcher, self._addresses.token)
+        for pause in _pauses():
+            try:
+                await jobmaster.adopt(message)
+            except PeerUnreachableError as error:
+                self._perform(self._core.unreachable(order.job_id, str(error), self._now()))
+            except RpcError as error:
+                if is_gone(error):
+                    text = f"its JobMaster is gone: {error}"
+                    self._perform(self._core.jobmaster_lost(order.job_id, text, self._now()))
+                    return
+                self._perform(self._core.unreachable(order.job_id, str(error), self._now()))
+            else:
+                self._perform(self._core.adopted(order.job_id, order.address, order.token))
+                return
+            job = self._core.jobs.get(order.job_id)
+            if job is None or job.phase is not Phase.RECOVERING or job.jobmaster != (order.address, order.token):
+                return
+            await asyncio.sleep(pause)
+
+    async def _cancel(self, order: CancelJob) -> None:
+        jobmaster = RemoteJobMaster(self._client, order.address, order.token)
+        for pause in _pauses():
+            try:
+                await jobmaster.cancel()
+                return
+            except PeerUnreachableError as error:
+                job = self._core.jobs.get(order.job_id)
+                if job is None or (job.ended and self._now().monotonic - job.ended_at > self._patience):
+                    logger.warning("the JobMaster of job %s was not told to cancel it: %s", order.job_id, error)
+                    return
+            except RpcError as error:  # it knows of the end of the job, or another one leads it
+                logger.info("job %s is not cancelled: %s", order.job_id, error)
+                return
+            await asyncio.sleep(pause)
+
+
+def is_gone(error: RpcError) -> bool:
+    """Whether the one who answered is not the JobMaster of the job."""
+    return isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND)
+
+
+def _class_of(error: Exception) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}"
+
+
+def _pauses() -> Iterator[float]:
+    pause = FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(2 * pause, LONGEST_PAUSE)

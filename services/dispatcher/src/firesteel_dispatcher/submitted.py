@@ -1,0 +1,30 @@
+"""How a job looks before a JobMaster runs it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firesteel.config import Settings
+from firesteel.graph.execution_graph import ExecutionGraph
+from firesteel.graph.job_archive import archive_of
+from firesteel.graph.job_graph import JobGraph
+from firesteel_dispatcher.job_settings import set_for_job
+
+
+class _Standing:
+    """A clock that stands."""
+
+    def __init__(self, epoch_ms: int) -> None:
+        self._epoch_ms = epoch_ms
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def epoch_ms(self) -> int:
+        return self._epoch_ms
+
+
+def submitted_archive(graph: JobGraph, cluster: Settings, submitted_ms: int) -> dict[str, Any]:
+    """The archive of a job that was submitted then (epoch ms); ``firesteel-settings`` holds what was set for it."""
+    archive = archive_of(ExecutionGraph(graph, _Standing(submitted_ms)))
+    return {**archive, "firesteel-settings": set_for_job(cluster, graph)}

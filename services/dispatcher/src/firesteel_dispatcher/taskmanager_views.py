@@ -1,0 +1,78 @@
+"""REST answers about TaskManagers, made from what the ResourceManager and the JobMasters say. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+_LIVE: Final = frozenset({"DEPLOYING", "INITIALIZING", "RUNNING", "CANCELING"})
+_RESOURCE: Final = {
+    "cpuCores": 0.0, "taskHeapMemory": 0, "taskOffHeapMemory": 0, "managedMemory": 0, "networkMemory": 0,
+    "extendedResources": {},
+}  # fmt: skip
+_ROW: Final[Mapping[str, Any]] = {
+    "id": "", "path": "", "dataPort": -1, "jmxPort": -1, "timeSinceLastHeartbeat": 0, "slotsNumber": 0, "freeSlots": 0,
+}  # fmt: skip
+_HARDWARE: Final = {"cpuCores": 0, "physicalMemory": 0, "freeMemory": 0, "managedMemory": 0}
+_MEMORY: Final = dict.fromkeys(
+    (
+        "frameworkHeap", "taskHeap", "frameworkOffHeap", "taskOffHeap", "networkMemory", "managedMemory",
+        "jvmMetaspace", "jvmOverhead", "totalFlinkMemory", "totalProcessMemory",
+    )
+)  # fmt: skip
+_METRICS: Final = (
+    "heapUsed", "heapCommitted", "heapMax", "nonHeapUsed", "nonHeapCommitted", "nonHeapMax", "directCount",
+    "directUsed", "directMax", "mappedCount", "mappedUsed", "mappedMax", "nettyShuffleMemorySegmentsAvailable",
+    "nettyShuffleMemorySegmentsUsed", "nettyShuffleMemorySegmentsTotal", "nettyShuffleMemoryAvailable",
+    "nettyShuffleMemoryUsed", "nettyShuffleMemoryTotal",
+)  # fmt: skip
+UNKNOWN: Final = -1
+"""Stands where Flink has a number that is not measured here."""
+
+
+def tasks_by_taskmanager(archives: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
+    """How many tasks of each job each TaskManager runs: (TaskManager id, job id) -> count."""
+    return Counter(
+        (subtask["taskmanager-id"], archive["jid"])
+        for archive in archives
+        for vertex in archive["vertices"]
+        for subtask in vertex["subtasks"]
+        if subtask["status"] in _LIVE
+    )
+
+
+def taskmanager_row(found: Mapping[str, Any], tasks: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    """One item of /taskmanagers.
+
+    Args:
+        found: what the ResourceManager says of it.
+        tasks: see ``tasks_by_taskmanager``.
+    """
+    row = {**_ROW, **{key: value for key, value in found.items() if key != "allocatedSlots"}}
+    return {
+        **row,
+        "assignedTasks": sum(count for (where, _), count in tasks.items() if where == row["id"]),
+        "totalResource": {**_RESOURCE, **found.get("totalResource", {})},
+        "freeResource": {**_RESOURCE, **found.get("freeResource", {})},
+        "hardware": {**_HARDWARE, **found.get("hardware", {})},
+        "memoryConfiguration": {**_MEMORY, **found.get("memoryConfiguration", {})},
+    }
+
+
+def taskmanager_details(found: Mapping[str, Any], tasks: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    """/taskmanagers/:taskmanagerid; arguments as in ``taskmanager_row``."""
+    row = taskmanager_row(found, tasks)
+    slots = found.get("allocatedSlots", ())
+    left = dict(tasks)
+    shares: Counter[str] = Counter(slot["jobId"] for slot in slots)
+    allocated = []
+    for slot in slots:
+        key = (row["id"], slot["jobId"])
+        count = -(-left.get(key, 0) // shares[slot["jobId"]])  # as even as it goes: which slot runs which is not told
+        left[key] = left.get(key, 0) - count
+        shares[slot["jobId"]] -= 1
+        resource = {**_RESOURCE, **slot.get("resource", {})}
+        allocated.append({**slot, "resource": resource, "assignedTasks": slot.get("assignedTasks", count)})
+    metrics: dict[str, Any] = {**dict.fromkeys(_METRICS, UNKNOWN), "garbageCollectors": []}
+    return {**row, "allocatedSlots": allocated, "metrics": {**metrics, **found.get("metrics", {})}}

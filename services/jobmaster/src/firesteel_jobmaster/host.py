@@ -1,0 +1,324 @@
+"""The JobMaster host that runs each job in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections import deque
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from firesteel.config import Settings
+from firesteel.core.clock import Clock
+from firesteel.core.errors import GraphError
+from firesteel.core.process import ProcessId, is_running, kill
+from firesteel.core.run_directory import RunDirectory
+from firesteel.graph.job_graph import JobGraph
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import RpcClient
+from firesteel.rpc.gateways import RemoteDispatcher, RemoteJobMaster, RemoteResourceManager
+from firesteel.service.base import Service
+from firesteel_jobmaster.host_core import (
+    AdoptJobMaster,
+    EndProcess,
+    ForgetEntry,
+    ForkJobMaster,
+    HostCore,
+    Hosted,
+    Instruction,
+    ReportLoss,
+)
+from firesteel_jobmaster.job_start import JobRefusedError, JobStart, StartedProcess, StartError
+from firesteel_jobmaster.lanes import until_it_works
+from firesteel_jobmaster.registry import FOLDER, Registry
+from firesteel_jobmaster.routes import host_routes
+from firesteel_jobmaster.submission import read_job
+from firesteel_jobmaster.template_process import TemplateProcess
+
+logger = logging.getLogger(__name__)
+DRAIN_SECONDS = 15.0
+SUSPEND_SECONDS = 10.0
+"""JobMasters that have not given their slots back by then are killed."""
+LOOK_SECONDS = 0.5
+REPORT_SECONDS = 2.0
+"""How long the template may take to say how a process ended that is gone."""
+KEPT_LOGS = 100
+LOG_TAIL = 30
+
+
+class HostService(Service):
+    """Forks a process for each job, knows which of them live, and tells the others when one was lost.
+
+    Args:
+        settings: of the cluster; those of a job come on top.
+        secret: of the cluster.
+        clock: injected.
+        run_directory: where logs of jobs go.
+        cluster_directory: where it finds its jobs again after it was killed.
+        bind_host: address that the jobs bind to.
+        advertised_host: under which others find them.
+        host_names: see ``Service``.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        secret: str,
+        clock: Clock,
+        run_directory: RunDirectory,
+        cluster_directory: Path,
+        bind_host: str,
+        advertised_host: str,
+        host_names: Collection[str] = (),
+    ) -> None:
+        super().__init__("jobmaster", host_names=host_names, drain_seconds=DRAIN_SECONDS)
+        self._settings, self._secret, self._clock = settings, secret, clock
+        self._registry = Registry(cluster_directory)
+        self._logs = run_directory.subdir(FOLDER)
+        self._core = HostCore(clock)
+        self._left_behind = self._recover()
+        self.template = TemplateProcess(self._template_reports)
+        self._start = JobStart(
+            self.template,
+            settings=settings,
+            secret=secret,
+            bind_host=bind_host,
+            advertised_host=advertised_host,
+            run_directory=run_directory.path,
+            cluster_directory=cluster_directory,
+        )
+        self._rpc: RpcClient | None = None
+        self._starts: dict[str, asyncio.Future[m.JobStarted]] = {}
+        self._generations: dict[str, int] = {}
+        self._missing_since: dict[str, float] = {}
+        self._suspending = False
+        self.app.add_routes(host_routes(self, secret, clock))
+
+    def is_ready(self) -> bool:
+        """Whether a job would start at once."""
+        return super().is_ready() and self.template.is_ready
+
+    def _recover(self) -> list[Instruction]:
+        """Find what a former host left behind."""
+        out: list[Instruction] = []
+        for entry in self._registry.read_all():
+            try:
+                graph = JobGraph.from_plain(entry.start.job_graph)
+            except GraphError as error:
+                logger.error("the graph of job %s is malformed, its JobMaster is left alone: %s", entry.job_id, error)
+                continue
+            alive = is_running(entry.process)
+            logger.info("job %s: process %d %s", entry.job_id, entry.process.pid, "runs" if alive else "is gone")
+            out += self._core.recovered(entry, graph, alive)
+        return out
+
+    async def on_start(self) -> None:
+        """Hear the template, and look after the processes."""
+        self._rpc = RpcClient(self.session, self._secret, self._clock)
+        self.template.attach()
+        self._perform(self._left_behind)
+        self.spawn(self._look(), "look for processes that are gone")
+
+    # -- calls
+
+    async def start_job(self, message: m.StartJob) -> m.JobStarted:
+        """Run a job; one that is here already goes on, if it is the same.
+
+        Raises:
+            GraphError: the graph or its settings are malformed, or another job has its id.
+            RpcFault: its process could not be started, or was lost; ``INTERNAL``: ask again.
+        """
+        if self.stopping:
+            raise RpcFault(RpcCode.INTERNAL, "the JobMaster host stops")
+        graph, _ = read_job(self._settings, message)
+        answer, instructions = self._core.start_job(graph, message)
+        self._perform(instructions)
+        if answer is not None:
+            return answer
+        return await asyncio.shield(self._starts[graph.job_id])
+
+    def running_jobs(self) -> m.RunningJobs:
+        """See ``JobMasterHostGateway.list_jobs``."""
+        return self._core.running_jobs()
+
+    # -- instructions
+
+    def _perform(self, instructions: Iterable[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case ForkJobMaster(job_id):
+                    self._starts[job_id] = asyncio.get_running_loop().create_future()
+                    self.spawn(self._start_process(job_id), f"start of job {job_id}")
+                case AdoptJobMaster(job_id, adopt):
+                    self.spawn(self._adopt(job_id, adopt), f"adoption of job {job_id}")
+                case EndProcess(process):
+                    _signal(process)
+                case ReportLoss(job_id, jobmaster):
+                    self._log_tail(job_id)
+                    self.spawn(self._tell_loss(job_id, jobmaster), f"loss of the JobMaster of job {job_id}")
+                case ForgetEntry(job_id):
+                    self._registry.remove(job_id)
+
+    async def _adopt(self, job_id: str, adopt: m.AdoptJob) -> None:
+        job = self._core.get(job_id)
+        if job is not None and self._rpc is not None:
+            jobmaster = RemoteJobMaster(self._rpc, job.address, job.token)
+            await until_it_works(
+                f"adoption of job {job_id}", lambda: jobmaster.adopt(adopt), lambda: self._core.get(job_id) is job
+            )
+
+    async def _tell_loss(self, job_id: str, job: Hosted) -> None:
+        assert self._rpc is not None
+        resourcemanager = RemoteResourceManager(self._rpc, job.start.resourcemanager_address)
+        goodbye = m.DisconnectJobMaster(job_id, job.token, job.cause)
+        self.spawn(
+            until_it_works(
+                f"goodbye of job {job_id}", lambda: resourcemanager.disconnect_jobmaster(goodbye), lambda: True
+            ),
+            f"goodbye of job {job_id} to the ResourceManager",
+        )
+        dispatcher = RemoteDispatcher(self._rpc, job.start.dispatcher_address)
+        lost = m.JobMasterLost(job_id, job.cause)
+        await until_it_works(f"loss of job {job_id}", lambda: dispatcher.jobmaster_lost(lost), lambda: True)
+        self._perform(self._core.loss_told(job_id))
+
+    # -- processes
+
+    async def _start_process(self, job_id: str) -> None:
+        job = self._core.get(job_id)
+        assert job is not None
+        failure: Exception = RpcFault(RpcCode.INTERNAL, "the JobMaster host stops")
+        try:
+            self._began(job_id, await self._make(job_id, job))
+        except JobRefusedError as error:
+            self._perform(self._core.start_failed(job_id, str(error)))
+            failure = GraphError(str(error))
+        except StartError as error:
+            failure = self._start_failed(job_id, job, str(error))
+        finally:
+            answer = self._starts.pop(job_id)
+            if job.address:
+                answer.set_result(job.started)
+            else:
+                answer.set_exception(failure)
+                answer.exception()  # the caller may have gone away
+
+    async def _make(self, job_id: str, job: Hosted) -> StartedProcess:
+        log = self._logs / f"{job_id}.log"
+        try:
+            return await self._start.run(job_id, job.start, log)
+        except StartError as error:
+            if self._registry.has(job_id):  # the job had begun
+                raise
+            logger.warning("job %s: %s; one more try", job_id, error)
+            return await self._start.run(job_id, job.start, log)
+
+    def _began(self, job_id: str, made: StartedProcess) -> None:
+        self._generations[job_id] = self.template.generation
+        self._perform(self._core.started(job_id, made.process, made.address, made.token))
+        logger.info("job %s: runs in process %d, log %s", job_id, made.process.pid, self._logs / f"{job_id}.log")
+        self.spawn(self._listen(job_id, made), f"connection to job {job_id}")
+
+    def _start_failed(self, job_id: str, job: Hosted, cause: str) -> RpcFault:
+        entry = self._registry.read(job_id)
+        if entry is not None:  # it had begun, and may have slots
+            self._perform(
+                self._core.recovered(entry, read_job(self._settings, entry.start)[0], is_running(entry.process))
+            )
+        else:
+            self._perform(self._core.start_failed(job_id, cause))
+            self._log_tail(job_id)
+        return RpcFault(RpcCode.INTERNAL, f"the JobMaster of job {job_id} could not be started: {cause}")
+
+    async def _listen(self, job_id: str, made: StartedProcess) -> None:
+        try:
+            while line := await made.reader.readline():
+                if "ended" in json.loads(line):
+                    self._perform(self._core.ended(job_id))
+        except OSError:
+            pass  # it is gone; how, the template tells
+        finally:
+            made.writer.close()
+
+    def _template_reports(self, job_id: str, pid: int, what: str) -> None:
+        self._start.process_ended(job_id, what)
+        job = self._core.get(job_id)
+        if job is not None and job.process is not None and job.process.pid == pid:
+            self._process_ended(job_id, job.process, what)
+
+    def _process_ended(self, job_id: str, process: ProcessId, what: str) -> None:
+        self._generations.pop(job_id, None)
+        self._missing_since.pop(job_id, None)
+        in_order = self._suspending or not self._registry.has(job_id)
+        logger.info("job %s: process %d %s", job_id, process.pid, what)
+        self._perform(self._core.process_ended(job_id, process, what, in_order))
+        if self._suspending:
+            self._registry.remove(job_id)
+        self._trim_logs()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            now = self._clock.monotonic()
+            for job in self._core.with_processes():
+                job_id, process = job.graph.job_id, job.process
+                if process is None or is_running(process):
+                    continue
+                since = self._missing_since.setdefault(job_id, now)
+                own = self._generations.get(job_id) == self.template.generation
+                if not own or now - since >= REPORT_SECONDS:
+                    self._process_ended(job_id, process, "is gone")
+
+    def _log_tail(self, job_id: str) -> None:
+        try:
+            with (self._logs / f"{job_id}.log").open(errors="replace") as file:
+                lines = deque(file, LOG_TAIL)
+        except OSError:
+            return
+        logger.error("last lines of the log of job %s:\n%s", job_id, "".join(lines).rstrip())
+
+    def _trim_logs(self) -> None:
+        ended = [path for path in self._logs.glob("*.log*") if self._core.get(path.name.partition(".")[0]) is None]
+        ended.sort(key=lambda path: path.stat().st_mtime)
+        for path in ended[:-KEPT_LOGS]:
+            path.unlink(missing_ok=True)
+
+    # -- the end
+
+    async def on_drain(self) -> None:
+        """Have all JobMasters give their slots back, and wait until they have ended; kill those that do not."""
+        self._suspending = True
+        told: set[ProcessId] = set()
+        deadline = asyncio.get_running_loop().time() + SUSPEND_SECONDS
+        while (jobs := self._core.with_processes()) or self._starts:
+            for job in jobs:
+                if job.process is not None and job.process not in told:
+                    told.add(job.process)
+                    _signal(job.process)
+                if job.process is not None and not is_running(job.process):
+                    self._process_ended(job.graph.job_id, job.process, "has stopped")
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(0.02)
+        self._suspending = False
+        for job in self._core.with_processes():
+            if job.process is not None:
+                logger.error("job %s did not stop within %g s: killed", job.graph.job_id, SUSPEND_SECONDS)
+                kill(job.process)
+
+    async def on_stop(self) -> None:
+        """End the template."""
+        await self.template.close()
+
+
+def _signal(process: ProcessId) -> None:
+    if is_running(process):
+        try:
+            os.kill(process.pid, signal.SIGTERM)
+        except ProcessLookupError:
+            pass

@@ -1,0 +1,255 @@
+"""The decisions of a host whose JobMasters are processes: events in, instructions out. No I/O, no waiting."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from firesteel.core.clock import Clock
+from firesteel.core.process import ProcessId
+from firesteel.core.state_machine import StateMachine
+from firesteel.graph.job_graph import JobGraph
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel_jobmaster.registry import Entry
+from firesteel_jobmaster.submission import leads_elsewhere, other_job
+
+logger = logging.getLogger(__name__)
+MOST_ENDED = 4
+"""So many processes of ended jobs may still answer late questions; the oldest are told to end."""
+KEPT_ENDED = 32
+"""Ended jobs of which the host remembers how they were started, for orders that come twice."""
+
+
+class HostedState(Enum):
+    """Where the JobMaster of a job is, as its host sees it."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    ENDED = "ENDED"
+    LOST = "LOST"
+    GONE = "GONE"
+
+
+_H = HostedState
+HOSTED_MOVES: Mapping[HostedState, frozenset[HostedState]] = {
+    _H.STARTING: frozenset({_H.RUNNING, _H.LOST, _H.GONE}),
+    _H.RUNNING: frozenset({_H.ENDED, _H.LOST, _H.GONE}),
+    _H.ENDED: frozenset({_H.GONE}),
+    _H.LOST: frozenset({_H.GONE}),
+}
+"""STARTING: its process is made. RUNNING: it runs, or tries to tell the end of its job. ENDED: the Dispatcher has
+acknowledged the end, the process is about to go. LOST: the process ended before that, and the others are being told.
+GONE: no process, nothing to tell."""
+
+
+@dataclass
+class Hosted:
+    """A JobMaster.
+
+    Attributes:
+        graph: of its job.
+        start: what it was told, with the Dispatcher that leads.
+        machine: its state.
+        process, address, token: known once it runs.
+        cause: why it was lost.
+    """
+
+    graph: JobGraph
+    start: m.StartJob
+    machine: StateMachine[HostedState]
+    process: ProcessId | None = None
+    address: str = ""
+    token: str = field(default="", repr=False)
+    cause: str = ""
+
+    @property
+    def state(self) -> HostedState:
+        """Where it is."""
+        return self.machine.state
+
+    @property
+    def started(self) -> m.JobStarted:
+        """What the Dispatcher is answered."""
+        return m.JobStarted(self.address, self.token)
+
+
+@dataclass(frozen=True)
+class ForkJobMaster:
+    """Make a process for a job; report ``started`` or ``start_failed``."""
+
+    job_id: str
+
+
+@dataclass(frozen=True)
+class AdoptJobMaster:
+    """Tell a JobMaster that another Dispatcher leads."""
+
+    job_id: str
+    adopt: m.AdoptJob
+
+
+@dataclass(frozen=True)
+class EndProcess:
+    """The process of an ended job may go now."""
+
+    process: ProcessId
+
+
+@dataclass(frozen=True)
+class ReportLoss:
+    """Tell the Dispatcher and the ResourceManager that a JobMaster is gone; report ``loss_told``."""
+
+    job_id: str
+    jobmaster: Hosted
+
+
+@dataclass(frozen=True)
+class ForgetEntry:
+    """Remove the file of a JobMaster."""
+
+    job_id: str
+
+
+Instruction = ForkJobMaster | AdoptJobMaster | EndProcess | ReportLoss | ForgetEntry
+
+
+class HostCore:
+    """The JobMasters of a host. Single-threaded; every method returns what to do now.
+
+    Args:
+        clock: stamps states.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._jobs: dict[str, Hosted] = {}
+        self._ended: OrderedDict[str, tuple[JobGraph, m.JobStarted]] = OrderedDict()
+
+    def get(self, job_id: str) -> Hosted | None:
+        """The JobMaster of a job that is not gone."""
+        return self._jobs.get(job_id)
+
+    def with_processes(self) -> list[Hosted]:
+        """Those that have a process, as far as is known."""
+        return [job for job in self._jobs.values() if job.process is not None and job.state is not HostedState.LOST]
+
+    def running_jobs(self) -> m.RunningJobs:
+        """The jobs that a Dispatcher may adopt."""
+        return m.RunningJobs(
+            tuple(
+                m.RunningJob(job_id, job.address, job.token, job.start.job_graph)
+                for job_id, job in self._jobs.items()
+                if job.state is HostedState.RUNNING
+            )
+        )
+
+    def start_job(self, graph: JobGraph, message: m.StartJob) -> tuple[m.JobStarted | None, list[Instruction]]:
+        """A Dispatcher wants a job to run; answers how it is reached, or None while its process is being made.
+
+        Raises:
+            GraphError: another job has its id.
+            RpcFault: its JobMaster was lost, and the Dispatcher has not heard of it yet.
+        """
+        remembered = self._ended.get(graph.job_id)
+        job = self._jobs.get(graph.job_id)
+        known = job.graph if job is not None else remembered[0] if remembered is not None else None
+        if known is not None and known != graph:
+            raise other_job(graph.job_id)
+        if job is None:
+            if remembered is not None:
+                return remembered[1], []
+            self._jobs[graph.job_id] = self._hosted(graph, message, HostedState.STARTING)
+            return None, [ForkJobMaster(graph.job_id)]
+        if job.state is HostedState.LOST:
+            raise RpcFault(RpcCode.INTERNAL, job.cause)
+        if not leads_elsewhere(job.start, message):
+            return (None if job.state is HostedState.STARTING else job.started), []
+        if job.state is HostedState.STARTING:
+            raise RpcFault(RpcCode.INTERNAL, f"the JobMaster of job {graph.job_id} is being started; ask again")
+        job.start = message
+        adopt = m.AdoptJob(message.dispatcher_address, message.dispatcher_token)
+        return job.started, [AdoptJobMaster(graph.job_id, adopt)]
+
+    def _hosted(self, graph: JobGraph, start: m.StartJob, state: HostedState) -> Hosted:
+        name = f"JobMaster of {graph.name} ({graph.job_id})"
+        return Hosted(graph, start, StateMachine(name, state, HOSTED_MOVES, self._clock))
+
+    def started(self, job_id: str, process: ProcessId, address: str, token: str) -> list[Instruction]:
+        """The JobMaster runs."""
+        job = self._jobs[job_id]
+        job.process, job.address, job.token = process, address, token
+        job.machine.move(HostedState.RUNNING, f"process {process.pid}")
+        return []
+
+    def start_failed(self, job_id: str, cause: str) -> list[Instruction]:
+        """There is no JobMaster for the job, and there will be none."""
+        self._jobs.pop(job_id).machine.move(HostedState.GONE, cause)
+        return []
+
+    def recovered(self, entry: Entry, graph: JobGraph, alive: bool) -> list[Instruction]:
+        """A former host left a JobMaster behind, or what remained of one."""
+        job = self._hosted(graph, entry.start, HostedState.RUNNING)
+        job.process, job.address, job.token = entry.process, entry.address, entry.token
+        self._jobs[entry.job_id] = job
+        if alive:
+            return []
+        return self._lose(entry.job_id, job, "ended while no host was there to see it")
+
+    def adopted(self, job_id: str, start: m.StartJob) -> None:
+        """The JobMaster reports to another Dispatcher now."""
+        job = self._jobs.get(job_id)
+        if job is not None:
+            job.start = start
+
+    def ended(self, job_id: str) -> list[Instruction]:
+        """The Dispatcher has acknowledged the end of the job."""
+        job = self._jobs.get(job_id)
+        if job is None or job.state is not HostedState.RUNNING:
+            return []
+        job.machine.move(HostedState.ENDED, "acknowledged")
+        ended = [j for j in self._jobs.values() if j.state is HostedState.ENDED]
+        ended.sort(key=lambda j: j.machine.entered_ms[HostedState.ENDED])
+        return [EndProcess(j.process) for j in ended[:-MOST_ENDED] if j.process is not None]
+
+    def process_ended(self, job_id: str, process: ProcessId, what: str, in_order: bool) -> list[Instruction]:
+        """The process of a JobMaster is gone.
+
+        Args:
+            job_id: of the job.
+            process: that ended.
+            what: happened to it, such as ``was killed by signal 9 (SIGKILL)``.
+            in_order: the end of its job was acknowledged.
+        """
+        job = self._jobs.get(job_id)
+        if job is None or job.process != process or job.state is HostedState.LOST:
+            return []
+        if in_order or job.state is HostedState.ENDED:
+            del self._jobs[job_id]
+            job.machine.move(HostedState.GONE, what)
+            self._ended[job_id] = (job.graph, job.started)
+            while len(self._ended) > KEPT_ENDED:
+                self._ended.popitem(last=False)
+            return []
+        return self._lose(job_id, job, what)
+
+    def _lose(self, job_id: str, job: Hosted, what: str) -> list[Instruction]:
+        pid = job.process.pid if job.process is not None else 0
+        job.cause = (
+            f"The JobMaster of job {job.graph.name!r} (process {pid}) {what} before the job had ended. "
+            "Jobs are not recovered from that: submit it again."
+        )
+        logger.error("%s", job.cause)
+        job.machine.move(HostedState.LOST, what)
+        return [ReportLoss(job_id, job)]
+
+    def loss_told(self, job_id: str) -> list[Instruction]:
+        """Dispatcher and ResourceManager know that a JobMaster is gone."""
+        job = self._jobs.pop(job_id, None)
+        if job is None:
+            return []
+        job.machine.move(HostedState.GONE, "its loss was told")
+        return [ForgetEntry(job_id)]

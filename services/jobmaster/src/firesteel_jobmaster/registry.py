@@ -1,0 +1,142 @@
+"""Files that say which JobMaster processes there are, so that a host that was killed finds them again.
+
+One file for each job: ``<cluster directory>/jobmasters/<job id>.json``, mode 0600, since it holds fencing tokens. The
+JobMaster writes it before its job begins, and again when another Dispatcher adopts the job; it removes it when the
+Dispatcher has acknowledged the end. So a file whose process is gone is a JobMaster that was lost.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from firesteel.core.errors import ProtocolError
+from firesteel.core.process import ProcessId
+from firesteel.core.run_directory import private_directory
+from firesteel.protocol import messages as m
+
+logger = logging.getLogger(__name__)
+FOLDER = "jobmasters"
+_SET_ASIDE = ".corrupt"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A JobMaster process.
+
+    Attributes:
+        job_id: of its job.
+        process: it.
+        address: of the job's calls.
+        token: fencing token of the JobMaster.
+        start: what it was told, with the Dispatcher that leads now.
+    """
+
+    job_id: str
+    process: ProcessId
+    address: str
+    token: str = field(repr=False)
+    start: m.StartJob = field(repr=False)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "job_id": self.job_id,
+            "pid": self.process.pid,
+            "start_time": self.process.start,
+            "address": self.address,
+            "token": self.token,
+            "start": self.start.to_plain(),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> Entry:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            ProtocolError: it is something else.
+        """
+        try:
+            process = ProcessId(int(plain["pid"]), int(plain["start_time"]))
+            texts = [plain[name] for name in ("job_id", "address", "token")]
+            if not all(isinstance(text, str) for text in texts):
+                raise TypeError("job_id, address and token are texts")
+            return cls(texts[0], process, texts[1], texts[2], m.StartJob.from_plain(plain["start"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ProtocolError("file of a JobMaster", f"{type(error).__name__}: {error}") from error
+
+
+class Registry:
+    """The files of one host.
+
+    Args:
+        cluster_directory: where they lie, in a folder of their own.
+
+    Raises:
+        RunDirectoryError: the folder can't be made, or is somebody else's.
+    """
+
+    def __init__(self, cluster_directory: Path) -> None:
+        self.folder = private_directory(cluster_directory / FOLDER)
+
+    def _path(self, job_id: str) -> Path:
+        return self.folder / f"{job_id}.json"
+
+    def has(self, job_id: str) -> bool:
+        """Whether the job has a file: its end has not been acknowledged."""
+        return self._path(job_id).exists()
+
+    def read(self, job_id: str) -> Entry | None:
+        """The entry of a job; None if there is none, or it can't be read."""
+        try:
+            return Entry.from_plain(json.loads(self._path(job_id).read_bytes()))
+        except (OSError, ValueError, ProtocolError):
+            return None
+
+    def write(self, entry: Entry) -> None:
+        """Keep an entry; it is on disk when this returns.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        part = self.folder / f".{entry.job_id}.{os.getpid()}"
+        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(json.dumps(entry.to_plain(), separators=(",", ":")).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, self._path(entry.job_id))
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def remove(self, job_id: str) -> None:
+        """Forget a job."""
+        self._path(job_id).unlink(missing_ok=True)
+
+    def read_all(self) -> list[Entry]:
+        """All entries; a file that can't be read is set aside and logged, and the others are returned."""
+        entries = []
+        for path in sorted(self.folder.glob("*.json")):
+            try:
+                entry = Entry.from_plain(json.loads(path.read_bytes()))
+                if entry.job_id != path.stem:
+                    raise ProtocolError("file of a JobMaster", f"it is of job {entry.job_id[:80]}")
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, ProtocolError) as error:
+                logger.error("%s can't be used and is set aside: %s", path, error)
+                path.replace(path.with_name(path.name + _SET_ASIDE))
+                continue
+            entries.append(entry)
+        return entries

@@ -1,0 +1,162 @@
+"""How the shell speaks with the ResourceManager."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc.gateways import RemoteResourceManager
+from firesteel.service.heartbeat import is_silence
+from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn, may_work_later, until_it_works
+from firesteel_jobmaster.settings import JobMasterSettings
+
+logger = logging.getLogger(__name__)
+GOODBYE_TRIES = 3
+
+
+class ResourceManagerLink:
+    """Registers a job at the ResourceManager and keeps the registration alive.
+
+    Args:
+        gateway: of the ResourceManager; its token is set here.
+        registration: of this JobMaster.
+        settings: intervals and timeouts.
+        clock: measures silence.
+        spawn: runs the link.
+        spawn_call: runs the goodbye.
+        connected: called after each registration.
+        lost: called when the ResourceManager does not know the job any more or is silent.
+    """
+
+    def __init__(
+        self,
+        gateway: RemoteResourceManager,
+        registration: m.RegisterJobMaster,
+        settings: JobMasterSettings,
+        clock: Clock,
+        spawn: Spawn,
+        spawn_call: Spawn,
+        connected: Callable[[], None],
+        lost: Callable[[str], None],
+    ) -> None:
+        self._gateway, self._registration, self._settings, self._clock = gateway, registration, settings, clock
+        self._spawn, self._spawn_call, self._connected, self._lost = spawn, spawn_call, connected, lost
+        self._beating: asyncio.Task[None] | None = None
+        self._term = 0
+        self._closed = False
+        self._delay = 0.0
+        self._wanted: m.DeclareRequirements | None = None
+        self._declaring = 0
+        """The term in which the wanted slots are being declared; 0 = in none."""
+        self._persistent = True
+
+    def connect(self) -> None:
+        """Register; ``connected`` follows."""
+        if not self._closed:
+            self._term += 1
+            self._spawn(self._keep(self._term), f"link to the ResourceManager, term {self._term}")
+
+    def declare(self, count: int, returned: tuple[str, ...]) -> None:
+        """Say how many slots the job wants, and which it has given back; the last word counts."""
+        wanted = (m.Requirement(m.DEFAULT_PROFILE, count),) if count else ()
+        self._wanted = m.DeclareRequirements(self._registration.job_id, wanted, returned)
+        if not self._closed and self._declaring != self._term:
+            self._declaring = self._term
+            self._spawn(self._declare(self._term), "declaration of slots")
+
+    def disconnect(self) -> None:
+        """Say goodbye; a ResourceManager that does not hear it finds out by missing heartbeats."""
+        if self._closed:
+            return
+        self._closed = True
+        self._term += 1
+        if self._beating is not None:
+            self._beating.cancel()
+        if self._gateway.token:
+            self._spawn_call(self._goodbye(), "goodbye to the ResourceManager")
+
+    def hurry(self) -> None:
+        """The host stops: a goodbye that does not arrive is not repeated."""
+        self._persistent = False
+
+    def _is(self, term: int) -> bool:
+        return term == self._term and not self._closed
+
+    async def _keep(self, term: int) -> None:
+        await asyncio.sleep(self._delay)
+        delay = self._settings.registration_initial
+        while self._is(term):
+            try:
+                answer = await self._gateway.register_jobmaster(self._registration)
+            except RpcError as error:
+                if isinstance(error, PeerUnreachableError):
+                    pause, delay = delay, min(delay * 2, self._settings.registration_max)
+                else:
+                    pause = self._settings.error_delay if may_work_later(error) else self._settings.refused_delay
+                logger.warning("registration at the ResourceManager: %s; next try in %g s", error, pause)
+                await asyncio.sleep(pause)
+                continue
+            self._gateway.token = answer.token
+            break
+        if not self._is(term):
+            if self._closed and self._gateway.token:  # the job ended while it was being registered
+                await self._goodbye()
+            return
+        self._beating = self._spawn(self._heartbeats(term), "heartbeats to the ResourceManager")
+        self._connected()
+
+    async def _heartbeats(self, term: int) -> None:
+        failures, heard = 0, self._clock.monotonic()
+        while self._is(term):
+            await asyncio.sleep(self._settings.heartbeat_interval)
+            if not self._is(term):
+                return
+            try:
+                await self._gateway.jobmaster_heartbeat(m.JobMasterHeartbeat(self._registration.job_id))
+                failures, self._delay, heard = 0, 0.0, self._clock.monotonic()
+            except RpcError as error:
+                failures += not is_silence(error)
+                silent = self._clock.monotonic() - heard >= self._settings.heartbeat_timeout
+                gone = isinstance(error, FencedError) or _unknown(error)
+                if gone or silent or 0 < self._settings.heartbeat_failures <= failures:
+                    self._report_lost(term, str(error))
+                    return
+
+    async def _declare(self, term: int) -> None:
+        declared, delay = None, FIRST_DELAY
+        while self._is(term) and self._wanted is not None and declared is not self._wanted:
+            wanted = self._wanted
+            try:
+                await self._gateway.declare_requirements(wanted)
+                declared = wanted
+            except PeerUnreachableError as error:
+                logger.warning("declaration of slots: %s", error)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, LONGEST_DELAY)
+            except RpcError as error:
+                self._report_lost(term, str(error))
+        if self._declaring == term:
+            self._declaring = 0
+
+    def _report_lost(self, term: int, cause: str) -> None:
+        if self._is(term):
+            self._term += 1
+            self._delay = min(max(2 * self._delay, FIRST_DELAY), LONGEST_DELAY)
+            self._lost(cause)
+
+    async def _goodbye(self) -> None:
+        tries = iter(range(GOODBYE_TRIES - 1))
+        await until_it_works(
+            "goodbye to the ResourceManager",
+            lambda: self._gateway.disconnect_jobmaster(m.DisconnectJobMaster(self._registration.job_id)),
+            lambda: self._persistent and next(tries, None) is not None,
+        )
+
+
+def _unknown(error: RpcError) -> bool:
+    return isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND

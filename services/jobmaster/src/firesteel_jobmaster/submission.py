@@ -1,0 +1,38 @@
+"""What a host checks of a job before anything runs."""
+
+from __future__ import annotations
+
+from firesteel.config import Settings
+from firesteel.core.errors import ConfigurationError, GraphError
+from firesteel.core.ids import parse_job_id
+from firesteel.graph.job_graph import JobGraph
+from firesteel.protocol import messages as m
+from firesteel_jobmaster.settings import JobMasterSettings
+
+
+def read_job(cluster: Settings, message: m.StartJob) -> tuple[JobGraph, JobMasterSettings]:
+    """The graph of a job, and the settings that hold for it.
+
+    Args:
+        cluster: settings of the cluster.
+        message: what the Dispatcher sent.
+
+    Raises:
+        GraphError: graph or settings are malformed.
+    """
+    graph = JobGraph.from_plain(message.job_graph)
+    try:
+        parse_job_id(graph.job_id)
+        return graph, JobMasterSettings.read(cluster, graph.config)
+    except ConfigurationError as error:
+        raise GraphError(str(error)) from error
+
+
+def other_job(job_id: str) -> GraphError:
+    """Two jobs have one id."""
+    return GraphError(f"another job with the id {job_id} is here already")
+
+
+def leads_elsewhere(before: m.StartJob, now: m.StartJob) -> bool:
+    """Whether a job is started again by another Dispatcher than the one it reports to."""
+    return (before.dispatcher_address, before.dispatcher_token) != (now.dispatcher_address, now.dispatcher_token)

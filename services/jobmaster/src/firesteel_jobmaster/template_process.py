@@ -1,0 +1,191 @@
+"""The host's side of the template process: starts it, has it fork, hears of deaths, starts another when it died."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""Seconds between starts of templates that die before they are ready."""
+STOP_SECONDS = 2.0
+Ended = Callable[[str, int, str], None]
+
+
+class TemplateError(Exception):
+    """No JobMaster can be forked now."""
+
+
+class TemplateProcess:
+    """Keeps one template process alive. Its first start needs no event loop; ``attach`` does.
+
+    Args:
+        ended: called with job id, pid and what happened when a process ends that the current template forked.
+    """
+
+    def __init__(self, ended: Ended) -> None:
+        self._ended = ended
+        self._closed = False
+        self._pause = FIRST_PAUSE
+        self._lines = b""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting: asyncio.TimerHandle | None = None
+        self._ready = asyncio.Event()
+        self.generation = 0
+        """Counts templates: a process that an earlier one forked is nobody's child any more."""
+        self._start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a JobMaster can be forked at once."""
+        return self._ready.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        """Of the template that runs."""
+        return self._process.pid if self._process is not None else None
+
+    def attach(self) -> None:
+        """Hear it from now on, on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        if self._socket is not None:
+            self._loop.add_reader(self._socket, self._read)
+
+    def _start(self) -> None:
+        self._starting = None
+        mine, its = socket.socketpair()
+        mine.setblocking(False)
+        with its:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "firesteel_jobmaster.template", str(its.fileno())],
+                pass_fds=(its.fileno(),),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self.generation += 1
+        self._socket, self._lines = mine, b""
+        if self._loop is not None:
+            self._loop.add_reader(mine, self._read)
+
+    def _read(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            data = self._socket.recv(65536)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._lines += data
+        *lines, self._lines = self._lines.split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "ready" in message:
+                self._pause = FIRST_PAUSE
+                self._ready.set()
+                logger.info("JobMasters are forked from process %d", message["ready"])
+            else:
+                self._ended(message["ended"], message["pid"], describe_status(message["status"]))
+        if not data:
+            self._died()
+
+    def _died(self) -> None:
+        status = self._drop()
+        if self._closed or self._loop is None:
+            return
+        logger.error("the template of JobMasters %s; the next one starts in %g s", status, self._pause)
+        self._starting = self._loop.call_later(self._pause, self._start)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def _drop(self) -> str:
+        """Have the current one end; what became of it."""
+        self._ready.clear()
+        if self._socket is not None:
+            if self._loop is not None:
+                self._loop.remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+        process, self._process = self._process, None
+        if process is None:
+            return "is gone"
+        try:
+            process.wait(0.2)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        return describe_exit(process.returncode)
+
+    async def fork(self, job_id: str, timeout: float) -> socket.socket:
+        """Have a process forked; returns the socket to it.
+
+        Args:
+            job_id: of the job that it will run.
+            timeout: seconds that a template may take to become ready.
+
+        Raises:
+            TemplateError: there is no template, and none came.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self._ready.wait()
+        except TimeoutError:
+            raise TemplateError(f"no process to fork JobMasters from became ready within {timeout:g} s") from None
+        assert self._socket is not None
+        mine, its = socket.socketpair()
+        with its:
+            try:
+                line = json.dumps({"fork": job_id}).encode() + b"\n"
+                socket.send_fds(self._socket, [line], [its.fileno()])
+            except OSError as error:
+                mine.close()
+                self.replace(f"takes no orders: {error}")
+                raise TemplateError(f"the process that JobMasters are forked from takes no orders: {error}") from error
+        return mine
+
+    def replace(self, why: str) -> None:
+        """The template does not do its work: end it and start another."""
+        if self._process is not None:
+            logger.error("the template of JobMasters %s", why)
+            self._process.kill()
+            self._died()
+
+    async def close(self) -> None:
+        """End it; what it forked is not touched."""
+        self._closed = True
+        if self._starting is not None:
+            self._starting.cancel()
+        if self._process is not None and self._socket is not None:
+            self._socket.shutdown(socket.SHUT_RDWR)
+            await asyncio.get_running_loop().run_in_executor(None, _wait, self._process)
+        self._drop()
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def describe_status(status: int) -> str:
+    """A ``waitpid`` status, for people."""
+    return describe_exit(os.waitstatus_to_exitcode(status))
+
+
+def describe_exit(code: int) -> str:
+    """An exit code as ``subprocess`` has it, for people."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+    except ValueError:
+        return f"was killed by signal {-code}"

@@ -1,0 +1,1 @@
+"""Worker drivers that come with the ResourceManager."""

@@ -1,0 +1,63 @@
+"""One executor of a TaskManager: its states and moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from firesteel.core.errors import IllegalTransitionError
+
+
+class ExecutorState(Enum):
+    """Of a TaskManager's newest executor."""
+
+    MISSING = "MISSING"
+    """It needs one."""
+    ASKED = "ASKED"
+    """It is being told to start one."""
+    STARTED = "STARTED"
+    """It was told; the fleet does not see the executor yet."""
+    ATTACHED = "ATTACHED"
+    """Slots can run on it."""
+
+
+MOVES: Final[Mapping[ExecutorState, frozenset[ExecutorState]]] = {
+    ExecutorState.MISSING: frozenset({ExecutorState.ASKED, ExecutorState.ATTACHED}),
+    ExecutorState.ASKED: frozenset({ExecutorState.STARTED, ExecutorState.ATTACHED, ExecutorState.MISSING}),
+    ExecutorState.STARTED: frozenset({ExecutorState.ATTACHED, ExecutorState.MISSING}),
+    ExecutorState.ATTACHED: frozenset({ExecutorState.MISSING}),
+}
+"""MISSING -> ATTACHED: one that a former ResourceManager asked for."""
+
+
+@dataclass
+class Executor:
+    """A TaskManager's newest executor."""
+
+    id: str = ""
+    """Empty while it has no name yet. While MISSING: the one that the TaskManager said it had."""
+    state: ExecutorState = ExecutorState.MISSING
+    since: float = 0.0
+    """When it came into this state."""
+    attempt: int = 0
+    """Number of the order that is or was answered; no other TaskManager has had the same."""
+    missing_since: float | None = None
+    """While ATTACHED: since when the fleet does not list it."""
+    not_before: float = 0.0
+    """While MISSING: when the next one may be started."""
+    failures: int = 0
+    """In a row."""
+    cause: str = ""
+    """Of the last failure."""
+
+    def move(self, to: ExecutorState, now: float) -> None:
+        """Go to a state.
+
+        Raises:
+            IllegalTransitionError: there is no such move.
+        """
+        if to not in MOVES[self.state]:
+            raise IllegalTransitionError(f"executor {self.id!r}: no move {self.state.name} -> {to.name}")
+        self.state, self.since, self.missing_since = to, now, None

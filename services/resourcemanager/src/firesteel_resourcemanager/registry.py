@@ -1,0 +1,169 @@
+"""Who is known to the ResourceManager: TaskManagers with their slots, JobMasters, the fleet."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from firesteel.core.errors import IllegalTransitionError
+from firesteel_resourcemanager.settings import ResourceManagerSettings
+from firesteel_resourcemanager.slot_table import Slot, SlotState, SlotTable, TaskManager
+
+FIRST_SETBACK, LONGEST_SETBACK = 1.0, 60.0
+"""Seconds for which a job that has lost a slot gets no other one: it fails, or declares anew what it needs."""
+_ENDED_JOBS = 1000
+"""Ended jobs that are remembered, so that their slots are not kept for them."""
+
+
+class FleetState(Enum):
+    """Of the fleet, as the core knows it."""
+
+    STARTING = "STARTING"
+    READY = "READY"
+    FAILED = "FAILED"
+
+
+FLEET_MOVES: Final[Mapping[FleetState, frozenset[FleetState]]] = {
+    FleetState.STARTING: frozenset({FleetState.READY, FleetState.FAILED}),
+    FleetState.READY: frozenset({FleetState.STARTING}),
+    FleetState.FAILED: frozenset({FleetState.STARTING}),
+}
+
+
+class UnknownJobError(KeyError):
+    """No JobMaster is registered for this job."""
+
+
+class UnknownTaskManagerError(KeyError):
+    """No TaskManager of this id is registered."""
+
+
+class TaskManagerRefusedError(Exception):
+    """A TaskManager can't register; the message says why, and what to do."""
+
+
+@dataclass
+class Job:
+    """A registered JobMaster."""
+
+    id: str
+    name: str
+    address: str
+    token: str
+    wanted: int = 0
+    declared: bool = False
+    """Whether it has said what it wants."""
+    waiting_since: float = 0.0
+    told: tuple[int, int] | None = None
+    """The (needed, total) that it was told are not enough."""
+    told_executors: bool = False
+    """It was told that no executor can be started."""
+    refusals: int = 0
+    """Slots in a row that their TaskManagers did not grant."""
+    setbacks: int = 0
+    """Slots that it has lost since it has declared what it wants."""
+    not_before: float = 0.0
+    """When it gets slots again."""
+
+
+@dataclass
+class Kept:
+    """Slots of a job whose JobMaster is not registered."""
+
+    until: float
+    token: str
+    """Of the JobMaster that was lost; empty if it was never known here."""
+
+
+class Registry:
+    """What all parts of the core look at."""
+
+    def __init__(self, settings: ResourceManagerSettings, now: float) -> None:
+        self.settings, self.started = settings, now
+        self.table = SlotTable()
+        self.jobs: dict[str, Job] = {}
+        self.kept: dict[str, Kept] = {}
+        """Jobs without a registered JobMaster that have slots."""
+        self.fleet = FleetState.STARTING
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    def move_fleet(self, to: FleetState) -> None:
+        """The fleet goes to a state.
+
+        Raises:
+            IllegalTransitionError: there is no such move.
+        """
+        if to not in FLEET_MOVES[self.fleet]:
+            raise IllegalTransitionError(f"fleet: no move {self.fleet.name} -> {to.name}")
+        self.fleet = to
+
+    def job(self, job_id: str) -> Job:
+        """A registered job.
+
+        Raises:
+            UnknownJobError: its JobMaster did not register.
+        """
+        job = self.jobs.get(job_id)
+        if job is None:
+            raise UnknownJobError(f"no JobMaster is registered for job {job_id}")
+        return job
+
+    def taskmanager(self, taskmanager_id: str) -> TaskManager:
+        """A registered TaskManager.
+
+        Raises:
+            UnknownTaskManagerError: it did not register.
+        """
+        taskmanager = self.table.taskmanagers.get(taskmanager_id)
+        if taskmanager is None:
+            raise UnknownTaskManagerError(f"no TaskManager {taskmanager_id!r} is registered")
+        return taskmanager
+
+    def held(self, job: Job) -> list[Slot]:
+        """Slots that count for a job's requirements."""
+        return [
+            s
+            for s in self.table.of_job(job.id)
+            if s.state is SlotState.ALLOCATED or (s.state is SlotState.REQUESTED and not s.give_back)
+        ]
+
+    def missing(self, job: Job) -> int:
+        """How many slots a job wants and does not have."""
+        return max(0, job.wanted - len(self.held(job)))
+
+    def set_back(self, job: Job, now: float) -> None:
+        """A job has lost a slot that it wanted: a moment without another one, longer each time until it declares."""
+        job.setbacks += 1
+        job.not_before = now + min(LONGEST_SETBACK, FIRST_SETBACK * 2.0 ** (job.setbacks - 1))
+
+    def keep(self, job_id: str, now: float, token: str = "") -> bool:
+        """Keep the slots of a job until its JobMaster registers (again); False if the job has ended."""
+        if job_id in self._ended:
+            return False
+        self.kept.setdefault(job_id, Kept(now + self.settings.job_timeout, token))
+        return True
+
+    def ended(self, job_id: str) -> None:
+        """Remember that a job has ended."""
+        self.kept.pop(job_id, None)
+        self._ended[job_id] = None
+        self._ended.move_to_end(job_id)
+        while len(self._ended) > _ENDED_JOBS:
+            self._ended.popitem(last=False)
+
+    def revived(self, job_id: str) -> Kept | None:
+        """A JobMaster of this job registers; returns what was kept for it."""
+        self._ended.pop(job_id, None)
+        return self.kept.pop(job_id, None)
+
+    def validate(self) -> None:
+        """Check what must hold after every event (tests call it)."""
+        self.table.validate()
+        assert not self.kept.keys() & self.jobs.keys(), "slots are kept for a registered job"
+        assert not self.kept.keys() & self._ended.keys(), "slots are kept for a job that has ended"
+        for slot in self.table:
+            waits = slot.state is SlotState.ALLOCATED or (slot.state is SlotState.REQUESTED and not slot.give_back)
+            assert not waits or slot.job_id in self.jobs or slot.job_id in self.kept, f"{slot} is nobody's"

@@ -1,0 +1,93 @@
+"""Who gets which slots.
+
+Slots are given to a job all at once, or not at all (a job that held a part of its slots could wait for ever for another
+one that does the same). Jobs are served in the order in which they asked. The first that waits holds back the others,
+so that a stream of small jobs can't starve a big one; it does so only while it can be served at all (the cluster has as
+many slots as it needs), and for half of ``slot.request.timeout``: a streaming job may hold its slots for ever, and what
+is held back has to get its own slots before its own time is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from firesteel_resourcemanager.executors import Executors
+from firesteel_resourcemanager.instructions import FailSlot, Instruction, NotifyNoResources, RequestSlot
+from firesteel_resourcemanager.registry import FleetState, Job, Registry
+from firesteel_resourcemanager.slot_table import Slot, SlotState
+from firesteel_resourcemanager.workers import Workers
+
+HOLDING_BACK = 0.5
+"""The part of ``slot.request.timeout`` for which a job that waits holds back those behind it."""
+
+
+class SlotManager:
+    """Matches what jobs want with what there is.
+
+    Args:
+        registry: who is known.
+        executors: on which slots run.
+        workers: that may still come.
+        new_id: makes allocation ids.
+    """
+
+    def __init__(self, registry: Registry, executors: Executors, workers: Workers, new_id: Callable[[], str]) -> None:
+        self._registry, self._executors, self._workers, self._new_id = registry, executors, workers, new_id
+
+    def schedule(self, now: float) -> list[Instruction]:
+        """Give away what can be given away."""
+        registry, out = self._registry, list[Instruction]()
+        total = registry.table.total()
+        free = [s for s in registry.table.free(now) if self._executors.is_usable(registry.table.owner(s))]
+        waiting = [j for j in registry.jobs.values() if registry.missing(j)]
+        for job in sorted(waiting, key=lambda j: j.waiting_since):
+            if job.wanted > total + self._workers.potential():
+                out += self._too_small(job, now)
+                continue
+            if job.wanted > total or registry.fleet is not FleetState.READY or now < job.not_before:
+                continue
+            missing = registry.missing(job)
+            if missing <= len(free):
+                out += [self._request(slot, job) for slot in free[:missing]]
+                free = free[missing:]
+                continue
+            out += self._no_executors(job)
+            if now < job.waiting_since + HOLDING_BACK * registry.settings.slot_request_timeout:
+                break
+        return out
+
+    def no_slots(self, job: Job, cause: str) -> FailSlot:
+        """The job waits in vain, though there are slots; it holds none yet that could be named."""
+        return FailSlot(job.address, job.token, next(iter(self._registry.table.taskmanagers), "(none)"), "", cause)
+
+    def _request(self, slot: Slot, job: Job) -> RequestSlot:
+        self._registry.table.allocate(slot, self._new_id(), job.id, SlotState.REQUESTED)
+        taskmanager = self._registry.table.owner(slot)
+        return RequestSlot(
+            taskmanager.id, taskmanager.address, slot.index, slot.allocation_id, job.id, job.address, job.token
+        )
+
+    def _too_small(self, job: Job, now: float) -> list[Instruction]:
+        registry = self._registry
+        settings, total = registry.settings, registry.table.total()
+        most = total + self._workers.potential()
+        patience = 0.0 if self._workers.is_active else settings.start_up_time if total else settings.empty_start_up_time
+        if job.told == (job.wanted, most) or now < registry.started + patience:
+            return []
+        job.told = (job.wanted, most)
+        if self._workers.is_active:
+            message = f"No more TaskManagers are started: slotmanager.number-of-slots.max is {settings.max_slots}."
+        elif total:
+            message = f"Set taskmanager.numberOfTaskSlots to {job.wanted} or more, or lower the parallelism."
+        else:
+            message = "No TaskManager has registered: start one."
+        return [NotifyNoResources(job.address, job.token, job.wanted, most, message)]
+
+    def _no_executors(self, job: Job) -> list[Instruction]:
+        failing = self._executors.failing()
+        if failing is None or job.told_executors:
+            return []
+        job.told_executors = True
+        taskmanager_id, cause = failing
+        text = f"TaskManager {taskmanager_id} can't start a Spark executor: {cause}"
+        return [FailSlot(job.address, job.token, taskmanager_id, "", text)]

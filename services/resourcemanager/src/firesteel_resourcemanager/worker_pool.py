@@ -1,0 +1,69 @@
+"""Drives a worker driver from a few threads, so that its blocking calls never hold up the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from firesteel.protocol.worker_driver import WorkerDriver, WorkerError, WorkerSpec
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_THREADS = 4
+
+
+class WorkerPool:
+    """A worker driver, awaitable. One that is not active is only closed.
+
+    Args:
+        driver: ends with the pool.
+    """
+
+    def __init__(self, driver: WorkerDriver) -> None:
+        self._driver = driver
+        self.is_active = driver.is_active
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="firesteel-workers")
+        self._recovered = self._closed = False
+
+    async def recover(self, resourcemanager_address: str) -> list[str]:
+        """See ``WorkerDriver.recover``."""
+        found = await self._run(lambda: self._driver.recover(resourcemanager_address))
+        self._recovered = True
+        return found
+
+    async def start_worker(self, spec: WorkerSpec) -> None:
+        """See ``WorkerDriver.start_worker``.
+
+        Raises:
+            WorkerError: it can't be started.
+        """
+
+        def start() -> None:
+            if self._closed:
+                raise WorkerError("the ResourceManager is stopping")
+            self._driver.start_worker(spec)
+
+        await self._run(start)
+
+    async def stop_worker(self, worker_id: str) -> None:
+        """See ``WorkerDriver.stop_worker``."""
+        await self._run(lambda: self._driver.stop_worker(worker_id))
+
+    async def ended_workers(self) -> list[tuple[str, str]]:
+        """See ``WorkerDriver.ended_workers``."""
+        return await self._run(self._driver.ended_workers)
+
+    async def terminate(self) -> None:
+        """End all workers, and the threads."""
+        self._closed = True
+        try:
+            await self._run(self._driver.terminate if self.is_active and self._recovered else self._driver.close)
+        except Exception:
+            logger.exception("workers were not ended in order")
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)

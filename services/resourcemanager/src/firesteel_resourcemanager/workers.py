@@ -1,0 +1,228 @@
+"""TaskManagers that the ResourceManager's driver starts and stops: how many, when, and which go."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from firesteel.core.errors import IllegalTransitionError
+from firesteel_resourcemanager.instructions import Instruction, StartWorker, StopWorker
+from firesteel_resourcemanager.registry import Registry
+from firesteel_resourcemanager.settings import WorkerSettings
+from firesteel_resourcemanager.slot_table import SlotState, TaskManager
+
+logger = logging.getLogger(__name__)
+
+FAILURE_WINDOW = 60.0
+"""Seconds for which a failed start counts."""
+STOP_AGAIN = 15.0
+"""Seconds after which a worker that has not ended is stopped once more."""
+
+
+class WorkerState(Enum):
+    """Of one worker; forgotten when it has ended."""
+
+    STARTING = "STARTING"
+    """The driver was told; its TaskManager has not registered."""
+    REGISTERED = "REGISTERED"
+    STOPPING = "STOPPING"
+    """The driver was told; it has not ended."""
+
+
+MOVES: Final[Mapping[WorkerState, frozenset[WorkerState]]] = {
+    WorkerState.STARTING: frozenset({WorkerState.REGISTERED, WorkerState.STOPPING}),
+    WorkerState.REGISTERED: frozenset({WorkerState.STOPPING}),
+    WorkerState.STOPPING: frozenset(),
+}
+
+
+@dataclass
+class Worker:
+    """One worker."""
+
+    id: str
+    slots: int
+    since: float
+    """When it came into its state."""
+    state: WorkerState = WorkerState.STARTING
+    idle_since: float | None = None
+    """Since when nobody uses it, while that is so."""
+
+    def move(self, to: WorkerState, now: float) -> None:
+        """Go to a state.
+
+        Raises:
+            IllegalTransitionError: there is no such move.
+        """
+        if to not in MOVES[self.state]:
+            raise IllegalTransitionError(f"worker {self.id}: no move {self.state.name} -> {to.name}")
+        self.state, self.since = to, now
+
+
+class Workers:
+    """All workers. Does nothing with a driver that is not active.
+
+    Args:
+        registry: who is known.
+        new_id: makes ids of workers.
+        active: whether the driver can start workers.
+    """
+
+    def __init__(self, registry: Registry, new_id: Callable[[], str], active: bool) -> None:
+        self._registry, self._new_id, self.is_active = registry, new_id, active
+        self._settings: WorkerSettings = registry.settings.workers
+        self._recovered = False
+        self._workers: dict[str, Worker] = {}
+        self._failures: deque[float] = deque()
+        self._not_before = 0.0
+
+    def __contains__(self, worker_id: str) -> bool:
+        return worker_id in self._workers
+
+    def state(self, worker_id: str) -> WorkerState | None:
+        """Of a worker; None if there is none of this id."""
+        worker = self._workers.get(worker_id)
+        return None if worker is None else worker.state
+
+    def potential(self) -> int:
+        """Slots that the cluster can have beside those of the TaskManagers that are registered."""
+        if not self.is_active:
+            return 0
+        room = self._registry.settings.max_slots - self._registry.table.total()
+        return max(0, room // self._settings.slots * self._settings.slots)
+
+    # -- events
+
+    def recovered(self, worker_ids: Iterable[str], now: float) -> None:
+        """Workers of a former ResourceManager run still; from now on others may be started, too."""
+        self._recovered = True
+        for worker_id in worker_ids:
+            worker = Worker(worker_id, self._settings.slots, now)
+            self._workers.setdefault(worker_id, worker)
+            if worker_id in self._registry.table.taskmanagers:
+                self._workers[worker_id].move(WorkerState.REGISTERED, now)
+        if self._workers:
+            logger.info("workers of a former ResourceManager: %s", ", ".join(self._workers))
+
+    def registered(self, taskmanager: TaskManager, now: float) -> None:
+        """A TaskManager has registered; perhaps it is a worker."""
+        worker = self._workers.get(taskmanager.id)
+        if worker is not None and worker.state is WorkerState.STARTING:
+            worker.move(WorkerState.REGISTERED, now)
+            worker.slots, worker.idle_since = len(taskmanager.slots), None
+
+    def stop(self, worker_id: str, cause: str, now: float) -> list[Instruction]:
+        """Have a worker end; nothing happens for TaskManagers that are none."""
+        worker = self._workers.get(worker_id)
+        if worker is None or worker.state is WorkerState.STOPPING:
+            return []
+        logger.info("worker %s is stopped: %s", worker_id, cause)
+        worker.move(WorkerState.STOPPING, now)
+        return [StopWorker(worker_id)]
+
+    def failed(self, worker_id: str, cause: str, now: float) -> None:
+        """A worker could not be started."""
+        if self._workers.pop(worker_id, None) is not None:
+            self._start_failed(worker_id, cause, now)
+
+    def ended(self, worker_id: str, cause: str, now: float) -> None:
+        """A worker has ended."""
+        worker = self._workers.pop(worker_id, None)
+        if worker is None or worker.state is WorkerState.STOPPING:
+            logger.info("worker %s has ended: %s", worker_id, cause)
+        elif worker.state is WorkerState.STARTING:
+            self._start_failed(worker_id, f"it ended before it registered: {cause}", now)
+        else:
+            logger.warning("worker %s is lost: %s", worker_id, cause)
+
+    def _start_failed(self, worker_id: str, cause: str, now: float) -> None:
+        self._failures.append(now)
+        self._forget_failures(now)
+        logger.warning("worker %s was not started: %s", worker_id, cause)
+        if len(self._failures) >= self._settings.max_failures:
+            self._not_before = now + self._settings.retry_interval
+            logger.warning(
+                "%d workers were not started within a minute (resourcemanager.start-worker.max-failure-rate); the next "
+                "one waits %g s", len(self._failures), self._settings.retry_interval,
+            )  # fmt: skip
+
+    def _forget_failures(self, now: float) -> None:
+        while self._failures and now - self._failures[0] > FAILURE_WINDOW:
+            self._failures.popleft()
+
+    # -- decisions
+
+    def plan(self, now: float) -> list[Instruction]:
+        """Stop what is late, start what is missing."""
+        if not (self.is_active and self._recovered):
+            return []
+        out: list[Instruction] = []
+        for worker in list(self._workers.values()):
+            if worker.state is WorkerState.STARTING and now >= worker.since + self._settings.registration_timeout:
+                self._start_failed(
+                    worker.id,
+                    f"it did not register within {self._settings.registration_timeout:g} s "
+                    "(resourcemanager.taskmanager-registration.timeout)",
+                    now,
+                )
+                out += self.stop(worker.id, "it did not register in time", now)
+            elif worker.state is WorkerState.STOPPING and now >= worker.since + STOP_AGAIN:
+                worker.since = now
+                out.append(StopWorker(worker.id))
+        supply, target = self._supply(), self._target()
+        while now >= self._not_before and supply < target and self._has_room(supply):
+            worker = Worker(self._new_id(), self._settings.slots, now)
+            self._workers[worker.id] = worker
+            supply += worker.slots
+            logger.info("worker %s with %d slots is started", worker.id, worker.slots)
+            out.append(StartWorker(worker.id, worker.slots))
+        return out
+
+    def idle(self, now: float) -> list[str]:
+        """Workers that nobody has used for too long and nobody needs; the longest idle one first."""
+        if not (self.is_active and self._recovered):
+            return []
+        candidates: list[Worker] = []
+        for worker in self._workers.values():
+            taskmanager = self._registry.table.taskmanagers.get(worker.id)
+            unused = worker.state is WorkerState.STARTING or (
+                worker.state is WorkerState.REGISTERED and taskmanager is not None and taskmanager.is_idle
+            )
+            worker.idle_since = None if not unused else now if worker.idle_since is None else worker.idle_since
+            if worker.idle_since is not None and now >= worker.idle_since + self._settings.idle_timeout:
+                candidates.append(worker)
+        spare = self._supply() - self._target()
+        out: list[str] = []
+        for worker in sorted(candidates, key=lambda w: (w.state is not WorkerState.STARTING, w.idle_since)):
+            if worker.slots <= spare:
+                spare -= worker.slots
+                out.append(worker.id)
+        return out
+
+    def validate(self) -> None:
+        """Check what must hold after every event (tests call it)."""
+        for worker in self._workers.values():
+            known = worker.id in self._registry.table.taskmanagers
+            assert known == (worker.state is WorkerState.REGISTERED), f"{worker}, TaskManager registered: {known}"
+
+    def _supply(self) -> int:
+        coming = sum(w.slots for w in self._workers.values() if w.state is WorkerState.STARTING)
+        return self._registry.table.total() + coming
+
+    def _target(self) -> int:
+        """Slots that the cluster should have: for all jobs that it can serve, and those kept for others."""
+        most = self._registry.table.total() + self.potential()
+        wanted = 0
+        for job in self._registry.jobs.values():
+            held = len(self._registry.held(job))
+            wanted += max(job.wanted, held) if job.wanted <= most else held
+        for job_id in self._registry.kept:
+            wanted += sum(s.state is SlotState.ALLOCATED for s in self._registry.table.of_job(job_id))
+        return min(self._registry.settings.max_slots, max(wanted, self._settings.min_slots))
+
+    def _has_room(self, supply: int) -> bool:
+        return supply + self._settings.slots <= self._registry.settings.max_slots

@@ -1,0 +1,183 @@
+"""The TaskManager's side of its bonds with JobMasters: what it tells and asks them, and when it gives one up.
+
+A JobMaster is given up when it says that it does not know us, when it sends no heartbeats for ``heartbeat.timeout``, or
+when reports to it could not be delivered for that long. One that is only slow is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from typing import Any, Protocol
+
+import aiohttp
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import PeerUnreachableError, RpcError
+from firesteel.protocol import messages as m
+from firesteel.rpc import RpcClient
+from firesteel.rpc.gateways import RemoteJobMaster
+from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel_taskmanager import instructions as i
+from firesteel_taskmanager.core import TaskManagerCore
+from firesteel_taskmanager.outbox import Outbox, is_gone
+from firesteel_taskmanager.settings import TaskManagerSettings
+
+logger = logging.getLogger(__name__)
+_RETRY_PAUSES = (0.02, 0.1, 0.5, 1.0)
+
+
+class _Owner(Protocol):
+    """What it needs of the TaskManager."""
+
+    core: TaskManagerCore
+    client: RpcClient
+    taskmanager_id: str
+
+    @property
+    def address(self) -> str:
+        """Of this TaskManager."""
+
+    @property
+    def now(self) -> float:
+        """Monotonic seconds."""
+
+    @property
+    def now_ms(self) -> int:
+        """Epoch."""
+
+    def perform(self, instructions: Iterable[i.Instruction]) -> None:
+        """Carry out."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> object:
+        """Run in the background."""
+
+
+class JobMasterLinks:
+    """All JobMasters that have slots here.
+
+    Args:
+        owner: the TaskManager.
+        settings: timeouts.
+        clock: monotonic time.
+    """
+
+    def __init__(self, owner: _Owner, settings: TaskManagerSettings, clock: Clock) -> None:
+        self._owner, self._settings, self._clock = owner, settings, clock
+        self.tick_seconds = min(1.0, settings.heartbeat_timeout / 4)
+        self._monitor = HeartbeatMonitor(clock, settings.heartbeat_timeout, self.tick_seconds, failure_threshold=0)
+        self._outboxes: dict[str, Outbox] = {}
+        self._offers: dict[str, dict[str, m.SlotOffer]] = {}
+
+    def report(self, report: i.ReportState | i.ReportEndOfData | i.ReportSlotFailed) -> None:
+        """Tell a JobMaster something, after what it was told before."""
+        self._outbox(report.jobmaster).report(report)
+
+    def publish(self, metrics: i.PublishMetrics) -> None:
+        """Tell a JobMaster the latest totals."""
+        self._outbox(metrics.jobmaster).publish(dict(metrics.tasks))
+
+    def offer(self, offer: i.Offer) -> None:
+        """Offer slots; those that come while a call is on its way go with the next one."""
+        waiting = self._offers.get(offer.jobmaster.job_id)
+        slots = {slot.allocation_id: slot for slot in offer.slots}
+        if waiting is not None:
+            waiting.update(slots)
+            return
+        self._offers[offer.jobmaster.job_id] = slots
+        self._owner.spawn(self._send_offers(offer.jobmaster), f"offers to job {offer.jobmaster.job_id}")
+
+    def heard(self, job_id: str) -> None:
+        """Its JobMaster sent a heartbeat."""
+        self._monitor.heard(job_id)
+
+    def tick(self) -> None:
+        """Time has passed: slots of JobMasters that are silent are freed."""
+        for job in self._monitor.tick():
+            cause = f"its JobMaster sends no heartbeats for {self._settings.heartbeat_timeout:g} s"
+            logger.warning("job %s: %s; its slots here are freed", job, cause)
+            self._owner.perform(self._owner.core.jobmaster_lost(job, cause, self._owner.now))
+
+    def forget(self, job_id: str) -> None:
+        """The job has no slot here any more."""
+        self._outboxes.pop(job_id, None)
+        self._offers.pop(job_id, None)
+        self._monitor.forget(job_id)
+
+    def lost(self, ref: i.JobMasterRef, cause: str) -> None:
+        """A JobMaster is given up, or does not want to hear of us."""
+        logger.warning("job %s: %s; its slots here are freed", ref.job_id, cause)
+        self._owner.perform(self._owner.core.jobmaster_lost(ref.job_id, cause, self._owner.now, ref.token))
+
+    def _outbox(self, ref: i.JobMasterRef) -> Outbox:
+        outbox = self._outboxes.get(ref.job_id)
+        if outbox is None or outbox.ref != ref:
+            outbox = self._outboxes[ref.job_id] = Outbox(
+                ref, self._owner.client, self._clock, self._owner.taskmanager_id, self._settings.heartbeat_timeout,
+                lambda cause: self.lost(ref, cause), self._owner.spawn,
+            )  # fmt: skip
+        return outbox
+
+    async def _send_offers(self, ref: i.JobMasterRef) -> None:
+        gateway, core = self._outbox(ref).gateway, self._owner.core
+        attempt = 0
+        while waiting := self._offers.get(ref.job_id):
+            offered = {a: s for a, s in waiting.items() if (slot := core.slots.find(a)) and slot.process}
+            self._offers[ref.job_id] = {}
+            if not offered:
+                continue
+            message = m.OfferSlots(self._owner.taskmanager_id, self._owner.address, tuple(offered.values()))
+            try:
+                answer = await gateway.offer_slots(message)
+            except PeerUnreachableError as error:  # until the slots' deadlines end it
+                logger.warning("job %s: slots could not be offered: %s", ref.job_id, error)
+                self._offers[ref.job_id] = {**offered, **self._offers.get(ref.job_id, {})}
+                await asyncio.sleep(_RETRY_PAUSES[min(attempt, len(_RETRY_PAUSES) - 1)])
+                attempt += 1
+            except RpcError as error:
+                if is_gone(error):
+                    self.lost(ref, f"its JobMaster does not want slots: {error}")
+                else:
+                    logger.error("job %s: offered slots were refused: %s", ref.job_id, error)
+                    self._owner.perform(core.offer_answered(offered, (), self._owner.now))
+            else:
+                if ref.job_id not in self._monitor:
+                    self._monitor.watch(ref.job_id)
+                self._owner.perform(core.offer_answered(offered, answer.accepted, self._owner.now))
+        self._offers.pop(ref.job_id, None)
+
+    async def ask_for_splits(self, ask: i.AskForSplits) -> None:
+        """Splits are given once: a call whose answer may be lost is not repeated, the task fails instead."""
+        core, timeout = self._owner.core, self._settings.heartbeat_timeout
+        gateway = RemoteJobMaster(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
+        pause = _RETRY_PAUSES[0]
+        while core.tasks.is_live(ask.allocation_id, ask.execution_id):
+            try:
+                answer = await gateway.request_splits(m.ExecutionRef(ask.execution_id))
+            except PeerUnreachableError as error:
+                if not isinstance(error.__cause__, aiohttp.ClientConnectorError):
+                    self._splits_lost(ask, error)
+                    return
+                await asyncio.sleep(pause)  # it did not get there; until the JobMaster answers or is given up
+                pause = min(2 * pause, _RETRY_PAUSES[-1])
+            except RpcError as error:
+                if is_gone(error):
+                    self.lost(ask.jobmaster, f"its JobMaster gives no splits: {error}")
+                else:
+                    self._splits_lost(ask, error)
+                return
+            else:
+                if core.tasks.is_live(ask.allocation_id, ask.execution_id):
+                    where = {"allocation_id": ask.allocation_id}
+                    self._owner.perform(
+                        core.tasks.splits_assigned(ask.execution_id, answer.splits, answer.no_more, **where)
+                    )
+                return
+
+    def _splits_lost(self, ask: i.AskForSplits, error: RpcError) -> None:
+        cause = f"the JobMaster was asked for splits, and what it answered may be lost: {error}"
+        logger.error("execution %s: %s", ask.execution_id, cause)
+        self._owner.perform(
+            self._owner.core.tasks.splits_lost(ask.allocation_id, ask.execution_id, cause, self._owner.now_ms)
+        )

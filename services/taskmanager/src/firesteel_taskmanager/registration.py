@@ -1,0 +1,160 @@
+"""The bond with the ResourceManager as decisions: when to register, when to wait, when to give up. No input or output.
+
+A TaskManager registers, and again whenever the bond is lost; its slots go on meanwhile. Registering is repeated for
+ever while a job uses a slot here, else until ``taskmanager.registration.timeout`` is over.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import IllegalTransitionError
+from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel_taskmanager.settings import RegistrationSettings
+
+logger = logging.getLogger(__name__)
+_PEER = "resourcemanager"
+PATIENCE: Final = 2.5
+"""After so many heartbeat intervals without a heartbeat it registers again: that costs nothing if all is well, and a
+ResourceManager that was started anew need not wait for the heartbeat timeout."""
+
+
+class BondState(Enum):
+    """Of the bond with the ResourceManager."""
+
+    WAITING = "WAITING"
+    """Until it is time to try (again)."""
+    CALLING = "CALLING"
+    """A registration is on its way."""
+    REGISTERED = "REGISTERED"
+    GIVEN_UP = "GIVEN_UP"
+
+
+MOVES: Final[Mapping[BondState, frozenset[BondState]]] = {
+    BondState.WAITING: frozenset({BondState.CALLING}),
+    BondState.CALLING: frozenset({BondState.REGISTERED, BondState.WAITING, BondState.GIVEN_UP}),
+    BondState.REGISTERED: frozenset({BondState.WAITING}),
+    BondState.GIVEN_UP: frozenset(),
+}
+
+
+class Answer(Enum):
+    """How a registration failed; this decides how long to wait."""
+
+    NONE = "no answer"
+    ERROR = "an error"
+    REFUSED = "a refusal"
+
+
+@dataclass(frozen=True)
+class Register:
+    """Call the ResourceManager; answer by ``accepted`` or ``failed``."""
+
+
+@dataclass(frozen=True)
+class EndProcess:
+    """The ResourceManager is not to be had: the TaskManager ends."""
+
+    cause: str
+
+
+class Registration:
+    """One bond; begins with the first ``tick``.
+
+    Args:
+        settings: pauses and timeouts.
+        clock: monotonic time.
+    """
+
+    def __init__(self, settings: RegistrationSettings, clock: Clock) -> None:
+        self._settings, self._clock = settings, clock
+        self.state = BondState.WAITING
+        self.token = ""
+        """The ResourceManager's; stands in every call to it."""
+        self._pause = settings.first_pause
+        self._due = self._unregistered_since = clock.monotonic()
+        self._monitor: HeartbeatMonitor | None = None
+        self._tick_seconds = 1.0
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the ResourceManager knows us, as far as is known here."""
+        return self.state is BondState.REGISTERED
+
+    @property
+    def next_tick(self) -> float | None:
+        """When ``tick`` has something to do, or to look at; None: not before another event."""
+        now = self._clock.monotonic()
+        if self.state is BondState.WAITING:
+            return max(now, self._due)
+        return now + self._tick_seconds if self.state is BondState.REGISTERED else None
+
+    def tick(self) -> list[Register]:
+        """Time has passed."""
+        if self._monitor is not None and self._monitor.tick():
+            self.lost("it sends no heartbeats")
+        if self.state is BondState.WAITING and self._clock.monotonic() >= self._due:
+            self._move(BondState.CALLING)
+            return [Register()]
+        return []
+
+    def accepted(self, token: str, heartbeat_interval: float) -> None:
+        """It knows us now, and will send heartbeats."""
+        self._move(BondState.REGISTERED)
+        self.token, self._pause = token, self._settings.first_pause
+        silence = self._settings.heartbeat_timeout
+        if heartbeat_interval > 0:
+            silence = min(silence, PATIENCE * heartbeat_interval)
+        self._tick_seconds = min(1.0, silence / 4)
+        self._monitor = HeartbeatMonitor(self._clock, silence, self._tick_seconds, failure_threshold=0)
+        self._monitor.watch(_PEER)
+
+    def failed(self, answer: Answer, cause: str, in_use: bool) -> list[EndProcess]:
+        """A registration came to nothing.
+
+        Args:
+            answer: what came in place of an acceptance.
+            cause: in words.
+            in_use: whether a job uses a slot here; then it is tried for ever.
+        """
+        now, end = self._clock.monotonic(), self._unregistered_since + self._settings.timeout
+        if now >= end and not in_use:
+            self._move(BondState.GIVEN_UP)
+            seconds = self._settings.timeout
+            text = f"could not register at the ResourceManager for {seconds:g} s (taskmanager.registration.timeout)"
+            return [EndProcess(f"{text}; the last try: {cause}")]
+        match answer:
+            case Answer.NONE:
+                pause, self._pause = self._pause, min(2 * self._pause, self._settings.longest_pause)
+            case Answer.ERROR:
+                pause = self._settings.error_pause
+            case Answer.REFUSED:
+                pause = self._settings.refused_pause
+        self._due = min(now + pause, end) if now < end else now + pause
+        self._move(BondState.WAITING)
+        level = logging.WARNING if answer is Answer.NONE else logging.ERROR
+        logger.log(level, "not registered at the ResourceManager, again in %.1f s: %s", self._due - now, cause)
+        return []
+
+    def heard(self) -> None:
+        """It sent a heartbeat."""
+        if self._monitor is not None:
+            self._monitor.heard(_PEER)
+
+    def lost(self, cause: str) -> None:
+        """It is gone, or another one leads: register at once."""
+        if self.state is BondState.REGISTERED:
+            logger.warning("the ResourceManager is lost (%s); registering again", cause)
+            self._monitor = None
+            self._due = self._unregistered_since = self._clock.monotonic()
+            self._move(BondState.WAITING)
+
+    def _move(self, to: BondState) -> None:
+        if to not in MOVES[self.state]:
+            raise IllegalTransitionError(f"registration: no move {self.state.name} -> {to.name}")
+        self.state = to

@@ -1,0 +1,139 @@
+"""What slot processes say over their control channels, and questions to them."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from firesteel.core.errors import ProtocolError
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel_taskmanager import instructions as i
+from firesteel_taskmanager.core import TaskManagerCore
+from firesteel_taskmanager.output import SlotOutput
+
+_COLLECT_MARGIN = 8.0
+"""Seconds that a slot may take to answer beyond the wait that it was asked for."""
+
+
+class _Channels(Protocol):
+    def is_registered(self, channel: int) -> bool:
+        """Whether the channel's first message has been seen."""
+
+    def send(self, channel: int, message: Mapping[str, Any]) -> None:
+        """Send a message."""
+
+
+class _Owner(Protocol):
+    """What it needs of the TaskManager."""
+
+    core: TaskManagerCore
+
+    @property
+    def channels(self) -> _Channels:
+        """Of slot processes."""
+
+    @property
+    def now_ms(self) -> int:
+        """Epoch."""
+
+    def perform(self, instructions: Iterable[i.Instruction]) -> None:
+        """Carry out."""
+
+    def register_process(self, channel: int, message: Mapping[str, Any]) -> None:
+        """A process presents itself."""
+
+
+class SlotMessages:
+    """Reads messages and hands them on.
+
+    Args:
+        owner: the TaskManager.
+        stdout: gets what slots print; None = ``sys.stdout``.
+    """
+
+    def __init__(self, owner: _Owner, stdout: Callable[[str], None] | None) -> None:
+        self._owner, self._output = owner, SlotOutput(stdout)
+        self._collects: dict[int, tuple[int, asyncio.Future[m.Collected]]] = {}
+        self._requests = itertools.count(1)
+
+    def received(self, channel: int, message: dict[str, Any], payload: bytes) -> None:
+        """One message.
+
+        Raises:
+            ProtocolError: it can't be understood.
+        """
+        try:
+            self._received(channel, message, payload)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            kind = message["type"]
+            reason = f"malformed {kind!r}: {type(error).__name__}: {error}"
+            raise ProtocolError(f"control channel {channel}", reason) from error
+
+    def _received(self, channel: int, message: dict[str, Any], payload: bytes) -> None:
+        kind, owner = message["type"], self._owner
+        if kind == "register":
+            owner.register_process(channel, message)
+            return
+        if not owner.channels.is_registered(channel):
+            raise ProtocolError(f"control channel {channel}", f"{kind!r} came before 'register'")
+        tasks = owner.core.tasks
+        match kind:
+            case "task_state":
+                owner.perform(tasks.state(channel, message, owner.now_ms))
+            case "request_splits":
+                owner.perform(tasks.splits_wanted(channel, message))
+            case "end_of_data":
+                owner.perform(tasks.end_of_data(channel, message))
+            case "metrics":
+                owner.perform(tasks.metrics(channel, message))
+            case "temporary_files":
+                owner.perform(tasks.temporary_files(channel, message))
+            case "pong":
+                owner.perform(owner.core.pong(channel))
+            case "stdout":
+                self._output.write(channel, str(message.get("stream", "stdout")), payload)
+            case "log":
+                self._output.log(message)
+            case "collect_result":
+                self._collected(message, payload)
+            case _:
+                raise ProtocolError(f"control channel {channel}", f"unknown message type {kind!r}")
+
+    def closed(self, channel: int) -> None:
+        """The channel is gone: nobody will answer."""
+        self._output.forget(channel)
+        for request, (where, future) in list(self._collects.items()):
+            if where == channel and not future.done():
+                self._collects.pop(request)
+                future.set_exception(RpcFault(RpcCode.NOT_FOUND, "the slot process ended"))
+
+    async def collect(self, message: m.Collect) -> m.Collected:
+        """Ask the slot for results; it waits for the first one, and so does the caller."""
+        where = message.job_id, message.allocation_id
+        channel = self._owner.core.slots.channel_of(message.execution_id, *where)
+        request = next(self._requests)
+        future: asyncio.Future[m.Collected] = asyncio.get_running_loop().create_future()
+        self._collects[request] = (channel, future)
+        self._owner.channels.send(channel, {"type": "collect", "request_id": request, **message.to_plain()})
+        try:
+            async with asyncio.timeout(message.wait_ms / 1000 + _COLLECT_MARGIN):
+                return await future
+        except TimeoutError as error:
+            text = f"the slot of execution {message.execution_id} did not answer in time"
+            raise RpcFault(RpcCode.INTERNAL, text) from error
+        finally:
+            self._collects.pop(request, None)
+
+    def _collected(self, message: Mapping[str, Any], payload: bytes) -> None:
+        _, future = self._collects.pop(message["request_id"], (0, None))
+        if future is None or future.done():
+            return
+        if message.get("error"):
+            future.set_exception(RpcFault(RpcCode.INTERNAL, str(message["error"])))
+            return
+        data = base64.b64encode(payload).decode("ascii")
+        future.set_result(m.Collected(message["offset"], message["count"], message["end"], data))

@@ -1,0 +1,194 @@
+"""What happens to the tasks in the slots of a TaskManager: deployed, cancelled, fed with splits, heard of."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from firesteel.core.errors import PeerUnreachableError
+from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.messages import TaskStateUpdate
+from firesteel_taskmanager.instructions import (
+    AskForSplits,
+    Instruction,
+    PublishMetrics,
+    ReportEndOfData,
+    ReportState,
+    Send,
+)
+from firesteel_taskmanager.settings import Cancellation
+from firesteel_taskmanager.slots import Slot, SlotState, SlotTable, Task
+
+logger = logging.getLogger(__name__)
+
+
+class TaskDecisions:
+    """Events about tasks in, instructions out."""
+
+    def __init__(self, slots: SlotTable) -> None:
+        self._slots = slots
+
+    # -- from slot processes
+
+    def state(self, channel: int, message: Mapping[str, Any], now_ms: int) -> list[Instruction]:
+        """A task changed its state."""
+        slot, task = self._task_at(channel, message)
+        if slot is None or task is None or task.is_final:
+            return []
+        task.state = str(message["state"])
+        metrics = message.get("metrics")
+        if isinstance(metrics, Mapping):
+            task.metrics = metrics
+        if not any(t.cancelling and not t.is_final for t in slot.tasks.values()):
+            slot.cancel_deadline = None
+        error = message.get("error")
+        return [ReportState(slot.jobmaster, TaskStateUpdate(task.execution_id, task.state, now_ms, error, metrics))]
+
+    def splits_wanted(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
+        """A source asks for work."""
+        slot, task = self._task_at(channel, message)
+        if slot is None or task is None:
+            return []
+        return [AskForSplits(slot.jobmaster, slot.allocation_id, task.execution_id)]
+
+    def end_of_data(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
+        """A task waits for its commit."""
+        slot, task = self._task_at(channel, message)
+        return [] if slot is None or task is None else [ReportEndOfData(slot.jobmaster, task.execution_id)]
+
+    def metrics(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
+        """Running totals of a slot's tasks."""
+        slot = self._slots.at(channel)
+        tasks = message.get("tasks")
+        if slot is None or not isinstance(tasks, Mapping):
+            return []
+        known = {name: totals for name, totals in tasks.items() if name in slot.tasks and isinstance(totals, Mapping)}
+        for name, totals in known.items():
+            slot.tasks[name].metrics = totals
+        return [PublishMetrics(slot.jobmaster, known)] if known else []
+
+    def temporary_files(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
+        """Files that have to go if the process can't remove them itself."""
+        slot = self._slots.at(channel)
+        if slot is not None and slot.process is not None:
+            files = slot.process.temporary_files
+            files.update(dict.fromkeys(str(path) for path in message.get("add") or ()))
+            for path in message.get("remove") or ():
+                files.pop(str(path), None)
+        return []
+
+    # -- from JobMasters
+
+    def begin_deploy(
+        self, job_id: str, allocation_id: str, execution_ids: Iterable[str], cancellation: Cancellation, now: float
+    ) -> bool:
+        """Tasks are on their way to a slot; from now on they can be cancelled. False: they were deployed before.
+
+        Raises:
+            UnknownAllocationError: the job has no such slot here, or its process is gone.
+        """
+        slot, _ = self._slots.usable(job_id, allocation_id)
+        if slot.state is SlotState.ALLOCATED:  # accepted, but the answer to the offer is still on its way
+            slot.activate(now)
+        slot.cancellation = cancellation
+        new = [e for e in execution_ids if e not in slot.tasks]
+        slot.tasks.update({e: Task(e) for e in new})
+        return any(not task.sent for task in slot.tasks.values())
+
+    def deploy(self, job_id: str, allocation_id: str, deployment: Mapping[str, Any]) -> list[Instruction]:
+        """The blobs are here: the slot can run the tasks, but for those that were cancelled meanwhile.
+
+        Raises:
+            UnknownAllocationError: the slot was freed meanwhile.
+        """
+        slot, process = self._slots.usable(job_id, allocation_id)
+        wanted = []
+        for descriptor in deployment["tasks"]:
+            task = slot.tasks[descriptor["execution_id"]]
+            if not task.sent and not task.is_final:
+                task.sent = True
+                wanted.append(descriptor)
+        if not wanted:
+            return []
+        return [Send(process.channel, {"type": "deploy", "deployment": {**deployment, "tasks": wanted}})]
+
+    def cancel(self, job_id: str, execution_ids: Collection[str] | None, now: float, now_ms: int) -> list[Instruction]:
+        """End tasks; those that have not ended after the timeout are killed with their process."""
+        out: list[Instruction] = []
+        for slot in self._slots.of_job(job_id):
+            if slot.process is None or slot.state is SlotState.RELEASING:
+                continue
+            named = [t for t in slot.tasks.values() if execution_ids is None or t.execution_id in execution_ids]
+            live = [t for t in named if not t.is_final]
+            for task in live:
+                task.cancelling = True
+                if not task.sent:
+                    task.state = "CANCELED"
+                    update = TaskStateUpdate(task.execution_id, task.state, now_ms)
+                    out.append(ReportState(slot.jobmaster, update))
+            running = [t.execution_id for t in live if t.sent]
+            if not running:
+                continue
+            if slot.cancellation.timeout and slot.cancel_deadline is None:
+                slot.cancel_deadline = now + slot.cancellation.timeout
+            interval = int(slot.cancellation.interval * 1000)
+            out.append(
+                Send(slot.process.channel, {"type": "cancel", "execution_ids": running, "interval_ms": interval})
+            )
+        return out
+
+    def splits_assigned(
+        self, execution_id: str, splits: Iterable[Any], no_more: bool, job: str = "", allocation_id: str = ""
+    ) -> list[Instruction]:
+        """Splits for a source.
+
+        Raises:
+            UnknownExecutionError: it does not run here.
+        """
+        message = {"type": "assign_splits", "execution_id": execution_id, "splits": list(splits), "no_more": no_more}
+        return [Send(self._slots.channel_of(execution_id, job, allocation_id), message)]
+
+    def is_live(self, allocation_id: str, execution_id: str) -> bool:
+        """Whether a slot with this allocation runs the execution, as far as is known here."""
+        slot = self._slots.find(allocation_id)
+        if slot is None or slot.process is None or slot.lost is not None or slot.state is SlotState.RELEASING:
+            return False
+        task = slot.tasks.get(execution_id)
+        return task is not None and not task.is_final
+
+    def splits_lost(self, allocation_id: str, execution_id: str, cause: str, now_ms: int) -> list[Instruction]:
+        """Splits may have been given and not arrived: without them the task's results would be wrong, so it fails."""
+        slot = self._slots.find(allocation_id)
+        if slot is None or slot.process is None or not self.is_live(allocation_id, execution_id):
+            return []
+        task = slot.tasks[execution_id]
+        task.state = "CANCELED" if task.cancelling else "FAILED"
+        name = f"{PeerUnreachableError.__module__}.{PeerUnreachableError.__qualname__}"
+        plain = None if task.cancelling else TaskFailure("external", name, cause, "").to_plain()
+        interval = int(slot.cancellation.interval * 1000)
+        return [
+            ReportState(slot.jobmaster, TaskStateUpdate(execution_id, task.state, now_ms, plain)),
+            Send(slot.process.channel, {"type": "cancel", "execution_ids": [execution_id], "interval_ms": interval}),
+        ]
+
+    def commit(self, execution_id: str, job: str = "", allocation_id: str = "") -> list[Instruction]:
+        """Results may become visible.
+
+        Raises:
+            UnknownExecutionError: it does not run here.
+        """
+        message = {"type": "commit", "execution_id": execution_id}
+        return [Send(self._slots.channel_of(execution_id, job, allocation_id), message)]
+
+    def of_job(self, job_id: str) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
+        """States and totals of a job's tasks here."""
+        tasks = [t for s in self._slots.of_job(job_id) for t in s.tasks.values()]
+        return {t.execution_id: t.state for t in tasks}, {t.execution_id: t.metrics for t in tasks if t.metrics}
+
+    def _task_at(self, channel: int, message: Mapping[str, Any]) -> tuple[Slot | None, Task | None]:
+        slot = self._slots.at(channel)
+        task = slot.tasks.get(str(message.get("execution_id"))) if slot is not None else None
+        if slot is None or task is None:
+            logger.info("a message about an execution that is not here: %s", message.get("execution_id"))
+        return slot, task

@@ -1,0 +1,118 @@
+"""No running slot dies with a coordinator: each one is killed while a job runs, and comes back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from firesteel.core.process import ProcessId, identify
+from tests.integration.processes.cluster import Cluster, running_cluster, wait_until
+from tests.integration.processes.doors import SLOT_SOCKET, doors_of
+from tests.integration.processes.test_open_doors import ENDLESS, records, running_tasks
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Running:
+    """A cluster, and the job that runs on it."""
+
+    def __init__(self, cluster: Cluster, job: str) -> None:
+        self.cluster, self.job = cluster, job
+        self.slots = self.slots_now()
+
+    def slots_now(self) -> set[ProcessId]:
+        """The slot processes: each listens for its peers."""
+        doors = doors_of(process.pid for process in self.cluster.processes())
+        pids = {door.pid for door in doors if door.unix and SLOT_SOCKET.search(door.unix)}
+        return {found for found in map(identify, pids) if found is not None}
+
+    def job_now(self) -> dict[str, Any]:
+        """What the Dispatcher says about the job; nothing while it does not know."""
+        try:
+            status, answer = self.cluster.rest("GET", f"/jobs/{self.job}")
+        except OSError:
+            return {}
+        return dict(answer) if status == 200 else {}
+
+    def goes_on(self) -> None:
+        """The same processes produce more records, and the Dispatcher says so."""
+        wait_until(lambda: self.job_now().get("state") == "RUNNING", "the Dispatcher knows the job as running")
+        seen = records(self.cluster)
+        wait_until(lambda: records(self.cluster) > seen, "the job goes on")
+        assert self.slots_now() == self.slots
+        assert running_tasks(self.cluster) == 4
+
+    def driver(self) -> int:
+        """The pid of Spark's driver, once it is ready."""
+        try:
+            record = json.loads((self.cluster.cluster_directory / "driver.json").read_text())
+        except (OSError, ValueError):
+            return 0
+        return int(record["pid"]) if record["driver_url"] else 0
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    """A job in both slots of the only TaskManager."""
+    with running_cluster() as cluster:
+        program = cluster.folder / "endless.py"
+        program.write_text(ENDLESS)
+        done = cluster.firesteel("run", "-d", "-p", "2", str(program))
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_until(lambda: running_tasks(cluster) == 4, "all tasks run")
+        (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
+        made = Running(cluster, job["jid"])
+        assert len(made.slots) == 2
+        yield made
+
+
+def test_coordinators_die_one_after_the_other_and_the_job_goes_on(running: Running) -> None:
+    cluster = running.cluster
+    driver = wait_until(running.driver, "Spark's driver is ready")
+
+    cluster.the("resourcemanager").kill()
+    running.goes_on()
+    cluster.start("resourcemanager")
+    cluster.wait_slots(2)
+    wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 0, "it knows who has the slots")
+    assert running.driver() == driver, "the driver of Spark was found again"
+    running.goes_on()
+
+    cluster.the("dispatcher").kill()
+    cluster.start("dispatcher")
+    running.goes_on()
+
+    cluster.the("jobmaster").kill()
+    running.goes_on()
+    cluster.start("jobmaster")
+    running.goes_on()
+
+    os.kill(driver, signal.SIGKILL)
+    wait_until(lambda: running.driver() not in (0, driver), "there is a new driver of Spark")
+    wait_until(lambda: len(cluster.executors()) == 2, "the TaskManager has a second executor")
+    running.goes_on()
+
+    assert cluster.rest("PATCH", f"/jobs/{running.job}")[0] == 202
+    wait_until(lambda: running.job_now().get("state") == "CANCELED", "the job is cancelled")
+    wait_until(lambda: not running.slots_now(), "its slots end")
+    wait_until(lambda: len(cluster.executors()) == 1, "the older executor leaves with its last slot")
+    short = cluster.folder / "short.py"
+    short.write_text(ENDLESS.replace("DataGeneratorSource(lambda i: i)", "DataGeneratorSource(lambda i: i, 1000)"))
+    done = cluster.firesteel("run", "-p", "2", str(short))
+    assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
+
+
+def test_after_the_jobmaster_of_a_job_died_the_job_says_so_and_its_slots_are_free(running: Running) -> None:
+    cluster = running.cluster
+    (record,) = cluster.cluster_directory.glob("jobmasters/*.json")
+    os.kill(int(json.loads(record.read_text())["pid"]), signal.SIGKILL)
+    wait_until(lambda: running.job_now().get("state") == "FAILED", "the job fails")
+    exceptions = cluster.rest("GET", f"/jobs/{running.job}/exceptions")[1]
+    assert "JobMaster" in json.dumps(exceptions)
+    wait_until(lambda: not running.slots_now(), "its slots end")
+    wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 2, "its slots are free")

@@ -1,0 +1,64 @@
+"""A cluster without TaskManagers of its own: the ResourceManager starts them as jobs need them, and stops them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from firesteel.core.process import ProcessId
+from firesteel.service.pid_file import read_pid_file
+from tests.integration.processes.cluster import Cluster, wait_until
+from tests.integration.processes.test_open_doors import ENDLESS, records, running_tasks
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A Dispatcher, a JobMaster host and a ResourceManager."""
+    made = Cluster(
+        slots=1,
+        options={"firesteel.resourcemanager.driver": "local-process", "resourcemanager.taskmanager-timeout": "3 s"},
+    )
+    try:
+        for service in [made.launch(name) for name in ("resourcemanager", "jobmaster", "dispatcher")]:
+            service.wait_listening()
+        yield made
+    except BaseException:
+        print(made.logs(), *(f.read_text() for f in made.cluster_directory.glob("workers/*.log")), sep="\n")
+        raise
+    finally:
+        made.close()
+
+
+def workers(cluster: Cluster) -> set[ProcessId]:
+    """Those whose pid files are there."""
+    found = map(read_pid_file, (cluster.cluster_directory / "workers").glob("*.pid"))
+    return {process for process in found if process is not None}
+
+
+def test_taskmanagers_come_with_jobs_outlive_the_resourcemanager_and_go(cluster: Cluster) -> None:
+    assert not workers(cluster)
+    program = cluster.folder / "endless.py"
+    program.write_text(ENDLESS)
+    done = cluster.firesteel("run", "-d", "-p", "2", str(program))
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_until(lambda: running_tasks(cluster) == 4, "all tasks run")
+    started = workers(cluster)
+    assert len(started) == 2
+    _, overview = cluster.rest("GET", "/taskmanagers")
+    assert all(shown["id"].startswith("worker-") for shown in overview["taskmanagers"]), json.dumps(overview)
+
+    cluster.the("resourcemanager").kill()
+    cluster.start("resourcemanager")
+    cluster.wait_slots(2)
+    seen = records(cluster)
+    wait_until(lambda: records(cluster) > seen, "the job goes on")
+    assert workers(cluster) == started
+
+    (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
+    assert cluster.firesteel("cancel", job["jid"]).returncode == 0
+    wait_until(lambda: not workers(cluster), "workers that nobody uses are stopped")
+    assert not cluster.executors()

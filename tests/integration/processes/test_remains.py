@@ -1,0 +1,58 @@
+"""What services left that were killed is found by the records that they write, and ended."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firesteel.core.ids import new_job_id
+from firesteel.core.process import ProcessId, identify, is_running
+from firesteel.protocol import messages as m
+from firesteel.service.remains import end_remains
+from firesteel.spark.driver_record import DriverRecord
+from firesteel_jobmaster.registry import Entry, Registry
+
+
+@pytest.fixture
+def left_alone() -> Iterator[ProcessId]:
+    with subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]) as child:
+        process = identify(child.pid)
+        assert process is not None
+        yield process
+        child.kill()
+
+
+def record_of_a_jobmaster(directory: Path, process: ProcessId) -> None:
+    job_id = str(new_job_id())
+    start = m.StartJob({}, "http://d:1", "token", "http://r:1", "http://d:1")
+    Registry(directory).write(Entry(job_id, process, f"http://j:1/jobs/{job_id}", "token", start))
+
+
+def record_of_a_driver(directory: Path, process: ProcessId) -> None:
+    DriverRecord(process.pid, process.start, str(directory / "driver-1"), {}).write(directory)
+
+
+@pytest.mark.parametrize(
+    ("write", "what"), [(record_of_a_jobmaster, "JobMaster"), (record_of_a_driver, "driver of Spark")]
+)
+def test_a_process_that_a_record_names_is_ended(
+    write: object, what: str, tmp_path: Path, left_alone: ProcessId
+) -> None:
+    assert callable(write)
+    write(tmp_path, left_alone)
+    said = end_remains(tmp_path)
+    assert said == [f"Ended the {what} (process {left_alone.pid}), which was left alone."]
+    assert not is_running(left_alone)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize("write", [record_of_a_jobmaster, record_of_a_driver])
+def test_a_later_process_with_the_same_pid_is_left_alone(write: object, tmp_path: Path, left_alone: ProcessId) -> None:
+    assert callable(write)
+    write(tmp_path, ProcessId(left_alone.pid, left_alone.start - 1))
+    assert end_remains(tmp_path) == []
+    assert is_running(left_alone)

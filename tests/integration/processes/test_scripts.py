@@ -1,0 +1,234 @@
+"""The scripts that start and stop a standalone cluster."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firesteel.core.process import ProcessId, identify, is_running, kill, wait_gone
+from tests.integration.processes.cluster import PATIENCE, free_ports, wait_until
+
+pytestmark = pytest.mark.timeout(240)
+ROOT = Path(__file__).resolve().parents[3]
+SERVICES = ("dispatcher", "jobmaster", "resourcemanager")
+FAKE_SSH = """#!/bin/sh
+# Runs the command here, in a shell of its own, as sshd would do it on another host.
+[ "$1" = -n ] && shift
+host=$1
+shift
+echo "$host: $*" >>"$FAKE_SSH_LOG"
+cd /
+exec sh -c "$*"
+"""
+
+
+class Home:
+    """An installation in a directory whose name has a space, with ports of its own."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="s"))
+        self.home = self.folder / "a home"
+        shutil.copytree(
+            ROOT / "deploy" / "standalone", self.home, ignore=shutil.ignore_patterns("log", "run", "cluster-secret")
+        )
+        self.conf, self.pids, self.logs = self.home / "conf", self.home / "run", self.home / "log"
+        self.mark = f"FIRESTEEL_TEST_SCRIPTS={uuid.uuid4().hex}"
+        self.rpc, resourcemanager, jobmaster, self.rest = free_ports(4)
+        (self.conf / "config.yaml").write_text(
+            f"jobmanager.rpc.port: {self.rpc}\n"
+            f"firesteel.resourcemanager.port: {resourcemanager}\n"
+            f"firesteel.jobmaster.port: {jobmaster}\n"
+            f"rest.port: {self.rest}\n"
+            f"firesteel.cluster.directory: {self.folder / 'cluster'}\n"
+            f"firesteel.run.directory: {self.folder / 'r'}\n"
+            "taskmanager.memory.process.size: 1728m\n"
+        )
+        fakes = self.folder / "fakes"
+        fakes.mkdir()
+        (fakes / "ssh").write_text(FAKE_SSH)
+        (fakes / "ssh").chmod(0o700)
+        self.ssh_log = self.folder / "ssh.log"
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("FIRESTEEL_")}
+        name, _, value = self.mark.partition("=")
+        self.environment = kept | {
+            name: value,
+            "FAKE_SSH_LOG": str(self.ssh_log),
+            "FIRESTEEL_PYTHON": sys.executable,
+            "PATH": f"{fakes}{os.pathsep}{os.environ['PATH']}",
+            **{key: os.environ[key] for key in ("FIRESTEEL_TEST_SESSION",) if key in os.environ},
+        }
+
+    def run(self, script: str, *arguments: str) -> tuple[int, list[str]]:
+        """Exit code, and all that was said."""
+        done = subprocess.run(
+            [self.home / "bin" / script, *arguments], env=self.environment, cwd="/", text=True, timeout=150,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        return done.returncode, done.stdout.splitlines()
+
+    def pid_files(self) -> dict[str, ProcessId]:
+        """Processes that run, by the ends of the names of their pid files."""
+        found = {}
+        for file in self.pids.glob("*.pid"):
+            pid, start, *_ = file.read_text().split()
+            found["-".join(file.stem.split("-")[-2:])] = ProcessId(int(pid), int(start))
+        return found
+
+    def processes(self) -> list[ProcessId]:
+        """All that descend from the scripts."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                ours = entry.name.isdigit() and self.mark.encode() in (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            identity = identify(int(entry.name)) if ours else None
+            if identity is not None:
+                found.append(identity)
+        return found
+
+    def left(self) -> list[object]:
+        """What is still there though the cluster was stopped."""
+        runs = [path for path in (self.folder / "r").glob("*") if path.is_dir()]
+        return [*wait_gone(self.processes(), 10), *self.pids.glob("*"), *runs]
+
+
+@pytest.fixture
+def home() -> Iterator[Home]:
+    made = Home()
+    try:
+        yield made
+    except BaseException:
+        raise
+    finally:
+        for process in made.processes():
+            kill(process)
+        wait_gone(made.processes(), 10)
+        shutil.rmtree(made.folder)
+
+
+def here() -> str:
+    return socket.gethostname()
+
+
+def test_a_cluster_is_started_and_stopped(home: Home) -> None:
+    (home.conf / "workers").write_text("localhost\nnode2 # elsewhere\n")
+    code, said = home.run("start-cluster.sh", "-D", "taskmanager.numberOfTaskSlots=1")
+    assert code == 0, said
+    assert said == [
+        f"Made a cluster secret: {home.conf}/cluster-secret.",
+        "Starting cluster.",
+        *[f"Starting {name} on host {here()}." for name in ("resourcemanager", "jobmaster", "dispatcher")],
+        f"Starting taskmanager on host {here()}.",
+        f"1 TaskManager(s) are already running on host {here()}.",
+        f"Starting taskmanager on host {here()}.",
+    ]
+    assert stat.S_IMODE((home.conf / "cluster-secret").stat().st_mode) == 0o600
+    secret = (home.conf / "cluster-secret").read_text()
+    assert len(secret) == 64
+    assert all(line.startswith("node2: ") and secret not in line for line in home.ssh_log.read_text().splitlines())
+    running = home.pid_files()
+    assert sorted(running) == ["dispatcher-0", "jobmaster-0", "resourcemanager-0", "taskmanager-0", "taskmanager-1"]
+    assert all(is_running(process) for process in running.values())
+    with urllib.request.urlopen(f"http://127.0.0.1:{home.rest}/health", timeout=PATIENCE) as answer:
+        assert answer.status == 200
+    for file in home.logs.iterdir():
+        assert secret not in file.read_text(), f"{file.name} holds the secret"
+
+    code, said = home.run("start-cluster.sh")
+    assert code == 1
+    pid = running["resourcemanager-0"].pid
+    assert f"The resourcemanager is running already, as process {pid} on host {here()}." in said
+    assert said[-1] == (
+        f"jobmanager.sh: the JobManager is running already on host {here()}; jobmanager.sh stop ends it."
+    )
+    assert home.pid_files() == running
+
+    os.kill(running["jobmaster-0"].pid, signal.SIGKILL)
+    assert not wait_gone([running["jobmaster-0"]], PATIENCE)
+    code, said = home.run("jobmanager.sh", "start")
+    assert code == 0, said
+    assert [line for line in said if line.startswith("Starting ")] == [f"Starting jobmaster on host {here()}."]
+    again = home.pid_files()
+    assert again.pop("jobmaster-0") != running.pop("jobmaster-0")
+    assert again == running
+    running = home.pid_files()
+
+    assert home.run("taskmanager.sh", "stop") == (
+        0,
+        [f"Stopping taskmanager (process {running['taskmanager-1'].pid}) on host {here()}."],
+    )
+    assert sorted(home.pid_files())[-1] == "taskmanager-0"
+    code, said = home.run("stop-cluster.sh")
+    assert code == 0
+    stopped = [line for line in said if line.startswith("Stopping ")]
+    assert [line.split()[1] for line in stopped] == ["taskmanager", "dispatcher", "jobmaster", "resourcemanager"], said
+    assert not home.left()
+    assert (home.conf / "cluster-secret").read_text() == secret
+
+
+def test_after_kill_9_of_everything_a_stop_cleans_up(home: Home) -> None:
+    code, said = home.run("start-cluster.sh")
+    assert code == 0, said
+    wait_until(lambda: (home.folder / "cluster" / "driver.json").exists(), "the driver of Spark was started")
+    running = home.pid_files()
+    for process in running.values():
+        os.kill(process.pid, signal.SIGKILL)
+    assert not wait_gone(running.values(), PATIENCE)
+    code, said = home.run("stop-cluster.sh")
+    assert code == 0, said
+    for name, process in running.items():
+        service = name.rpartition("-")[0]
+        assert f"The {service} (process {process.pid}) is not running any more on host {here()}." in said
+    assert any(line.startswith("Ended the driver of Spark") for line in said), said
+    assert not home.left()
+
+
+def test_where_nothing_runs_there_is_nothing_to_stop(home: Home) -> None:
+    assert home.run("stop-cluster.sh") == (
+        0,
+        [f"There is no TaskManager to stop on host {here()}.", f"There is no JobManager to stop on host {here()}."],
+    )
+
+
+def test_a_taken_port_is_one_sentence_and_nothing_stays_behind(home: Home) -> None:
+    with socket.create_server(("127.0.0.1", home.rpc)):
+        code, said = home.run("start-cluster.sh")
+    assert code == 1
+    refusal = f"firesteel-dispatcher: dispatcher can't listen on 127.0.0.1:{home.rpc}: Address already in use"
+    assert said[-2:] == [
+        refusal,
+        f"jobmanager.sh: the JobManager did not start on host {here()}; the logs are in {home.logs}.",
+    ]
+    assert not home.left()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda conf: (conf / "config.yaml").unlink(), "there is no {conf}/config.yaml"),
+        (lambda conf: (conf / "workers").write_text("# none\n"), "{conf}/workers names no host."),
+        (lambda conf: (conf / "masters").write_text("a\nb\n"), "{conf}/masters names several hosts"),
+        (lambda conf: (conf / "masters").unlink(), "there is no {conf}/masters"),
+        (lambda conf: (conf / "config.yaml").write_text("rest.port: many\n"), "rest.port = 'many'"),
+    ],
+)
+def test_a_wrong_configuration_is_told_in_words(home: Home, change: object, text: str) -> None:
+    assert callable(change)
+    change(home.conf)
+    code, said = home.run("start-cluster.sh")
+    assert code != 0
+    assert any(text.format(conf=home.conf) in line for line in said), said
+    assert not home.left()

@@ -1,0 +1,204 @@
+"""Who may ask what: tokens, names, and what the API refuses to open."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from firesteel.config import Settings
+from firesteel.core.clock import SystemClock
+from firesteel.core.errors import ConfigurationError
+from firesteel.core.run_directory import RunDirectory
+from firesteel.protocol import messages as m
+from firesteel_dispatcher.app import create_service
+from tests.integration.services.cluster_peers import SECRET, eventually
+from tests.integration.services.dispatcher_world import BEARER, BLOB, JOB, SHA, archive, graph, run, world
+
+GUARDED = [
+    ("POST", "/jobs"), ("PATCH", f"/jobs/{JOB}"), ("GET", f"/jobs/{JOB}/yarn-cancel"), ("DELETE", "/cluster"),
+    ("PATCH", f"/jobs/{JOB}/clientHeartbeat"), ("GET", f"/jobs/{JOB}/collect/op"),
+]  # fmt: skip
+FREE = ["/", "/config", "/overview", "/jobs", "/jobs/overview", f"/jobs/{JOB}", f"/jobs/{JOB}/exceptions"]
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text("a token of the operator's own\n")
+    path.chmod(0o600)
+    return path
+
+
+def test_changing_the_cluster_needs_a_token(caplog: pytest.LogCaptureFixture) -> None:
+    strangers: list[dict[str, str]] = [
+        {}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Bearer {SECRET}"}, {"Authorization": "Bearer \xff"},
+    ]  # fmt: skip
+
+    async def scenario() -> None:
+        async with world() as w:
+            await w.submit()
+            for method, path in GUARDED:
+                for headers in strangers:
+                    url = w.service.rest_address + path
+                    async with w.session.request(method, url, headers=headers) as answer:
+                        assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer"), path
+                        assert "Authorization: Bearer" in (await answer.json())["errors"][0]
+                assert (await w.ask(method, f"/v1{path}"))[0] == 401
+            job = w.service.core.job(JOB)
+            assert (job.ended, job.cancel_wanted, w.service.closing) == (False, False, False)
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario())
+    first = [
+        r.getMessage() for r in caplog.records if "the token is" in r.getMessage() and "times" not in r.getMessage()
+    ]
+    assert len(first) == 2, "missing and wrong, each once for a peer"
+    assert SECRET not in caplog.text
+
+
+def test_reading_is_free_unless_there_is_a_token_file(token_file: Path) -> None:
+    own = {"Authorization": f"Bearer {token_file.read_text().strip()}"}
+
+    async def scenario() -> None:
+        async with world() as w:
+            await w.submit()
+            for path in FREE:
+                async with w.session.get(w.service.rest_address + path) as answer:
+                    assert answer.status == 200, path
+        async with world(options={"firesteel.rest.token-file": str(token_file)}) as w:
+            await w.submit()
+            for path in FREE:
+                url = w.service.rest_address + path
+                for headers, status in (({}, 401), (own, 200), (BEARER, 200)):
+                    async with w.session.get(url, headers=headers) as answer:
+                        assert answer.status == status, path
+            for path in ("/health", "/ready"):
+                assert (await w.get(path))[0] == 200
+            assert (await w.ask("PATCH", f"/jobs/{JOB}", headers=own))[0] == 202
+
+    run(scenario())
+
+
+def test_the_ports_answer_only_what_is_theirs() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            await w.submit()
+            for path in ("/jobs", "/overview", f"/jobs/{JOB}"):
+                async with w.session.get(w.service.address + path, headers=BEARER) as answer:
+                    assert answer.status == 404, path
+            for path in ("/rpc/job_finished", f"/blobs/{SHA}"):
+                for headers in ({}, BEARER):
+                    async with w.session.post(w.service.rest_address + path, json={}, headers=headers) as answer:
+                        assert answer.status == 404, path
+            async with w.session.post(w.service.address + "/rpc/jobmaster_lost", json={}, headers=BEARER) as answer:
+                assert answer.status == 401
+
+    run(scenario())
+
+
+def service(tmp_path: Path, **options: Any) -> None:
+    directory = RunDirectory.create()
+    try:
+        create_service(
+            settings=Settings({key.replace("__", "-").replace("_", "."): value for key, value in options.items()}),
+            secret=SECRET, clock=SystemClock(), run_directory=directory, cluster_directory=tmp_path,
+            jobmaster_address="http://127.0.0.1:1", resourcemanager_address="http://127.0.0.1:1",
+        )  # fmt: skip
+    finally:
+        directory.remove()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7", "example.org"])
+def test_the_api_is_not_opened_to_other_hosts_without_a_token(address: str, tmp_path: Path, token_file: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"rest\.bind-address = .*token-file.*allow-unauthenticated"):
+        service(tmp_path, rest_bind__address=address)
+    service(tmp_path, rest_bind__address=address, firesteel_rest_token__file=str(token_file))
+    service(tmp_path, rest_bind__address=address, firesteel_rest_allow__unauthenticated="true")
+
+
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, token_file: Path) -> None:
+    token_file.chmod(0o644)
+    with pytest.raises(ConfigurationError, match="others may read it"):
+        service(tmp_path, firesteel_rest_token__file=str(token_file))
+    with pytest.raises(ConfigurationError, match="can't be read"):
+        service(tmp_path, firesteel_rest_token__file=str(tmp_path / "nothing"))
+
+
+def test_the_advertised_name_is_answered_and_others_are_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        options = {"rest.address": "flink.example"}
+        async with world(options=options, cluster_directory=tmp_path) as w:
+            assert w.service.rest_address.startswith("http://flink.example:")
+            port = w.service.rest_address.rpartition(":")[2]
+            url = f"http://127.0.0.1:{port}/config"
+            for host, origin, status in (
+                ("flink.example", "http://flink.example", 200), ("evil.example", "", 403),
+                ("flink.example", "http://evil.example", 403), ("localhost", "", 200),
+            ):  # fmt: skip
+                headers = {"Host": host, **({"Origin": origin} if origin else {})}
+                async with w.session.get(url, headers=headers) as answer:
+                    assert answer.status == status, (host, origin)
+                    assert "Access-Control-Allow-Origin" not in answer.headers
+
+    run(scenario())
+
+
+# Clients that are gone
+
+
+def test_a_job_is_cancelled_when_its_client_falls_silent() -> None:
+    config = {"execution.shutdown-on-attached-exit": "true", "client.heartbeat.timeout": "1 h"}
+    path = f"/jobs/{JOB}/clientHeartbeat"
+
+    async def scenario() -> None:
+        async with world(options={"heartbeat.timeout": "4 s"}) as w:
+            await w.rest.submit(graph(config=config), {SHA: BLOB})
+            await w.jobmaster.wait_for("start_job")
+            now = SystemClock().epoch_ms()
+            await w.rest.client_heartbeat(JOB, now + 3_600_000)
+            bodies: list[Any] = [{}, [], {"expiredTimestamp": "x"}, {"expiredTimestamp": None}]
+            for body in bodies:
+                assert (await w.ask("PATCH", path, json=body, headers=BEARER))[0] == 400
+            other = f"/jobs/{'f' * 32}/clientHeartbeat"
+            assert (await w.ask("PATCH", other, json={"expiredTimestamp": 1}, headers=BEARER))[0] == 404
+            assert not w.service.core.job(JOB).cancel_wanted
+            assert (await w.ask("PATCH", path, json={"expiredTimestamp": now}, headers=BEARER)) == (202, {})
+            await w.jobmaster.wait_for("cancel")
+            await w.finish("CANCELED")
+            assert (await w.ask("PATCH", path, json={"expiredTimestamp": now}, headers=BEARER)) == (202, {})
+
+    run(scenario())
+
+
+# The end of the cluster
+
+
+def test_the_cluster_is_shut_down_in_order() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            await w.submit()
+            assert (await w.ask("DELETE", "/cluster", headers=BEARER)) == (200, {})
+            assert (await w.ask("DELETE", "/v1/cluster", headers=BEARER)) == (200, {})
+            await w.jobmaster.wait_for("cancel")
+            assert w.resourcemanager.of("shut_down") == []
+            status, answer = await w.ask("POST", "/jobs", data=_form(), headers=BEARER)
+            assert (status, "shut down" in answer["errors"][0]) == (503, True)
+            await w.dispatcher().job_finished(m.JobFinished(JOB, archive("CANCELED")))
+            await w.service.end_wanted()
+            assert len(w.jobmaster.of("shut_down")) == len(w.resourcemanager.of("shut_down")) == 1
+            await eventually(lambda: w.service.core.job(JOB).state == "CANCELED")
+
+    run(scenario())
+
+
+def _form() -> Any:
+    form = aiohttp.FormData()
+    form.add_field("request", json.dumps({"executionPlanFileName": "plan"}))
+    form.add_field("file_0", json.dumps(graph("e" * 32).to_plain()), filename="plan")
+    form.add_field("file_1", BLOB, filename=SHA, content_type="application/octet-stream")
+    return form

@@ -1,0 +1,354 @@
+"""Dispatchers that are killed and come back, hosts that are away, jobs whose JobMaster is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from firesteel.client.rest_client import RestClient
+from firesteel.core.clock import SystemClock
+from firesteel.core.errors import FencedError, GraphError, PeerUnreachableError
+from firesteel.core.run_directory import private_directory
+from firesteel.protocol import messages as m
+from firesteel.rpc.gateways import RemoteDispatcher
+from firesteel.rpc.signing import Signer
+from tests.integration.services.cluster_peers import SECRET, client_of, serving
+from tests.integration.services.dispatcher_world import (
+    BLOB,
+    JOB,
+    SHA,
+    TOKEN,
+    Host,
+    archive,
+    graph,
+    resourcemanager,
+    run,
+    world,
+)
+
+SCRIPT = Path(__file__).with_name("dispatcher_process.py")
+LISTENS = re.compile(r"the REST API listens on (\S+)")
+WAIT_MS = 40_000
+
+
+@dataclass
+class Killable:
+    """A Dispatcher process that is killed and started again, with peers that stay.
+
+    Attributes:
+        directory: of the cluster.
+        host: the JobMaster host; its running jobs are told to each new Dispatcher.
+    """
+
+    directory: Path
+    host: Host
+    arguments: list[str]
+    process: subprocess.Popen[bytes] | None = None
+    rest: RestClient | None = None
+    starts: int = 0
+    clients: list[RestClient] = field(default_factory=list)
+
+    async def start(self, moment: str = "never", *options: str) -> RestClient:
+        """A new process; it kills itself at the moment that is named in ``dispatcher_process.py``."""
+        self.starts += 1
+        log = self.directory.parent / f"dispatcher-{self.starts}.log"
+        environment = {**os.environ, "FIRESTEEL_SECRET": SECRET, "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, str(SCRIPT), moment, *self.arguments, *options]
+        with log.open("wb") as out:
+            self.process = await asyncio.to_thread(subprocess.Popen, command, env=environment, stdout=out, stderr=out)
+        while (found := LISTENS.search(log.read_text())) is None or "dispatcher listens" not in log.read_text():
+            assert self.process.poll() is None, log.read_text()
+            await asyncio.sleep(0.02)
+        self.rest = RestClient(found[1], TOKEN)
+        self.clients.append(self.rest)
+        return self.rest
+
+    async def died(self) -> None:
+        """The process has killed itself."""
+        assert self.process is not None
+        assert await asyncio.to_thread(self.process.wait, 40) == -9
+
+    async def kill(self) -> None:
+        """SIGKILL."""
+        assert self.process is not None
+        self.process.kill()
+        await self.died()
+
+    def leader(self, call: str = "adopt") -> RemoteDispatcher:
+        """The Dispatcher that the JobMaster was told of last."""
+        message = self.host.peer.of(call)[-1]
+        return RemoteDispatcher(client_of(self.host.peer), message["dispatcher_address"], message["dispatcher_token"])
+
+    async def close(self) -> None:
+        """Nothing is left."""
+        for client in self.clients:
+            await client.close()
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            assert await asyncio.to_thread(self.process.wait, 40) == 0
+
+
+@asynccontextmanager
+async def killable(directory: Path) -> AsyncIterator[Killable]:
+    host, manager = Host(), resourcemanager()
+    async with serving(host.peer, manager):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        settings = {
+            "firesteel.cluster.directory": str(directory), "rest.port": "0", "jobmanager.rpc.port": str(port),
+            "firesteel.run.directory": str(directory.parent / "run"),
+            "firesteel.jobmaster.address": host.peer.address[7:],
+            "firesteel.resourcemanager.address": manager.address[7:],
+        }  # fmt: skip
+        arguments = [text for key, value in settings.items() for text in ("-D", f"{key}={value}")]
+        dispatcher = Killable(directory, host, arguments)
+        try:
+            yield dispatcher
+        finally:
+            await dispatcher.close()
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="fs") as folder:  # a short name: sockets lie below
+        yield private_directory(Path(folder) / "cluster")
+
+
+async def blob_at(d: Killable, address: str) -> bytes:
+    signer, url = Signer(SECRET, SystemClock()), f"{address}/blobs/{SHA}"
+    async with aiohttp.ClientSession() as session:
+        async with session.get(url, headers=signer.headers("GET", url)) as answer:
+            assert answer.status == 200
+            return await answer.read()
+
+
+def test_killed_around_the_store_a_job_is_there_or_not_and_never_twice(directory: Path) -> None:
+    async def scenario() -> None:
+        async with killable(directory) as d:
+            for moment, stored in (("before-store", False), ("after-store", True)):
+                rest = await d.start(moment)
+                with pytest.raises(PeerUnreachableError):
+                    await rest.submit(graph(), {SHA: BLOB})
+                await d.died()
+                assert (directory / "dispatcher" / "jobs" / JOB).exists() == stored
+            rest = await d.start()
+            (start,) = await d.host.peer.wait_for("start_job")
+            assert start["job_graph"]["job_id"] == JOB
+            assert await blob_at(d, start["blob_address"]) == BLOB
+            await rest.submit(graph(), {SHA: BLOB})  # the client tries again
+            with pytest.raises(GraphError, match="another graph"):
+                await rest.submit(graph(name="other"), {SHA: BLOB})
+            assert [job["id"] for job in (await rest.get("/jobs"))["jobs"]] == [JOB]
+            assert len(d.host.peer.of("start_job")) == 1
+            assert list((directory / "dispatcher" / "incoming").iterdir()) == []
+
+    run(scenario())
+
+
+def test_a_running_job_is_led_on_and_its_end_outlives_the_dispatcher(directory: Path) -> None:
+    async def scenario() -> None:
+        async with killable(directory) as d:
+            rest = await d.start()
+            await rest.submit(graph(), {SHA: BLOB})
+            await d.host.peer.wait_for("details")  # it is led, and that is stored
+            deposed = d.leader("start_job")
+            await d.kill()
+            rest = await d.start()
+            await d.host.peer.wait_for("adopt")
+            with pytest.raises(FencedError):
+                await deposed.job_state_changed(m.JobStateChanged(JOB, "FAILING", {}))
+            while (await rest.get(f"/jobs/{JOB}/status"))["status"] != "RUNNING":
+                await asyncio.sleep(0.02)
+            assert (await rest.collect(JOB, "op", 0, 100, 10)).count == 2
+            await d.kill()
+            rest = await d.start("after-end")
+            await d.host.peer.wait_for("adopt", 2)
+            with pytest.raises(PeerUnreachableError):  # stored, but not acknowledged
+                await d.leader().job_finished(m.JobFinished(JOB, archive("FINISHED", **{"end-time": _now()})))
+            await d.died()
+            rest = await d.start()
+            await d.host.peer.wait_for("adopt", 3)  # the JobMaster still wants an answer
+            await d.leader().job_finished(m.JobFinished(JOB, archive("FINISHED", **{"end-time": _now()})))
+            d.host.running.clear()
+            await d.kill()
+            rest = await d.start()
+            result = await rest.execution_result(JOB, 0)
+            assert result is not None
+            assert result["application-status"] == "SUCCEEDED"
+            assert (await rest.get(f"/jobs/{JOB}"))["plan"]["nodes"]
+            (line,) = (await rest.get("/jobs/overview"))["jobs"]
+            assert (line["jid"], line["state"]) == (JOB, "FINISHED")
+            await rest.submit(graph(), {SHA: BLOB})
+            assert len(d.host.peer.of("start_job")) == 1, "it ran already"
+            assert not (directory / "dispatcher" / "jobs" / JOB).exists()
+
+    run(scenario())
+
+
+def test_a_job_whose_jobmaster_is_gone_fails_and_says_why(directory: Path) -> None:
+    async def scenario() -> None:
+        async with killable(directory) as d:
+            rest = await d.start()
+            await rest.submit(graph(), {SHA: BLOB})
+            await d.host.peer.wait_for("details")
+            await d.kill()
+            d.host.running.clear()
+            rest = await d.start()
+            result = await rest.execution_result(JOB, WAIT_MS)
+            assert result is not None
+            assert "its JobMaster ended while no Dispatcher ran" in result["failure-cause"]["stack-trace"]
+            assert len(d.host.peer.of("start_job")) == 1
+
+    run(scenario())
+
+
+def test_a_cancel_that_was_accepted_is_not_forgotten(directory: Path) -> None:
+    async def scenario() -> None:
+        async with killable(directory) as d:
+            d.host.may_start.clear()
+            rest = await d.start("after-cancel")
+            await rest.submit(graph(), {SHA: BLOB})
+            await d.host.peer.wait_for("start_job")
+            with pytest.raises(PeerUnreachableError):
+                await rest.cancel(JOB)
+            await d.died()
+            d.host.running[JOB] = graph().to_plain()  # it was started all the same
+            rest = await d.start()
+            await d.host.peer.wait_for("adopt")
+            await d.host.peer.wait_for("cancel")
+            await d.leader().job_finished(m.JobFinished(JOB, archive("CANCELED")))
+            result = await rest.execution_result(JOB, 0)
+            assert result is not None
+            assert result["application-status"] == "CANCELED"
+            d.host.may_start.set()
+
+    run(scenario())
+
+
+def test_a_jobmaster_is_found_while_its_host_is_away(directory: Path) -> None:
+    async def scenario() -> None:
+        async with killable(directory) as d:
+            rest = await d.start()
+            await rest.submit(graph(), {SHA: BLOB})
+            await d.host.peer.wait_for("details")
+            await d.kill()
+            await d.start("never", "-D", "firesteel.jobmaster.address=127.0.0.1:1")
+            await d.host.peer.wait_for("adopt")
+            await d.leader().job_state_changed(m.JobStateChanged(JOB, "RUNNING", {}))
+            assert d.host.peer.of("list_jobs") == d.host.peer.of("list_jobs")[:1]
+
+    run(scenario())
+
+
+def test_a_job_that_runs_without_a_record_is_taken_over(directory: Path) -> None:
+    async def scenario() -> None:
+        async with killable(directory) as d:
+            d.host.running[JOB] = graph().to_plain()
+            rest = await d.start()
+            await d.host.peer.wait_for("adopt")
+            while (await rest.get("/jobs"))["jobs"] != [{"id": JOB, "status": "RUNNING"}]:
+                await asyncio.sleep(0.02)
+            await rest.submit(graph(), {SHA: BLOB})
+            await d.leader().job_finished(m.JobFinished(JOB, archive("FINISHED")))
+            assert (directory / "dispatcher" / "ended" / f"{JOB}.json").exists()
+
+    run(scenario())
+
+
+def test_what_is_wrong_with_the_configuration_is_one_sentence(directory: Path) -> None:
+    async def scenario() -> None:
+        async with killable(directory) as d:
+            await d.start()
+            for options, text in (
+                (["-D", "jobmanager.rpc.port=0"], "in use by another Dispatcher"),
+                (["-D", "rest.bind-address=0.0.0.0"], "would open the REST API to other hosts"),
+            ):
+                again = await asyncio.to_thread(
+                    subprocess.run, [sys.executable, "-m", "firesteel_dispatcher", *d.arguments, *options],
+                    env={**os.environ, "FIRESTEEL_SECRET": SECRET, "PYTHONPATH": os.pathsep.join(sys.path)},
+                    capture_output=True, text=True, timeout=45,
+                )  # fmt: skip
+                assert again.returncode == 2, again.stderr
+                assert text in again.stderr
+                assert "Traceback" not in again.stderr
+
+    run(scenario())
+
+
+# In one process: hosts that are away
+
+
+def test_a_job_waits_for_a_host_that_is_away_and_shows_it() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            port = int(w.jobmaster.address.rpartition(":")[2])
+            await w.jobmaster.stop()
+            await w.rest.submit(graph(), {SHA: BLOB})
+            details: dict[str, Any] = {}
+            while not details.get("firesteel-progress"):
+                details = (await w.get(f"/jobs/{JOB}"))[1]
+            assert details["state"] == "INITIALIZING"
+            assert "waiting:" in details["firesteel-progress"]
+            assert str(port) in details["firesteel-progress"]
+            back = w.host.peer = w.host.new_peer()
+            await back.start("127.0.0.1", port)
+            try:
+                await back.wait_for("start_job")
+                while (details := (await w.get(f"/jobs/{JOB}"))[1])["state"] != "RUNNING":
+                    pass
+                assert details["firesteel-progress"] == ""
+            finally:
+                await back.stop()
+
+    run(scenario())
+
+
+def test_a_job_does_not_wait_for_a_host_for_ever() -> None:
+    async def scenario() -> None:
+        async with world(options={"firesteel.jobmaster.start-timeout": "300 ms"}) as w:
+            await w.jobmaster.stop()
+            await w.rest.submit(graph(), {SHA: BLOB})
+            result = await w.rest.execution_result(JOB, WAIT_MS)
+            assert result is not None
+            trace = result["failure-cause"]["stack-trace"]
+            assert "no JobMaster could be started within 0.3 s (firesteel.jobmaster.start-timeout)" in trace
+
+    run(scenario())
+
+
+def test_ended_jobs_are_forgotten_when_there_are_too_many() -> None:
+    async def scenario() -> None:
+        options = {"completed-application-store.max-capacity": "2", "completed-application-store.cache-size": "0"}
+        async with world(options=options) as w:
+            jobs = [f"{number:032x}" for number in range(4)]
+            for job in jobs:
+                await w.rest.submit(graph(job), {SHA: BLOB})
+                await w.jobmaster.wait_for("start_job", 1 + jobs.index(job))
+                await w.dispatcher().job_finished(m.JobFinished(job, archive("FINISHED", jid=job)))
+            assert [line["jid"] for line in (await w.get("/jobs/overview"))[1]["jobs"]] == jobs[2:]
+            assert (await w.get(f"/jobs/{jobs[1]}"))[0] == 404
+            assert (await w.get(f"/jobs/{jobs[2]}"))[1]["jid"] == jobs[2], "read from its file"
+            while w.stored("ended") != [f"{job}.json" for job in jobs[2:]]:
+                await asyncio.sleep(0.01)
+            (w.store / "ended" / f"{jobs[3]}.json").write_bytes(b"?")
+            status, answer = await w.get(f"/jobs/{jobs[3]}")
+            assert (status, "damaged" in answer["errors"][0]) == (500, True)
+
+    run(scenario())
+
+
+def _now() -> int:
+    return SystemClock().epoch_ms()

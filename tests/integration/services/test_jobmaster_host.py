@@ -1,0 +1,139 @@
+"""The host of JobMaster processes in the process of the test: what its template does to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from firesteel.config import Settings
+from firesteel.core.clock import SystemClock
+from firesteel.core.process import identify, is_running
+from firesteel.core.run_directory import RunDirectory
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcFault
+from firesteel.rpc import RpcClient
+from firesteel.rpc.gateways import RemoteJobMasterHost
+from firesteel_jobmaster import host as host_module
+from firesteel_jobmaster import job_start
+from firesteel_jobmaster.app import create_host
+from firesteel_jobmaster.host import HostService
+from tests.integration.services.jobmaster_peers import PATIENCE, QUICK, SECRET, Others
+from tests.unit.jobmaster.jobs import two_by_two
+
+
+async def start(host: HostService, others: Others, number: int = 1) -> m.JobStarted:
+    graph = {**two_by_two().to_plain(), "job_id": f"{number:032x}"}
+    client = RpcClient(others.session, SECRET, others.clock)
+    calls = RemoteJobMasterHost(client, host.address, timeout=PATIENCE)
+    return await calls.start_job(m.StartJob(graph, others.address, "", others.address, others.address))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def run(folder: Path, test: Callable[[HostService, Others], Awaitable[None]]) -> None:
+    async def main(host: HostService) -> None:
+        others = Others()
+        others.slots = 0
+        await others.start()
+        try:
+            await host.start()
+            await test(host, others)
+        finally:
+            await host.stop()
+            await others.stop()
+        assert host.failure is None
+
+    directory = RunDirectory.create(folder / "r")
+    try:
+        host = create_host(
+            settings=Settings(QUICK),
+            secret=SECRET,
+            clock=SystemClock(),
+            run_directory=directory,
+            cluster_directory=folder / "cluster",
+        )
+        asyncio.run(main(host))
+    finally:
+        directory.remove()
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("h")
+
+
+def test_a_frozen_template_is_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_start, "START_SECONDS", 4.0)
+
+    async def test(host: HostService, others: Others) -> None:
+        await until(lambda: host.template.is_ready)
+        assert host.template.pid is not None
+        frozen = identify(host.template.pid)
+        assert frozen is not None
+        os.kill(frozen.pid, signal.SIGSTOP)
+        started = await start(host, others)
+        assert started.address.startswith("http://127.0.0.1:")
+        assert not is_running(frozen)
+        assert host.template.pid != frozen.pid
+
+    run(folder, test)
+
+
+def test_a_host_is_ready_when_a_job_would_start_at_once(folder: Path) -> None:
+    async def test(host: HostService, others: Others) -> None:
+        async def ready() -> int:
+            async with others.session.get(f"{host.address}/ready") as answer:
+                return answer.status
+
+        await until(lambda: host.template.is_ready)
+        assert await ready() == 200
+        assert host.template.pid is not None
+        os.kill(host.template.pid, signal.SIGKILL)
+        await until(lambda: not host.template.is_ready)
+        assert await ready() == 503
+        await until(lambda: host.template.is_ready)
+        assert await ready() == 200
+
+    run(folder, test)
+
+
+def test_a_jobmaster_that_can_not_begin_says_why(folder: Path) -> None:
+    async def test(host: HostService, others: Others) -> None:
+        jobs = folder / "cluster" / "jobmasters"
+        jobs.rmdir()
+        jobs.write_text("in the way")
+        with pytest.raises(RpcFault, match=r"could not be started: its process ended with exit code 70"):
+            await start(host, others)
+        assert host.running_jobs().jobs == ()
+        jobs.unlink()
+        jobs.mkdir()
+        await start(host, others)
+
+    run(folder, test)
+
+
+def test_few_processes_of_ended_jobs_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_module, "KEPT_LOGS", 2)
+
+    async def test(host: HostService, others: Others) -> None:
+        for number in range(1, 8):
+            await start(host, others, number)
+        jobs = host.running_jobs().jobs
+        assert len(jobs) == 7
+        for job in jobs:
+            await others.jobmasters[job.job_id].cancel()
+        await others.wait_for("job_finished", 7)
+        await until(lambda: len(list((folder / "r").glob("*/jobmasters/*.log"))) == 2)
+        assert not list((folder / "cluster" / "jobmasters").iterdir())
+        assert not others.calls("jobmaster_lost")
+
+    run(folder, test)

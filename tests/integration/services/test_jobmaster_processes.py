@@ -1,0 +1,345 @@
+"""JobMasters as processes below a host that is a process itself: who survives whom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.core.process import ProcessId, descendants, identify, is_running, wait_gone
+from firesteel.graph.job_graph import JobGraph
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import RpcClient
+from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
+from tests.integration.services.jobmaster_peers import PATIENCE, QUICK, SECRET, Others
+from tests.unit.jobmaster.jobs import two_by_two
+
+A, B = "a" * 32, "b" * 32
+
+
+class Host:
+    """A host in a process of its own, which finds its jobs again when it is started again."""
+
+    def __init__(self, folder: Path, others: Others) -> None:
+        self.cluster, self.runs, self.others = folder / "cluster", folder / "r", others
+        self.secret = folder / "secret"
+        self.secret.touch(mode=0o600)
+        self.secret.write_text(SECRET)
+        self.process: subprocess.Popen[str] | None = None
+        self.address = ""
+        self.seen: set[ProcessId] = set()
+
+    async def start(self) -> None:
+        settings = {
+            **QUICK,
+            "jobmanager.bind-host": "127.0.0.1",
+            "firesteel.jobmaster.port": "0",
+            "firesteel.cluster.directory": str(self.cluster),
+            "firesteel.run.directory": str(self.runs),
+            "firesteel.security.secret-file": str(self.secret),
+        }
+        definitions = [part for key, value in settings.items() for part in ("-D", f"{key}={value}")]
+        self.process = subprocess.Popen(  # noqa: ASYNC220 # takes no time
+            [sys.executable, "-m", "firesteel_jobmaster", *definitions], stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        line = await asyncio.to_thread(self.process.stdout.readline)
+        self.address = line.split()[-1]
+        assert self.address.startswith("http://"), line
+
+    @property
+    def calls(self) -> RemoteJobMasterHost:
+        return RemoteJobMasterHost(RpcClient(self.others.session, SECRET, self.others.clock), self.address)
+
+    async def run(self, job_id: str, **changed: Any) -> m.JobStarted:
+        graph = JobGraph.from_plain({**two_by_two().to_plain(), "job_id": job_id, **changed})
+        others = self.others.address
+        token = self.others.dispatcher_token
+        started = await self.calls.start_job(m.StartJob(graph.to_plain(), others, token, others, others))
+        self.seen.add(self.process_of(job_id))
+        return started
+
+    def entry(self, job_id: str) -> Path:
+        return self.cluster / "jobmasters" / f"{job_id}.json"
+
+    def process_of(self, job_id: str) -> ProcessId:
+        plain = json.loads(self.entry(job_id).read_bytes())
+        return ProcessId(plain["pid"], plain["start_time"])
+
+    def template(self) -> ProcessId:
+        """The process from which JobMasters are forked: the host's only child."""
+        assert self.process is not None
+        (found,) = (p for p in descendants(self.process.pid) if _parent(p.pid) == self.process.pid)
+        self.seen.add(found)
+        return found
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self._wait()
+
+    def terminate(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self._wait()
+
+    def _wait(self) -> int:
+        assert self.process is not None
+        code = self.process.wait(PATIENCE)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.process = None
+        return code
+
+    def end(self) -> None:
+        if self.process is not None:
+            self.kill()
+        for process in self.seen:
+            if is_running(process):
+                os.kill(process.pid, signal.SIGKILL)
+        wait_gone(self.seen, PATIENCE)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@asynccontextmanager
+async def hosting(folder: Path) -> AsyncIterator[tuple[Host, Others]]:
+    others = Others()
+    others.slots = 0
+    await others.start()
+    host = Host(folder, others)
+    try:
+        await host.start()
+        yield host, others
+    finally:
+        host.end()
+        await others.stop()
+        assert others.failure is None
+
+
+@pytest.fixture
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("j")
+
+
+def run(folder: Path, test: Callable[[Host, Others], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with hosting(folder) as (host, others):
+            await test(host, others)
+
+    asyncio.run(main())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """What no call tells of."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+async def state_of(others: Others, started: m.JobStarted) -> str:
+    client = RpcClient(others.session, SECRET, others.clock)
+    return str((await RemoteJobMaster(client, started.address, started.jobmaster_token).details())["state"])
+
+
+def test_a_job_in_a_process_of_its_own_from_its_start_to_its_end(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        others.slots = 2
+        started = await host.run(A)
+        process = host.process_of(A)
+        assert _parent(process.pid) == host.template().pid
+        assert len(os.listdir(f"/proc/{host.template().pid}/task")) == 1, "a fork would lose other threads"
+        assert host.entry(A).stat().st_mode & 0o777 == 0o600
+        assert await host.run(A) == started, "the same job again is no second one"
+        with pytest.raises(RpcFault, match="another job with the id") as caught:
+            await host.run(A, name="another")
+        assert caught.value.code is RpcCode.BAD_REQUEST
+        (listed,) = (await host.calls.list_jobs()).jobs
+        assert (listed.job_id, listed.address, listed.jobmaster_token) == (
+            A,
+            started.address,
+            started.jobmaster_token,
+        )
+        assert JobGraph.from_plain(listed.job_graph).name == "test job"
+        ids = await others.all_run()
+        await others.report("FINISHED", *ids)
+        assert (await others.wait_for("job_finished"))["archive"]["state"] == "FINISHED"
+        await others.wait_for("disconnect_jobmaster")
+        await until(lambda: not host.entry(A).exists())
+        assert await state_of(others, started) == "FINISHED", "late questions are answered"
+        assert not (await host.calls.list_jobs()).jobs
+        await until(lambda: not is_running(process))
+        assert not others.calls("jobmaster_lost")
+        assert host.terminate() == 0
+
+    run(folder, test)
+
+
+def test_secrets_are_neither_in_the_arguments_nor_in_the_environment(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        await host.run(A)
+        assert host.process is not None
+        for pid in (host.process.pid, host.template().pid, host.process_of(A).pid):
+            for name in ("cmdline", "environ"):
+                assert SECRET.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
+        log = next(host.runs.glob(f"*/jobmasters/{A}.log"))
+        assert log.stat().st_mode & 0o077 == 0
+        assert SECRET not in log.read_text()
+        assert "CREATED -> RUNNING" in log.read_text()
+
+    run(folder, test)
+
+
+def test_a_killed_jobmaster_takes_no_other_along_and_its_loss_is_told(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        lost, other = await host.run(A), await host.run(B)
+        others.refuse["jobmaster_lost"] = 1
+        pid = host.process_of(A).pid
+        os.kill(pid, signal.SIGKILL)
+        told = await others.wait_for("jobmaster_lost", 2)
+        assert told["job_id"] == A
+        assert f"(process {pid}) was killed by signal 9 (SIGKILL)" in told["cause"]
+        goodbye = await others.wait_for("disconnect_jobmaster")
+        assert (goodbye["job_id"], goodbye["jobmaster_token"]) == (A, lost.jobmaster_token)
+        await until(lambda: not host.entry(A).exists())
+        assert await state_of(others, other) == "RUNNING"
+        assert [job.job_id for job in (await host.calls.list_jobs()).jobs] == [B]
+        assert not [call for call in others.calls("jobmaster_lost") if call["job_id"] == B]
+
+    run(folder, test)
+
+
+def test_jobs_go_on_when_the_template_is_killed_and_new_ones_start(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        first = await host.run(A)
+        old = host.template()
+        os.kill(old.pid, signal.SIGKILL)
+        await until(lambda: not is_running(old))
+        second = await host.run(B)
+        assert host.template() != old
+        assert await state_of(others, first) == await state_of(others, second) == "RUNNING"
+        os.kill(host.process_of(A).pid, signal.SIGKILL)  # nobody's child any more
+        assert (await others.wait_for("jobmaster_lost"))["job_id"] == A
+
+    run(folder, test)
+
+
+def test_a_killed_host_finds_its_jobs_again(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        others.slots = 2
+        first, second = await host.run(A), await host.run(B)
+        log = next(host.runs.glob(f"*/jobmasters/{A}.log"))
+        host.kill()
+        os.kill(host.process_of(B).pid, signal.SIGKILL)
+        (host.cluster / "jobmasters" / f"{'c' * 32}.json").write_text("{half")
+        assert await state_of(others, first) == "RUNNING"
+        await host.start()
+        lost = await others.wait_for("jobmaster_lost")
+        assert lost["job_id"] == B
+        assert "while no host was there" in lost["cause"]
+        assert (await others.wait_for("disconnect_jobmaster"))["jobmaster_token"] == second.jobmaster_token
+        assert [job.job_id for job in (await host.calls.list_jobs()).jobs] == [A]
+        assert await host.run(A) == first, "it is not started a second time"
+        assert log.exists(), "the log of a job that runs stays"
+        assert not host.entry("c" * 32).exists()
+        assert host.entry("c" * 32).with_suffix(".json.corrupt").exists()
+        # One that this host did not fork is watched all the same.
+        os.kill(host.process_of(A).pid, signal.SIGKILL)
+        assert (await others.wait_for("jobmaster_lost", 2))["job_id"] == A
+
+    run(folder, test)
+
+
+def test_another_dispatcher_adopts_a_job_and_hears_of_its_end(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        others.slots, others.dispatcher_token = 2, "d1"
+        started = await host.run(A)
+        ids = await others.all_run()
+        next_dispatcher = Others()
+        next_dispatcher.dispatcher_token = "d2"
+        await next_dispatcher.start()
+        try:
+            others.dispatcher_token = "nobody leads here any more"
+            await others.report("FINISHED", *ids)
+            await until(lambda: others.asked["job_finished"] > 0)
+            assert not others.calls("job_finished"), "an old token is refused"
+            client = RpcClient(others.session, SECRET, others.clock)
+            (listed,) = (await host.calls.list_jobs()).jobs
+            assert listed.job_id == A
+            jobmaster = RemoteJobMaster(client, listed.address, listed.jobmaster_token)
+            assert (await jobmaster.details())["state"] == "FINISHED"
+            await jobmaster.adopt(m.AdoptJob(next_dispatcher.address, "d2"))
+            assert (await next_dispatcher.wait_for("job_finished"))["archive"]["state"] == "FINISHED"
+            await until(lambda: not host.entry(A).exists())
+        finally:
+            await next_dispatcher.stop()
+        assert started.address == listed.address
+
+    run(folder, test)
+
+
+def test_a_jobmaster_remembers_who_adopted_it_beyond_its_host(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        started = await host.run(A)
+        next_dispatcher = Others()
+        await next_dispatcher.start()
+        try:
+            client = RpcClient(others.session, SECRET, others.clock)
+            jobmaster = RemoteJobMaster(client, started.address, started.jobmaster_token)
+            await jobmaster.adopt(m.AdoptJob(next_dispatcher.address, "d2"))
+            assert (await next_dispatcher.wait_for("job_state_changed"))["state"] == "RUNNING"
+            host.kill()
+            os.kill(host.process_of(A).pid, signal.SIGKILL)
+            await host.start()
+            assert (await next_dispatcher.wait_for("jobmaster_lost"))["job_id"] == A
+            assert not others.calls("jobmaster_lost")
+        finally:
+            await next_dispatcher.stop()
+
+    run(folder, test)
+
+
+def test_a_host_that_is_told_to_stop_gives_slots_back_and_leaves_nothing(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        others.slots = 2
+        await host.run(A)
+        await others.all_run()
+        processes = [host.process_of(A), host.template()]
+        host.kill()  # also JobMasters that a former host has forked
+        await host.start()
+        others.slots = 0
+        await host.run(B)
+        processes += [host.process_of(B), host.template()]
+        assert await asyncio.to_thread(host.terminate) == 0
+        assert not wait_gone(processes, PATIENCE)
+        assert {call["allocation_id"] for call in others.calls("free_slot")} == {f"{i:032x}" for i in (0, 1)}
+        assert {call["job_id"] for call in others.calls("disconnect_jobmaster")} == {A, B}
+        states = [(call["job_id"], call["state"]) for call in others.calls("job_state_changed")]
+        assert {(A, "SUSPENDED"), (B, "SUSPENDED")} <= set(states)
+        assert not others.calls("jobmaster_lost")
+        assert not list((host.cluster / "jobmasters").iterdir())
+        assert identify(processes[0].pid) != processes[0]
+
+    run(folder, test)
+
+
+def test_a_jobmaster_that_is_stopped_by_hand_is_lost(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        await host.run(A)
+        os.kill(host.process_of(A).pid, signal.SIGTERM)
+        told = await others.wait_for("jobmaster_lost")
+        assert "ended with exit code 0 before the job had ended" in told["cause"]
+
+    run(folder, test)

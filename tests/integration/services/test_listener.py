@@ -1,0 +1,218 @@
+"""What a port bears: many connections, slow ones, bodies of strangers, names."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from firesteel.core.clock import SystemClock
+from firesteel.core.errors import ConfigurationError
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import RpcClient, RpcRequest, Signer, rpc_routes
+from firesteel.service.base import Service
+
+SECRET = "a secret of these tests"
+PATIENCE = 30.0
+
+
+class Echo(Service):
+    """Answers ``echo``."""
+
+    def __init__(self) -> None:
+        super().__init__("echo")
+
+        async def echo(call: RpcRequest) -> Mapping[str, Any]:
+            return call.payload
+
+        self.app.add_routes(rpc_routes({"echo": echo}, SECRET, lambda _: None))
+
+
+@asynccontextmanager
+async def echo(host: str = "127.0.0.1", advertised_host: str = "") -> AsyncIterator[Echo]:
+    service = Echo()
+    await service.start(host, 0, advertised_host)
+    try:
+        yield service
+    finally:
+        await service.stop()
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+async def connect(service: Echo) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port_of(service.address))
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What came until the other side closed."""
+    async with asyncio.timeout(PATIENCE):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+def test_the_next_free_port_is_taken_where_that_is_wanted() -> None:
+    async def main() -> None:
+        async with echo() as first:
+            taken = port_of(first.address)
+            address = await first.listen(first.new_app(), "127.0.0.1", taken, next_free=True)
+            assert taken < port_of(address) < taken + 100
+            with pytest.raises(OSError, match=f"echo can't listen on 127.0.0.1:{taken}: "):
+                await first.listen(first.new_app(), "127.0.0.1", taken)
+            async with first.session.get(f"{address}/health") as answer:
+                assert answer.status == 200
+            second = port_of(address)
+        with socket.socket() as nobody:
+            assert nobody.connect_ex(("127.0.0.1", second)) != 0, "it ends with the service"
+
+    asyncio.run(main())
+
+
+def test_too_many_connections_are_closed_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("firesteel.service.listener.MOST_CONNECTIONS", 2)
+
+    async def main() -> None:
+        async with echo() as service:
+            held = [await connect(service) for _ in range(2)]
+            for _ in range(3):
+                reader, writer = await connect(service)
+                assert await ended(reader) == b""
+                writer.close()
+            for _, writer in held:
+                writer.close()
+            async with asyncio.timeout(PATIENCE):
+                while True:  # the places are free again as soon as the service has noticed
+                    reader, writer = await connect(service)
+                    writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+                    answer = await ended(reader)
+                    writer.close()
+                    if answer.startswith(b"HTTP/1.1 200"):
+                        break
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    assert caplog.text.count("echo refused 127.0.0.1: 2 connections are open already") == 1
+
+
+def test_a_client_that_sends_no_whole_header_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firesteel.service.listener.HEADER_SECONDS", 0.3)
+
+    async def main() -> None:
+        async with echo() as service:
+            for begun in (b"", b"GET /health HTTP/1.1\r\nHost: loc"):
+                reader, writer = await connect(service)
+                writer.write(begun)
+                assert await ended(reader) == b""
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_the_body_of_a_stranger_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer comes before the body."""
+
+    async def main() -> None:
+        async with echo() as service:
+            reader, writer = await connect(service)
+            writer.write(b"POST /rpc/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000000\r\n\r\n{")
+            async with asyncio.timeout(PATIENCE):
+                assert (await reader.readline()).startswith(b"HTTP/1.1 401")
+            writer.close()
+
+    asyncio.run(main())
+
+
+def test_a_signed_body_that_does_not_come_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("firesteel.service.middlewares.STALL_SECONDS", 0.3)
+
+    async def main() -> None:
+        async with echo() as service:
+            headers = Signer(SECRET, SystemClock()).headers("POST", f"{service.address}/rpc/echo", b"12345")
+            reader, writer = await connect(service)
+            head = f"POST /rpc/echo HTTP/1.1\r\nHost: 127.0.0.1:{port_of(service.address)}\r\nContent-Length: 5\r\n"
+            writer.write(f"{head}Authorization: {headers['Authorization']}\r\n\r\n12".encode())
+            for byte in (b"3", b"4"):  # it comes slowly, but it comes
+                await asyncio.sleep(0.05)
+                writer.write(byte)
+            async with asyncio.timeout(PATIENCE):
+                assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+            writer.close()
+
+    asyncio.run(main())
+    assert "'/rpc/echo': nothing more of the request's body came for 0.3 s" in caplog.text
+
+
+def test_a_body_that_was_changed_on_its_way_is_refused() -> None:
+    async def main() -> None:
+        async with echo() as service:
+            url = f"{service.address}/rpc/echo"
+            headers = Signer(SECRET, SystemClock()).headers("POST", url, b'{"a": 1}')
+            async with service.session.post(url, data=b'{"a": 2}', headers=headers) as answer:
+                assert answer.status == 401
+                assert "is not the one that was signed" in (await answer.json())["errors"][0]
+
+    asyncio.run(main())
+
+
+def test_a_repeated_request_is_refused() -> None:
+    async def main() -> None:
+        async with echo() as service:
+            url, body = f"{service.address}/rpc/echo", json.dumps({"v": 1, "id": "1", "payload": {}}).encode()
+            headers = Signer(SECRET, SystemClock()).headers("POST", url, body)
+            statuses = []
+            for _ in range(2):
+                async with service.session.post(url, data=body, headers=headers) as answer:
+                    statuses.append(answer.status)
+            assert statuses == [200, 401]
+
+    asyncio.run(main())
+
+
+def test_an_answer_of_somebody_else_is_not_believed() -> None:
+    """Whoever took the port of a service can't speak for it."""
+
+    async def main() -> None:
+        async def lie(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            answer = b'{"payload": {"trust": "me"}}'
+            writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(lie, "127.0.0.1", 0)
+        async with server, echo() as service:
+            client = RpcClient(service.session, SECRET, SystemClock())
+            with pytest.raises(RpcFault, match="not signed with the cluster secret") as caught:
+                await client.call(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "echo", {})
+            assert caught.value.code is RpcCode.UNAUTHORIZED
+
+    asyncio.run(main())
+
+
+def test_all_interfaces_need_a_name() -> None:
+    async def main() -> None:
+        for advertised in ("", "0.0.0.0"):
+            with pytest.raises(ConfigurationError, match="binds to all interfaces"):
+                await Echo().start("0.0.0.0", 0, advertised)
+        async with echo("0.0.0.0", "Node-1") as service:
+            port = port_of(service.address)
+            assert service.address == f"http://Node-1:{port}"
+            for host, status in [("node-1", 200), ("10.1.2.3:99", 200), ("localhost", 200), ("evil.example", 403)]:
+                async with service.session.get(f"http://127.0.0.1:{port}/health", headers={"Host": host}) as answer:
+                    assert (host, answer.status) == (host, status)
+
+    asyncio.run(main())

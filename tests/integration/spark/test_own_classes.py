@@ -1,0 +1,30 @@
+"""The committed class files are what the compiler makes of the committed sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from firesteel.spark.own_classes import JAR
+from tools.spark_jar import (
+    COMPILER_ATTRIBUTE,
+    MANIFEST,
+    CompileError,
+    attributes,
+    compile_classes,
+    compiler_version,
+    contents,
+    differences,
+    read_jar,
+)
+
+
+@pytest.mark.may_skip(reason="there is no JDK of the release that made the jar")
+def test_the_sources_compile_to_the_same_class_files() -> None:
+    wanted = attributes(read_jar(JAR)[MANIFEST])[COMPILER_ATTRIBUTE]
+    try:
+        found = compiler_version()
+    except CompileError as error:
+        pytest.skip(str(error))
+    if found != wanted:
+        pytest.skip(f"javac is {found}; the jar was made with {wanted}, and each makes slightly other class files")
+    assert differences(contents(compile_classes()), read_jar(JAR)) == [], "run: ./dev run python tools/spark_jar.py"

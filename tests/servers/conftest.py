@@ -1,0 +1,97 @@
+"""A Docker engine, the image, and one cluster of containers that the tests share."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers.compose_cluster import (
+    BASE_IMAGE,
+    ComposeCluster,
+    build_image,
+    command,
+    own_project,
+    remove_leftovers,
+)
+
+ENSURE_ENGINE = Path(__file__).parent / "docker" / "ensure-engine.sh"
+SLOTS = 2
+"""Of each TaskManager."""
+HEARTBEAT_TIMEOUT = 16.0
+OPTIONS = {
+    "heartbeat.interval": "1 s",
+    "heartbeat.timeout": f"{HEARTBEAT_TIMEOUT:g} s",
+    "taskmanager.numberOfTaskSlots": str(SLOTS),
+}
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[None]:
+    """A Docker engine with Compose v2 and the base image. Where it can be had, it must be."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [key for key in os.environ if key.startswith(("FIRESTEEL_", "COMPOSE_"))]:
+            patch.delenv(name)
+        done = subprocess.run(
+            ["sh", ENSURE_ENGINE, BASE_IMAGE], capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        if done.returncode:
+            if os.geteuid() == 0 and shutil.which("apt-get"):
+                pytest.fail(f"{ENSURE_ENGINE.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+            pytest.skip(done.stderr.strip().splitlines()[-1])
+        remove_leftovers()
+        yield
+
+
+@pytest.fixture(scope="session")
+def image(engine: None, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The image, built from this checkout."""
+    began = time.monotonic()
+    name = build_image(own_project())
+    size = int(command("docker", "image", "inspect", "--format", "{{.Size}}", name).stdout)
+    tell(request, f"the image has {size / 1e6:,.0f} MB; built in {time.monotonic() - began:.1f} s")
+    yield name
+    command("docker", "image", "rm", "--force", name)
+
+
+@pytest.fixture(scope="module")
+def shared(image: str, request: pytest.FixtureRequest) -> Iterator[ComposeCluster]:
+    """A cluster with one TaskManager for the tests of a file; each leaves it as it was."""
+    cluster = ComposeCluster(image, OPTIONS)
+    try:
+        began = time.monotonic()
+        cluster.up()
+        tell(request, f"docker compose up --detach --wait took {time.monotonic() - began:.1f} s")
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def cluster(shared: ComposeCluster) -> Iterator[ComposeCluster]:
+    """The shared cluster, all of its slots free; what it logged is shown where a test fails."""
+    began = time.time()
+    try:
+        shared.calm(SLOTS)
+        yield shared
+        shared.calm(SLOTS)
+    finally:
+        print(shared.logs(since=began))
+
+
+@pytest.fixture
+def root() -> None:
+    """Faults are made by the host's root."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can kill processes of a container and drop its packets")
+
+
+def tell(request: pytest.FixtureRequest, figure: str) -> None:
+    """Show a figure among pytest's own output."""
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        print(f"\n{figure}", flush=True)

@@ -1,0 +1,82 @@
+#!/bin/sh
+# Leaves a running Docker engine with Compose v2 and a base image for our own builds. May be run again at any time.
+# On a machine with a Docker of its own nothing is installed; else it needs root on Debian. No image is pulled:
+# the base image is made from Debian's packages and named on the first argument (default firesteel-test/base:1).
+set -eu
+image=${1:-firesteel-test/base:1}
+
+die() {
+    echo "ensure-engine: $*" >&2
+    exit 1
+}
+
+as_debian_root() {
+    [ "$(id -u)" = 0 ] || die "$1, and it can be installed by root only"
+    command -v apt-get >/dev/null || die "$1, and this is not Debian, where it could be installed"
+}
+
+lists_are_fresh=no
+install_packages() {
+    if [ $lists_are_fresh = no ]; then
+        apt-get update -q >&2
+        lists_are_fresh=yes
+    fi
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
+}
+
+if ! docker info >/dev/null 2>&1; then
+    if ! command -v dockerd >/dev/null; then
+        as_debian_root "there is no Docker engine"
+        install_packages docker.io iptables
+    fi
+    [ "$(id -u)" = 0 ] || die "the Docker engine does not answer, and only root can start it"
+    rm -f /var/run/docker.pid
+    setsid nohup dockerd >/var/log/dockerd.log 2>&1 </dev/null &
+    tries=0
+    until docker info >/dev/null 2>&1; do
+        tries=$((tries + 1))
+        [ $tries -lt 300 ] || die "dockerd does not come up; see /var/log/dockerd.log"
+        sleep 0.1
+    done
+fi
+
+if ! docker compose version >/dev/null 2>&1; then # Debian 12 has no Compose v2: the next release's package is unpacked
+    as_debian_root "there is no Docker Compose v2"
+    work=$(mktemp -d)
+    chmod 755 "$work"
+    mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/sources"
+    uri=$(awk '/^URIs:/ { print $2; exit }' /etc/apt/sources.list.d/debian.sources)
+    cat >"$work/sources/next.sources" <<SOURCES
+Types: deb
+URIs: $uri
+Suites: trixie
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+SOURCES
+    (
+        cd "$work"
+        set -- -o Dir::Etc::sourcelist=/dev/null -o "Dir::Etc::sourceparts=$work/sources" \
+            -o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache" -o APT::Sandbox::User=root
+        apt-get "$@" update -q >&2
+        apt-get "$@" download docker-compose >&2
+        dpkg-deb -x docker-compose_*.deb unpacked
+        plugin=$(find unpacked -path '*cli-plugins/*' -type f | head -n 1)
+        install -D -m 755 "$plugin" /usr/local/lib/docker/cli-plugins/docker-compose
+    )
+    rm -rf "$work"
+fi
+
+if ! docker image inspect "$image" >/dev/null 2>&1; then
+    if ! command -v mmdebstrap >/dev/null; then
+        as_debian_root "mmdebstrap is missing"
+        install_packages mmdebstrap
+    fi
+    work=$(mktemp -d)
+    mmdebstrap --quiet --format=tar --variant=minbase \
+        --include=ca-certificates,python3,python3-venv \
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+        --dpkgopt='path-exclude=/usr/share/man/*' --aptopt='Acquire::Languages "none"' \
+        bookworm "$work/root.tar" /etc/apt/sources.list.d/debian.sources >&2
+    docker import --change 'CMD ["sh"]' "$work/root.tar" "$image" >/dev/null
+    rm -rf "$work"
+fi

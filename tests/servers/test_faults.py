@@ -1,0 +1,110 @@
+"""Containers that crash, stand still or are cut off while a job runs at full speed in both slots."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.servers.compose_cluster import ComposeCluster, until
+from tests.servers.conftest import HEARTBEAT_TIMEOUT, SLOTS
+from tests.servers.endless import Endless, run_another
+
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.timeout(600),
+    pytest.mark.may_skip(reason="a machine where no Docker engine can be had, or whose root one is not"),
+    pytest.mark.usefixtures("root"),
+]
+SHORT = HEARTBEAT_TIMEOUT / 4
+LONG = HEARTBEAT_TIMEOUT * 1.5
+
+
+@pytest.mark.parametrize("service", ["dispatcher", "resourcemanager"])
+def test_the_job_goes_on_when_a_coordinator_crashes(cluster: ComposeCluster, service: str) -> None:
+    job = Endless(cluster)
+    cluster.the(service).crash()
+    assert job.taskmanager.slots() == job.slots
+    cluster.wait_slots(SLOTS, available=0)
+    job.goes_on()
+    cluster.calm(SLOTS)
+    assert job.now()["state"] == "CANCELED"
+    run_another(cluster)
+
+
+def test_the_job_fails_with_its_jobmaster_and_says_so(cluster: ComposeCluster) -> None:
+    job = Endless(cluster)
+    cluster.the("jobmaster").crash()
+    job.fails("JobMaster")
+    until(lambda: not job.taskmanager.slots(), "its slots end")
+    cluster.calm(SLOTS)
+    run_another(cluster)
+
+
+def test_the_job_fails_with_its_taskmanager_and_says_so(cluster: ComposeCluster) -> None:
+    job = Endless(cluster)
+    job.taskmanager.crash()
+    job.fails("TaskManager")
+    cluster.calm(SLOTS)
+    run_another(cluster)
+
+
+@pytest.mark.parametrize("service", ["dispatcher", "resourcemanager", "jobmaster", "taskmanager"])
+def test_the_job_goes_on_when_a_service_stands_still_for_a_moment(cluster: ComposeCluster, service: str) -> None:
+    job = Endless(cluster)
+    with cluster.the(service).paused():
+        time.sleep(SHORT)
+    job.goes_on()
+
+
+def test_the_job_goes_on_when_the_dispatcher_stands_still_for_long(cluster: ComposeCluster) -> None:
+    job = Endless(cluster)
+    with cluster.the("dispatcher").paused():
+        time.sleep(LONG)
+    job.goes_on()
+
+
+def test_slots_go_on_while_the_resourcemanager_stands_still_for_long(cluster: ComposeCluster) -> None:
+    job = Endless(cluster)
+    with cluster.the("resourcemanager").paused():
+        time.sleep(LONG)
+        job.goes_on()
+    cluster.calm(SLOTS)
+    if job.now()["state"] != "CANCELED":  # Spark's driver woke up, and stopped executors that it had not heard
+        job.fails("TaskManager", "was killed or ended")
+    run_another(cluster)
+
+
+def test_slots_of_a_jobmaster_that_stands_still_are_freed(cluster: ComposeCluster) -> None:
+    job = Endless(cluster)
+    with cluster.the("jobmaster").paused():
+        until(lambda: not job.taskmanager.slots(), "its slots end")
+        cluster.wait_slots(SLOTS)
+    job.fails()
+    cluster.calm(SLOTS)
+    run_another(cluster)
+
+
+def test_a_taskmanager_that_stands_still_is_given_up_and_comes_back(cluster: ComposeCluster) -> None:
+    job = Endless(cluster)
+    with job.taskmanager.paused():
+        job.fails("TaskManager", "gave no sign of life")
+    until(lambda: not job.taskmanager.slots(), "its slots end")
+    cluster.calm(SLOTS)
+    run_another(cluster)
+
+
+def test_the_job_goes_on_when_its_taskmanager_is_cut_off_for_a_moment(cluster: ComposeCluster) -> None:
+    job = Endless(cluster)
+    with job.taskmanager.cut_off():
+        time.sleep(SHORT)
+    job.goes_on()
+
+
+def test_both_sides_of_a_cut_give_up_and_meet_again(cluster: ComposeCluster) -> None:
+    job = Endless(cluster)
+    with job.taskmanager.cut_off():
+        job.fails("TaskManager", "gave no sign of life")
+        until(lambda: not job.taskmanager.slots(), "the TaskManager ends the slots by itself")
+    cluster.calm(SLOTS)
+    run_another(cluster)

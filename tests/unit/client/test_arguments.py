@@ -1,0 +1,140 @@
+"""From the command line to settings."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from firesteel.client.cli import exit_codes
+from firesteel.client.cli.arguments import parser
+from firesteel.client.cli.definitions import settings_of, settings_of_run
+from firesteel.client.cli.main import main
+from firesteel.config import options
+from firesteel.config.definitions import handed_on
+from firesteel.config.settings import Settings
+from firesteel.core.errors import ConfigurationError
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FIRESTEEL_DEFINITIONS", "FIRESTEEL_CONF_DIR"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", list(sys.argv))
+
+
+def run_settings(*words: str) -> Settings:
+    return settings_of_run(parser().parse_args(["run", *words, "program.py"]))
+
+
+def test_what_follows_the_program_is_the_programs() -> None:
+    parsed = parser().parse_args(["run", "-py", "-p", "3", "program.py", "-d", "-p", "7", "--help"])
+    assert (parsed.program, parsed.parallelism, parsed.detached) == ("program.py", 3, False)
+    assert parsed.arguments == ["-d", "-p", "7", "--help"]
+
+
+def test_a_run_is_attached_and_remote_unless_somebody_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = run_settings()
+    assert settings.get(options.EXECUTION_TARGET) == "remote"
+    assert settings.get(options.EXECUTION_ATTACHED)
+    assert not settings.get(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT)
+    assert not run_settings("-d").get(options.EXECUTION_ATTACHED)
+    assert run_settings("-t", "local").get(options.EXECUTION_TARGET) == "local"
+    assert run_settings("-Dexecution.target=local").get(options.EXECUTION_TARGET) == "local"
+    monkeypatch.setenv("FIRESTEEL_OPTION_EXECUTION_TARGET", "local")
+    assert run_settings().get(options.EXECUTION_TARGET) == "local"
+    assert run_settings("-t", "remote").get(options.EXECUTION_TARGET) == "remote"
+
+
+def test_options_become_settings_that_the_program_inherits() -> None:
+    settings = run_settings("-m", "there:9081", "-p", "3", "-pyfs", "a.py,b.zip", "-sae", "-Drest.port=1", "-D", "a=b")
+    assert settings.get(options.REST_ADDRESS) == "there"
+    assert settings.get(options.REST_PORT) == 9081
+    assert settings.get(options.PARALLELISM_DEFAULT) == 3
+    assert settings.get(options.PYTHON_FILES) == "a.py,b.zip"
+    assert settings.get(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT)
+    assert set(settings.layers().values()) == {"command line"}
+    assert "rest.address=there" in handed_on()
+
+
+@pytest.mark.parametrize("text", ["there", "there:", ":8081", "there:port", "a@there:1", "there:1/x"])
+def test_a_malformed_address_is_named(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"-m {text}: expected host:port"):
+        settings_of(parser().parse_args(["list", "-m", text]))
+
+
+def test_addresses_in_brackets_and_urls_are_read() -> None:
+    settings = settings_of(parser().parse_args(["list", "-m", "[::1]:9081"]))
+    assert (settings.get(options.REST_ADDRESS), settings.get(options.REST_PORT)) == ("::1", 9081)
+    settings = settings_of(parser().parse_args(["list", "-m", "http://there:9081/"]))
+    assert (settings.get(options.REST_ADDRESS), settings.get(options.REST_PORT)) == ("there", 9081)
+
+
+def test_the_config_dir_goes_before_the_environments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.yaml").write_text("taskmanager.memory.process.size: 3 gb\n")
+    assert main(["memory", "--config-dir", str(tmp_path)]) == exit_codes.DONE
+    assert os.environ["FIRESTEEL_CONF_DIR"] == str(tmp_path)
+    assert "3,072 MiB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["memory", "--config-dir", "nowhere"], "nowhere: there is no config.yaml in it"),
+        (["run", "nowhere.py"], "'nowhere.py' is not a file"),
+        (["list", "-Drest.port=x"], "rest.port = 'x'"),
+        (["list", "-Dx"], "expected -Dkey=value"),
+        (["cancel", "7"], "'7' is not a job id"),
+        (["savepoint", "x"], "savepoints come with a later version"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == exit_codes.WRONG
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "Traceback" not in shown
+
+
+def test_an_unknown_verb_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["ran"])
+    assert ended.value.code == exit_codes.WRONG
+    assert "invalid choice: 'ran'" in capsys.readouterr().err
+
+
+PLAN = """
+from firesteel.datastream import StreamExecutionEnvironment
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_sequence(1, 9).key_by(lambda i: i).map(str).set_parallelism(2).print()
+"""
+
+
+def test_info_shows_the_plan_and_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PLAN + "env.execute('planned')\nprint('not reached')\n")
+    assert main(["info", "-p", "3", str(program)]) == exit_codes.DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "Job 'planned': 3 tasks, 3 slots"
+    assert [line.split()[0] for line in lines[2:]] == ["#", "1", "2", "3"]
+    assert "1 HASH" in lines[4]
+    assert "2 REBALANCE" in lines[5]
+    assert main(["info", "--json", str(program)]) == exit_codes.DONE
+    assert '"type": "Source: Sequence Source"' in capsys.readouterr().out
+
+
+def test_info_says_when_there_is_no_job_or_the_program_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PLAN)
+    assert main(["info", str(program)]) == exit_codes.FAILED
+    assert "executes no job" in capsys.readouterr().err
+    program.write_text("def fail():\n    return 1 // 0\n\n\nfail()\n")
+    assert main(["info", str(program)]) == exit_codes.FAILED
+    shown = capsys.readouterr().err
+    assert shown.startswith("Traceback")
+    assert "ZeroDivisionError" in shown
+    assert "runpy" not in shown

@@ -1,0 +1,72 @@
+"""The line that tells how far a job is, and when it is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firesteel.client.cli.jobs import job_lists
+from firesteel.client.progress import PLAIN_SECONDS, Occasion, Progress
+from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
+
+
+def graph() -> JobGraph:
+    source = SourceInfo("s", "numbers", {}, True)
+    vertices = (
+        JobVertex("s", "Source", 2, 128, "default", "", (OperatorInfo("s", "Source", None, "source"),), source),
+        JobVertex("m", "Map", 2, 128, "default", "", (OperatorInfo("m", "Map", None, "map"),)),
+        JobVertex("e", "End", 1, 128, "other", "", (OperatorInfo("e", "End", None, "sink"),)),
+    )
+    return JobGraph(
+        "0" * 32, "job", vertices, (JobEdge(0, "s", "m", "s", 0, "HASH"), JobEdge(1, "m", "e", "m", 0, "HASH"))
+    )
+
+
+def vertex(name: str, read: int, written: int, **tasks: int) -> dict[str, Any]:
+    return {"id": name, "tasks": tasks, "metrics": {"read-records": read, "write-records": written}}
+
+
+def test_records_slots_and_time_stand_in_the_line() -> None:
+    details = {
+        "state": "RUNNING",
+        "vertices": [
+            vertex("s", 0, 12_000, FINISHED=1, RUNNING=1),
+            vertex("m", 11_000, 900, RUNNING=2),
+            vertex("e", 800, 0, SCHEDULED=1),
+        ],
+    }
+    progress = Progress.of(details, graph())
+    assert progress == Progress("RUNNING", 12_000, 800, 2, 3)
+    assert progress.line("job", 3723.9) == "job: RUNNING  records in 12,000 out 800  slots 2/3  1:02:03"
+
+
+def test_a_job_of_which_little_is_known_yet() -> None:
+    assert Progress.of({"state": "CREATED", "vertices": []}, graph()) == Progress("CREATED", 0, 0, 0, 3)
+
+
+def test_plain_lines_come_with_changes_and_seldom_else() -> None:
+    occasion = Occasion()
+    states = [("CREATED", 0.0), ("CREATED", 1.0), ("RUNNING", 2.0), ("RUNNING", 2.0 + PLAIN_SECONDS), ("RUNNING", 33.0)]
+    assert [occasion.is_due(state, at) for state, at in states] == [True, False, True, True, False]
+
+
+def job(name: str, state: str, start: int) -> dict[str, Any]:
+    return {"jid": name * 32, "name": name, "state": state, "start-time": start}
+
+
+def test_lists_are_flinks() -> None:
+    jobs = [job("b", "RUNNING", 2_000), job("a", "RESTARTING", 1_000), job("c", "CREATED", 0), job("d", "FAILED", 0)]
+    everything = job_lists(jobs, running=True, scheduled=True, ended=True)
+    assert [line for line in everything if " : " not in line] == [
+        "------------------ Running/Restarting Jobs -------------------",
+        "--------------------------------------------------------------",
+        "----------------------- Scheduled Jobs -----------------------",
+        "--------------------------------------------------------------",
+        "---------------------- Terminated Jobs -----------------------",
+        "--------------------------------------------------------------",
+    ]
+    shown = [line.partition(" : ")[2] for line in everything if " : " in line]
+    states = {"a": "RESTARTING", "b": "RUNNING", "c": "CREATED", "d": "FAILED"}
+    assert shown == [f"{name * 32} : {name} ({state})" for name, state in states.items()]
+    assert everything[1][2::3][:2] == ".."
+    assert job_lists([], running=True, scheduled=True, ended=False) == ["No running jobs.", "No scheduled jobs."]
+    assert job_lists(jobs, running=False, scheduled=True, ended=False)[1].endswith("c (CREATED)")

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from firesteel.config.secret import load_rest_token, load_secret
+from firesteel.config.settings import Settings
+from firesteel.core.environment import scrub, without_secrets
+from firesteel.core.errors import ConfigurationError
+from firesteel.core.refusals import KEPT_PEERS, RefusalLog
+from firesteel.core.secret import derive, rest_token
+
+SECRET = "0123456789abcdef"
+
+
+def secret_file(path: Path, text: str = SECRET, mode: int = 0o600) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def test_the_variable_is_read_and_removed() -> None:
+    environ = {"FIRESTEEL_SECRET": f" {SECRET}\n", "PATH": "/bin"}
+    assert load_secret(Settings(), environ) == SECRET
+    assert environ == {"PATH": "/bin"}
+
+
+def test_the_file_goes_before_the_variable_which_is_removed_all_the_same(tmp_path: Path) -> None:
+    file = secret_file(tmp_path / "s", "of the file, long enough")
+    environ = {"FIRESTEEL_SECRET": SECRET}
+    settings = Settings({"firesteel.security.secret-file": str(file)})
+    assert load_secret(settings, environ) == "of the file, long enough"
+    assert environ == {}
+
+
+def test_relative_files_lie_beside_the_configuration(tmp_path: Path) -> None:
+    secret_file(tmp_path / "mine")
+    settings = Settings({"firesteel.security.secret-file": "mine"})
+    assert load_secret(settings, {"FIRESTEEL_CONF_DIR": str(tmp_path)}) == SECRET
+    assert load_secret(settings, {}, tmp_path) == SECRET
+
+
+def test_a_file_of_the_usual_name_is_found(tmp_path: Path) -> None:
+    secret_file(tmp_path / "cluster-secret", "the one beside config.yaml")
+    assert load_secret(Settings(), {}, tmp_path) == "the one beside config.yaml"
+    assert load_secret(Settings(), {"FIRESTEEL_SECRET": SECRET}, tmp_path) == SECRET
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o660])
+def test_files_that_others_may_read_are_refused(tmp_path: Path, mode: int) -> None:
+    secret_file(tmp_path / "cluster-secret", mode=mode)
+    with pytest.raises(ConfigurationError, match=f"mode {mode:04o}"):
+        load_secret(Settings(), {}, tmp_path)
+
+
+def test_the_owner_may_have_no_write_permission(tmp_path: Path) -> None:
+    secret_file(tmp_path / "cluster-secret", mode=0o400)
+    assert load_secret(Settings(), {}, tmp_path) == SECRET
+
+
+@pytest.mark.parametrize("text", ["", "   \n", "short", "x" * 5000])
+def test_lengths_are_bounded(tmp_path: Path, text: str) -> None:
+    secret_file(tmp_path / "cluster-secret", text)
+    with pytest.raises(ConfigurationError, match="characters"):
+        load_secret(Settings(), {}, tmp_path)
+    with pytest.raises(ConfigurationError, match="the variable FIRESTEEL_SECRET"):
+        load_secret(Settings(), {"FIRESTEEL_SECRET": text})
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "cluster-secret").write_bytes(b"\xff" * 32)
+    (tmp_path / "cluster-secret").chmod(0o600)
+    with pytest.raises(ConfigurationError, match="does not hold text"):
+        load_secret(Settings(), {}, tmp_path)
+
+
+def test_no_secret_at_all_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"set firesteel\.security\.secret-file"):
+        load_secret(Settings(), {}, tmp_path)
+
+
+def test_derived_keys_differ_by_secret_and_purpose() -> None:
+    keys = {derive(secret, purpose) for secret in ("a", "b") for purpose in ("rest", "rpc")}
+    assert len(keys) == 4
+    assert rest_token("a") == derive("a", "rest")
+    assert len(rest_token("a")) == 64
+
+
+def test_the_rest_token_comes_from_its_file_or_the_secret(tmp_path: Path) -> None:
+    file = secret_file(tmp_path / "token", "a token of its own")
+    settings = Settings({"firesteel.rest.token-file": str(file)})
+    assert load_rest_token(settings, SECRET) == load_rest_token(settings, None) == "a token of its own"
+    assert load_rest_token(Settings({"firesteel.rest.token-file": "token"}), None, tmp_path) == "a token of its own"
+    assert load_rest_token(Settings(), SECRET) == rest_token(SECRET)
+    with pytest.raises(ConfigurationError, match="No token"):
+        load_rest_token(Settings(), None)
+
+
+def test_environments_for_user_code_hold_no_secrets() -> None:
+    environ = {
+        "FIRESTEEL_SECRET": "1",
+        "FIRESTEEL_SECRET_OLD": "2",
+        "FIRESTEEL_OPTION_S3_SECRET_KEY": "3",
+        "PYTHON_WORKER_FACTORY_SECRET": "4",
+        "_SPARK_AUTH_SECRET": "5",
+        "PATH": "/bin",
+        "FIRESTEEL_RUN_DIRECTORY": "/run",
+        "SECRET_SAUCE": "the user's own",
+    }
+    kept = {"PATH": "/bin", "FIRESTEEL_RUN_DIRECTORY": "/run", "SECRET_SAUCE": "the user's own"}
+    assert without_secrets(environ) == kept
+    assert len(environ) == 8
+    scrub(environ)
+    assert environ == kept
+
+
+def test_refusals_are_logged_once_for_each_peer_and_kind(caplog: pytest.LogCaptureFixture) -> None:
+    log = RefusalLog(logging.getLogger("test"), "the door")
+    for number in range(250):
+        log.refused("10.0.0.1", f"garbage {number}", "garbage")
+    log.refused("10.0.0.2", "garbage", "garbage")
+    log.refused("10.0.0.1", "no signature")
+    assert [record.getMessage() for record in caplog.records] == [
+        "the door refused 10.0.0.1: garbage 0",
+        "the door refused 10.0.0.1 10 times so far: garbage 9",
+        "the door refused 10.0.0.1 100 times so far: garbage 99",
+        "the door refused 10.0.0.2: garbage",
+        "the door refused 10.0.0.1: no signature",
+    ]
+    assert log.count("10.0.0.1", "garbage") == 250
+
+
+def test_the_log_of_refusals_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    log = RefusalLog(logging.getLogger("test"), "the door")
+    for number in range(KEPT_PEERS + 10):
+        log.refused(f"peer {number}", "garbage")
+    assert len(log._counts) == KEPT_PEERS
+    assert log.count("peer 0", "garbage") == 0

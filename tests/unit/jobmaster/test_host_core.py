@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import pytest
+
+from firesteel.core.errors import GraphError
+from firesteel.core.process import ProcessId
+from firesteel.graph.job_graph import JobGraph
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcFault
+from firesteel.testing.clock import ManualClock
+from firesteel_jobmaster import host_core as h
+from firesteel_jobmaster.registry import Entry
+from tests.unit.jobmaster.jobs import two_by_two
+
+
+def graph(number: int = 1) -> JobGraph:
+    return JobGraph.from_plain({**two_by_two().to_plain(), "job_id": f"{number:032x}"})
+
+
+def start(graph: JobGraph, dispatcher: str = "d1") -> m.StartJob:
+    return m.StartJob(graph.to_plain(), "http://dispatcher", dispatcher, "http://rm", "http://blobs")
+
+
+class Host:
+    """A core, and a shorthand for a job's way to where a test begins."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.core = h.HostCore(self.clock)
+
+    def run(self, number: int = 1) -> str:
+        job = graph(number)
+        assert self.core.start_job(job, start(job)) == (None, [h.ForkJobMaster(job.job_id)])
+        assert self.core.started(job.job_id, ProcessId(number, 7), f"http://jm{number}", f"t{number}") == []
+        return job.job_id
+
+    def state(self, job_id: str) -> str | None:
+        job = self.core.get(job_id)
+        return job.state.name if job is not None else None
+
+
+def test_the_same_job_is_started_once() -> None:
+    host, job = Host(), graph()
+    assert host.core.start_job(job, start(job))[1] == [h.ForkJobMaster(job.job_id)]
+    assert host.core.start_job(job, start(job)) == (None, []), "while its process is being made"
+    host.core.started(job.job_id, ProcessId(1, 7), "http://jm", "t")
+    assert host.core.start_job(job, start(job)) == (m.JobStarted("http://jm", "t"), [])
+    other = JobGraph.from_plain({**job.to_plain(), "name": "another"})
+    with pytest.raises(GraphError, match="another job with the id"):
+        host.core.start_job(other, start(other))
+
+
+def test_a_start_that_failed_may_be_tried_again() -> None:
+    host, job = Host(), graph()
+    host.core.start_job(job, start(job))
+    assert host.core.start_failed(job.job_id, "no memory") == []
+    assert host.core.start_job(job, start(job)) == (None, [h.ForkJobMaster(job.job_id)])
+
+
+def test_a_start_by_another_dispatcher_is_an_adoption() -> None:
+    host = Host()
+    job_id = host.run()
+    answer, instructions = host.core.start_job(graph(), start(graph(), "d2"))
+    assert answer == m.JobStarted("http://jm1", "t1")
+    assert instructions == [h.AdoptJobMaster(job_id, m.AdoptJob("http://dispatcher", "d2"))]
+    assert host.core.start_job(graph(), start(graph(), "d2"))[1] == [], "once is enough"
+
+
+def test_the_end_of_a_job_and_an_order_that_comes_twice() -> None:
+    host = Host()
+    job_id = host.run()
+    assert [j.job_id for j in host.core.running_jobs().jobs] == [job_id]
+    assert host.core.ended(job_id) == []
+    assert host.core.ended(job_id) == []
+    assert not host.core.running_jobs().jobs
+    assert len(host.core.with_processes()) == 1
+    assert host.core.process_ended(job_id, ProcessId(1, 7), "ended with exit code 0", in_order=False) == []
+    assert host.core.get(job_id) is None
+    assert host.core.start_job(graph(), start(graph())) == (m.JobStarted("http://jm1", "t1"), [])
+
+
+def test_what_is_remembered_of_ended_jobs_is_bounded() -> None:
+    host = Host()
+    for number in range(1, h.KEPT_ENDED + 2):
+        job_id = host.run(number)
+        host.core.process_ended(job_id, ProcessId(number, 7), "", in_order=True)
+    assert host.core.start_job(graph(2), start(graph(2)))[0] is not None
+    assert host.core.start_job(graph(1), start(graph(1)))[0] is None, "forgotten: it would run again"
+
+
+def test_few_processes_of_ended_jobs_linger() -> None:
+    host = Host()
+    ended: list[h.Instruction] = []
+    for number in range(1, h.MOST_ENDED + 3):
+        job_id = host.run(number)
+        host.clock.advance(1)
+        ended += host.core.ended(job_id)
+    assert ended == [h.EndProcess(ProcessId(1, 7)), h.EndProcess(ProcessId(1, 7)), h.EndProcess(ProcessId(2, 7))]
+
+
+def test_a_lost_jobmaster_is_told_and_refuses_a_start_until_then() -> None:
+    host = Host()
+    job_id = host.run()
+    (told,) = host.core.process_ended(job_id, ProcessId(1, 7), "was killed by signal 9 (SIGKILL)", in_order=False)
+    assert isinstance(told, h.ReportLoss)
+    assert "(process 1) was killed by signal 9 (SIGKILL) before the job had ended" in told.jobmaster.cause
+    assert host.state(job_id) == "LOST"
+    assert not host.core.running_jobs().jobs
+    assert not host.core.with_processes()
+    assert host.core.process_ended(job_id, ProcessId(1, 7), "is gone", in_order=False) == [], "heard twice"
+    with pytest.raises(RpcFault, match="was killed by signal 9"):
+        host.core.start_job(graph(), start(graph()))
+    assert host.core.loss_told(job_id) == [h.ForgetEntry(job_id)]
+    assert host.core.loss_told(job_id) == []
+    assert host.core.start_job(graph(), start(graph()))[1] == [h.ForkJobMaster(job_id)]
+
+
+def test_the_death_of_another_process_is_not_its_own() -> None:
+    host = Host()
+    job_id = host.run()
+    assert host.core.process_ended(job_id, ProcessId(1, 8), "is gone", in_order=False) == []
+    assert host.state(job_id) == "RUNNING"
+
+
+def test_what_a_former_host_left_behind() -> None:
+    host = Host()
+    alive = Entry(graph(1).job_id, ProcessId(1, 7), "http://jm1", "t1", start(graph(1)))
+    dead = Entry(graph(2).job_id, ProcessId(2, 7), "http://jm2", "t2", start(graph(2)))
+    assert host.core.recovered(alive, graph(1), alive=True) == []
+    (told,) = host.core.recovered(dead, graph(2), alive=False)
+    assert isinstance(told, h.ReportLoss)
+    assert told.jobmaster.token == "t2"
+    (running,) = host.core.running_jobs().jobs
+    assert (running.job_id, running.address, running.jobmaster_token) == (alive.job_id, "http://jm1", "t1")
+    assert host.core.start_job(graph(1), start(graph(1))) == (m.JobStarted("http://jm1", "t1"), [])
