@@ -1,9 +1,10 @@
-"""One embedded cluster for the tests of most modules."""
+"""One embedded cluster for the tests of most modules, and what they may leave behind."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,20 +16,28 @@ OF_THE_CLUSTER = ("open descriptor", "daemon thread 'firesteel-fleet_", "thread 
 """Services keep connections alive, and a pool of threads that grows when there is much to do."""
 
 
-@pytest.fixture(scope="package")
-def clusters() -> Iterator[None]:
-    """No cluster is left at the end, and nothing of one."""
-    before = leaks.snapshot()
-    yield
-    stop_embedded_cluster()
-    _refuse(leaks.leaks_since(before))
+_before: leaks.Snapshot | None = None
 
 
 @pytest.fixture(scope="module")
-def cluster(clusters: None) -> None:
-    """Runs a job, so that what belongs to a cluster stands before the first test."""
+def cluster() -> None:
+    """The cluster that the tests of most modules share. Runs a job, so that what belongs to it stands already."""
+    global _before
+    _before = _before or leaks.snapshot()
     results = new_environment(4).from_sequence(1, 4).map(str).execute_and_collect()
     assert sorted(results) == ["1", "2", "3", "4"]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Behind the last test of this folder no cluster is left, and nothing of one."""
+    global _before
+    if nextitem is not None and nextitem.path.parent == Path(__file__).parent:
+        return
+    stop_embedded_cluster()
+    if _before is not None:
+        before, _before = _before, None
+        _refuse(leaks.leaks_since(before))
 
 
 @pytest.fixture(autouse=True)

@@ -83,30 +83,30 @@ def test_a_peer_that_never_comes_up_is_named_with_the_last_reason(tmp_path: Path
         made.configure(peers={**made.peers, "b": {"unix": f"{tmp_path}/nobody"}})
         made["a"].output(0, 0, 0, "b", 0)
         for _ in range(70):
-            made.advance(1)
+            made.advance(10)
         (error,) = made.failures["a"]
         assert (
-            str(error) == f"slot b (unix:{tmp_path}/nobody): could not connect within 60 s: No such file or directory"
+            str(error) == f"slot b (unix:{tmp_path}/nobody): could not connect within 600 s: No such file or directory"
         )
 
 
 def test_a_peer_that_never_connects_is_named(two: Slots) -> None:
     two.configure("b")
     two["b"].input(0, 0, 0, "a")
-    two.advance(59)
+    two.advance(599)
     assert two.failures["b"] == []
     two.advance(2)
     (error,) = two.failures["b"]
-    assert "it did not connect within 60 s" in str(error)
+    assert "it did not connect within 600 s; does code of the job keep its thread?" in str(error)
 
 
 def test_a_peer_that_never_learns_its_job_is_given_up_by_both(two: Slots) -> None:
     two.configure("a")
     two["a"].output(0, 0, 0, "b", 0)
     two.run()
-    two.advance(61)
+    two.advance(601)
     (error,) = two.failures["a"]
-    assert "has not answered the handshake" in str(error) or "refused the connection: the handshake took" in str(error)
+    assert "could not connect within 600 s" in str(error)
     assert two["b"].statistics().connections_waiting == 0
 
 
@@ -227,6 +227,8 @@ def test_connections_that_do_not_authenticate_in_time_are_closed(two: Slots) -> 
     two.run()
     assert two["b"].statistics().connections_waiting == 2
     two.advance(11)
+    assert two["b"].statistics().connections_waiting == 1  # half a handshake may be a slot whose thread is kept
+    two.advance(600)
     assert two["b"].statistics().connections_waiting == 0
     assert two["b"].statistics().connections_refused == 2
     silent.close()

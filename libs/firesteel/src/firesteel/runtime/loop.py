@@ -1,9 +1,10 @@
 """The one loop of a slot's main thread: sockets, timers, calls from other threads, and the steps of all tasks.
 
-One pass of the loop runs the posted calls, the timers that are due, the sockets that are ready, and one step of one
+One pass of the loop runs the posted calls, the sockets that are ready, the timers that are due, and one step of one
 runnable task, in turn. So whatever a step wrote leaves the process right after it, and a peer's data waits for one
-step at most. While a task is runnable the sockets are looked at without waiting, before each step: a look takes one
-microsecond (measured), a step at least ten. With nothing to do the loop sleeps: an idle slot takes no CPU.
+step at most. Sockets come before timers: after a step that took a minute, what a timer waited for may have arrived.
+While a task is runnable the sockets are looked at without waiting, before each step: a look takes one microsecond
+(measured), a step at least ten. With nothing to do the loop sleeps: an idle slot takes no CPU.
 """
 
 from __future__ import annotations
@@ -201,10 +202,10 @@ class TaskLoop:
         done = self._run_ready()
         if self._stopped:
             return done
-        if self._timers:
-            done |= self._run_timers(self.clock.monotonic())
         busy = done or bool(self._ready) or any(task.runnable for task in self._tasks)
         done |= self._poll(0.0 if busy or not block else self._until_timer())
+        if self._timers and not self._stopped:
+            done |= self._run_timers(self.clock.monotonic())
         task = None if self._stopped else self._next_task()
         if task is not None:
             self._step(task)

@@ -40,8 +40,8 @@ class Acceptor:
         loop: of this process.
         listen: as for `firesteel.runtime.exchange.sockets.listen_on`.
         counters: of the exchange.
-        handshake_timeout: seconds for a handshake.
-        park_timeout: seconds that a connection is kept that came too early to be answered.
+        handshake_timeout: seconds until a connection says who it is.
+        park_timeout: seconds that it may then take: until this slot can answer, and until the peer has proved it.
         on_accepted: gets allocation id, authenticated socket (unregistered) and what came behind the handshake; returns
             whether it takes the socket.
 
@@ -142,8 +142,10 @@ class Acceptor:
             incoming.timer.cancel()
         incoming.timer = self._loop.call_later(
             seconds,
+            # it is not told, and tries again: user code may have kept its thread, or ours, for that long
             lambda: self._refuse(
-                incoming, RefusedError(incoming.handshake.peer, f"the handshake took longer than {seconds:g} s")
+                incoming,
+                RefusedError(incoming.handshake.peer, f"the handshake took longer than {seconds:g} s", tell=False),
             ),
         )
 
@@ -187,7 +189,7 @@ class Acceptor:
             self._refuse(incoming, error)
             return
         incoming.answered = True
-        self._limit(incoming, self._handshake_timeout)
+        self._limit(incoming, self._park_timeout)  # a peer that had sent its proof late would not notice that we left
         self._send(incoming, reply)
 
     def _accept(self, incoming: _Incoming) -> None:

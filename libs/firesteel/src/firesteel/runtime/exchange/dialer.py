@@ -15,6 +15,7 @@ from firesteel.runtime.exchange.handshake import ConnectingHandshake, Identity, 
 from firesteel.runtime.exchange.sockets import Address, is_numeric, reach, resolve, start_connect
 from firesteel.runtime.loop import Handle, TaskLoop
 
+BUSY: Final = "; does code of the job keep its thread? Classes with blocking = True have one of their own"
 _FIRST_PAUSE: Final = 0.005
 _LONGEST_PAUSE: Final = 0.2
 _UNDER_WAY: Final = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EINTR})
@@ -179,7 +180,7 @@ class Dialer:
 
     def _expired(self) -> None:
         waiting = self._handshake is not None and self._sock is not None
-        last = "it has not answered the handshake" if waiting else self._last
+        last = f"it has not answered the handshake{BUSY}" if waiting else self._last
         self.close()
         self._on_failed(ProtocolError(self._peer, f"could not connect within {self._timeout:g} s: {last}"))
 

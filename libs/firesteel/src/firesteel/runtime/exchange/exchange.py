@@ -13,7 +13,7 @@ from firesteel.core.errors import ConfigurationError, ProtocolError
 from firesteel.runtime.exchange.acceptor import Acceptor
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.counters import Counters
-from firesteel.runtime.exchange.dialer import Dialer
+from firesteel.runtime.exchange.dialer import BUSY, Dialer
 from firesteel.runtime.exchange.frames import MAX_PAYLOAD
 from firesteel.runtime.exchange.handshake import Identity
 from firesteel.runtime.exchange.input import RemoteInputChannel
@@ -60,9 +60,9 @@ class Exchange:
         listen: ``unix:<path>``, ``tcp:<host>`` (a free port is chosen), or both; ``tcp:<host to bind to>=<host for
             others>`` if these differ.
         clock: measures the limits below.
-        connect_timeout: seconds from when a peer is needed until it must be connected.
-        handshake_timeout: seconds that a connection has to authenticate; one that came before this slot knows its
-            job (or the new attempt of it) is kept for ``connect_timeout``.
+        connect_timeout: seconds from when a peer is needed until it must be connected. Long: user code may keep a
+            slot's only thread for minutes, and whether the process lives is for its TaskManager to say.
+        handshake_timeout: seconds until a connection has to say who it is; from then on ``connect_timeout`` holds.
 
     Attributes:
         on_failure: gets each connection that broke, could not be made, or whose peer broke the protocol, as a
@@ -80,7 +80,7 @@ class Exchange:
         listen: Sequence[str],
         clock: Clock,
         *,
-        connect_timeout: float = 60.0,
+        connect_timeout: float = 600.0,
         handshake_timeout: float = 10.0,
     ) -> None:
         self._loop, self._clock = loop, clock
@@ -312,7 +312,7 @@ class Exchange:
             self._expected[allocation] = self._loop.call_later(
                 self._connect_timeout,
                 lambda: self._not_connected(
-                    allocation, ProtocolError(link.peer, f"it did not connect within {self._connect_timeout:g} s")
+                    allocation, ProtocolError(link.peer, f"it did not connect within {self._connect_timeout:g} s{BUSY}")
                 ),
             )
 
