@@ -20,7 +20,7 @@ class Pair:
         self.clock = ManualClock()
         self.loops = {name: TaskLoop(self.clock) for name in "ab"}
         self.exchanges = {
-            name: Exchange(loop, f"unix:{directory}/{name}", self.clock) for name, loop in self.loops.items()
+            name: Exchange(loop, [f"unix:{directory}/{name}"], self.clock) for name, loop in self.loops.items()
         }
         self.failures: list[Exception] = []
         peers = {name: exchange.address for name, exchange in self.exchanges.items()}
