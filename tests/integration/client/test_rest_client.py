@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -115,6 +116,28 @@ def test_without_patience_the_first_failure_counts() -> None:
         with pytest.raises(PeerUnreachableError, match="Connection refused"):
             await rest.get("/jobs/overview")
         await rest.close()
+
+    run(scenario)
+
+
+def test_a_stall_of_this_process_is_not_the_clusters_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firesteel.client.rest_client.STALL_SECONDS", 0.1)
+    asked = asyncio.Semaphore(0)
+
+    async def slow(_: web.Request) -> web.StreamResponse:
+        asked.release()
+        await asyncio.sleep(0.05)
+        return web.json_response({"jobs": []})
+
+    async def scenario() -> None:
+        async with serving(web.get("/jobs/overview", slow)) as url:
+            rest = RestClient(url, None)
+            answer = asyncio.ensure_future(rest.get("/jobs/overview", timeout_s=2))
+            await asked.acquire()
+            asyncio.get_running_loop().call_soon(time.sleep, 2.5)  # as a thread that holds the interpreter
+            assert await answer == {"jobs": []}
+            await asked.acquire()  # it was asked again
+            await rest.close()
 
     run(scenario)
 

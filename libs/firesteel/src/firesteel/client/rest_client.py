@@ -22,6 +22,7 @@ from firesteel.core.errors import (
     UnauthorizedError,
 )
 from firesteel.graph.job_graph import JobGraph
+from firesteel.rpc.client import STALL_SECONDS
 
 _CALL_SECONDS: Final = 60.0
 _SLOWEST_UPLOAD: Final = 1 << 20
@@ -217,9 +218,14 @@ class RestClient:
         json_body: Any = None,
         timeout_s: float = _CALL_SECONDS,
     ) -> tuple[int, bytes, Mapping[str, str]]:
-        """Ask until there is an answer other than 503, or the patience is at its end."""
+        """Ask until there is an answer other than 503, or the patience is at its end.
+
+        A time limit that is noticed much too late does not count: this process was stopped, or a thread of it held the
+        interpreter.
+        """
         give_up_at: float | None = None
         while True:
+            started = self._clock.monotonic()
             answer: tuple[int, bytes, Mapping[str, str]] | None = None
             failure: PeerUnreachableError | None = None
             try:
@@ -229,6 +235,8 @@ class RestClient:
             if answer is not None and answer[0] != 503:
                 return answer
             now = self._clock.monotonic()
+            if failure is not None and now - started > timeout_s + STALL_SECONDS:
+                continue
             give_up_at = now + self._patience.total if give_up_at is None else give_up_at
             if now >= give_up_at:
                 if failure is not None:
