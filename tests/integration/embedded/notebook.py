@@ -111,6 +111,7 @@ def notebook(folder: Path, variables: Mapping[str, str] | None = None) -> Iterat
     manager = KernelManager(
         context=context, connection_file=str(private / "kernel.json"), transport="ipc", ip=str(private / "k")
     )
+    manager.shutdown_wait_time = _PATIENCE  # then it would be killed, and its files stay until the next start
     client: BlockingKernelClient | None = None
     left: list[process.ProcessId] = []
     try:
