@@ -15,7 +15,7 @@ from tools import tiers
 from tools.fetch_pip import NoIndexError, fetch_pip
 
 ROOT = Path(__file__).resolve().parents[2]
-REQUIRED = [*tiers.TIERS, "servers"]
+REQUIRED = [*tiers.TIERS]
 ALL = 3 * len(REQUIRED)
 OLD_PYTHON = '#!/bin/sh\ncase "$2" in *print*) echo 3.8.18 ;; *) exit 1 ;; esac\n'
 
