@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import time
@@ -13,6 +14,7 @@ import pytest
 from firesteel.common import WatermarkStrategy
 from firesteel.core.errors import JobCancelledError
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from tests.files import files_below
 from tests.integration.embedded.programs import (
     RUNS,
     ended,
@@ -143,11 +145,9 @@ def test_the_run_directory_does_not_grow_with_jobs() -> None:
     def size() -> int:
         (root,) = run_directories(RUNS)
         total = 0
-        for file in root.rglob("*"):
-            try:
-                total += file.stat().st_size if file.is_file() else 0
-            except FileNotFoundError:  # removed meanwhile
-                continue
+        for file in files_below(root):
+            with contextlib.suppress(FileNotFoundError):
+                total += file.stat().st_size
         return total
 
     env = new_environment(1)

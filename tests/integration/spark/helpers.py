@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from firesteel.protocol.fleet import Fleet, SlotOutcome
+from tests.files import files_below
 
 _names = itertools.count()
 
@@ -51,4 +52,4 @@ class Ends:
 
 def socket_files(directory: Path) -> list[Path]:
     """Unix sockets below a directory."""
-    return [path for path in directory.rglob("*") if path.is_socket()]
+    return [path for path in files_below(directory) if path.is_socket()]
