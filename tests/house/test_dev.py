@@ -125,6 +125,35 @@ def test_an_empty_tier_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert json.loads((tmp_path / "summary.json").read_text())["tiers"]["unit"]["passed"] == 3
 
 
+ONCE = "def test_{n}():\n    from pathlib import Path\n    seen = Path('seen-{n}')\n    first = not seen.exists()\n"
+ONCE += "    seen.touch()\n    assert not first\n"
+
+
+@pytest.mark.parametrize(
+    ("tests", "second_look", "failed", "unsteady"),
+    [
+        (ONCE.format(n=1), True, 0, ["tests.test_some.test_1"]),
+        (ONCE.format(n=1), False, 1, []),
+        (ONCE.format(n=1) + "def test_always():\n    assert False\n", True, 2, []),
+        ("\n".join(ONCE.format(n=n) for n in range(4)), True, 4, []),
+        ("import nothing_of_this_name\n", True, 1, []),
+    ],
+    ids=["passes then", "not asked for", "fails again", "too many", "can't be collected"],
+)
+def test_a_test_that_fails_once_is_named_and_one_that_fails_twice_fails(
+    tests: str, second_look: bool, failed: int, unsteady: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiers, "ROOT", tmp_path)
+    monkeypatch.setattr(tiers, "BUILD", tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_some.py").write_text("def test_other():\n    pass\n\n\n" + tests)
+    result = tiers.pytest_tier("some", ["tests"], "not server", second_look=second_look)()
+    assert (result.failed, result.unsteady) == (failed, unsteady)
+
+
 def test_a_pip_wheel_without_the_locked_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "installer.txt"
     lock.write_text("pip==1.0 \\\n    --hash=sha256:" + 64 * "0" + "\n")
