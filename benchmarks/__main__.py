@@ -24,11 +24,14 @@ from benchmarks import events, measure
 
 COUNTS = {"w1": 40_000_000, "w2": 20_000_000, "w4": 0, "latency": 900_000}
 RATE = 20_000.0
+WORKLOADS = ["w1", "w2", "w4", "latency", "start", "rest", "cluster"]
+CHILDREN = ["endless"]
+"""Parts of workloads, run in a process of their own."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("what", nargs="+", choices=["w1", "w2", "w4", "latency", "start", "rest"])
+    parser.add_argument("what", nargs="+", choices=[*WORKLOADS, *CHILDREN])
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--count", type=int, help="events; the default gives runs of 20 s and more")
@@ -60,6 +63,10 @@ def _report(what: str, parsed: argparse.Namespace) -> None:
 
 
 def _ours(what: str, parsed: argparse.Namespace) -> dict[str, Any]:
+    if what == "cluster":
+        from benchmarks import cluster
+
+        return dict(cluster.run(dict(option.partition("=")[::2] for option in parsed.options)))
     count = parsed.count or COUNTS.get(what, 0)
     with tempfile.TemporaryDirectory() as out:
         options = [f"-D{option}" for option in parsed.options]
@@ -121,8 +128,11 @@ def _child(parsed: argparse.Namespace) -> int:
     options = dict(option.partition("=")[::2] for option in parsed.options)
     if what == "rest":
         return _rest(programs, parsed.parallelism)
+    if what == "endless":
+        print(_slow_job(programs, parsed.parallelism, options, parsed.child, parsed.count).get_job_id())
+        return 0
     if what == "start":
-        return _start(programs, parsed, begun)
+        return _start(programs, parsed, options, begun)
     options.setdefault("rest.port", "0")
     if what == "latency":
         options.setdefault("execution.buffer-timeout.interval", "1 ms")
@@ -140,12 +150,12 @@ def _first_record(out: str) -> float:
     return float(min(note["first_record"] for note in notes if "first_record" in note))
 
 
-def _start(programs: Any, parsed: argparse.Namespace, begun: float) -> int:
+def _start(programs: Any, parsed: argparse.Namespace, options: dict[str, str], begun: float) -> int:
     """Seconds from the start of the process, and from later calls of execute(), to the first record at a sink."""
     waits: list[float] = []
     for _ in range(6):
         before = begun if not waits else time.monotonic()
-        env = programs.environment(parsed.parallelism, {"rest.port": "0"})
+        env = programs.environment(parsed.parallelism, {"rest.port": "0", **options})
         programs.build(env, "w2", 1000, parsed.child, [], RATE)
         env.execute("start")
         waits.append(_first_record(parsed.child) - before)
@@ -154,17 +164,21 @@ def _start(programs: Any, parsed: argparse.Namespace, begun: float) -> int:
     return 0
 
 
-def _rest(programs: Any, parallelism: int) -> int:
-    """Memory of the process tree while a job runs that gets one record a second."""
+def _slow_job(programs: Any, parallelism: int, options: dict[str, str], out: str, count: int) -> Any:
+    """Starts a job that gets one record a second."""
     from firesteel.common import WatermarkStrategy
 
+    env = programs.environment(parallelism, {"rest.port": "0", **options})
+    source = programs.EventSource(count, out, 1.0)
+    bids = env.from_source(source, WatermarkStrategy.no_watermarks(), "Events")
+    bids.key_by(lambda bid: bid[0]).process(programs.CountByKey()).print()
+    return env.execute_async("rest")
+
+
+def _rest(programs: Any, parallelism: int) -> int:
+    """Memory of the process tree while a job runs that gets one record a second."""
     with tempfile.TemporaryDirectory() as out:
-        env = programs.environment(parallelism, {"rest.port": "0"})
-        source = programs.EventSource(1000, out, 1.0)
-        env.from_source(source, WatermarkStrategy.no_watermarks(), "Events").key_by(lambda bid: bid[0]).process(
-            programs.CountByKey()
-        ).print()
-        job = env.execute_async("rest")
+        job = _slow_job(programs, parallelism, {}, out, 1000)
         time.sleep(8)
         pids = measure.tree(os.getpid())
         parts = {str(pid): round(measure.pss_mb([pid])) for pid in pids}
