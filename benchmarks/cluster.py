@@ -130,7 +130,7 @@ def _starts(cluster: Cluster) -> dict[str, float]:
 
 
 def _slot_start(cluster: Cluster) -> float:
-    """From the request for a slot to the JobMaster's yes, the median of all slots so far; from the TaskManager's log."""
+    """From the request for a slot to the JobMaster's yes: the median of all slots in the TaskManager's log."""
     moves: dict[str, dict[str, datetime]] = {}
     for log in (cluster.folder / "log").glob("*taskmanager*.log"):
         for found in re.finditer(

@@ -107,9 +107,8 @@ def pytest_tier(name: str, folders: list[str], marks: str, *, second_look: bool 
         result, failures = pytest_run([*command, *present], BUILD / f"junit-{name}.xml")
         if second_look and 0 < len(failures) <= UNSTEADY_AT_MOST:
             print(f"\n-- {name}: {', '.join(failures)} once more", flush=True)
-            again, still = pytest_run(
-                [*command, "--last-failed", "--last-failed-no-failures=none", *present], BUILD / f"junit-{name}-again.xml"
-            )
+            once_more = [*command, "--last-failed", "--last-failed-no-failures=none", *present]
+            again, still = pytest_run(once_more, BUILD / f"junit-{name}-again.xml")
             if not still and again.failed == 0 and again.ran >= len(failures):
                 result.failed, result.unsteady = 0, failures
         return result
