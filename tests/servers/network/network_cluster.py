@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from firesteel.core.process import ProcessId
 from tests.integration.embedded.programs import family
 from tests.integration.processes.cluster import Cluster, ServiceProcess, rest_call, wait_until
 from tests.servers.network.namespaces import Network
@@ -84,8 +84,10 @@ class NetworkCluster(Cluster):
             for number in range(begin, min(begin + AT_ONCE, len(hosts))):
                 self.start_taskmanager(number)
             there = min(begin + AT_ONCE, len(hosts))
-            self.until(lambda there=there: self.slots()[0] == there, f"{there} slots are registered")
-            self.until(lambda there=there: len(self.executors()) == there, f"{there} executors")
+            self.until(partial(self._are_there, there), f"{there} TaskManagers with an executor each")
+
+    def _are_there(self, count: int) -> bool:
+        return self.slots()[0] == count and len(self.executors()) == count
 
     def start_taskmanager(self, number: int) -> ServiceProcess:
         """Start the TaskManager of a host; it listens at the return."""
@@ -212,9 +214,9 @@ def network_cluster(size: int) -> Iterator[NetworkCluster]:
         network.close()
 
 
-def slot_processes(taskmanager: ServiceProcess) -> list[ProcessId]:
-    """Those of a TaskManager's jobs."""
-    return family(taskmanager.pid)["slot"]
+def has_no_slots(taskmanager: ServiceProcess) -> bool:
+    """Whether no slot process runs below a TaskManager."""
+    return not family(taskmanager.pid)["slot"]
 
 
-__all__ = ["HEARTBEAT_TIMEOUT", "Job", "NetworkCluster", "network_cluster", "slot_processes", "totals"]
+__all__ = ["HEARTBEAT_TIMEOUT", "Job", "NetworkCluster", "has_no_slots", "network_cluster", "totals"]

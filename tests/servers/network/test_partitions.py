@@ -6,14 +6,15 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
 from tests.servers.network.network_cluster import (
     HEARTBEAT_TIMEOUT,
     NetworkCluster,
+    has_no_slots,
     network_cluster,
-    slot_processes,
     totals,
 )
 
@@ -23,7 +24,7 @@ pytestmark = [
     pytest.mark.may_skip(reason="a machine where network namespaces can't be made"),
 ]
 SHORT = HEARTBEAT_TIMEOUT / 4
-WAYS = ({"incoming": True, "outgoing": True}, {"outgoing": False}, {"incoming": False})
+WAYS = ((True, True), (True, False), (False, True))
 """Of the first three TaskManagers: both ways, nothing comes in, nothing goes out."""
 COUNT, KEYS, RATE = 6000, 97, 400.0
 
@@ -48,8 +49,8 @@ def test_a_job_over_all_taskmanagers_bears_cuts_that_are_short_and_is_right(clus
         job = cluster.job("cut")
         assert job.taskmanagers == {f"tm-{number}" for number in range(size)}
         with ExitStack() as cuts:
-            for host, way in zip(cluster.network.hosts, WAYS, strict=False):
-                cuts.enter_context(host.cut_off(**way))
+            for host, (incoming, outgoing) in zip(cluster.network.hosts, WAYS, strict=False):
+                cuts.enter_context(host.cut_off(incoming=incoming, outgoing=outgoing))
             time.sleep(SHORT)
         assert totals(COUNT, KEYS) in done.result()
     cluster.until(lambda: free(cluster), "all slots are free")
@@ -66,12 +67,11 @@ def test_who_is_cut_off_for_long_is_given_up_by_name_and_comes_back(cluster: Net
     assert cluster.slots() == (size, 0)
 
     with ExitStack() as cuts:
-        for host, way in zip(cluster.network.hosts, WAYS, strict=False):
-            cuts.enter_context(host.cut_off(**way))
+        for host, (incoming, outgoing) in zip(cluster.network.hosts, WAYS, strict=False):
+            cuts.enter_context(host.cut_off(incoming=incoming, outgoing=outgoing))
         for number in range(len(WAYS)):
             assert f"TaskManager tm-{number} gave no sign of life" in jobs[number].fails()
-            cut = cluster.the("taskmanager", number)
-            cluster.until(lambda cut=cut: not slot_processes(cut), "it frees its slot")
+            cluster.until(partial(has_no_slots, cluster.the("taskmanager", number)), "it frees its slot")
         cluster.until(lambda: cluster.slots() == (size - len(WAYS), 0), "they are not counted any more")
     cluster.until(lambda: cluster.slots() == (size, len(WAYS)), "they are back, and free")
 
