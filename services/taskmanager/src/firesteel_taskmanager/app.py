@@ -62,7 +62,7 @@ def create_service(
         if memory is None and has_memory_options(settings):
             memory = taskmanager_memory(settings)
         if executors is None:
-            executors = _sparks(settings, run_directory, bind_host, advertised_host or bind_host, memory)
+            executors = _sparks(settings, secret, run_directory, bind_host, advertised_host or bind_host, memory)
     service = TaskManagerService(
         settings=settings,
         secret=secret,
@@ -81,7 +81,12 @@ def create_service(
 
 
 def _sparks(
-    settings: Settings, run_directory: RunDirectory, bind_host: str, host: str, memory: TaskManagerMemory | None
+    settings: Settings,
+    secret: str,
+    run_directory: RunDirectory,
+    bind_host: str,
+    host: str,
+    memory: TaskManagerMemory | None,
 ) -> ExecutorFactory:
     java_home, archive = settings.get(JAVA_HOME), settings.get(JVM_ARCHIVE)
     heap_mb = DEFAULT_HEAP_MB if memory is None else max(memory.executor_heap >> 20, _LEAST_HEAP_MB)
@@ -90,6 +95,7 @@ def _sparks(
     def start(spec: ExecutorSpec) -> ExecutorProcess:
         return ExecutorProcess(
             spec,
+            secret=secret,
             run_directory=run_directory,
             bind_host=bind_host,
             host=host,
