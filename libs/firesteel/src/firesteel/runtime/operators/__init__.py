@@ -21,9 +21,9 @@ from firesteel.runtime.operators.keyed import (
     KeyedFlatMapOperator,
     KeyedMapOperator,
     KeyedProcessOperator,
-    KeyedTransform,
     ReduceOperator,
 )
+from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.operators.sinks import Consumer, PrintOperator, SinkFunctionOperator, SinkOperator
 from firesteel.runtime.operators.stateless import (
     CoerceOperator,
@@ -32,6 +32,7 @@ from firesteel.runtime.operators.stateless import (
     MapOperator,
     ProcessOperator,
 )
+from firesteel.runtime.operators.timed import TimedTransform
 
 __all__ = [
     "OPERATORS",
@@ -42,6 +43,7 @@ __all__ = [
     "LaterResults",
     "Operator",
     "SinkOperator",
+    "TimedTransform",
     "Transform",
     "UserCode",
     "create_operator",
