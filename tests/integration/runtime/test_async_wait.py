@@ -113,7 +113,7 @@ class Gates(AsyncFunction[Any, Any]):
 
     def let(self, *values: Any) -> None:
         for value in values:
-            self.loop.call_soon_threadsafe(lambda v=value: self.events[v].set())
+            self.loop.call_soon_threadsafe(self.events[value].set)
 
 
 class Doubles(AsyncFunction[Any, Any]):
@@ -322,7 +322,7 @@ class Flaky(AsyncFunction[Any, Any]):
 
 
 def test_retry_on_exceptions() -> None:
-    retry = AsyncRetryStrategy.fixed_delay(5, 1, None, has_exception_predicate)
+    retry: AsyncRetryStrategy[Any] = AsyncRetryStrategy.fixed_delay(5, 1, None, has_exception_predicate)
     bench = Bench(Flaky(3, ConnectionError("gone")), timeout_ms=60_000, retry=retry)
     bench.give(Batch(["x"], None), END_OF_INPUT)
     assert bench.finish() == ["x at 3"]
@@ -339,7 +339,7 @@ def test_retry_on_results_until_no_more_may_be_made() -> None:
 
 def test_other_exceptions_are_final() -> None:
     expected = partial(exception_type_predicate, expected_error_type=ConnectionError)
-    retry = AsyncRetryStrategy.fixed_delay(5, 1, None, expected)
+    retry: AsyncRetryStrategy[Any] = AsyncRetryStrategy.fixed_delay(5, 1, None, expected)
     function = Flaky(3, KeyError("k"))
     bench = Bench(function, timeout_ms=60_000, retry=retry)
     bench.give(Batch(["x"], None))
@@ -350,7 +350,7 @@ def test_other_exceptions_are_final() -> None:
 
 
 def test_the_time_out_ends_retries() -> None:
-    retry = AsyncRetryStrategy.fixed_delay(1_000_000, 1, empty_result_predicate, None)
+    retry: AsyncRetryStrategy[Any] = AsyncRetryStrategy.fixed_delay(1_000_000, 1, empty_result_predicate, None)
     bench = Bench(Flaky(1_000_000_000), timeout_ms=50, retry=retry)
     bench.give(Batch(["x"], None))
     bench.finish()

@@ -20,7 +20,7 @@ class Looks(AsyncFunction[Any, Any]):
 
 
 class Blocks(AsyncFunction[Any, Any]):
-    def async_invoke(self, value: Any) -> Any:  # type: ignore[override]
+    def async_invoke(self, value: Any) -> Any:
         return [value]
 
 
