@@ -34,6 +34,7 @@ class OperatorKind(Enum):
     KEYED_CO_MAP = "keyed_co_map"
     KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
     KEYED_CO_PROCESS = "keyed_co_process"
+    ASYNC_WAIT = "async_wait"  # AsyncFunction; extra: ordered, capacity, timeout_ms, retry
     SINK = "sink"  # functions.sink.Sink
     SINK_FUNCTION = "sink_function"  # SinkFunction subclassed in Python
     PRINT = "print"  # extra: identifier

@@ -110,16 +110,31 @@ class ChainExecutor:
 
     @property
     def pending(self) -> bool:
-        """Whether something is on its way; the next batch may be fed when not."""
-        return bool(self._stack)
+        """Whether ``step`` has something to do; the next batch may be fed when not."""
+        return bool(self._stack) or (bool(self.plan.later) and self._results_ready())
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is on its way, and no results are awaited."""
+        return not self._stack and all(segment.later is None or segment.later.empty for segment in self.plan.later)
+
+    def _results_ready(self) -> bool:
+        return any(segment.later is not None and segment.later.ready for segment in self.plan.later)
+
+    def _waits_for_room(self) -> bool:
+        """Whether the next frame is for an operator that takes no more before it has given results."""
+        frame = self._stack[-1] if self._stack else None
+        later = None if frame is None or isinstance(frame, _Pass) else frame.segment.later
+        return later is not None and not later.writable
 
     @property
     def blocked(self) -> bool:
         """Whether an output or a consumer is full: ``step`` must not be called."""
         if self._full:
             self._full = [target for target in self._full if not target.writable]
-            return bool(self._full)
-        return False
+            if self._full:
+                return True
+        return bool(self.plan.later) and self._waits_for_room() and not self._results_ready()
 
     # -- what goes in, when nothing is pending
 
@@ -167,12 +182,19 @@ class ChainExecutor:
 
     def step(self) -> None:
         """One slice; what user code raises comes out of it with ``guard.active`` still set."""
+        if self.plan.later and (not self._stack or self._waits_for_room()):
+            self._take_results()
+            return
         frame = self._stack[-1]
         segment = frame.segment
         if not isinstance(frame, _Frame):
             self._step_time(frame)
             return
         if not segment.operators:
+            if segment.later is not None:
+                self._stack.pop()
+                segment.later.put(frame.values, frame.stamps)
+                return
             if segment.watermarks is not None:
                 self._assign(frame)
                 return
@@ -222,6 +244,11 @@ class ChainExecutor:
             if segment.watermarks is not None and not segment.watermarks.passes(watermark):
                 self._stack.pop()
                 return
+            if segment.later is not None:  # it leaves behind the results of the records before it
+                self._stack.pop()
+                segment.later_idle = watermark.idle
+                segment.later.put_watermark(watermark.timestamp)
+                return
             if timed is None or watermark.timestamp <= timed.heap_timers.watermark:
                 self._stack.pop()
                 self._pass_on(segment, watermark)
@@ -241,6 +268,21 @@ class ChainExecutor:
         if results:
             segment.measure(results)
             self._route(segment, results, stamps)
+
+    def _take_results(self) -> None:
+        """Send on what one operator has; the others come in the next steps."""
+        for segment in self.plan.later:
+            later = segment.later
+            if later is not None and later.ready:
+                self.guard.active = self._token
+                run = later.take()
+                self.guard.active = None
+                if run.watermark is not None:
+                    self._stack.append(_Pass(segment, Watermark(run.watermark, segment.later_idle)))
+                elif run.values:
+                    segment.measure(run.values)
+                    self._emit(((segment, run.values, run.stamps),))
+                return
 
     def _assign(self, frame: _Frame) -> None:
         """A slice of an operator that assigns timestamps and makes watermarks; it ends where one is emitted."""

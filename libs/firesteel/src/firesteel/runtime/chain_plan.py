@@ -8,8 +8,15 @@ from typing import Any, Final
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec
 from firesteel.runtime.context import Stamp
 from firesteel.runtime.exchange.sizes import values_bytes
-from firesteel.runtime.operators import Consumer, Operator, TimedTransform, Transform, create_operator
-from firesteel.runtime.operators.watermarks import WatermarksOperator
+from firesteel.runtime.operators import (
+    Consumer,
+    LaterResults,
+    Operator,
+    TimedTransform,
+    Transform,
+    WatermarksOperator,
+    create_operator,
+)
 from firesteel.runtime.partitioners import Output
 
 LARGEST_SLICE: Final = 1024
@@ -32,6 +39,8 @@ class Segment:
         consumers, outputs, children: what takes the results.
         sides: by tag, what takes the records of side outputs: segments without operators.
         timed: its operator with timers.
+        later: takes the records instead, and gives results when it has some; there are no operators then.
+        later_idle: status of the last watermark that it took.
         watermarks: the operator that makes watermarks, if this is its segment; it is not among ``operators``.
         stamp: timestamp of the record in flight.
         size: records and results in a slice, by time.
@@ -45,6 +54,8 @@ class Segment:
         self.children: list[Segment] = []
         self.sides: dict[str, Segment] = {}
         self.timed: TimedTransform | None = None
+        self.later: LaterResults | None = None
+        self.later_idle = False
         self.watermarks: WatermarksOperator | None = None
         self.stamp = Stamp()
         self.size = 1
@@ -77,6 +88,7 @@ class ChainPlan:
         operators: position = index in the specification.
         root: where batches go in.
         segments: all of them.
+        later: those whose operator gives results later.
         consumers: all of them.
     """
 
@@ -91,6 +103,7 @@ class ChainPlan:
             for helper in (output.key_selector, output.partition):
                 self.operators[output.operator_index].add_helper(helper)
         self.root = self._segment(0)
+        self.later = [segment for segment in self.segments if segment.later is not None]
         for output in spec.outputs:
             self.output_segment(output)
 
@@ -116,6 +129,8 @@ class ChainPlan:
             self.segment_of[index] = segment
             if isinstance(operator, WatermarksOperator):
                 segment.watermarks = operator
+            elif isinstance(operator, LaterResults):
+                segment.later = operator
             elif isinstance(operator, Transform) and not _is_plain_source(operator):
                 segment.operators.append(operator)
                 segment.expands = operator.expands
@@ -127,8 +142,9 @@ class ChainPlan:
                 or children[0] in self.spec.tags
                 or segment.expands
                 or segment.watermarks is not None
+                or segment.later is not None
                 or len(segment.operators) >= LONGEST_SEGMENT
-                or isinstance(self.operators[children[0]], Consumer | WatermarksOperator)
+                or isinstance(self.operators[children[0]], Consumer | WatermarksOperator | LaterResults)
             ):
                 break
             index = children[0]

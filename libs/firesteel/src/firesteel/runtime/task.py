@@ -100,6 +100,7 @@ class StreamTask:
         self._time = TaskTime(self.executor, loop, watermark_interval, self.wake)
         self._blocked_since: float | None = None
         self._last_watermark = False
+        """The input has ended, and the last watermark is in the chain; results may still be awaited."""
         self._inputs, self._outputs = inputs, outputs
         self._context = replace(context, on_processing_timer=self._time.on_processing_timer)
         self._guard, self._token, self._reporter = guard, token, reporter
@@ -113,6 +114,9 @@ class StreamTask:
         for channel, _ in outputs:
             channel.on_writable = self.wake
             channel.on_error = self.on_error
+        for segment in plan.later:
+            if segment.later is not None:
+                segment.later.on_results = lambda: loop.call_soon_threadsafe(self.wake)
         for consumer in plan.consumers:
             consumer.on_writable = lambda: loop.call_soon_threadsafe(self.wake)
             if isinstance(consumer, CollectOperator):
@@ -237,6 +241,10 @@ class StreamTask:
 
     def _end_of_input(self) -> None:
         """Flink's order: operators finish head to tail, functions are closed, channels end; then sinks may commit."""
+        if not self.executor.empty:
+            self._rest(Activity.BUSY)
+            self._flush()
+            return
         self._input_ended = True
         self._rest(Activity.BUSY)
         self._guard.active = self._token

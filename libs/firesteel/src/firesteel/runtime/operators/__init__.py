@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from firesteel.graph.specs import OperatorKind, OperatorSpec
+from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
 from firesteel.runtime.operators.base import Operator, Transform, UserCode
 from firesteel.runtime.operators.collect import Collected, CollectOperator
 from firesteel.runtime.operators.connected import (
@@ -40,6 +41,7 @@ __all__ = [
     "Collected",
     "Consumer",
     "KeyedTransform",
+    "LaterResults",
     "Operator",
     "SinkOperator",
     "TimedTransform",
@@ -67,6 +69,7 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_CO_MAP: KeyedCoMapOperator,
     OperatorKind.KEYED_CO_FLAT_MAP: KeyedCoFlatMapOperator,
     OperatorKind.KEYED_CO_PROCESS: KeyedCoProcessOperator,
+    OperatorKind.ASYNC_WAIT: AsyncWaitOperator,
     OperatorKind.SINK: SinkOperator,
     OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
     OperatorKind.PRINT: PrintOperator,
