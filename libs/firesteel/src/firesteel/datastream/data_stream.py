@@ -7,17 +7,20 @@ function class or a plain callable, except where a class is asked for by name.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from firesteel.common.execution_config import ExecutionConfig
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
+from firesteel.config.options import EXPRESSIONS_WRAP
 from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
 from firesteel.datastream.closeable_iterator import CloseableIterator
+from firesteel.datastream.column_methods import ColumnMethods, is_column_key
 from firesteel.datastream.data_stream_sink import DataStreamSink
 from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures, refuse
 from firesteel.datastream.operator_settings import OperatorSettings
+from firesteel.expressions import Expression
 from firesteel.functions.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -47,7 +50,7 @@ _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(LaterStreamFeatures, OperatorSettings):
+class DataStream(ColumnMethods, LaterStreamFeatures, OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -93,8 +96,10 @@ class DataStream(LaterStreamFeatures, OperatorSettings):
         checks.check_function("flat_map", func, FlatMapFunction)
         return self._apply("FlatMap", OperatorKind.FLAT_MAP, func, output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any]) -> DataStream:
-        """Keeps the records for which the function is true."""
+    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any] | Expression) -> DataStream:
+        """Keeps the records for which the function, or an expression over columns, is true."""
+        if isinstance(func, Expression):
+            return self._filter_columns(func)
         checks.check_function("filter", func, FilterFunction)
         return self._derive("Filter", OperatorKind.FILTER, func, self._record_type, coerce_to=None)
 
@@ -147,12 +152,24 @@ class DataStream(LaterStreamFeatures, OperatorSettings):
     # --- partitioning ----------------------------------------------------------------------------------------------
 
     def key_by(
-        self, key_selector: Callable[[Any], Any] | KeySelector[Any, Any], key_type: TypeInformation | None = None
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression],
+        key_type: TypeInformation | None = None,
     ) -> KeyedStream:
         """Sends all records of a key to one subtask, and lets functions keep state for each key.
 
         A keyed stream is keyed anew, from the stream that it was made of.
+
+        Args:
+            key_selector: gives the key of a record; or the name of a column, or a list of names for a tuple as key.
+            key_type: type of the key; that of the columns if they are named.
         """
+        if is_column_key(key_selector):
+            from firesteel.datastream.column_plans import column_key  # loads Arrow
+
+            columns = [key_selector] if isinstance(key_selector, str | Expression) else key_selector
+            selector, found = column_key(columns, self._record_type)  # type: ignore[arg-type]
+            return KeyedStream(self, selector, found if key_type is None else key_type)
         return KeyedStream(self, checks.key_function("key_selector", key_selector), key_type)
 
     def shuffle(self) -> DataStream:
@@ -238,6 +255,20 @@ class DataStream(LaterStreamFeatures, OperatorSettings):
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
+    @property
+    def _fields(self) -> TypeInformation:
+        return self._record_type
+
+    def _wraps(self) -> bool:
+        return self._environment._settings().get(EXPRESSIONS_WRAP)
+
+    def _columnar(
+        self, name: str, kind: OperatorKind, function: Any, result: TypeInformation, **extra: Any
+    ) -> DataStream:
+        described = {"input_type": self._record_type, "result_type": result, "wrap": self._wraps(), **extra}
+        made = self._environment._add(name, kind, function, (self._inputs,), extra=described)
+        return DataStream(self._environment, (StreamInput(made),), result)
+
     def _operator(self, method: str) -> Transformation:
         if len(self._inputs) != 1 or self._inputs[0].partitioner is not None:
             raise GraphError(
@@ -319,8 +350,10 @@ class KeyedStream(LaterKeyedStreamFeatures, DataStream):
         checks.check_function("flat_map", func, FlatMapFunction)
         return self._apply_keyed("FlatMap", OperatorKind.FLAT_MAP, OperatorKind.KEYED_FLAT_MAP, func, output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any]) -> DataStream:
+    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any] | Expression) -> DataStream:
         """Keeps the records for which the function is true; a ``FilterFunction`` may use keyed state."""
+        if isinstance(func, Expression):
+            return self._filter_columns(func)
         checks.check_function("filter", func, FilterFunction)
         if not isinstance(func, Function):
             return super().filter(func)

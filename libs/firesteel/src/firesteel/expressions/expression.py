@@ -157,7 +157,7 @@ class Expression:
 
     def between(self, lowest: Any, highest: Any) -> Expression:
         """Whether ``lowest <= self <= highest``."""
-        return (self >= lowest) & (self <= highest)
+        return Expression("&", (self >= lowest, self <= highest))
 
     def is_in(self, values: Iterable[Any]) -> Expression:
         """Whether it equals one of these constants; null for a null."""
@@ -170,7 +170,7 @@ class Expression:
 
     def is_not_null(self) -> Expression:
         """Whether it is not null; never null itself."""
-        return ~self.is_null()
+        return Expression("not", (self.is_null(),))
 
     def is_nan(self) -> Expression:
         """Whether it is NaN."""
@@ -213,7 +213,7 @@ class Expression:
         """The alias, or the name of a plain column; None if it has neither."""
         return self.options["name"] if self.function in ("alias", "column") else None
 
-    def columns(self) -> frozenset[str]:
+    def columns(self) -> frozenset[Text]:
         """Names of the columns that it reads."""
         return frozenset(node.options["name"] for node in self.walk() if node.function == "column")
 

@@ -94,6 +94,19 @@ def schema_of(type_info: TypeInformation) -> dict[str, TypeInformation] | None:
     return dict(zip(names, type_info.field_types, strict=True))
 
 
+def uncolumnar(type_info: TypeInformation) -> str | None:
+    """Why a stream of this type has no columns; None if it has."""
+    columns = schema_of(type_info)
+    if columns is None:
+        return f"its type is {type_info}, which has no fields"
+    if not columns:
+        return "its records have no fields"
+    for name, field in columns.items():
+        if arrow_type(field) is None:
+            return f"its field {name!r} is {field}, which can't stand in a column"
+    return None
+
+
 def column_of(values: Sequence[Any], name: str, type_info: TypeInformation) -> pa.Array:
     """A column of Python values.
 

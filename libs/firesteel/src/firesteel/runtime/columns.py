@@ -12,7 +12,7 @@ import pyarrow as pa
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.core.errors import TypeMismatchError
 from firesteel.core.short_repr import short_repr
-from firesteel.expressions.schema import arrow_type, column_of, schema_of, type_info_of
+from firesteel.expressions.schema import arrow_type, column_of, schema_of
 
 RECORDS: Final = b"firesteel.records"
 """Key of the metadata: ``row`` or ``tuple``."""
@@ -88,22 +88,6 @@ def _fitted(column: pa.Array, name: str, type_info: TypeInformation, wanted: pa.
         raise TypeMismatchError(name, str(type_info), f"a column of {column.type}", f"in {what}: {error}") from None
 
 
-def uncolumnar(type_info: TypeInformation) -> str | None:
-    """Why a stream of this type has no columns; None if it has."""
-    columns = schema_of(type_info)
-    if columns is None:
-        return f"its type is {type_info}, which has no fields"
-    if not columns:
-        return "its records have no fields"
-    for name, field in columns.items():
-        if arrow_type(field) is None:
-            return f"its field {name!r} is {field}, which can't stand in a column"
-    return None
-
-
 def take(batch: pa.RecordBatch, stamps: Stamps, chosen: npt.NDArray[np.intp]) -> tuple[pa.RecordBatch, Stamps]:
     """Some rows, in the order of their positions, with their timestamps."""
     return batch.take(pa.array(chosen)), None if stamps is None else [stamps[index] for index in chosen.tolist()]
-
-
-__all__ = ["RECORDS", "ROW", "TUPLE", "Stamps", "StreamColumns", "take", "type_info_of", "uncolumnar"]

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
-from firesteel.expressions.binding import bind, bind_condition
 from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.columns import Stamps, StreamColumns
@@ -50,6 +49,8 @@ class FilterColumns(ColumnTransform):
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
+        from firesteel.expressions.binding import bind_condition  # loads Arrow's kernels, which few slots need
+
         self._condition = bind_condition(spec.function, self.declared, wrap=self.wrap)
 
     def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
@@ -67,6 +68,8 @@ class ProjectColumns(ColumnTransform):
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
+        from firesteel.expressions.binding import bind  # loads Arrow's kernels, which few slots need
+
         self._columns = [bind(expression, self.declared, wrap=self.wrap) for expression in spec.function]
         self._output = StreamColumns(spec.extra["result_type"])
 
