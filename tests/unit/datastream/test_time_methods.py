@@ -125,9 +125,7 @@ def test_a_side_output_belongs_to_an_operators_stream(numbers: DataStream) -> No
         stream.key_by(lambda value: value).get_side_output(tag)
 
 
-def test_side_outputs_are_chained_and_sent_with_their_tags(
-    env: StreamExecutionEnvironment, numbers: DataStream
-) -> None:
+def test_side_outputs_keep_their_tags(env: StreamExecutionEnvironment, numbers: DataStream) -> None:
     env.set_parallelism(1)
     tag, far = OutputTag("near", Types.INT()), OutputTag("far", Types.INT())
     stream = numbers.process(Split(), Types.INT())
@@ -148,7 +146,7 @@ def test_side_outputs_are_chained_and_sent_with_their_tags(
 
 @pytest.mark.parametrize("keyed", [False, True])
 def test_a_timer_that_would_never_fire_is_refused(numbers: DataStream, keyed: bool) -> None:
-    with pytest.raises(TypeError, match="TimerWithoutKey.on_timer would never be called"):
+    with pytest.raises(TypeError, match=r"TimerWithoutKey\.on_timer would never be called"):
         numbers.process(TimerWithoutKey())
     both = numbers.connect(numbers)
     if keyed:

@@ -153,7 +153,7 @@ class TimerQueue:
                 continue
             waiting = deque(bucket)
             while waiting:
-                if self._heap[0] < timestamp:  # one was added meanwhile that is due before
+                if self._heap and self._heap[0] < timestamp:  # one was added meanwhile that is due before
                     yield from self.due(timestamp - 1)
                 entry = waiting.popleft()
                 if entry in bucket:  # else it was deleted meanwhile
