@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from firesteel.config import Settings
-from firesteel.config.options import BATCH_MAX_RECORDS, PIPELINE_GLOBAL_JOB_PARAMETERS
+from firesteel.config.options import BATCH_MAX_RECORDS, METRICS_MAX_PER_TASK, PIPELINE_GLOBAL_JOB_PARAMETERS
 from firesteel.graph.physical import downstream_channels, upstream_channels
 from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
@@ -22,6 +22,7 @@ from firesteel.runtime.operators import SinkOperator
 from firesteel.runtime.partitioners import create_output
 from firesteel.runtime.source_input import SourceInput
 from firesteel.runtime.task import StreamTask, TaskInput, TaskReporter
+from firesteel.runtime.task_metrics import MetricRegistry
 from firesteel.runtime.task_thread import TaskThread
 from firesteel.runtime.user_code import load_chain, read_blob
 
@@ -104,6 +105,7 @@ class Deployer:
             temporary_files=services.temporary_files,
             write_stdout=services.write_stdout,
             stdout_writable=services.stdout_writable,
+            metrics=MetricRegistry(services.loop.clock, self._settings.get(METRICS_MAX_PER_TASK)),
         )
         for index, operator in enumerate(plan.operators):
             if isinstance(operator, SinkOperator):
