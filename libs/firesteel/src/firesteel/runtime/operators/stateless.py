@@ -13,8 +13,8 @@ from firesteel.functions.functions import FilterFunction, FlatMapFunction, MapFu
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.columns import StreamColumns
 from firesteel.runtime.context import OperatorContext, ProcessContext
+from firesteel.runtime.function_timers import TimeOnly
 from firesteel.runtime.operators.base import Transform, is_iterable, method_of, not_iterable
-from firesteel.runtime.timers import TimeOnly
 
 
 class MapOperator(Transform):
