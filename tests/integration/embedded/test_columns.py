@@ -8,13 +8,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from firesteel.common import Configuration, Row, Types, WatermarkStrategy
+from firesteel.common import Row, Types, WatermarkStrategy
 from firesteel.core.errors import UserFunctionError
-from firesteel.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment
+from firesteel.datastream import KeyedProcessFunction, RuntimeContext
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.expressions import col, when
+from tests.integration.embedded.programs import new_environment
 
+pytestmark = pytest.mark.usefixtures("cluster")
 BID = Types.ROW_NAMED(["auction", "price", "channel"], [Types.LONG(), Types.INT(), Types.STRING()])
 COUNT = 20_000
 
@@ -58,8 +60,7 @@ RUNNING = Types.ROW_NAMED(["auction", "n", "cents"], [Types.LONG(), Types.LONG()
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_columns_from_source_to_sink(parallelism: int) -> None:
-    env = StreamExecutionEnvironment.get_execution_environment()
-    env.set_parallelism(parallelism)
+    env = new_environment(parallelism)
     source = DataGeneratorSource.of_batches(bids_of, BID, COUNT)
     bids = env.from_source(source, WatermarkStrategy.no_watermarks(), "Bids")
     counted = (
@@ -83,8 +84,7 @@ def test_columns_from_source_to_sink(parallelism: int) -> None:
 
 
 def test_rows_become_columns_and_columns_rows_across_slots() -> None:
-    env = StreamExecutionEnvironment.get_execution_environment()
-    env.set_parallelism(2)
+    env = new_environment(2)
     rows = env.from_collection([tuple(bid(number)) for number in range(300)], BID)
     result = (
         rows.rebalance()
@@ -101,23 +101,20 @@ def test_rows_become_columns_and_columns_rows_across_slots() -> None:
 
 
 def test_a_number_that_overflows_names_operator_and_row_unless_it_may_wrap() -> None:
-    def program(configuration: Configuration) -> list[Row]:
-        env = StreamExecutionEnvironment.get_execution_environment(configuration)
-        env.set_parallelism(1)
+    def program(wrap: str) -> list[Row]:
+        env = new_environment(1, firesteel__expressions__wrap_integers=wrap)
         rows = env.from_collection([(1,), (2**31 - 1,)], Types.ROW_NAMED(["n"], [Types.INT()]))
         return list(rows.select((col("n") + 1).alias("m")).name("plus one").execute_and_collect())
 
     with pytest.raises(UserFunctionError) as error:
-        program(Configuration())
+        program("false")
     assert "plus one" in str(error.value)
     assert "can't be computed for n = 2147483647: overflow" in str(error.value)
-    wrapping = Configuration()
-    wrapping.set_string("firesteel.expressions.wrap-integers", "true")
-    assert program(wrapping) == [Row(m=2), Row(m=-(2**31))]
+    assert program("true") == [Row(m=2), Row(m=-(2**31))]
 
 
 def test_a_function_of_batches_that_raises_is_shown_as_any_other() -> None:
-    env = StreamExecutionEnvironment.get_execution_environment()
+    env = new_environment(1)
 
     def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ValueError(f"{batch.num_rows} rows are too many")

@@ -45,7 +45,7 @@ def rows(values: list[tuple[Any, ...]]) -> list[Row]:
 
 def columns_spec(
     kind: OperatorKind, function: Any, given: TypeInformation, result: TypeInformation, **extra: Any
-) -> Any:
+) -> OperatorSpec:
     made: OperatorSpec = spec(kind, function, extra={"input_type": given, "result_type": result, **extra})
     return made
 

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.config.options import EXPRESSIONS_WRAP
 from firesteel.datastream import checks
 from firesteel.expressions import Expression
+from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorKind
+from firesteel.graph.stream_graph import StreamInput
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from firesteel.datastream.data_stream import DataStream
+    from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 __all__ = ["ColumnMethods", "is_column_key"]
 
 
-class ColumnMethods(ABC):
+class ColumnMethods:
     """Of all streams; one whose type has no columns refuses them and says why."""
 
-    @property
-    @abstractmethod
-    def _fields(self) -> TypeInformation:
-        """Type of the records that functions see."""
-
-    @abstractmethod
-    def _columnar(
-        self, name: str, kind: OperatorKind, function: Any, result: TypeInformation, **extra: Any
-    ) -> DataStream:
-        """Adds an operator over record batches."""
-
-    @abstractmethod
-    def _wraps(self) -> bool:
-        """Whether whole numbers that overflow wrap around."""
+    _environment: StreamExecutionEnvironment
+    _inputs: tuple[StreamInput, ...]
+    _record_type: TypeInformation
 
     def select(self, *columns: str | Expression) -> DataStream:
         """Makes rows of these columns: names of columns, and expressions with an ``alias``.
@@ -46,7 +38,7 @@ class ColumnMethods(ABC):
         """
         from firesteel.datastream import column_plans
 
-        return self._project("Select", column_plans.select(columns, self._fields, wrap=self._wraps()))
+        return self._project("Select", column_plans.select(columns, self._record_type, wrap=self._wraps()))
 
     def with_columns(self, *columns: Expression) -> DataStream:
         """Adds columns, or puts others in their place where the name is there already.
@@ -57,7 +49,7 @@ class ColumnMethods(ABC):
         """
         from firesteel.datastream import column_plans
 
-        return self._project("WithColumns", column_plans.with_columns(columns, self._fields, wrap=self._wraps()))
+        return self._project("WithColumns", column_plans.with_columns(columns, self._record_type, wrap=self._wraps()))
 
     def drop(self, *names: str) -> DataStream:
         """Leaves columns out.
@@ -68,7 +60,7 @@ class ColumnMethods(ABC):
         """
         from firesteel.datastream import column_plans
 
-        return self._project("Drop", column_plans.drop(names, self._fields, wrap=self._wraps()))
+        return self._project("Drop", column_plans.drop(names, self._record_type, wrap=self._wraps()))
 
     def map_batches(
         self,
@@ -89,7 +81,7 @@ class ColumnMethods(ABC):
         """
         from firesteel.datastream import column_plans
 
-        column_plans.columns_of("map_batches", self._fields)
+        column_plans.columns_of("map_batches", self._record_type)
         if not callable(func):
             raise TypeError(f"map_batches() takes a callable, not {type(func).__name__}")
         declared = checks.declared_type("output_type", output_type)
@@ -101,8 +93,26 @@ class ColumnMethods(ABC):
     def _filter_columns(self, expression: Expression) -> DataStream:
         from firesteel.datastream import column_plans
 
-        condition = column_plans.condition(expression, self._fields, wrap=self._wraps())
-        return self._columnar("Filter", OperatorKind.COLUMNS_FILTER, condition, self._fields)
+        condition = column_plans.condition(expression, self._record_type, wrap=self._wraps())
+        return self._columnar("Filter", OperatorKind.COLUMNS_FILTER, condition, self._record_type)
+
+    def _column_key(self, columns: Any) -> tuple[ColumnKey, TypeInformation]:
+        from firesteel.datastream import column_plans
+
+        chosen = [columns] if isinstance(columns, str | Expression) else columns
+        return column_plans.column_key(chosen, self._record_type)
+
+    def _wraps(self) -> bool:
+        return self._environment._settings().get(EXPRESSIONS_WRAP)
+
+    def _columnar(
+        self, name: str, kind: OperatorKind, function: Any, result: TypeInformation, **extra: Any
+    ) -> DataStream:
+        from firesteel.datastream.data_stream import DataStream
+
+        described = {"input_type": self._record_type, "result_type": result, "wrap": self._wraps(), **extra}
+        made = self._environment._add(name, kind, function, (self._inputs,), extra=described)
+        return DataStream(self._environment, (StreamInput(made),), result)
 
     def _project(self, name: str, projection: tuple[tuple[Expression, ...], RowTypeInfo]) -> DataStream:
         return self._columnar(name, OperatorKind.COLUMNS_PROJECT, *projection)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from firesteel.common.execution_config import ExecutionConfig
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
-from firesteel.config.options import EXPRESSIONS_WRAP
 from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
 from firesteel.datastream.closeable_iterator import CloseableIterator
@@ -168,10 +167,7 @@ class DataStream(ColumnMethods, TimeMethods, LaterStreamFeatures, OperatorSettin
             key_type: type of the key; that of the columns if they are named.
         """
         if is_column_key(key_selector):
-            from firesteel.datastream.column_plans import column_key  # loads Arrow
-
-            columns = [key_selector] if isinstance(key_selector, str | Expression) else key_selector
-            selector, found = column_key(columns, self._record_type)  # type: ignore[arg-type]
+            selector, found = self._column_key(key_selector)
             return KeyedStream(self, selector, found if key_type is None else key_type)
         return KeyedStream(self, checks.key_function("key_selector", key_selector), key_type)
 
@@ -257,20 +253,6 @@ class DataStream(ColumnMethods, TimeMethods, LaterStreamFeatures, OperatorSettin
             return [value for _, value in zip(range(whole_limit), results, strict=False)]
 
     # --- inside ----------------------------------------------------------------------------------------------------
-
-    @property
-    def _fields(self) -> TypeInformation:
-        return self._record_type
-
-    def _wraps(self) -> bool:
-        return self._environment._settings().get(EXPRESSIONS_WRAP)
-
-    def _columnar(
-        self, name: str, kind: OperatorKind, function: Any, result: TypeInformation, **extra: Any
-    ) -> DataStream:
-        described = {"input_type": self._record_type, "result_type": result, "wrap": self._wraps(), **extra}
-        made = self._environment._add(name, kind, function, (self._inputs,), extra=described)
-        return DataStream(self._environment, (StreamInput(made),), result)
 
     def _operator(self, method: str) -> Transformation:
         if len(self._inputs) != 1 or self._inputs[0].partitioner is not None or self._inputs[0].output_tag is not None:
