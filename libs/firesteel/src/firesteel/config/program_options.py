@@ -47,6 +47,12 @@ PIPELINE_AUTO_GENERATE_UIDS = ConfigOption(
 PIPELINE_GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str]] = ConfigOption(
     "pipeline.global-job-parameters", MAP, {}, "Parameters that every function of the job can read."
 )
+STATE_BACKEND = ConfigOption(
+    "state.backend.type",
+    STRING,
+    "hashmap",
+    "Where keyed state is kept while a job runs: hashmap (on the heap of the slot), or a plug-in by its name.",
+)
 EXECUTION_RUNTIME_MODE = ConfigOption(
     "execution.runtime-mode",
     enum_of("STREAMING", "BATCH", "AUTOMATIC"),

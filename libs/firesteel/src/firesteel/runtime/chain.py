@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final, Protocol
 
+from firesteel.core.clock import Clock
 from firesteel.graph.specs import ChainSpec, OperatorKind
-from firesteel.runtime.context import Stamp
+from firesteel.runtime.context import Stamp, TaskInfo
 from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.operators import Consumer, Operator, Transform, create_operator
+from firesteel.runtime.operators import Consumer, KeyedTransform, Operator, Transform, create_operator
 from firesteel.runtime.partitioners import Output
+from firesteel.state.backend import StateBackend
 
 TARGET_SECONDS: Final = 0.002
 LARGEST_SLICE: Final = 1024
@@ -96,6 +98,12 @@ class ChainPlan:
             for helper in (output.key_selector, output.partition):
                 self.operators[output.operator_index].add_helper(helper)
         self.root = self._segment(0)
+
+    def use_state_backend(self, backend: StateBackend, info: TaskInfo, clock: Clock) -> None:
+        """Keep the state of operators with keys in this backend; before anything is opened."""
+        for operator in self.operators:
+            if isinstance(operator, KeyedTransform):
+                operator.use_backend(backend, info, clock)
 
     def _segment(self, index: int) -> Segment:
         segment = Segment()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from firesteel.config import Settings
-from firesteel.config.options import BATCH_MAX_RECORDS, PIPELINE_GLOBAL_JOB_PARAMETERS
+from firesteel.config.options import BATCH_MAX_RECORDS, PIPELINE_GLOBAL_JOB_PARAMETERS, STATE_BACKEND
 from firesteel.graph.physical import downstream_channels, upstream_channels
 from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
@@ -24,6 +24,7 @@ from firesteel.runtime.source_input import SourceInput
 from firesteel.runtime.task import StreamTask, TaskInput, TaskReporter
 from firesteel.runtime.task_thread import TaskThread
 from firesteel.runtime.user_code import load_chain, read_blob
+from firesteel.state.backend import load_state_backend
 
 
 @dataclass
@@ -98,6 +99,7 @@ class Deployer:
         info = self.info(descriptor)
         services.guard.active = token
         plan = ChainPlan(load_chain(read_blob(self._deployment.blobs[descriptor.chain], descriptor.chain)))
+        plan.use_state_backend(load_state_backend(self._settings.get(STATE_BACKEND)), info, services.loop.clock)
         context = OperatorContext(
             info,
             services.loop.clock,
