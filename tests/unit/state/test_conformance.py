@@ -60,3 +60,7 @@ class LateBackend(HashMapStateBackend):
 def test_the_kit_finds_snapshots_of_a_later_moment() -> None:
     with pytest.raises(AssertionError):
         check_state_backend(LateBackend(), seeds=())
+
+
+def test_a_program_that_names_rocksdb_runs_on_the_heap() -> None:
+    assert isinstance(load_state_backend("rocksdb"), HashMapStateBackend)

@@ -78,6 +78,7 @@ class Programs(RuleBasedStateMachine):
         self.sums: dict[int, tuple[int, int]] = {}
         self.joined: dict[int, tuple[list[int], int]] = {}
         self.running: Any = None
+        self.chunks: list[StateChunk] = []
         self.keyed.key = self.key = 0
 
     def backend(self, groups: range) -> HeapKeyedState:
@@ -232,7 +233,7 @@ class Programs(RuleBasedStateMachine):
     def combined_clear(self) -> None:
         for name, model in (("sum", self.sums), ("joined", self.joined)):
             self.states[name].clear()
-            model.pop(self.key, None)  # type: ignore[attr-defined]
+            model.pop(self.key, None)
 
     # -- snapshots
 
@@ -264,7 +265,7 @@ class Programs(RuleBasedStateMachine):
         ones = {"value": self.values, "sum": self.sums, "joined": self.joined}
         found: dict[str, dict[int, Any]] = {
             name: {key: (value, stamp) for key, (value, stamp) in model.items() if not self.dead(stamp)}
-            for name, model in ones.items()  # type: ignore[attr-defined]
+            for name, model in ones.items()
         }
         found["list"] = {k: [p for p in pairs if not self.dead(p[1])] for k, pairs in self.lists.items()}
         found["map"] = {k: {n: p for n, p in m.items() if not self.dead(p[1])} for k, m in self.maps.items()}

@@ -29,6 +29,8 @@ from firesteel.functions.state import (
     ValueState,
     ValueStateDescriptor,
 )
+from firesteel.functions.timerservice import TimeDomain, TimerService
+from firesteel.runtime.batch import MIN_WATERMARK
 from firesteel.state.backend import KeyedStateBackend
 
 
@@ -57,12 +59,18 @@ class TaskInfo:
 
 
 class Stamp:
-    """Timestamp of the record in flight in one segment of a chain; epoch milliseconds or None."""
+    """Event time in one segment of a chain, in epoch milliseconds.
 
-    __slots__ = ("value",)
+    Attributes:
+        value: timestamp of the record in flight, or None.
+        watermark: that the segment has reached; does not change inside a batch.
+    """
+
+    __slots__ = ("value", "watermark")
 
     def __init__(self) -> None:
         self.value: int | None = None
+        self.watermark = MIN_WATERMARK
 
 
 @dataclass
@@ -177,20 +185,72 @@ class _Key(_Timestamp):
         return self._keyed.key
 
 
-class ProcessContext(_Timestamp, ProcessFunction.Context):
+class _Time(_Timestamp):
+    __slots__ = ("_timers",)
+
+    def __init__(self, stamp: Stamp, timers: TimerService) -> None:
+        super().__init__(stamp)
+        self._timers = timers
+
+    def timer_service(self) -> TimerService:
+        """Reads the time; sets no timers."""
+        return self._timers
+
+
+class _KeyedTime(_Key):
+    __slots__ = ("_timers",)
+
+    def __init__(self, stamp: Stamp, keyed: KeyedStateBackend, timers: TimerService) -> None:
+        super().__init__(stamp, keyed)
+        self._timers = timers
+
+    def timer_service(self) -> TimerService:
+        """Reads the time and sets timers for the current key."""
+        return self._timers
+
+
+class OnTimer:
+    """The timer at hand, for contexts of ``on_timer``.
+
+    Attributes:
+        at: its timestamp.
+        domain: its time domain.
+    """
+
+    at: int
+    domain: TimeDomain
+
+    def timestamp(self) -> int:
+        """The timer's timestamp, in both time domains."""
+        return self.at
+
+    def time_domain(self) -> TimeDomain:
+        """Which time it followed."""
+        return self.domain
+
+
+class ProcessContext(_Time, ProcessFunction.Context):
     """Of ``ProcessFunction``."""
 
 
-class CoProcessContext(_Timestamp, CoProcessFunction.Context):
+class CoProcessContext(_Time, CoProcessFunction.Context):
     """Of ``CoProcessFunction``."""
 
 
-class KeyedProcessContext(_Key, KeyedProcessFunction.Context):
+class KeyedProcessContext(_KeyedTime, KeyedProcessFunction.Context):
     """Of ``KeyedProcessFunction``."""
 
 
-class KeyedCoProcessContext(_Key, KeyedCoProcessFunction.Context):
+class KeyedOnTimerContext(OnTimer, _KeyedTime, KeyedProcessFunction.OnTimerContext):
+    """Of its ``on_timer``."""
+
+
+class KeyedCoProcessContext(_KeyedTime, KeyedCoProcessFunction.Context):
     """Of ``KeyedCoProcessFunction``."""
+
+
+class KeyedCoOnTimerContext(OnTimer, _KeyedTime, KeyedCoProcessFunction.OnTimerContext):
+    """Of its ``on_timer``."""
 
 
 class SinkContext(_Timestamp, SinkFunction.Context):

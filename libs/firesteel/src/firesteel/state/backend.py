@@ -42,17 +42,22 @@ and frees the memory. What has expired is not in a snapshot if the configuration
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from firesteel.core.clock import Clock, SystemClock
+from firesteel.core.errors import ConfigurationError
 from firesteel.core.plugins import load
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import StateDescriptor
 
 GROUP: Final = "firesteel.state_backends"
+_STAND_INS: Final = {"rocksdb": "hashmap"}
+"""Backends that programs name and this version does not have -> what keeps the same state in another way."""
+logger = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.002
 """A slice of a snapshot works so long at most."""
 
@@ -210,5 +215,11 @@ def load_state_backend(name: str) -> StateBackend:
     Raises:
         ConfigurationError: there is none; the message lists those that are known.
     """
-    backend: StateBackend = load(GROUP, name)()
-    return backend
+    try:
+        made: type[StateBackend] = load(GROUP, name)
+    except ConfigurationError:
+        if name not in _STAND_INS:
+            raise
+        logger.warning("state backend %s is not in this version: keyed state is kept by %s", name, _STAND_INS[name])
+        made = load(GROUP, _STAND_INS[name])
+    return made()

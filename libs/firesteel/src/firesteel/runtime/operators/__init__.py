@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from firesteel.graph.specs import OperatorKind, OperatorSpec
+from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
 from firesteel.runtime.operators.base import Operator, Transform, UserCode
 from firesteel.runtime.operators.collect import Collected, CollectOperator
 from firesteel.runtime.operators.connected import (
@@ -32,6 +33,7 @@ from firesteel.runtime.operators.stateless import (
     ProcessOperator,
 )
 from firesteel.runtime.operators.timed import TimedTransform
+from firesteel.runtime.operators.watermarks import WatermarksOperator
 
 __all__ = [
     "OPERATORS",
@@ -39,11 +41,13 @@ __all__ = [
     "Collected",
     "Consumer",
     "KeyedTransform",
+    "LaterResults",
     "Operator",
     "SinkOperator",
     "TimedTransform",
     "Transform",
     "UserCode",
+    "WatermarksOperator",
     "create_operator",
 ]
 
@@ -58,12 +62,14 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_FLAT_MAP: KeyedFlatMapOperator,
     OperatorKind.KEYED_FILTER: KeyedFilterOperator,
     OperatorKind.REDUCE: ReduceOperator,
+    OperatorKind.WATERMARKS: WatermarksOperator,
     OperatorKind.CO_MAP: CoMapOperator,
     OperatorKind.CO_FLAT_MAP: CoFlatMapOperator,
     OperatorKind.CO_PROCESS: CoProcessOperator,
     OperatorKind.KEYED_CO_MAP: KeyedCoMapOperator,
     OperatorKind.KEYED_CO_FLAT_MAP: KeyedCoFlatMapOperator,
     OperatorKind.KEYED_CO_PROCESS: KeyedCoProcessOperator,
+    OperatorKind.ASYNC_WAIT: AsyncWaitOperator,
     OperatorKind.SINK: SinkOperator,
     OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
     OperatorKind.PRINT: PrintOperator,
