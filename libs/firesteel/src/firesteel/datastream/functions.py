@@ -1,7 +1,9 @@
 """The functions that users implement, under PyFlink's module path: all of ``firesteel.functions.functions``."""
 
-from firesteel.functions import async_functions, functions
+from firesteel.functions import async_functions, broadcast, checkpointed, functions
 from firesteel.functions.async_functions import *  # noqa: F403
+from firesteel.functions.broadcast import *  # noqa: F403
+from firesteel.functions.checkpointed import *  # noqa: F403
 from firesteel.functions.functions import *  # noqa: F403
 
-__all__ = [*functions.__all__, *async_functions.__all__]
+__all__ = [*functions.__all__, *async_functions.__all__, *broadcast.__all__, *checkpointed.__all__]
