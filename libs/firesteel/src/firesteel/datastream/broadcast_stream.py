@@ -99,7 +99,9 @@ def _checked(descriptors: Any) -> list[MapStateDescriptor]:
         if descriptor.name in found:
             raise GraphError(f"broadcast() was given two states of the name {descriptor.name!r}: give each its own")
         if descriptor.ttl_config is not None:
-            raise GraphError(f"broadcast state {descriptor.name!r} can't have a time-to-live: remove its entries instead")
+            raise GraphError(
+                f"broadcast state {descriptor.name!r} can't have a time-to-live: remove its entries instead"
+            )
         found[descriptor.name] = descriptor
     if not found:
         raise GraphError("broadcast() without a state descriptor gives a DataStream, not a BroadcastStream")

@@ -84,9 +84,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
         """What ``process_broadcast_element`` may ask. There is no current key on this side."""
 
         @abstractmethod
-        def apply_to_keyed_state(
-            self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]
-        ) -> None:
+        def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]) -> None:
             """Calls ``function(key, state)`` for each key that has state of this name in this subtask.
 
             Flink's ``applyToKeyedState``. The function may read, change and clear the state.
@@ -115,9 +113,7 @@ class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, I
         """Returns or yields the results for a record of the keyed stream."""
 
     @abstractmethod
-    def process_broadcast_element(
-        self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context
-    ) -> Iterable[OUT] | None:
+    def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context) -> Iterable[OUT] | None:
         """Returns or yields the results for a broadcast record, which each subtask gets."""
 
     def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[OUT] | None:

@@ -1,7 +1,7 @@
 """Functions with operator state. Flink's names in snake case; PyFlink has no such class.
 
-This version takes no checkpoints: ``initialize_state`` is called before ``open`` with nothing restored, and nobody calls
-``snapshot_state`` yet.
+This version takes no checkpoints: ``initialize_state`` is called before ``open`` with nothing restored, and nobody
+calls ``snapshot_state``.
 """
 
 from __future__ import annotations

@@ -221,8 +221,8 @@ class HeapOperatorState(OperatorStateStore):
         elif part.info.kind != mode or (part.kind is not None and part.kind.descriptor != descriptor):
             before = part.kind.descriptor if part.kind is not None else None
             raise ProgramError(
-                f"operator {self._operator!r}: {part.info.kind} state {name!r} was asked for as {before!r} before and is "
-                f"asked for as {mode} state {descriptor!r} now: give each state of an operator a name of its own"
+                f"operator {self._operator!r}: {part.info.kind} state {name!r} was asked for as {before!r} before and "
+                f"is asked for as {mode} state {descriptor!r} now: give each state of an operator a name of its own"
             )
         return part
 

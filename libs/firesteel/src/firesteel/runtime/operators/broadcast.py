@@ -172,7 +172,6 @@ class BroadcastProcessOperator(ExpandingOperator):
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         descriptors = tuple(spec.extra.get("broadcast_states", ()))
-        self.operator_state = HeapOperatorState(spec.name, strict_integers=spec.strict_integers)
         self.states = BroadcastStates(spec.name, self.operator_state, descriptors)
 
     def open(self, context: OperatorContext) -> None:
@@ -190,13 +189,6 @@ class BroadcastProcessOperator(ExpandingOperator):
         process = self.function.process_broadcast_element if input_index else self.function.process_element
         context = self._contexts[input_index]
         return process.__name__, lambda value: process(value, context)
-
-    def close(self) -> None:
-        """Close the function, then forget the state."""
-        try:
-            super().close()
-        finally:
-            self.operator_state.close()
 
 
 class KeyedBroadcastProcessOperator(TimedFunction, BroadcastProcessOperator):
