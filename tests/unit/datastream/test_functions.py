@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import firesteel.datastream as api
@@ -8,7 +10,10 @@ from firesteel.datastream import functions as public
 from firesteel.datastream import state as public_state
 from firesteel.datastream.functions import (
     Function,
+    KeyedCoProcessFunction,
+    KeyedProcessFunction,
     MapFunction,
+    ProcessFunction,
     RuntimeContext,
     SinkFunction,
 )
@@ -33,6 +38,18 @@ def some_context() -> RuntimeContext:
     methods = {name: lambda self: None for name in RuntimeContext.__abstractmethods__}
     made: RuntimeContext = type("Context", (RuntimeContext,), methods)()
     return made
+
+
+@pytest.mark.parametrize("function", [KeyedProcessFunction, KeyedCoProcessFunction])
+def test_contexts_of_timers_are_contexts_of_records(function: Any) -> None:
+    assert issubclass(function.OnTimerContext, function.Context)
+    assert {
+        "time_domain",
+        "timer_service",
+        "timestamp",
+        "get_current_key",
+    } <= function.OnTimerContext.__abstractmethods__
+    assert not hasattr(ProcessFunction, "on_timer")
 
 
 def test_functions_are_abstract_and_open_and_close_may_be_left_out() -> None:

@@ -98,9 +98,7 @@ def test_partition_custom_checks_both(pairs: DataStream) -> None:
 @pytest.mark.parametrize(
     ("method", "arguments", "feature"),
     [
-        ("assign_timestamps_and_watermarks", [None], "event time and watermarks"),
         ("window_all", [None], "windows"),
-        ("get_side_output", [None], "side outputs"),
         ("cache", [], "cached streams"),
         ("map", [coroutine], "coroutine functions"),
     ],

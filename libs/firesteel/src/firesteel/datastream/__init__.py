@@ -44,6 +44,7 @@ from firesteel.datastream.functions import (
     RuntimeContext,
     SinkFunction,
 )
+from firesteel.datastream.output_tag import OutputTag
 from firesteel.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from firesteel.datastream.state_backend import (
     CustomStateBackend,
@@ -53,6 +54,8 @@ from firesteel.datastream.state_backend import (
     StateBackend,
 )
 from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
+from firesteel.datastream.time_domain import TimeDomain
+from firesteel.datastream.timerservice import TimerService
 
 __all__ = [
     "AsyncDataStream",
@@ -90,6 +93,7 @@ __all__ = [
     "KeyedStream",
     "MapFunction",
     "MemorySize",
+    "OutputTag",
     "Partitioner",
     "PredefinedOptions",
     "ProcessFunction",
@@ -100,4 +104,6 @@ __all__ = [
     "SlotSharingGroup",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeDomain",
+    "TimerService",
 ]
