@@ -52,15 +52,13 @@ def definitions(line: str) -> Iterator[tuple[str, str, int]]:
 class Definitions(KeyedBroadcastProcessFunction[str, tuple[str, str, int], str, str]):
     def open(self, runtime_context: RuntimeContext) -> None:
         self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
-        self.parameters = runtime_context.get_map_state(
-            MapStateDescriptor("parameters", Types.STRING(), Types.LONG())
-        )
+        self.parameters = runtime_context.get_map_state(MapStateDescriptor("parameters", Types.STRING(), Types.LONG()))
         self.mean = runtime_context.get_aggregating_state(
             AggregatingStateDescriptor("mean", Mean(), Types.TUPLE([Types.LONG(), Types.LONG()]))
         )
 
     def process_element(self, value: tuple[str, str, int], ctx: Any) -> None:
-        name, parameter, length = value
+        _, parameter, length = value
         self.count.update((self.count.value() or 0) + 1)
         self.parameters.put(parameter, (self.parameters.get(parameter) or 0) + 1)
         self.mean.add(length)

@@ -69,7 +69,9 @@ class Everything(KeyedProcessFunction[str, Any, Any]):
         )
         self.last = runtime_context.get_list_state(last)
         self.counts = runtime_context.get_map_state(counts)
-        self.total = runtime_context.get_reducing_state(ReducingStateDescriptor("total", lambda a, b: a + b, Types.LONG()))
+        self.total = runtime_context.get_reducing_state(
+            ReducingStateDescriptor("total", lambda a, b: a + b, Types.LONG())
+        )
         self.mean = runtime_context.get_aggregating_state(
             AggregatingStateDescriptor("mean", Mean(), Types.TUPLE([Types.LONG(), Types.LONG()]))
         )
