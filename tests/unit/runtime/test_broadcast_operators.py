@@ -17,10 +17,12 @@ from firesteel.functions.checkpointed import (
 )
 from firesteel.functions.functions import MapFunction, RuntimeContext
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
+from firesteel.runtime.batch import MIN_WATERMARK, Watermark
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.partitioners import SingleOutput
-from tests.unit.runtime.support import FakeOutput, ManualClock, line, opened, run, spec
+from tests.unit.runtime.support import FakeOutput, ManualClock, executor_of, line, opened, run, spec
 
 RULES = MapStateDescriptor("rules", Types.STRING(), Types.INT())
 COUNT = ValueStateDescriptor("count", Types.LONG())
@@ -130,6 +132,46 @@ def test_the_broadcast_side_has_no_key() -> None:
     run(plan, [("a", 1)])
     with pytest.raises(ProgramError, match="apply_to_keyed_state"):
         run(plan, ["state"], input_index=1)
+
+
+class Alarm(KeyedBroadcastProcessFunction[str, tuple[str, int], str, Any]):
+    """Sets a timer with each record; a timer reads keyed state and broadcast state."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count = runtime_context.get_state(COUNT)
+
+    def process_element(self, value: tuple[str, int], ctx: Any) -> Any:
+        self.count.update(value[1])
+        ctx.timer_service().register_event_time_timer(value[1])
+
+    def process_broadcast_element(self, value: str, ctx: Any) -> Any:
+        assert not hasattr(ctx, "timer_service")
+        ctx.get_broadcast_state(RULES).put(value, 7)
+        yield "watermark", ctx.current_watermark()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Iterator[Any]:
+        with pytest.raises(ProgramError, match="process_broadcast_element"):
+            ctx.get_broadcast_state(RULES).clear()
+        assert ctx.timestamp() == timestamp
+        assert ctx.time_domain() is TimeDomain.EVENT_TIME
+        key = ctx.get_current_key()
+        yield key, timestamp, self.count.value(), ctx.get_broadcast_state(RULES).get(key)
+
+
+def test_timers_have_the_key_and_read_broadcast_state() -> None:
+    plan, out = plan_of(OperatorKind.KEYED_BROADCAST_PROCESS, Alarm(), key_selectors=(first,))
+    executor = executor_of(plan)
+    for values, side in (([("a", 5), ("b", 4), ("c", 50)], 0), (["a"], 1)):
+        executor.feed(values, None, side)
+        while executor.pending:
+            executor.step()
+    executor.advance(Watermark(10))
+    while executor.pending:
+        executor.step()
+    executor.feed(["b"], None, 1)
+    while executor.pending:
+        executor.step()
+    assert out.values == [("watermark", MIN_WATERMARK), ("b", 4, 4, None), ("a", 5, 5, 7), ("watermark", 10)]
 
 
 class Numbered(MapFunction[str, Any], CheckpointedFunction):
