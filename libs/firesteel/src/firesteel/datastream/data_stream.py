@@ -14,7 +14,7 @@ from firesteel.common.execution_config import ExecutionConfig
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
-from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
+from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastMethods, BroadcastStream
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream_sink import DataStreamSink
 from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures
@@ -37,7 +37,6 @@ from firesteel.functions.functions import (
     SinkFunction,
 )
 from firesteel.functions.sink import Sink
-from firesteel.functions.state import MapStateDescriptor
 from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.graph.stream_graph import StreamInput, Transformation
 
@@ -50,7 +49,7 @@ _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(TimeMethods, LaterStreamFeatures, OperatorSettings):
+class DataStream(TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -182,21 +181,6 @@ class DataStream(TimeMethods, LaterStreamFeatures, OperatorSettings):
     def forward(self) -> DataStream:
         """Sends records to the subtask with the same index; the parallelisms must be equal."""
         return self._partition(PartitionerKind.FORWARD)
-
-    @overload
-    def broadcast(self, broadcast_state_descriptor: None = None) -> DataStream: ...
-    @overload
-    def broadcast(
-        self, broadcast_state_descriptor: MapStateDescriptor, *other_broadcast_state_descriptors: MapStateDescriptor
-    ) -> BroadcastStream: ...
-    def broadcast(
-        self, broadcast_state_descriptor: Any = None, *other_broadcast_state_descriptors: Any
-    ) -> DataStream | BroadcastStream:
-        """Sends each record to all subtasks; with descriptors, as a ``BroadcastStream`` for ``connect``."""
-        spread = self._partition(PartitionerKind.BROADCAST)
-        if broadcast_state_descriptor is None and not other_broadcast_state_descriptors:
-            return spread
-        return BroadcastStream(spread, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
     def global_(self) -> DataStream:
         """Sends all records to the first subtask (Java's ``global``)."""
