@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from firesteel.connectors.file_splits import FileEnumerator
+from firesteel.connectors.file_watch import WatchedFilesEnumerator
 from firesteel.connectors.split_list import SplitListEnumerator
 from firesteel.core.errors import GraphError
 from firesteel.functions.source import Plain, Split, SplitEnumerator
@@ -66,6 +67,7 @@ _BUILT_IN: Final[dict[str, Callable[[Mapping[str, Any]], SplitEnumerator]]] = {
     "static": StaticEnumerator,
     "numbers": NumberRangeEnumerator,
     "files": FileEnumerator,
+    "watched-files": WatchedFilesEnumerator,
 }
 
 

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamFormat
 from firesteel.connectors.file_layout import (
     BucketAssigner,
+    DefaultRollingPolicy,
+    OnCheckpointRollingPolicy,
     OutputFileConfig,
     OutputFileConfigBuilder,
     RollingPolicy,
 )
-from firesteel.connectors.file_sink import FileSink, RowFormatBuilder
-from firesteel.connectors.file_source import FileSource, FileSourceBuilder, StreamFormat
+from firesteel.connectors.file_sink import BulkFormatBuilder, FileSink, RowFormatBuilder
+from firesteel.connectors.file_source import (
+    FileEnumeratorProvider,
+    FileSource,
+    FileSourceBuilder,
+    FileSplitAssignerProvider,
+)
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord, MalformedRecords
 
 __all__ = [
     "BucketAssigner",
+    "BulkFormat",
+    "BulkFormatBuilder",
+    "DefaultRollingPolicy",
+    "FileEnumeratorProvider",
+    "FileFormat",
     "FileSink",
     "FileSource",
     "FileSourceBuilder",
+    "FileSplitAssignerProvider",
+    "MalformedPolicy",
+    "MalformedRecord",
+    "MalformedRecords",
+    "OnCheckpointRollingPolicy",
     "OutputFileConfig",
     "OutputFileConfigBuilder",
     "RollingPolicy",
