@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from firesteel.datastream.async_data_stream import AsyncDataStream
+from firesteel.datastream.checkpoint_config import CheckpointConfig
+from firesteel.datastream.checkpoint_storage import (
+    CheckpointStorage,
+    CustomCheckpointStorage,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
+from firesteel.datastream.checkpointing_mode import CheckpointingMode
 from firesteel.datastream.data_stream import (
     CloseableIterator,
     ConnectedStreams,
@@ -10,7 +19,11 @@ from firesteel.datastream.data_stream import (
     KeyedStream,
 )
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
+from firesteel.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from firesteel.datastream.functions import (
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
@@ -28,19 +41,40 @@ from firesteel.datastream.functions import (
     SinkFunction,
 )
 from firesteel.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
+from firesteel.datastream.state_backend import (
+    CustomStateBackend,
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    PredefinedOptions,
+    StateBackend,
+)
 from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
 
 __all__ = [
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
+    "CheckpointConfig",
+    "CheckpointStorage",
+    "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
+    "CustomCheckpointStorage",
+    "CustomStateBackend",
     "DataStream",
     "DataStreamSink",
+    "EmbeddedRocksDBStateBackend",
+    "ExternalizedCheckpointRetention",
+    "FileSystemCheckpointStorage",
     "FilterFunction",
     "FlatMapFunction",
     "Function",
+    "HashMapStateBackend",
+    "JobManagerCheckpointStorage",
     "KeySelector",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
@@ -48,11 +82,13 @@ __all__ = [
     "MapFunction",
     "MemorySize",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessFunction",
     "ReduceFunction",
     "RuntimeContext",
     "RuntimeExecutionMode",
     "SinkFunction",
     "SlotSharingGroup",
+    "StateBackend",
     "StreamExecutionEnvironment",
 ]

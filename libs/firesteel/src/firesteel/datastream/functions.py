@@ -1,6 +1,7 @@
 """The functions that users implement, under PyFlink's module path: all of ``firesteel.functions.functions``."""
 
-from firesteel.functions import functions
+from firesteel.functions import async_functions, functions
+from firesteel.functions.async_functions import *  # noqa: F403
 from firesteel.functions.functions import *  # noqa: F403
 
-__all__ = functions.__all__
+__all__ = [*functions.__all__, *async_functions.__all__]
