@@ -168,6 +168,9 @@ class BulkWriter(ABC):
     def finish(self) -> None:
         """Writes all that is left, and the end of the format; does not close the file. Called at most once."""
 
+    def abort(self) -> None:  # noqa: B027 - may be left out
+        """The file is given up: nothing more is written. Called instead of ``finish``, or when that failed."""
+
     def buffered_bytes(self) -> int:
         """Returns about how many bytes were taken and are not in the file yet."""
         return 0

@@ -75,6 +75,6 @@ class WatchedFilesEnumerator(FileEnumerator):
     def restore(self, state: Plain) -> None:
         """Continue from a snapshot."""
         assert isinstance(state, dict)
-        self._seen = set(state["seen"])  # type: ignore[arg-type]
+        self._seen = set(state["seen"])
         self._listing = None
         super().restore(state["left"])

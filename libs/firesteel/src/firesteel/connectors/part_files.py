@@ -52,9 +52,13 @@ class Part(ABC):
         os.fsync(self.stream.fileno())
         self.stream.close()
 
+    def discard(self) -> None:
+        """Close the file without an end of the format; it stays hidden."""
+        self.stream.close()
+
     def abort(self) -> None:
         """Close and remove the file."""
-        self.stream.close()
+        self.discard()
         self.hidden.unlink(missing_ok=True)
 
 
@@ -93,17 +97,25 @@ class _RowPart(Part):
 class _BulkPart(Part):
     def __init__(self, factory: BulkWriterFactory, hidden: Path, visible: Path, now: float) -> None:
         super().__init__(hidden, visible, now)
+        self._writer: BulkWriter | None = None
         try:
-            self._writer: BulkWriter = factory.create(self.stream)
+            self._writer = factory.create(self.stream)
         except BaseException:
             self.abort()
             raise
 
     @property
     def size(self) -> int:
+        assert self._writer is not None
         return self.stream.tell() + self._writer.buffered_bytes()
 
+    def discard(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+        super().discard()
+
     def write(self, values: Sequence[Any], start: int, limit: int | None) -> int:
+        assert self._writer is not None
         stop = start
         while stop < len(values) and (stop == start or limit is None or self.size < limit):
             piece = values[stop : stop + _BULK_AT_ONCE]
@@ -112,6 +124,7 @@ class _BulkPart(Part):
         return stop
 
     def finish(self) -> None:
+        assert self._writer is not None
         self._writer.finish()
 
 
@@ -242,4 +255,4 @@ class FileWriter(SinkWriter[Any]):
     def close(self) -> None:
         """Close the files that are still open; they stay hidden."""
         for part in self._open.values():
-            part.stream.close()
+            part.discard()

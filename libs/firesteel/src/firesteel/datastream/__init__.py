@@ -34,11 +34,13 @@ from firesteel.datastream.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    ParallelSourceFunction,
     Partitioner,
     ProcessFunction,
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
+    SourceFunction,
 )
 from firesteel.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from firesteel.datastream.state_backend import (
@@ -81,6 +83,7 @@ __all__ = [
     "KeyedStream",
     "MapFunction",
     "MemorySize",
+    "ParallelSourceFunction",
     "Partitioner",
     "PredefinedOptions",
     "ProcessFunction",
@@ -89,6 +92,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "SinkFunction",
     "SlotSharingGroup",
+    "SourceFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
 ]

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
+from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.source import (
     AsyncSourceReader,
     End,
@@ -23,7 +24,7 @@ from firesteel.functions.source import (
 )
 from firesteel.runtime.async_polls import AsyncPolls, asks_in_vain
 from firesteel.runtime.batch import END_OF_INPUT, InBand
-from firesteel.runtime.context import TaskInfo
+from firesteel.runtime.context import TaskInfo, TaskRuntimeContext
 from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import Handle, TaskLoop
@@ -52,8 +53,8 @@ class Fed(NamedTuple):
 class TaskReaderContext(ReaderContext):
     """What a reader may ask."""
 
-    def __init__(self, info: TaskInfo, clock: Clock, wake_up: Callable[[], None]) -> None:
-        self._info, self._clock, self._wake_up = info, clock, wake_up
+    def __init__(self, info: TaskInfo, clock: Clock, wake_up: Callable[[], None], name: str) -> None:
+        self._info, self._clock, self._wake_up, self._name = info, clock, wake_up, name
 
     @property
     def subtask_index(self) -> int:
@@ -72,6 +73,10 @@ class TaskReaderContext(ReaderContext):
     def wake_up(self) -> None:
         """Poll again soon; from any thread."""
         self._wake_up()
+
+    def runtime_context(self) -> RuntimeContext:
+        """What functions are opened with."""
+        return TaskRuntimeContext(self._info, self._name, None)
 
 
 class SourceInput(UserCode):
@@ -130,7 +135,7 @@ class SourceInput(UserCode):
         self._ended = False
         self._closed = False
         self._timer: Handle | None = None
-        context = TaskReaderContext(info, clock, lambda: self._post(self._wake))
+        context = TaskReaderContext(info, clock, lambda: self._post(self._wake), name)
         self._reader: SourceReader[Any] | AsyncSourceReader[Any] = source.create_reader(context)
         self._async: AsyncPolls | None = None
 

@@ -11,7 +11,7 @@ from firesteel.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, Typ
 from firesteel.common.types import Row, make_row
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
 from firesteel.connectors.formats.json_values import row_values
-from firesteel.connectors.formats.type_texts import element_type, from_text, to_text, unwrapped
+from firesteel.connectors.formats.type_texts import element_type, from_text, is_bytes, to_text, unwrapped
 
 Read = Callable[[str], Any]
 Write = Callable[[Any], str]
@@ -62,8 +62,11 @@ class RowReader:
 def _reader(declared: TypeInformation, null: str | None, separator: str | None) -> Read:
     declared = unwrapped(declared)
     inner = _inner_reader(declared, null, separator)
-    if isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.STRING:
-        return inner if null is None else lambda text: None if text == null else text
+    is_text = isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.STRING
+    if is_text or is_bytes(declared):
+        return inner if null is None else lambda text: None if text == null else inner(text)
+    if null is not None and element_type(declared) is not None:
+        return lambda text: None if text == null else inner(text) if text else []
     return lambda text: None if text == null or not text else inner(text)
 
 

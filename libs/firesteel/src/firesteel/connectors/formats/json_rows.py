@@ -185,7 +185,7 @@ class JsonLinesFormat(StreamFormat):
 
 def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any]:
     """Bytes -> value; raises ``ValueError``."""
-    read = (
+    read: Callable[[Any], Any] = (
         (lambda value: value)
         if type_info is None
         else json_reader(type_info, fail_on_missing_field=fail_on_missing_field)

@@ -19,6 +19,7 @@ from firesteel.connectors.file_source import (
     FileSplitAssignerProvider,
 )
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord, MalformedRecords
+from firesteel.connectors.malformed_output import MalformedToSideOutput
 
 __all__ = [
     "BucketAssigner",
@@ -34,6 +35,7 @@ __all__ = [
     "MalformedPolicy",
     "MalformedRecord",
     "MalformedRecords",
+    "MalformedToSideOutput",
     "OnCheckpointRollingPolicy",
     "OutputFileConfig",
     "OutputFileConfigBuilder",
