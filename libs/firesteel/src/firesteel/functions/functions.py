@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import ValueState, ValueStateDescriptor
 from firesteel.functions.timerservice import TimeDomain, TimerService
 
@@ -105,9 +106,9 @@ class RuntimeContext(KeyedStateStore):
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """Returns a parameter that the program set with ``ExecutionConfig.set_global_job_parameters``."""
 
-    def get_metrics_group(self) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        _refuse("metrics of user functions are")
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup:
+        """Returns where the function's metrics go: counters, gauges, meters, distributions."""
 
 
 class Function(ABC):  # noqa: B024 - PyFlink's root class; each kind of function adds its own abstract methods

@@ -246,8 +246,7 @@ class ChainExecutor:
                 return
             if segment.later is not None:  # it leaves behind the results of the records before it
                 self._stack.pop()
-                segment.later_idle = watermark.idle
-                segment.later.put_watermark(watermark.timestamp)
+                segment.later.put_watermark(watermark)
                 return
             if timed is None or watermark.timestamp <= timed.heap_timers.watermark:
                 self._stack.pop()
@@ -278,7 +277,7 @@ class ChainExecutor:
                 run = later.take()
                 self.guard.active = None
                 if run.watermark is not None:
-                    self._stack.append(_Pass(segment, Watermark(run.watermark, segment.later_idle)))
+                    self._stack.append(_Pass(segment, run.watermark))
                 elif run.values:
                     segment.measure(run.values)
                     self._emit(((segment, run.values, run.stamps),))

@@ -40,7 +40,6 @@ class Segment:
         sides: by tag, what takes the records of side outputs: segments without operators.
         timed: its operator with timers.
         later: takes the records instead, and gives results when it has some; there are no operators then.
-        later_idle: status of the last watermark that it took.
         watermarks: the operator that makes watermarks, if this is its segment; it is not among ``operators``.
         stamp: timestamp of the record in flight.
         size: records and results in a slice, by time.
@@ -55,7 +54,6 @@ class Segment:
         self.sides: dict[str, Segment] = {}
         self.timed: TimedTransform | None = None
         self.later: LaterResults | None = None
-        self.later_idle = False
         self.watermarks: WatermarksOperator | None = None
         self.stamp = Stamp()
         self.size = 1

@@ -16,10 +16,12 @@ from firesteel.functions.functions import (
     RuntimeContext,
     SinkFunction,
 )
+from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.state import ValueState, ValueStateDescriptor
 from firesteel.functions.timerservice import TimeDomain, TimerService
 from firesteel.runtime.batch import MIN_WATERMARK
+from firesteel.runtime.task_metrics import MetricRegistry
 from firesteel.state.heap import HeapKeyedState
 
 
@@ -72,6 +74,7 @@ class OperatorContext:
             is not any more.
         write_stdout: writes text to the slot's standard output.
         stdout_writable: whether standard output takes more now.
+        metrics: of the task's user functions.
         on_processing_timer: called when a processing-time timer was registered, with its epoch milliseconds.
     """
 
@@ -82,13 +85,22 @@ class OperatorContext:
     write_stdout: Callable[[str], None] = lambda text: None
     stdout_writable: Callable[[], bool] = lambda: True
     on_processing_timer: Callable[[int], None] = lambda timestamp: None
+    metrics: MetricRegistry = None  # type: ignore[assignment] # made below
+
+    def __post_init__(self) -> None:
+        if self.metrics is None:
+            self.metrics = MetricRegistry(self.clock)
 
 
 class TaskRuntimeContext(RuntimeContext):
     """Handed to ``open`` of the user's functions."""
 
-    def __init__(self, info: TaskInfo, operator: str, keyed: HeapKeyedState | None) -> None:
-        self._info, self._operator, self._keyed = info, operator, keyed
+    def __init__(self, info: TaskInfo, operator: str, keyed: HeapKeyedState | None, metrics: MetricRegistry) -> None:
+        self._info, self._operator, self._keyed, self._metrics = info, operator, keyed, metrics
+
+    def get_metrics_group(self) -> MetricGroup:
+        """Of the operator."""
+        return self._metrics.group(self._operator)
 
     def get_task_name(self) -> str:
         """Name of the task."""

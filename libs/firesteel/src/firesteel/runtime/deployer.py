@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from firesteel.config import Settings
 from firesteel.config.options import (
     BATCH_MAX_RECORDS,
+    METRICS_MAX_PER_TASK,
     PIPELINE_AUTO_WATERMARK_INTERVAL,
     PIPELINE_GLOBAL_JOB_PARAMETERS,
 )
@@ -27,6 +28,7 @@ from firesteel.runtime.partitioners import create_output
 from firesteel.runtime.source_input import SourceInput
 from firesteel.runtime.source_time import SourceTime
 from firesteel.runtime.task import StreamTask, TaskInput, TaskReporter
+from firesteel.runtime.task_metrics import MetricRegistry
 from firesteel.runtime.task_thread import TaskThread
 from firesteel.runtime.user_code import load_chain, read_blob
 
@@ -109,6 +111,7 @@ class Deployer:
             temporary_files=services.temporary_files,
             write_stdout=services.write_stdout,
             stdout_writable=services.stdout_writable,
+            metrics=MetricRegistry(services.loop.clock, self._settings.get(METRICS_MAX_PER_TASK)),
         )
         for index, operator in enumerate(plan.operators):
             if isinstance(operator, SinkOperator):

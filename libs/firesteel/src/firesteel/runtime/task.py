@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from firesteel.core.state_machine import StateMachine
+from firesteel.functions.metrics import USER_METRICS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.activity import Activity, ActivityTimes
@@ -56,7 +57,7 @@ class TaskReporter(Protocol):
     """Who hears of a task; called on the task's thread."""
 
     def state(
-        self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, int]
+        self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, Any]
     ) -> None:
         """The task reached a state."""
 
@@ -142,8 +143,11 @@ class StreamTask:
         """Its source's input, if it is a source."""
         return self._inputs if isinstance(self._inputs, SourceInput) else None
 
-    def metrics(self) -> dict[str, int]:
-        """Running totals, named as in ``firesteel.protocol.deployment.METRIC_NAMES``; from any thread."""
+    def metrics(self) -> dict[str, Any]:
+        """Running totals, named as in ``firesteel.protocol.deployment.METRIC_NAMES``, and those of user functions.
+
+        From any thread.
+        """
         busy, idle, back_pressured = self._activity.totals_ms()
         return {
             "numRecordsIn": self.executor.records_in,
@@ -153,6 +157,7 @@ class StreamTask:
             "busyTimeMs": busy,
             "idleTimeMs": idle,
             "backPressuredTimeMs": back_pressured,
+            USER_METRICS: self._context.metrics.values(),
         }
 
     # -- life

@@ -121,7 +121,7 @@ class Operator(UserCode):
 
     def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
         """What the user's ``open`` is handed."""
-        return TaskRuntimeContext(context.info, self.name, self.keyed)
+        return TaskRuntimeContext(context.info, self.name, self.keyed, context.metrics)
 
     def add_helper(self, helper: Any) -> None:
         """A key selector or partitioner of an edge behind this operator lives as long as its function."""
