@@ -88,7 +88,9 @@ def test_records_and_timestamps_in_order() -> None:
     reader, context = started(function)
     batches = answers(reader, context)
     assert [value for batch in batches for value in batch.values] == [*range(25), *range(5), "last"]
-    stamps: list[Any] = [s for batch in batches for s in batch.timestamps or [None] * len(batch.values)]
+    stamps: list[Any] = []
+    for batch in batches:
+        stamps.extend([None] * len(batch.values) if batch.timestamps is None else batch.timestamps)
     assert stamps == [
         *[None] * 25, *range(100, 105), None,
     ]  # fmt: skip

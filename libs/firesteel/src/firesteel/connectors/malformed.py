@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from firesteel.core.errors import MalformedDataError, UnsupportedFeatureError
+from firesteel.core.errors import MalformedDataError
 from firesteel.functions.source import ReaderContext
 
 __all__ = ["MalformedPolicy", "MalformedRecord", "MalformedRecords"]
@@ -65,10 +65,7 @@ class MalformedRecords:
         runtime = None if context is None else context.runtime_context()
         self._counter: Any = None
         if runtime is not None and policy is not MalformedPolicy.FAIL:
-            try:
-                self._counter = runtime.get_metrics_group().counter(COUNTER)
-            except UnsupportedFeatureError:  # the log has the number
-                pass
+            self._counter = runtime.get_metrics_group().counter(COUNTER)
 
     def found(
         self, path: str, offset: int, reason: str, data: bytes = b"", *, line: int | None = None

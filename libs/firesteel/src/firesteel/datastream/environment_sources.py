@@ -61,7 +61,10 @@ class EnvironmentSources:
             TypeError: not an input format or type.
         """
         if not isinstance(input_format, InputFormat):
-            raise TypeError(f"create_input() takes an InputFormat, not {type(input_format).__name__}")
+            raise TypeError(
+                f"create_input() takes a firesteel.common.io.InputFormat, not {type(input_format).__name__}; there is "
+                "no JVM for those of Java"
+            )
         return self._stream(input_format.source(), "Custom Input", type_info)
 
     def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream:

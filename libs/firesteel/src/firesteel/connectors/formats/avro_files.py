@@ -202,7 +202,8 @@ class _AvroWriter(BulkWriter):
     def __init__(self, schema: AvroSchema, codec: str, stream: IO[bytes]) -> None:
         from fastavro.write import Writer
 
-        self._writer: Any = Writer(_Sequential(stream), schema.parsed, codec=codec)
+        sequential: Any = _Sequential(stream)
+        self._writer: Any = Writer(sequential, schema.parsed, codec=codec)
 
     def write(self, elements: Sequence[Any]) -> None:
         write = self._writer.write

@@ -185,11 +185,9 @@ class JsonLinesFormat(StreamFormat):
 
 def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any]:
     """Bytes -> value; raises ``ValueError``."""
-    read: Callable[[Any], Any] = (
-        (lambda value: value)
-        if type_info is None
-        else json_reader(type_info, fail_on_missing_field=fail_on_missing_field)
-    )
+    read: Callable[[Any], Any] = _same
+    if type_info is not None:
+        read = json_reader(type_info, fail_on_missing_field=fail_on_missing_field)
     needs_value = isinstance(type_info, RowTypeInfo)
     exact = type_info is not None and has_decimals(type_info)
     decoder = json.JSONDecoder(parse_float=Decimal if exact else None, parse_constant=_no_constant)
@@ -204,6 +202,10 @@ def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: boo
         return value
 
     return parse
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _no_constant(name: str) -> Any:
