@@ -42,6 +42,7 @@ from firesteel.datastream.functions import (
     SinkFunction,
     SourceFunction,
 )
+from firesteel.datastream.output_tag import OutputTag
 from firesteel.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from firesteel.datastream.state_backend import (
     CustomStateBackend,
@@ -51,6 +52,8 @@ from firesteel.datastream.state_backend import (
     StateBackend,
 )
 from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
+from firesteel.datastream.time_domain import TimeDomain
+from firesteel.datastream.timerservice import TimerService
 
 __all__ = [
     "AsyncDataStream",
@@ -83,6 +86,7 @@ __all__ = [
     "KeyedStream",
     "MapFunction",
     "MemorySize",
+    "OutputTag",
     "ParallelSourceFunction",
     "Partitioner",
     "PredefinedOptions",
@@ -95,4 +99,6 @@ __all__ = [
     "SourceFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeDomain",
+    "TimerService",
 ]
