@@ -50,15 +50,18 @@ class StreamColumns:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def fitted(self, batch: pa.RecordBatch, what: str) -> pa.RecordBatch:
-        """A batch of somebody else's, by name; columns of other types are brought to the declared ones.
+        """A batch of somebody else's; columns of other types are brought to the declared ones.
 
         Args:
-            batch: may have more columns.
+            batch: columns are found by name, and there may be more of them; if none has its name and their number is
+                right, by position.
             what: where it is from, for errors.
 
         Raises:
             TypeMismatchError: a column is missing or does not fit; names field, type and a value.
         """
+        if batch.num_columns == len(self.names) and not set(batch.schema.names) & set(self.names):
+            batch = batch.rename_columns(list(self.names))
         arrays = []
         for name, type_info, field in zip(self.names, self.types, self.schema, strict=True):
             index = batch.schema.get_field_index(name)
