@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from firesteel.config.checkpoint_options import *  # noqa: F403
 from firesteel.config.cluster_options import *  # noqa: F403
 from firesteel.config.memory_options import *  # noqa: F403
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of
@@ -161,11 +162,25 @@ EXCHANGE_TRANSPORT = ConfigOption(
 BATCH_MAX_RECORDS = ConfigOption(
     "firesteel.batch.max-records", INT, 4096, "Most records in a batch between tasks.", at_least=1
 )
+METRICS_MAX_PER_TASK = ConfigOption(
+    "firesteel.metrics.max-per-task",
+    INT,
+    200,
+    "Most metrics of user functions that a task reports; those beyond it count, but are not shown.",
+    at_least=0,
+    at_most=2000,
+)
 TYPES_STRICT_INTEGERS = ConfigOption(
     "firesteel.types.strict-integers",
     BOOL,
     False,
     "If true, a number outside its declared integer type is an error instead of wrapping as in Java.",
+)
+EXPRESSIONS_WRAP = ConfigOption(
+    "firesteel.expressions.wrap-integers",
+    BOOL,
+    False,
+    "If true, whole numbers that overflow in expressions over columns wrap around; otherwise that is an error.",
 )
 COLLECTION_MAX_BYTES = ConfigOption(
     "firesteel.collection.max-bytes",

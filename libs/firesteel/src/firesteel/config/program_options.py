@@ -47,6 +47,13 @@ PIPELINE_AUTO_GENERATE_UIDS = ConfigOption(
 PIPELINE_GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str]] = ConfigOption(
     "pipeline.global-job-parameters", MAP, {}, "Parameters that every function of the job can read."
 )
+PIPELINE_AUTO_WATERMARK_INTERVAL = ConfigOption(
+    "pipeline.auto-watermark-interval",
+    DURATION,
+    timedelta(milliseconds=200),
+    "How often periodic watermarks are made. 0: never; only punctuated ones and the last one are sent then.",
+    at_least=_ZERO,
+)
 EXECUTION_RUNTIME_MODE = ConfigOption(
     "execution.runtime-mode",
     enum_of("STREAMING", "BATCH", "AUTOMATIC"),
@@ -125,4 +132,44 @@ PYTHON_FILES_MAX_BYTES = ConfigOption(
     "Most bytes of Python files that travel with a job, packed.",
     unit="bytes",
     at_least=1,
+)
+PYTHON_REQUIREMENTS: ConfigOption[str | None] = ConfigOption(
+    "python.requirements",
+    STRING,
+    None,
+    "A requirements.txt whose packages the job's slots have, in a virtual environment of their own. With # and a "
+    "directory behind the path: packages are taken from there and nowhere else.",
+)
+PYTHON_ARCHIVES: ConfigOption[str | None] = ConfigOption(
+    "python.archives",
+    STRING,
+    None,
+    "Archives (.zip, .whl, .egg, .tar, .tar.gz, .tgz) that are unpacked in the working directory of the job's slots, "
+    "separated by commas. With # and a name behind the path: in a directory of that name.",
+)
+PYTHON_EXECUTABLE: ConfigOption[str | None] = ConfigOption(
+    "python.executable",
+    STRING,
+    None,
+    "Python interpreter that runs the job's slots, on their hosts; absolute, or inside of an unpacked archive. Not "
+    "set: the one of the cluster. Its minor version must be that of the program.",
+)
+PYTHON_CLIENT_EXECUTABLE: ConfigOption[str | None] = ConfigOption(
+    "python.client.executable",
+    STRING,
+    None,
+    "Accepted for compatibility: the program itself is run by the interpreter that it was started with.",
+)
+PYTHON_ENVIRONMENT_TIMEOUT = ConfigOption(
+    "firesteel.python.environment-timeout",
+    DURATION,
+    timedelta(minutes=10),
+    "How long the packages of python.requirements may take to be installed on a TaskManager's host.",
+    at_least=_MILLISECOND,
+)
+PIPELINE_JARS: ConfigOption[str | None] = ConfigOption(
+    "pipeline.jars", STRING, None, "Accepted for compatibility: there is no JVM that would load them."
+)
+PIPELINE_CLASSPATHS: ConfigOption[str | None] = ConfigOption(
+    "pipeline.classpaths", STRING, None, "Accepted for compatibility: there is no JVM that would load them."
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 from firesteel.common.configuration import Configuration
 from firesteel.common.execution_config import ExecutionConfig
@@ -21,10 +21,15 @@ from firesteel.core.machine import usable_cores
 from firesteel.datastream import checks
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream import DataStream
+from firesteel.datastream.environment_checkpoints import EnvironmentCheckpoints
+from firesteel.datastream.environment_files import EnvironmentFiles
 from firesteel.datastream.environment_settings import apply_settings, program_settings, with_execution_config
+from firesteel.datastream.environment_sources import EnvironmentSources
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
+from firesteel.datastream.guarantees import warn_of_losses
 from firesteel.datastream.operator_settings import group_name
 from firesteel.datastream.slot_sharing_group import SlotSharingGroup
+from firesteel.datastream.time_methods import check_strategy, source_time
 from firesteel.functions.source import Source
 from firesteel.graph.node_ids import operator_ids
 from firesteel.graph.plan import execution_plan
@@ -42,7 +47,7 @@ __all__ = ["StreamExecutionEnvironment"]
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, EnvironmentSources):
     """Makes streams, holds the program's settings, and executes what was built.
 
     Get one with ``StreamExecutionEnvironment.get_execution_environment()``. Settings come, later ones winning, from
@@ -185,25 +190,6 @@ class StreamExecutionEnvironment:
         group_name(slot_sharing_group)
         return self
 
-    def add_python_file(self, file_path: str) -> None:
-        """Sends a Python file along with the jobs: a module, an archive (.zip, .whl, .egg) or a directory.
-
-        Slots find what is in it before everything else. Modules that the program imports from its own directory travel
-        by themselves.
-        """
-        key = opt.PYTHON_FILES.key
-        path = checks.some_text("the path of a Python file", file_path)
-        if "," in path:
-            raise ValueError(f"the path of a Python file can't hold a comma: {path!r}")
-        before = self._settings().get(opt.PYTHON_FILES)
-        self._configuration.set_string(key, f"{before},{path}" if before else path)
-
-    def enable_checkpointing(self, interval: int, mode: Any = None) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        raise UnsupportedFeatureError(
-            "enable_checkpointing(): checkpoints are not in this version of firesteel; a later one brings them"
-        )
-
     # --- sources ---------------------------------------------------------------------------------------------------
 
     def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
@@ -247,30 +233,20 @@ class StreamExecutionEnvironment:
     ) -> DataStream:
         """A stream of a source's records.
 
-        Watermarks have no effect before windows and timers come; strategies that would change what a program of this
-        version sees (timestamp assigners, alignment) are refused.
+        The strategy gives records their timestamps and makes watermarks, one for each split of the source; that of the
+        source is the smallest.
 
         Raises:
             TypeError: not a source, strategy, name or type.
-            UnsupportedFeatureError: the strategy assigns timestamps or aligns sources.
         """
         if not isinstance(source, Source):
             raise TypeError(f"from_source() takes a firesteel.functions.source.Source, not {type(source).__name__}")
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise TypeError(
-                "watermark_strategy is a WatermarkStrategy such as WatermarkStrategy.no_watermarks(), "
-                f"not {type(watermark_strategy).__name__}"
-            )
-        if watermark_strategy.timestamp_assigner is not None or watermark_strategy.alignment_group is not None:
-            raise UnsupportedFeatureError(
-                f"source {source_name!r}: timestamp assigners and watermark alignment are not in this version of "
-                "firesteel; a later one brings them"
-            )
+        extra = source_time(check_strategy(watermark_strategy))
         produced = source.produced_type() if type_info is None else type_info
         declared = checks.declared_type("type_info", produced)
         coerce_to = None if type_info is None else checks.coerced(declared)
         name = checks.some_text("source_name", source_name)
-        made = self._add(name, OperatorKind.SOURCE, source, (), coerce_to=coerce_to)
+        made = self._add(name, OperatorKind.SOURCE, source, (), coerce_to=coerce_to, extra=extra)
         return DataStream(self, (StreamInput(made),), declared)
 
     # --- execution -------------------------------------------------------------------------------------------------
@@ -350,6 +326,7 @@ class StreamExecutionEnvironment:
             graph = self._stream_graph(job_name if job_name is None else checks.some_text("the job name", job_name))
         finally:
             self._pending.clear()
+        warn_of_losses(graph, self._settings())
         return self._get_executor().submit(graph, with_execution_config(self._configuration, self._config))
 
     def _collect(self, inputs: tuple[StreamInput, ...], job_name: str | None) -> CloseableIterator:

@@ -26,13 +26,20 @@ class OperatorKind(Enum):
     KEYED_MAP = "keyed_map"  # MapFunction that may use keyed state
     KEYED_FLAT_MAP = "keyed_flat_map"
     KEYED_FILTER = "keyed_filter"
+    COLUMNS_FILTER = "columns_filter"  # function: Expression; extra of COLUMNS_*: input_type, result_type, wrap
+    COLUMNS_PROJECT = "columns_project"  # function: Expressions, one for each column of the result
+    COLUMNS_MAP = "columns_map"  # from RecordBatch to RecordBatch; extra: timestamp_column
     REDUCE = "reduce"  # keyed running reduce
+    WATERMARKS = "watermarks"  # WatermarkStrategy, in the middle of a program
     CO_MAP = "co_map"
     CO_FLAT_MAP = "co_flat_map"
     CO_PROCESS = "co_process"
     KEYED_CO_MAP = "keyed_co_map"
     KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
     KEYED_CO_PROCESS = "keyed_co_process"
+    ASYNC_WAIT = "async_wait"  # AsyncFunction; extra: ordered, capacity, timeout_ms, retry
+    BROADCAST_PROCESS = "broadcast_process"  # BroadcastProcessFunction; extra: broadcast_states
+    KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"  # KeyedBroadcastProcessFunction; input 1 has no keys
     SINK = "sink"  # functions.sink.Sink
     SINK_FUNCTION = "sink_function"  # SinkFunction subclassed in Python
     PRINT = "print"  # extra: identifier
@@ -64,7 +71,7 @@ class OperatorSpec:
         key_selectors: for keyed kinds: how to get a record's key, one for each input (callables).
         output_type: declared type of the results (records are coerced to it); None = any Python object.
         strict_integers: integers that do not fit are an error instead of wrapping.
-        extra: settings of this kind.
+        extra: settings of this kind; of all kinds: side_outputs (tag id -> type, of the tags that are read).
     """
 
     id: str
@@ -87,6 +94,7 @@ class OutputSpec:
         partitioner: how channels are chosen.
         key_selector: HASH: record -> key. CUSTOM: record -> key handed to ``partition``.
         partition: CUSTOM: (key, number of channels) -> channel.
+        tag: of the side output that it carries; None = the operator's results.
     """
 
     operator_index: int
@@ -94,6 +102,7 @@ class OutputSpec:
     partitioner: PartitionerKind
     key_selector: Callable[[Any], Any] | None = None
     partition: Callable[[Any, int], int] | None = None
+    tag: str | None = None
 
 
 @dataclass
@@ -104,8 +113,10 @@ class ChainSpec:
         operators: in topological order; 0 is the head.
         children: for each operator, the indices of the operators chained behind it.
         outputs: edges that leave the chain.
+        tags: for operators that are chained behind a side output, by their index: its tag.
     """
 
     operators: list[OperatorSpec]
     children: list[list[int]]
     outputs: list[OutputSpec]
+    tags: dict[int, str] = field(default_factory=dict)

@@ -7,23 +7,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from firesteel.config import Settings
-from firesteel.config.options import BATCH_MAX_RECORDS, PIPELINE_GLOBAL_JOB_PARAMETERS
+from firesteel.config.options import (
+    BATCH_MAX_RECORDS,
+    METRICS_MAX_PER_TASK,
+    PIPELINE_AUTO_WATERMARK_INTERVAL,
+    PIPELINE_GLOBAL_JOB_PARAMETERS,
+    STATE_BACKEND,
+)
 from firesteel.graph.physical import downstream_channels, upstream_channels
 from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
 from firesteel.runtime.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.channel_inputs import ChannelInputs
-from firesteel.runtime.context import OperatorContext, TaskInfo
+from firesteel.runtime.context import OperatorContext, TaskInfo, TaskRuntimeContext
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import SinkOperator
 from firesteel.runtime.partitioners import create_output
 from firesteel.runtime.source_input import SourceInput
+from firesteel.runtime.source_time import SourceTime
 from firesteel.runtime.task import StreamTask, TaskInput, TaskReporter
+from firesteel.runtime.task_metrics import MetricRegistry
 from firesteel.runtime.task_thread import TaskThread
 from firesteel.runtime.user_code import load_chain, read_blob
+from firesteel.state.backend import load_state_backend
 
 
 @dataclass
@@ -98,18 +107,20 @@ class Deployer:
         info = self.info(descriptor)
         services.guard.active = token
         plan = ChainPlan(load_chain(read_blob(self._deployment.blobs[descriptor.chain], descriptor.chain)))
+        plan.use_state_backend(load_state_backend(self._settings.get(STATE_BACKEND)), info, services.loop.clock)
         context = OperatorContext(
             info,
             services.loop.clock,
             temporary_files=services.temporary_files,
             write_stdout=services.write_stdout,
             stdout_writable=services.stdout_writable,
+            metrics=MetricRegistry(services.loop.clock, self._settings.get(METRICS_MAX_PER_TASK)),
         )
         for index, operator in enumerate(plan.operators):
             if isinstance(operator, SinkOperator):
                 operator.create(replace(context, stamp=plan.segment_of[index].stamp))
         task: list[StreamTask] = []
-        source = self._source(plan, info, token, lambda: task[0].wake())
+        source = self._source(plan, context, token, lambda: task[0].wake())
         blocking = any(operator.blocking for operator in plan.operators) or (source is not None and source.blocking)
         thread = TaskThread(f"firesteel-task {info.full_name}", services.loop.clock) if blocking else None
         loop = thread.loop if thread else services.loop
@@ -119,7 +130,9 @@ class Deployer:
             source.run_on(loop, guard)
             inputs = source
         else:
-            inputs = ChannelInputs(self._inputs(descriptor, thread), on_readable=lambda: task[0].wake())
+            inputs = ChannelInputs(
+                self._inputs(descriptor, thread), lambda: task[0].wake(), info.full_name, services.loop.clock
+            )
         services.guard.active = None
         outputs = self._outputs(descriptor, plan, thread)
         task.append(
@@ -134,16 +147,21 @@ class Deployer:
                 token,
                 services.reporter,
                 needs_commit=descriptor.needs_commit,
+                watermark_interval=self._watermark_interval,
             )
         )
         return RunningTask(task[0], token, guard, thread)
 
     def _source(
-        self, plan: ChainPlan, info: TaskInfo, token: CancelToken, on_readable: Callable[[], None]
+        self, plan: ChainPlan, context: OperatorContext, token: CancelToken, on_readable: Callable[[], None]
     ) -> SourceInput | None:
         head = plan.operators[0]
         if head.spec.kind is not OperatorKind.SOURCE:
             return None
+        info = context.info
+        strategy, time = head.spec.extra.get("watermark_strategy"), None
+        if strategy is not None:
+            time = SourceTime(head.name, info.full_name, strategy, self._services.loop.clock, head.coerce)
         return SourceInput(
             head.name,
             head.function,
@@ -153,7 +171,15 @@ class Deployer:
             request_splits=lambda: self._services.request_splits(info.execution_id),
             on_readable=on_readable,
             max_records=self._settings.get(BATCH_MAX_RECORDS),
+            time=time,
+            watermark_interval=self._watermark_interval,
+            runtime_context=TaskRuntimeContext(info, head.name, None, context.metrics),
         )
+
+    @property
+    def _watermark_interval(self) -> float:
+        """Seconds; 0 = no periodic watermarks."""
+        return self._settings.get(PIPELINE_AUTO_WATERMARK_INTERVAL).total_seconds()
 
     def _inputs(self, descriptor: TaskDescriptor, thread: TaskThread | None) -> list[tuple[InputChannel, int]]:
         """Channels of the edges that lead to the task, each with the input it feeds."""
@@ -197,7 +223,7 @@ class Deployer:
                     channel = BridgedOutput(channel, self._services.loop, thread.loop)
                 channels.append(channel)
                 found.append((channel, edge.buffer_timeout_ms))
-            plan.segment_of[spec.operator_index].outputs.append(
+            plan.output_segment(spec).outputs.append(
                 create_output(
                     spec,
                     plan.operators[spec.operator_index].name,

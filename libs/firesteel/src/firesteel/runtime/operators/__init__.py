@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from firesteel.graph.specs import OperatorKind, OperatorSpec
+from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
 from firesteel.runtime.operators.base import Operator, Transform, UserCode
+from firesteel.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
 from firesteel.runtime.operators.collect import Collected, CollectOperator
+from firesteel.runtime.operators.columnar import ColumnTransform, FilterColumns, MapBatches, ProjectColumns
 from firesteel.runtime.operators.connected import (
     CoFlatMapOperator,
     CoMapOperator,
@@ -20,9 +23,9 @@ from firesteel.runtime.operators.keyed import (
     KeyedFlatMapOperator,
     KeyedMapOperator,
     KeyedProcessOperator,
-    KeyedTransform,
     ReduceOperator,
 )
+from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.operators.sinks import Consumer, PrintOperator, SinkFunctionOperator, SinkOperator
 from firesteel.runtime.operators.stateless import (
     CoerceOperator,
@@ -31,17 +34,24 @@ from firesteel.runtime.operators.stateless import (
     MapOperator,
     ProcessOperator,
 )
+from firesteel.runtime.operators.timed import TimedTransform
+from firesteel.runtime.operators.watermarks import WatermarksOperator
 
 __all__ = [
     "OPERATORS",
+    "CoerceOperator",
     "CollectOperator",
     "Collected",
+    "ColumnTransform",
     "Consumer",
     "KeyedTransform",
+    "LaterResults",
     "Operator",
     "SinkOperator",
+    "TimedTransform",
     "Transform",
     "UserCode",
+    "WatermarksOperator",
     "create_operator",
 ]
 
@@ -55,13 +65,20 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_MAP: KeyedMapOperator,
     OperatorKind.KEYED_FLAT_MAP: KeyedFlatMapOperator,
     OperatorKind.KEYED_FILTER: KeyedFilterOperator,
+    OperatorKind.COLUMNS_FILTER: FilterColumns,
+    OperatorKind.COLUMNS_PROJECT: ProjectColumns,
+    OperatorKind.COLUMNS_MAP: MapBatches,
     OperatorKind.REDUCE: ReduceOperator,
+    OperatorKind.WATERMARKS: WatermarksOperator,
     OperatorKind.CO_MAP: CoMapOperator,
     OperatorKind.CO_FLAT_MAP: CoFlatMapOperator,
     OperatorKind.CO_PROCESS: CoProcessOperator,
     OperatorKind.KEYED_CO_MAP: KeyedCoMapOperator,
     OperatorKind.KEYED_CO_FLAT_MAP: KeyedCoFlatMapOperator,
     OperatorKind.KEYED_CO_PROCESS: KeyedCoProcessOperator,
+    OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
+    OperatorKind.KEYED_BROADCAST_PROCESS: KeyedBroadcastProcessOperator,
+    OperatorKind.ASYNC_WAIT: AsyncWaitOperator,
     OperatorKind.SINK: SinkOperator,
     OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
     OperatorKind.PRINT: PrintOperator,
