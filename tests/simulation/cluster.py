@@ -19,13 +19,17 @@ import firesteel_resourcemanager.app
 import firesteel_taskmanager.app
 import firesteel_taskmanager.executors
 from firesteel.config import Settings
+from firesteel.connectors import enumerators
 from firesteel.core.errors import PeerUnreachableError
 from firesteel.core.process import ProcessId
+from firesteel.functions.source import Split
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.service.base import Service
 from firesteel_dispatcher.disk import Disk
 from firesteel_dispatcher.submission import Submission
+from firesteel_jobmaster.app import JobMasterService
+from tests.simulation.obedience import DISPATCHER, RESOURCEMANAGER
 from tests.simulation.slots import SimulatedChannels, SimulatedExecutor, SimulatedFleet, SlotProcess, SparkDriver
 from tests.simulation.world import Process, SimulatedRpcClient, World
 
@@ -38,6 +42,17 @@ SETTINGS = {
 _CHAIN, _CHAIN_BYTES = "c" * 64, 10
 _SERVICES = ("firesteel_dispatcher", "firesteel_jobmaster", "firesteel_resourcemanager", "firesteel_taskmanager")
 _SECRET = "s" * 64
+
+
+class Trickle(enumerators.StaticEnumerator):
+    """Has its splits one after the other, so that subtasks have to wait."""
+
+    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        self._world = world
+
+    def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
+        return [] if self._world.rng.random() < 0.3 else super().next_splits(subtask, parallelism)
 
 
 class SimulatedBlobs:
@@ -115,7 +130,7 @@ class Cluster:
 
         async def begin() -> None:
             if service.name == "dispatcher":
-                service._restore(await service.on_disk(service.store.open))
+                service._restore(await service.on_disk(service.store.open, service.clock.epoch_ms()))
             await service.on_start()
             service._started = True
 
@@ -135,6 +150,7 @@ class Cluster:
                 fleet=SimulatedFleet(self),
                 cluster_directory=self.directory,
             )
+        self.world.obedience.leads(RESOURCEMANAGER, service.token)
         self.resourcemanager = self._begin(process, service)
 
     def start_jobmaster(self) -> None:
@@ -153,6 +169,7 @@ class Cluster:
                 resourcemanager_address="http://rm:8082",
                 cluster_directory=self.directory,
             )
+        self.world.obedience.leads(DISPATCHER, service.token)
         self.dispatcher = self._begin(process, service)
 
     def start_taskmanager(self, name: str) -> None:
@@ -258,6 +275,9 @@ class Cluster:
         executor = wanted[0] if wanted and not astray else self.world.rng.choice(attached) if attached else None
         if executor is None:
             self.world.after(1.0, lambda: self.launch(launch))
+        elif self.faults_go_on and self.world.rng.random() < 0.01:
+            self.wanted.pop(launch.allocation_id, None)
+            self.ended.append((launch.allocation_id, SlotOutcome.UNREGISTERED, "too many open files"))
         elif executor.spec.executor_id != launch.executor_id:
             self.wanted.pop(launch.allocation_id, None)
             self.ended.append((launch.allocation_id, SlotOutcome.MISPLACED, "on another executor"))
@@ -304,7 +324,7 @@ class Cluster:
             source = None
             if number == 1:
                 plain = [{"id": str(i), "data": {}} for i in range(splits)]
-                source = SourceInfo(vertex_id, "static", {"splits": plain}, bounded=True)
+                source = SourceInfo(vertex_id, "trickle", {"splits": plain}, bounded=True)
             info = (OperatorInfo(vertex_id, f"V{number}", None, "map"),)
             last = number == vertices
             made.append(
@@ -355,6 +375,12 @@ class Cluster:
     def job_state(self, job_id: str) -> str:
         assert self.dispatcher is not None
         return str(self.dispatcher.service.core.job(job_id).state)
+
+    def failure_of(self, job_id: str) -> str:
+        """Why a job failed, or nothing."""
+        assert self.dispatcher is not None
+        failure = (self.dispatcher.service.core.job(job_id).archive or {}).get("failure")
+        return str(failure["message"]) if failure else ""
 
     # -- what must always hold
 
@@ -431,7 +457,19 @@ def simulated(world: World) -> Iterator[None]:
     async def open_connection(host: str, port: int) -> Any:
         return await world.connect(asyncio.get_running_loop().process, host, port)  # type: ignore[attr-defined]
 
+    create = JobMasterService._create
+
+    def create_job(service: JobMasterService, *arguments: Any) -> Any:
+        job = create(service, *arguments)
+        world.obedience.leads(f"job {job.job_id}", job.token)
+        return job
+
+    def trickle(config: Mapping[str, Any]) -> Trickle:
+        return Trickle(world, config)
+
     patches: list[Any] = [
+        mock.patch.object(JobMasterService, "_create", create_job),
+        mock.patch.dict(enumerators._BUILT_IN, {"trickle": trickle}),
         mock.patch("asyncio.open_connection", open_connection),
         mock.patch("secrets.token_hex", token_hex),
         mock.patch.object(Service, "listen", listen),

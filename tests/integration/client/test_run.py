@@ -215,7 +215,7 @@ def test_ctrl_c_without_a_terminal_cancels(folder: Path, remote: Remote) -> None
     (folder / "program.py").write_text(HEAD + ENDLESS)
     with command(folder, "run", *remote.options, "program.py") as run:
         job = job_id_in(run.line())
-        remote.until_state(job, "RUNNING")
+        run.until_said("RUNNING")  # it waits for the job, and shows how far that is
         os.kill(run.pid, signal.SIGINT)
         assert run.end() == 130, run.err
     assert f"Job {job} was cancelled." in run.err

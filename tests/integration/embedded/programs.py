@@ -152,11 +152,21 @@ class Program:
     def end(self, timeout: float = 90.0) -> int:
         """Waits for its end; returns the exit code, negative for a signal."""
         try:
-            out, self.err = self.popen.communicate(self._stdin, timeout)
+            out, err = self.popen.communicate(self._stdin, timeout)
         finally:
             self.popen.kill()
         self.out += out
+        self.err += err
         return self.popen.returncode
+
+    def until_said(self, text: str) -> None:
+        """Waits for a line of its standard error that holds a text."""
+        assert self.popen.stderr is not None
+        line = ""
+        while text not in line:
+            line = self.popen.stderr.readline()
+            self.err += line
+            assert line, f"the program ended and never said {text!r}: {self.err}"
 
     def line(self) -> str:
         """The next line of its standard output."""

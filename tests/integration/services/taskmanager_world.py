@@ -117,7 +117,7 @@ def jobmaster_peer(**answers: Answer) -> Peer:
         {
             "offer_slots": lambda call: {"accepted": [s["allocation_id"] for s in call["slots"]]},
             "update_task_states": lambda _: {},
-            "request_splits": lambda _: {"splits": [{"id": "s1"}, {"id": "s2"}], "no_more": True},
+            "request_splits": lambda _: {"splits": [{"id": "s1"}, {"id": "s2"}], "no_more": True, "serial": 1},
             "end_of_data": lambda _: {},
             "report_metrics": lambda _: {},
             "fail_slot": lambda _: {},

@@ -219,7 +219,7 @@ def test_a_jobmaster_that_is_away_for_a_moment_keeps_its_slots_and_hears_everyth
 def test_a_jobmaster_that_is_slow_to_give_splits_is_waited_for() -> None:
     async def slowly(_: Any) -> Any:
         await asyncio.sleep(1.0)
-        return {"splits": [{"id": "s1"}], "no_more": True}
+        return {"splits": [{"id": "s1"}], "no_more": True, "serial": 1}
 
     async def scenario() -> None:
         async with world(jobmaster={"request_splits": slowly}) as w:
@@ -228,6 +228,25 @@ def test_a_jobmaster_that_is_slow_to_give_splits_is_waited_for() -> None:
             await w.jobmaster.wait_for("end_of_data")
             assert len(w.jobmaster.of("request_splits")) == 1
             assert state_of(w) == "ACTIVE"
+
+    run(scenario())
+
+
+def test_a_request_for_splits_is_repeated_until_there_is_an_answer() -> None:
+    asked: list[int] = []
+
+    async def fails_twice(message: Any) -> Any:
+        asked.append(message["number"])
+        if len(asked) < 3:
+            raise RpcFault(RpcCode.INTERNAL, "not today")
+        return {"splits": [{"id": "s1"}], "no_more": True, "serial": 1}
+
+    async def scenario() -> None:
+        async with world(jobmaster={"request_splits": fails_twice}) as w:
+            await w.active("source")
+            await w.submit("src")
+            await w.jobmaster.wait_for("end_of_data")
+            assert asked == [1, 1, 1]
 
     run(scenario())
 
@@ -274,7 +293,7 @@ def test_calls_of_a_deposed_jobmaster_are_refused() -> None:
                 old.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ())),
                 old.cancel_tasks(m.CancelTasks("job")),
                 old.commit(m.CommitTask("x", "job", "a")),
-                old.assign_splits(m.AssignSplits("x", (), True, "job", "a")),
+                old.assign_splits(m.AssignSplits("x", (), True, 1, "job", "a")),
                 old.free_slot(m.FreeSlot("a", "mine")),
                 old.collect(m.Collect("x", 0, 100, 0, "job", "a")),
             )

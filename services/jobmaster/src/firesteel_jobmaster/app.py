@@ -74,7 +74,7 @@ class JobMasterService(Service):
         elif self._graphs[graph.job_id] != graph:
             raise other_job(graph.job_id)
         elif leads_elsewhere(job.start_message, message):
-            job.adopt(m.AdoptJob(message.dispatcher_address, message.dispatcher_token))
+            job.adopt(m.AdoptJob(message.dispatcher_address, message.dispatcher_token, message.dispatcher_term))
         return m.JobStarted(job.address, job.token)
 
     def create_job(self, message: m.StartJob) -> JobMaster:

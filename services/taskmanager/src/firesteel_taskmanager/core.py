@@ -239,10 +239,19 @@ class TaskManagerCore:
                 out += self._endings.release(slot, cause, now)
         return out
 
-    def jobmaster_heartbeat(self, job_id: str, allocations: Collection[str], now: float) -> list[Instruction]:
-        """Free slots that the JobMaster does not know; accept those whose acceptance did not arrive here."""
+    def jobmaster_heartbeat(
+        self, job_id: str, allocations: Collection[str], now: float, token: str = ""
+    ) -> list[Instruction]:
+        """Free slots that the JobMaster does not know; accept those whose acceptance did not arrive here.
+
+        Args:
+            job_id: of the job.
+            allocations: the slots that the JobMaster has here.
+            now: monotonic seconds.
+            token: of the JobMaster; slots of another one stay. Empty = all.
+        """
         out: list[Instruction] = []
-        for slot in self.slots.of_job(job_id):
+        for slot in self.slots.of_job(job_id, token):
             listed = slot.allocation_id in allocations
             if slot.state is SlotState.ALLOCATED and listed and slot.process is not None:
                 slot.activate(now)

@@ -246,7 +246,7 @@ class CancelTasks(Message):
 
 @dataclass(frozen=True)
 class AssignSplits(Message):
-    """Plain splits for a source subtask.
+    """Plain splits for a source subtask that was told to wait; ``serial`` as in ``Splits``.
 
     Jobs that run the same program have tasks of the same ids: ``job_id`` and ``allocation_id`` say which one is meant,
     here and in other calls to a TaskManager.
@@ -255,6 +255,7 @@ class AssignSplits(Message):
     execution_id: str
     splits: tuple[Mapping[str, Any], ...]
     no_more: bool
+    serial: int
     job_id: str = ""
     allocation_id: str = ""
 
@@ -303,13 +304,14 @@ class Collected(Message):
 
 @dataclass(frozen=True)
 class StartJob(Message):
-    """The Dispatcher has a JobMaster host run a job."""
+    """The Dispatcher has a JobMaster host run a job; ``dispatcher_term`` as in ``AdoptJob``."""
 
     job_graph: Mapping[str, Any]
     dispatcher_address: str
     dispatcher_token: str
     resourcemanager_address: str
     blob_address: str
+    dispatcher_term: int = 0
 
 
 @dataclass(frozen=True)
@@ -339,10 +341,17 @@ class RunningJobs(Message):
 
 @dataclass(frozen=True)
 class AdoptJob(Message):
-    """Another Dispatcher leads (``adopt``): from now on the JobMaster reports to it."""
+    """Another Dispatcher leads (``adopt``): from now on the JobMaster reports to it.
+
+    Attributes:
+        dispatcher_address, dispatcher_token: of it.
+        dispatcher_term: grows from one Dispatcher to the next, so that a message of a former one that is late has no
+            effect.
+    """
 
     dispatcher_address: str
     dispatcher_token: str
+    dispatcher_term: int = 0
 
 
 @dataclass(frozen=True)
@@ -404,11 +413,32 @@ class ExecutionRef(Message):
 
 
 @dataclass(frozen=True)
+class RequestSplits(Message):
+    """A source subtask asks for work.
+
+    Attributes:
+        execution_id: who asks.
+        number: 1, 2, 3, ... for each subtask; a repeat carries the same one, and gets the same answer.
+    """
+
+    execution_id: str
+    number: int
+
+
+@dataclass(frozen=True)
 class Splits(Message):
-    """Plain splits; ``no_more``: after these none will come."""
+    """Plain splits.
+
+    Attributes:
+        splits: for one subtask.
+        no_more: after these none will come.
+        serial: 1, 2, 3, ... for each subtask, so that what comes twice is taken once; 0 = there is nothing now, and
+            what there is later comes by ``assign_splits``.
+    """
 
     splits: tuple[Mapping[str, Any], ...]
     no_more: bool
+    serial: int = 0
 
 
 @dataclass(frozen=True)
