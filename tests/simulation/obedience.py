@@ -81,7 +81,12 @@ class Obedience:
         self._heard[key] = place
 
     def _meant_for(self, callee: Any, call: Any) -> None:
-        """A call that was obeyed carries the token of the one who obeyed it, not of a predecessor."""
+        """A call that was obeyed carries the token of the one who obeyed it, not of a predecessor.
+
+        Registrations are for whoever leads: their answer says who that is.
+        """
+        if call.method in ("register_taskmanager", "register_jobmaster"):
+            return
         service = callee.service
         own = service._jobs[call.path["job_id"]].token if "job_id" in call.path else getattr(service, "token", None)
         assert own is None or call.token == own, f"{callee} obeyed {call.method}, which was meant for another leader"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from firesteel.client.job_client import failure_as_error
 from firesteel.config import Settings
-from firesteel.core.errors import ProtocolError
+from firesteel.core.errors import JobFailedError, ProtocolError
 from firesteel.functions.source import Plain, Split, SplitEnumerator
 from firesteel.protocol import messages as m
+from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.settings import JobMasterSettings
@@ -166,9 +169,26 @@ def test_files_that_are_not_on_the_jobmasters_host_fail_the_job_with_their_name(
     d = Driver(type(graph).from_plain(plain))
     d.did(d.core.start())
     assert d.core.state.name == "FAILED"
-    message = d.core.archive()["failure"]["message"]
-    assert "source 'V1'" in message
-    assert "'/no/such/folder' does not exist on" in message
+    failure = d.core.archive()["failure"]
+    assert failure["kind"] == "user"
+    assert failure["error_class"] == "firesteel.core.errors.ProgramError"
+    assert (
+        f"source 'V1': file source: '/no/such/folder' does not exist on {socket.gethostname()}." in failure["message"]
+    )
+    error = failure_as_error(TaskFailure.from_plain(failure), "id", "words")
+    assert type(error) is JobFailedError
+    assert "'/no/such/folder' does not exist" in str(error)
+
+
+def test_a_disk_that_fails_while_files_are_listed_is_not_the_users_fault() -> None:
+    def broken(*_: Any) -> SplitEnumerator:
+        raise OSError(5, "Input/output error", "/data")
+
+    d = Driver(two_by_two(), create=broken)
+    d.did(d.core.start())
+    failure = d.core.archive()["failure"]
+    assert failure["kind"] == "external"
+    assert "Input/output error: '/data', on" in failure["message"]
 
 
 def test_slots_get_what_the_cluster_says_below_what_the_job_says() -> None:

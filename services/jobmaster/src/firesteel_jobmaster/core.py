@@ -10,7 +10,7 @@ from typing import Any
 from firesteel.common.job_status import JobStatus
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.clock import Clock
-from firesteel.core.errors import GraphError, ProtocolError, RpcError
+from firesteel.core.errors import GraphError, ProgramError, ProtocolError, RpcError
 from firesteel.core.ids import AllocationId
 from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.graph.execution_states import ExecutionState
@@ -100,6 +100,12 @@ class JobMasterCore(JobLifeCycle):
             self._splits = SplitAssigner(self.graph.job_graph, self._create)
         except GraphError as error:
             self._fail(failures.internal(error, "making the split enumerators"))
+            return self._take()
+        except ProgramError as error:
+            self._fail(failures.of_the_user(error))
+            return self._take()
+        except OSError as error:
+            self._fail(failures.external(str(error), OSError))
             return self._take()
         self._move(JobStatus.CREATED, "submitted")
         self._move(JobStatus.RUNNING, "scheduling started")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +14,7 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol.messages import Splits
 
 EnumeratorFactory = Callable[[str, Mapping[str, Any]], SplitEnumerator]
+_WHERE: Final = "The JobMaster looks for it on its own host, and TaskManagers read it on theirs."
 _NOTHING: Final = Splits((), False)
 
 
@@ -42,7 +44,9 @@ class SplitAssigner:
         create: makes an enumerator of a name and a configuration.
 
     Raises:
-        GraphError: an enumerator is unknown, its configuration is wrong, or there is nothing where it looks.
+        GraphError: an enumerator is unknown, or its configuration is wrong.
+        ProgramError: there is nothing where it looks.
+        OSError: it can't look.
     """
 
     def __init__(self, job_graph: JobGraph, create: EnumeratorFactory) -> None:
@@ -52,8 +56,12 @@ class SplitAssigner:
                 continue
             try:
                 self._enumerators[vertex.id] = create(vertex.source.enumerator, vertex.source.config)
-            except (ProgramError, OSError) as error:
+            except GraphError as error:
                 raise GraphError(f"source {vertex.name!r}: {error}") from error
+            except ProgramError as error:
+                raise ProgramError(f"source {vertex.name!r}: {error}. {_WHERE}") from error
+            except OSError as error:
+                raise OSError(f"source {vertex.name!r}: {error}, on {socket.gethostname()}") from error
         self._waiting: dict[str, Execution] = {}
         self._answers: dict[str, _Answer] = {}
 
