@@ -28,8 +28,8 @@ class Obedience:
         known.setdefault(token, len(known) + 1)
 
     def before(self, callee: Any) -> Any:
-        """What a receiver holds before a call; for ``after``."""
-        return _slots(callee) if callee.service.name == "taskmanager" else None
+        """What a receiver holds before a call, and when that is; for ``after``."""
+        return (callee.world.now, _slots(callee)) if callee.service.name == "taskmanager" else None
 
     def after(self, caller: Any, callee: Any, call: Any, status: int, held: Any) -> None:
         """A call was answered.
@@ -39,7 +39,7 @@ class Obedience:
         """
         self.refused += status == 409
         if callee.service.name == "taskmanager":
-            self._taskmanager(caller, callee, call, held)
+            self._taskmanager(caller, callee, call, status, *held)
         elif callee.service.name == "jobmaster":
             self._jobmasters(callee, call)
         elif callee.service.name == "dispatcher":
@@ -52,10 +52,14 @@ class Obedience:
         if status == 200 and call.token and callee.service.name != "taskmanager":
             self._meant_for(callee, call)
 
-    def _taskmanager(self, caller: Any, callee: Any, call: Any, held: Any) -> None:
+    def _taskmanager(self, caller: Any, callee: Any, call: Any, status: int, since: float, held: Any) -> None:
         self._follows(callee, RESOURCEMANAGER, callee.service._link.token, call)
         now = _slots(callee)
-        changed = [held.get(i) or now[i] for i in now if held.get(i) != now[i]]
+        if callee.world.now == since:
+            changed = [held.get(i) or now[i] for i in now if held.get(i) != now[i]]
+        else:  # it waited for something, and others may have changed slots meanwhile
+            meant = call.payload.get("allocation_id")
+            changed = [slot for slot in now.values() if status == 200 and meant and slot.allocation == meant]
         for slot in changed:
             if caller.service.name == "jobmaster":
                 led_by = slot.token
@@ -96,7 +100,7 @@ class _Held:
     """A slot as far as calls may change it."""
 
     def __init__(self, slot: Any) -> None:
-        self.index, self.token = slot.index, slot.jobmaster.token
+        self.index, self.allocation, self.token = slot.index, slot.allocation_id, slot.jobmaster.token
         tasks = tuple((t.execution_id, t.sent, t.cancelling, t.taken, len(t.ahead)) for t in slot.tasks.values())
         self._all = (slot.allocation_id, slot.state, self.token, tasks)
 
