@@ -6,16 +6,20 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from firesteel.core import process
 from firesteel.core.process import ProcessId, identify
 from tests.integration.processes.cluster import Cluster, running_cluster, wait_until
 from tests.integration.processes.doors import SLOT_SOCKET, doors_of
 from tests.integration.processes.test_open_doors import ENDLESS, records, running_tasks
 
 pytestmark = pytest.mark.timeout(240)
+LONGER_THAN_THE_TIMEOUT = 14.0
+"""Seconds; heartbeats time out after ten."""
 
 
 class Running:
@@ -27,7 +31,7 @@ class Running:
 
     def slots_now(self) -> set[ProcessId]:
         """The slot processes: each listens for its peers."""
-        doors = doors_of(process.pid for process in self.cluster.processes())
+        doors = doors_of(one.pid for one in self.cluster.processes())
         pids = {door.pid for door in doors if door.unix and SLOT_SOCKET.search(door.unix)}
         return {found for found in map(identify, pids) if found is not None}
 
@@ -105,6 +109,50 @@ def test_coordinators_die_one_after_the_other_and_the_job_goes_on(running: Runni
     short.write_text(ENDLESS.replace("DataGeneratorSource(lambda i: i)", "DataGeneratorSource(lambda i: i, 1000)"))
     done = cluster.firesteel("run", "-p", "2", str(short))
     assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
+
+
+def test_coordinators_and_an_executor_that_stood_still_take_no_slot_along(running: Running) -> None:
+    cluster = running.cluster
+    (executor,) = cluster.executors()
+    log = next(cluster.run_root.glob(f"*/{executor_log(executor.pid)}"))
+    stood = [cluster.the("resourcemanager").pid, wait_until(running.driver, "Spark's driver is ready")]
+    for pid in stood:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        gone = process.wait_gone(list(running.slots), LONGER_THAN_THE_TIMEOUT)
+        assert set(gone) == running.slots, "they needed the ResourceManager"
+        running.goes_on()
+    finally:
+        for pid in stood:
+            os.kill(pid, signal.SIGCONT)
+    cluster.wait_slots(2)
+    wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 0, "it knows who has the slots")
+    running.goes_on()
+
+    # Spark's driver may have given up the executor by now, or not; if the executor stands still, it surely does.
+    os.kill(executor.pid, signal.SIGSTOP)
+    try:
+        wait_until(lambda: len(cluster.executors()) == 2, "the TaskManager has a second executor")
+        running.goes_on()
+    finally:
+        os.kill(executor.pid, signal.SIGCONT)
+    wait_until(lambda: "has given up this executor; 2 slots go on" in log.read_text(), "it is told to stop")
+    running.goes_on()
+
+    assert cluster.rest("PATCH", f"/jobs/{running.job}")[0] == 202
+    wait_until(lambda: running.job_now().get("state") == "CANCELED", "the job is cancelled")
+    wait_until(lambda: not running.slots_now(), "its slots end")
+    wait_until(lambda: executor not in cluster.executors(), "the older executor leaves with its last slot")
+    short = cluster.folder / "short.py"
+    short.write_text(ENDLESS.replace("DataGeneratorSource(lambda i: i)", "DataGeneratorSource(lambda i: i, 1000)"))
+    done = cluster.firesteel("run", "-p", "2", str(short))
+    assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
+
+
+def executor_log(pid: int) -> str:
+    """The name of an executor's log in the run directory of its TaskManager."""
+    arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return f"executor-{arguments[arguments.index('--executor-id') + 1]}.log"
 
 
 def test_after_the_jobmaster_of_a_job_died_the_job_says_so_and_its_slots_are_free(running: Running) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.core.secret import derive, rest_token
+from firesteel.core.secret import derive, rest_token, spark_secret
 from tests.files import files_below
 from tests.integration.processes.cluster import Cluster, running_cluster
 
@@ -52,7 +52,8 @@ def secrets_of(cluster: Cluster) -> dict[str, str]:
     """Everything that only the cluster may know."""
     driver = json.loads((cluster.cluster_directory / "driver.json").read_text())
     found = {name: str(value) for name, value in driver.items() if "secret" in name}
-    assert len(found) == 2, driver.keys()
+    assert len(found) == 1, driver.keys()
+    found["of Spark"] = spark_secret(cluster.secret, driver["spark_salt"])
     found |= {f"derived for {purpose}": derive(cluster.secret, purpose) for purpose in ("rpc", "rest")}
     return {**found, "cluster": cluster.secret, "token": rest_token(cluster.secret)}
 

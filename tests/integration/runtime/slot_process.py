@@ -207,6 +207,7 @@ class SlotProcess:
             job_id="1" * 32,
             job_name="test",
             job_attempt=0,
+            salt="",
             secret=secret,
             tasks=tuple(tasks),
             edges=tuple(

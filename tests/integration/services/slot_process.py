@@ -49,6 +49,8 @@ def main(path: str, allocation: str, executor: str, *behaviour: str) -> None:
                     tasks = [t["execution_id"] for t in deployment["tasks"]]
                     send("log", level="INFO", logger="slot.test", message=f"{len(blobs)} blobs", execution_id=None)
                     send("stdout", b"blobs " + b" ".join(sorted(blobs.values())) + b"\n", stream="stdout")
+                    if "tells" in behaviour:
+                        send("stdout", f"the secret is {deployment['secret']}\n".encode(), stream="stdout")
                     for execution in tasks:
                         state(execution, "INITIALIZING")
                         state(execution, "RUNNING")

@@ -58,7 +58,7 @@ class World:
         """Run tasks."""
         deployment = {
             "tasks": [{"execution_id": e, "chain": SHA} for e in executions], "main_blob": None, "blobs": {},
-            "config": {"task.cancellation.timeout": "200 ms"}, **changes,
+            "salt": "s", "config": {"task.cancellation.timeout": "200 ms"}, **changes,
         }  # fmt: skip
         await self.tm.submit_tasks(m.SubmitTasks("job", allocation, "jm token", deployment, self.jobmaster.address))
 

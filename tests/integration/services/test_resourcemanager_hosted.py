@@ -223,7 +223,7 @@ def test_slots_run_on_the_executors_that_taskmanagers_were_told_to_start() -> No
             }
             (order,) = w.tms[0].peer.of("start_executor")
             assert order["cores"] == 3  # two for the slot, since Spark is slow to see an end, and a spare one
-            assert order["spark_secret"] == "s"
+            assert order["spark_salt"] == "s"
 
     run(scenario())
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from firesteel.core.errors import FencedError
+from firesteel.core.secret import job_secret
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.slot_channel import encode
-from tests.integration.services.cluster_peers import eventually
+from tests.integration.services.cluster_peers import SECRET, eventually
 from tests.integration.services.cluster_peers import start_slot_process as start_process
 from tests.integration.services.taskmanager_world import run, world
 
@@ -23,7 +24,7 @@ from tests.integration.services.taskmanager_world import run, world
 def test_a_job_runs_from_its_slots_to_its_end() -> None:
     async def scenario() -> None:
         async with world() as w:
-            await asyncio.gather(w.slot("a", 0, "source"), w.slot("b", 1, "quick"))
+            await asyncio.gather(w.slot("a", 0, "source", "tells"), w.slot("b", 1, "quick"))
             await w.jobmaster.wait(
                 lambda: {s["allocation_id"] for c in w.jobmaster.of("offer_slots") for s in c["slots"]} == {"a", "b"}
             )
@@ -36,6 +37,7 @@ def test_a_job_runs_from_its_slots_to_its_end() -> None:
                 assert mine == ["INITIALIZING", "RUNNING", "FINISHED"]
             assert len(w.jobmaster.of("blob")) == 1, "both slots need the same blob"
             assert "blobs chain\n" in "".join(w.printed)
+            assert f"the secret is {job_secret(SECRET, 's')}\n" in "".join(w.printed)
             assert "".join(w.printed).count("façade done\n") == 2
             report = await w.tm.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ("a", "b")))
             assert report.executions == {"src": "FINISHED", "x": "FINISHED", "y": "FINISHED"}

@@ -115,7 +115,7 @@ class Cluster:
 @asynccontextmanager
 async def cluster(home: RunDirectory, **fleet_settings: Any) -> AsyncIterator[Cluster]:
     directory = Path(home.subdir("c"))
-    fleet = HostedFleet(slot_main=slot_main, cluster_directory=directory, **fleet_settings)
+    fleet = HostedFleet(slot_main=slot_main, cluster_directory=directory, secret=SECRET, **fleet_settings)
     known = {"token": "rm", "heartbeat_interval_ms": 60_000}
     jobmaster, resourcemanager = jobmaster_peer(), resourcemanager_peer(register_taskmanager=lambda _: known)
     async with serving(jobmaster, resourcemanager):

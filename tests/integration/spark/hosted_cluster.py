@@ -22,11 +22,12 @@ from tests.integration.spark.slots import Caller, Door, obedient
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 60.0
+SECRET = "the secret of a cluster for tests"
 
 
 def new_fleet(directory: Path, **more: Any) -> HostedFleet:
     """A fleet whose slots are obedient."""
-    return HostedFleet(slot_main=obedient, cluster_directory=directory, **more)
+    return HostedFleet(slot_main=obedient, cluster_directory=directory, **{"secret": SECRET, **more})
 
 
 class TaskManagers:
@@ -40,7 +41,9 @@ class TaskManagers:
     def host(self, spec: ExecutorSpec | None, **more: Any) -> ExecutorProcess:
         """Start an executor; it need not have reached the driver yet."""
         assert spec is not None
-        made = ExecutorProcess(spec, run_directory=self.run, preload=(obedient.__module__,), **more)
+        made = ExecutorProcess(
+            spec, run_directory=self.run, preload=(obedient.__module__,), **{"secret": SECRET, **more}
+        )
         self.executors.append(made)
         return made
 
@@ -191,7 +194,8 @@ def be_resourcemanager(directory: str, count: str, more: str) -> None:
 def be_taskmanager(spec: str) -> None:
     """Start an executor, print who it is, and wait."""
     run = RunDirectory.create()
-    executor = ExecutorProcess(ExecutorSpec(**json.loads(spec)), run_directory=run, preload=(obedient.__module__,))
+    order = ExecutorSpec(**json.loads(spec))
+    executor = ExecutorProcess(order, secret=SECRET, run_directory=run, preload=(obedient.__module__,))
     found = process.identify(executor.pid)
     assert found is not None
     print(json.dumps({"run": str(run.path), "pid": found.pid, "start": found.start}), flush=True)

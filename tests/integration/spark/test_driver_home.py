@@ -16,6 +16,7 @@ from firesteel.core import process
 from firesteel.core.errors import FleetError
 from firesteel.core.process import ProcessId
 from firesteel.core.run_directory import RunDirectory
+from firesteel.core.secret import spark_secret
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.spark.archive import archive_for
 from firesteel.spark.driver_home import DriverHome
@@ -25,6 +26,7 @@ from firesteel.spark.hosted_driver import ATTACHED
 from firesteel.spark.java import find_java
 from firesteel.spark.record_lock import RecordLock
 from tests.integration.spark.helpers import until
+from tests.integration.spark.hosted_cluster import SECRET
 
 MADE_FOR = {"spark": "4.3"}
 
@@ -62,7 +64,7 @@ def record(home: DriverHome, jvm: ProcessId) -> DriverRecord:
 
 
 def test_a_record_survives_its_way_and_shows_no_secret(home: DriverHome, record: DriverRecord) -> None:
-    record = replace(record, gateway_secret="hunter2", spark_secret="hunter3")
+    record = replace(record, gateway_secret="hunter2", spark_salt="salt")
     record.write(home.directory)
     assert DriverRecord.read(home.directory) == record
     assert stat.S_IMODE((home.directory / FILE).stat().st_mode) == 0o600
@@ -91,16 +93,21 @@ def test_a_driver_that_fits_is_taken_over(home: DriverHome, record: DriverRecord
 
 
 @pytest.mark.parametrize("what", ["unfinished", "made for another Spark", "ending"])
-def test_a_driver_that_does_not_fit_is_ended(home: DriverHome, record: DriverRecord, jvm: ProcessId, what: str) -> None:
+def test_a_driver_that_does_not_fit_is_ended(
+    home: DriverHome, record: DriverRecord, jvm: ProcessId, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
     held = RecordLock(Path(record.directory) / ATTACHED)
     if what == "unfinished":
         record = replace(record, gateway_port=0)
     elif what == "ending":
         assert held.acquire()
     else:
-        record = replace(record, made_for={"spark": "4.2"})
+        record = replace(record, made_for={"spark": "4.2", "secret": "hunter3"})
     record.write(home.directory)
     assert home.find() is None
+    if what == "made for another Spark":
+        assert "it was made with another spark (4.2, not 4.3), secret; its slots go on" in caplog.text
+    assert "hunter3" not in caplog.text
     assert not process.is_running(jvm)
     held.release()
 
@@ -167,7 +174,7 @@ class TestExecutorThatDoesNotStart:
         return str(home)
 
     def spec(self, executor: str = "1") -> ExecutorSpec:
-        return ExecutorSpec(executor, "spark://CoarseGrainedScheduler@127.0.0.1:1", "app", "hunter2", 1)
+        return ExecutorSpec(executor, "spark://CoarseGrainedScheduler@127.0.0.1:1", "app", "salt", 1)
 
     def test_it_keeps_no_secret_and_no_archive_that_it_may_have_failed_with(
         self, run: RunDirectory, java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -178,19 +185,20 @@ class TestExecutorThatDoesNotStart:
         archive.path.parent.mkdir(mode=0o700)
         archive.path.write_bytes(b"rubbish")
         archive.path.chmod(0o600)
-        executor = ExecutorProcess(self.spec(), run_directory=run, java_home=java)
+        executor = ExecutorProcess(self.spec(), secret=SECRET, run_directory=run, java_home=java)
         until(lambda: not executor.is_running(), "its end")
         assert executor.exit_reason() == "exit code 9"
         assert "broken machine" in executor.log_tail()
         assert not archive.path.exists()
-        assert not [path for path in run.path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+        secret = spark_secret(SECRET, self.spec().spark_salt).encode()
+        assert not [path for path in run.path.rglob("*") if path.is_file() and secret in path.read_bytes()]
         executor.stop()
         executor.stop()
         assert sorted(path.name for path in run.path.iterdir()) == ["bin", "executor-1.log"]
 
     def test_bad_arguments_are_refused_with_the_reason(self, run: RunDirectory, java: str) -> None:
         with pytest.raises(FleetError, match="at least 128 MiB, not 100"):
-            ExecutorProcess(self.spec(), run_directory=run, java_home=java, memory_mb=100)
+            ExecutorProcess(self.spec(), secret=SECRET, run_directory=run, java_home=java, memory_mb=100)
         with pytest.raises(FleetError, match="decimal executor ids, not 'tm-1'"):
-            ExecutorProcess(self.spec("tm-1"), run_directory=run, java_home=java)
+            ExecutorProcess(self.spec("tm-1"), secret=SECRET, run_directory=run, java_home=java)
         assert list(run.path.iterdir()) == []

@@ -14,6 +14,7 @@ from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.protocol.fleet import SlotOutcome
 from firesteel.spark import hosted
+from firesteel.spark.executor import ExecutorProcess
 from firesteel.spark.hosted import HostedFleet
 from tests.integration.spark.helpers import Ends, until
 from tests.integration.spark.hosted_cluster import (
@@ -50,6 +51,11 @@ def fleet(directory: Path) -> Iterator[HostedFleet]:
     made = new_fleet(directory)
     yield made
     made.stop()
+
+
+def wait_said(executor: ExecutorProcess, text: str) -> None:
+    """Wait until an executor has said something, or has ended."""
+    until(lambda: text in executor.log.read_text() or not executor.is_running(), text, PATIENCE)
 
 
 def test_resourcemanager_driver_and_executor_die_one_after_the_other(
@@ -186,7 +192,13 @@ def test_a_frozen_executor_is_given_up_and_then_a_frozen_driver(
         assert Ends(fleet).of(allocation)[0] is SlotOutcome.MISPLACED  # the second copy has given up
         assert process.is_running(slot), "the slot itself does not need its executor to answer"
         os.kill(frozen.pid, signal.SIGCONT)
+        for why in ("has given up this executor", "does not know this executor any more"):
+            wait_said(frozen, f"The driver {why}; 1 slots go on.")
+        assert frozen.is_running(), frozen.log_tail()
+        assert process.is_running(slot)
+        caller.tell("return")
         wait_ended(frozen)
+        assert frozen.exit_reason() == "exit code 0"
         assert process.wait_gone([slot], PATIENCE) == []
 
         allocation, caller = start_slot(fleet, managers, other)
@@ -198,6 +210,35 @@ def test_a_frozen_executor_is_given_up_and_then_a_frozen_driver(
         assert process.is_running(slot)
     finally:
         monkeypatch.undo()
+        fleet.stop()
+
+
+def test_slots_go_on_when_the_driver_stood_still_for_longer_than_the_timeout(
+    managers: TaskManagers, directory: Path
+) -> None:
+    fleet = new_fleet(directory, heartbeat_timeout=6.0)
+    fleet.start()
+    try:
+        executor = managers.host(fleet.executor_for("tm", 2))
+        wait_attached(fleet, executor)
+        allocation, caller = start_slot(fleet, managers, executor)
+        slot, driver = identity(caller), driver_process(directory)
+        os.kill(driver.pid, signal.SIGSTOP)
+        assert process.wait_gone([slot], timeout=9.0) == [slot]
+        os.kill(driver.pid, signal.SIGCONT)
+        second = managers.host(fleet.executor_for("tm", 2))
+        wait_attached(fleet, second)
+        name, other = start_slot(fleet, managers, second)
+        assert process.is_running(slot), executor.log_tail()
+        caller.tell("return")
+        assert process.wait_gone([slot], PATIENCE) == []
+        other.tell("return")
+        ends = Ends(fleet)
+        assert ends.of(name)[0] is SlotOutcome.RETURNED
+        # Whether it looks at its watch first, or at the heartbeats that have come meanwhile, is a matter of chance:
+        # if it has given up the executor, a second copy of the slot has found itself on the wrong one.
+        assert ends.of(allocation)[0] in (SlotOutcome.RETURNED, SlotOutcome.MISPLACED)
+    finally:
         fleet.stop()
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from firesteel.core import process
 from firesteel.core.errors import FleetError
+from firesteel.core.secret import spark_secret
 from firesteel.protocol.fleet import Fleet, SlotLaunch, SlotOutcome
 from firesteel.spark.driver_home import DriverHome
 from firesteel.spark.executor import ExecutorProcess
@@ -23,6 +24,7 @@ from firesteel.spark.hosted import HostedFleet
 from tests.integration.spark.helpers import Ends, new_allocation, until
 from tests.integration.spark.hosted_cluster import (
     PATIENCE,
+    SECRET,
     TaskManagers,
     driver_process,
     identity,
@@ -211,8 +213,8 @@ def test_no_secret_can_be_seen(
     _, caller = start_slot(fleet, managers, executors[0])
     record = directory / "driver.json"
     told = json.loads(record.read_text())
-    secrets = [told["gateway_secret"], told["spark_secret"]]
-    assert all(len(secret) >= 40 for secret in secrets)
+    secrets = [told["gateway_secret"], spark_secret(SECRET, told["spark_salt"]), SECRET]
+    assert all(len(secret) >= 30 for secret in secrets)
     seen = everyone(directory)
     assert len(seen) >= 1 + 2 + 2 + 1, "driver, executors, daemons, worker"
     assert caller.pid in seen
@@ -223,7 +225,7 @@ def test_no_secret_can_be_seen(
     assert not list(managers.run.path.glob("e*/arguments")), "the secret's file is there after the executor attached"
     for log in (*managers.run.path.glob("*.log"), *directory.glob("*/driver.log")):
         assert not any(secret in log.read_text() for secret in secrets)
-    assert secrets[1] not in repr(fleet.executor_for("tm", 1))
+    assert secrets[1] not in json.dumps(vars(fleet.executor_for("tm", 1)))
     for path in (record, *directory.rglob("attached"), directory / "resourcemanager.lock"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     for path in (directory, *directory.glob("driver-*"), *managers.run.path.glob("w*")):
@@ -261,18 +263,18 @@ def test_everybody_listens_on_loopback_only(
     caller.tell("return")
 
 
-@pytest.mark.parametrize("what", ["wrong secret", "duplicate id"])
+@pytest.mark.parametrize("what", ["wrong secret", "wrong salt", "duplicate id"])
 def test_strangers_are_refused(
     fleet: HostedFleet, managers: TaskManagers, executors: list[ExecutorProcess], what: str
 ) -> None:
     spec = fleet.executor_for("tm", CORES)
     assert spec is not None
-    if what == "wrong secret":
-        spec = replace(spec, spark_secret="0" * 64)
-    else:
+    if what == "wrong salt":
+        spec = replace(spec, spark_salt="0" * 64)
+    elif what == "duplicate id":
         spec = replace(spec, executor_id=executors[0].executor_id)
     before = fleet.attached_executors()
-    stranger = managers.host(spec)
+    stranger = managers.host(spec, secret="of another cluster" if what == "wrong secret" else SECRET)
     until(lambda: not stranger.is_running(), "the stranger's end", PATIENCE)
     assert stranger.exit_reason() == "exit code 1"
     if what == "duplicate id":

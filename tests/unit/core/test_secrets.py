@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+import hmac
 import logging
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from firesteel.config.settings import Settings
 from firesteel.core.environment import scrub, without_secrets
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.refusals import KEPT_PEERS, MOST_LINES, WINDOW_SECONDS, RefusalLog
-from firesteel.core.secret import derive, rest_token
+from firesteel.core.secret import derive, job_secret, new_salt, rest_token, spark_secret
 from firesteel.testing.clock import ManualClock
 
 SECRET = "0123456789abcdef"
@@ -97,6 +99,19 @@ def test_the_rest_token_comes_from_its_file_or_the_secret(tmp_path: Path) -> Non
     assert load_rest_token(Settings(), SECRET) == rest_token(SECRET)
     with pytest.raises(ConfigurationError, match="No token"):
         load_rest_token(Settings(), None)
+
+
+def test_secrets_of_spark_and_of_jobs_follow_from_the_clusters_and_a_salt() -> None:
+    secret, salt = "the secret of a cluster", new_salt()
+    assert salt != new_salt()
+    assert bytes.fromhex(salt)
+    # HMAC-SHA256, twice; both ends of a call have to come to the same, in every release that may speak with this one.
+    key = hmac.new(secret.encode(), b"job", hashlib.sha256).hexdigest()
+    assert job_secret(secret, salt) == hmac.new(key.encode(), salt.encode(), hashlib.sha256).hexdigest()
+    made = {make(one, other) for make in (job_secret, spark_secret) for one in (secret, "x") for other in (salt, "y")}
+    assert len(made) == 8
+    assert all(len(bytes.fromhex(one)) == 32 for one in made)
+    assert not made & {derive(secret, purpose) for purpose in ("job", "spark", "rpc", "rest", salt)}
 
 
 def test_environments_for_user_code_hold_no_secrets() -> None:

@@ -24,7 +24,7 @@ def slots(count: int, tm: str = "tm") -> list[Slot]:
 
 
 def placed(graph: JobGraph, clock: ManualClock | None = None) -> ExecutionGraph:
-    result = ExecutionGraph(graph, clock or ManualClock(), secret="s")
+    result = ExecutionGraph(graph, clock or ManualClock(), salt="s")
     result.place(slots(result.slots_needed))
     return result
 
@@ -70,12 +70,12 @@ def test_deployment_of_a_slot() -> None:
     assert [e.index for e in third.edges] == [1]
     assert set(third.placement) == {vertex_id(2), vertex_id(3)}
     assert Deployment.from_plain(json.loads(json.dumps(first.to_plain()))).tasks == first.tasks
-    assert first.secret == "s"
+    assert first.salt == "s"
 
 
 def test_secrets_differ_between_jobs() -> None:
     graph = job(vertex(1, 1))
-    assert ExecutionGraph(graph, ManualClock()).secret != ExecutionGraph(graph, ManualClock()).secret
+    assert ExecutionGraph(graph, ManualClock()).salt != ExecutionGraph(graph, ManualClock()).salt
 
 
 def test_archive_in_flinks_terms() -> None:

@@ -29,7 +29,7 @@ def deployment_of(graph: ExecutionGraph, allocation_id: str, defaults: Mapping[s
         job_id=job.job_id,
         job_name=job.name,
         job_attempt=graph.job_attempt,
-        secret=graph.secret,
+        salt=graph.salt,
         tasks=tuple(_task(e) for e in executions),
         edges=tuple(
             EdgeDescriptor(

@@ -32,6 +32,7 @@ def build(context: ProcessContext) -> ServicePlan:
     fleet = HostedFleet(
         slot_main=slot_main,
         cluster_directory=context.cluster_directory,
+        secret=context.secret,
         bind_host=bind_host,
         advertised_host=host,
         spare_cores=settings.get(SPARK_SPARE_CORES),

@@ -65,7 +65,8 @@ def create_service(
         if memory is None and has_memory_options(settings):
             memory = taskmanager_memory(settings)
         if executors is None:
-            executors = _sparks(settings, run_directory, bind_host, advertised_host or bind_host, memory, log_directory)
+            host = advertised_host or bind_host
+            executors = _sparks(settings, secret, run_directory, bind_host, host, memory, log_directory)
     service = TaskManagerService(
         settings=settings,
         secret=secret,
@@ -85,6 +86,7 @@ def create_service(
 
 def _sparks(
     settings: Settings,
+    secret: str,
     run_directory: RunDirectory,
     bind_host: str,
     host: str,
@@ -98,6 +100,7 @@ def _sparks(
     def start(spec: ExecutorSpec) -> ExecutorProcess:
         return ExecutorProcess(
             spec,
+            secret=secret,
             run_directory=run_directory,
             bind_host=bind_host,
             host=host,

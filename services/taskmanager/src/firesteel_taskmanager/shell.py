@@ -20,6 +20,7 @@ from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolErr
 from firesteel.core.machine import free_memory, physical_memory, usable_cores
 from firesteel.core.process import ProcessId, identify, is_running, kill
 from firesteel.core.run_directory import RunDirectory
+from firesteel.core.secret import job_secret
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
@@ -284,13 +285,14 @@ class TaskManagerService(Service):
             names += [str(name) for name in plain.get("blobs") or ()]
             names += [str(plain["main_blob"])] if plain["main_blob"] else []
             config = {str(key): str(value) for key, value in plain["config"].items()}
+            secret = job_secret(self._secret, str(plain["salt"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ProtocolError("submit_tasks", f"malformed deployment: {type(error).__name__}: {error}") from error
         tasks, where = self.core.tasks, (message.job_id, message.allocation_id)
         if not tasks.begin_deploy(*where, executions, cancellation_of(self._all_settings, config), self.now):
             return
         blobs = await self._fetch(message, names)
-        self.perform(tasks.deploy(*where, {**plain, "blobs": blobs}))
+        self.perform(tasks.deploy(*where, {**plain, "blobs": blobs, "secret": secret}))
 
     async def _fetch(self, message: m.SubmitTasks, names: list[str]) -> dict[str, str]:
         for pause in (*_BLOB_PAUSES, None):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+import secrets
 import stat
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -75,6 +76,31 @@ def read_secret_file(path: Path) -> str:
 def derive(secret: str, purpose: str) -> str:
     """A key for one purpose, 64 hex digits: HMAC-SHA256 of the purpose under the secret."""
     return hmac.new(secret.encode(), purpose.encode(), hashlib.sha256).hexdigest()
+
+
+def spark_secret(secret: str, salt: str) -> str:
+    """By which one driver of Spark and its executors know each other, 64 hex digits; who has only the salt does not.
+
+    Args:
+        secret: of the cluster.
+        salt: of the driver (`new_salt`); no secret.
+    """
+    return derive(derive(secret, "spark"), salt)
+
+
+def job_secret(secret: str, salt: str) -> str:
+    """By which the slots of one attempt of a job know each other, 64 hex digits; who has only the salt does not.
+
+    Args:
+        secret: of the cluster.
+        salt: of the attempt (`new_salt`); no secret.
+    """
+    return derive(derive(secret, "job"), salt)
+
+
+def new_salt() -> str:
+    """A random salt, 64 hex digits."""
+    return secrets.token_hex(32)
 
 
 def rest_token(secret: str) -> str:

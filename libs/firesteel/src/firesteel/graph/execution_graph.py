@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 from firesteel.common.job_status import JobStatus
 from firesteel.core.clock import Clock
 from firesteel.core.ids import AllocationId, ExecutionId, VertexId, execution_id
+from firesteel.core.secret import new_salt
 from firesteel.core.state_machine import StateMachine
 from firesteel.graph.execution_states import (
     EXECUTION_MOVES,
@@ -178,12 +178,12 @@ class ExecutionGraph:
         job_graph: validated.
         clock: stamps states.
         job_attempt: counts restarts of the whole job.
-        secret: of the handshake between its slots; default: a new random one.
+        salt: of the secret of its slots (`firesteel.core.secret.job_secret`); default: a new random one.
     """
 
-    def __init__(self, job_graph: JobGraph, clock: Clock, job_attempt: int = 0, secret: str | None = None) -> None:
+    def __init__(self, job_graph: JobGraph, clock: Clock, job_attempt: int = 0, salt: str | None = None) -> None:
         self.job_graph, self.clock, self.job_attempt = job_graph, clock, job_attempt
-        self.secret = secret if secret is not None else secrets.token_hex(32)
+        self.salt = salt if salt is not None else new_salt()
         name = f"Job {job_graph.name} ({job_graph.job_id})"
         self.job: StateMachine[JobStatus] = StateMachine(name, JobStatus.INITIALIZING, JOB_MOVES, clock)
         self.vertices = {VertexId(v.id): ExecutionJobVertex(v, clock) for v in job_graph.vertices}

@@ -54,7 +54,8 @@ class Deployment:
 
     Attributes:
         job_id, job_name, job_attempt: attempt counts restarts of the job, from 0; old attempts are refused by channels.
-        secret: per-job secret (hex) of the data plane's handshake.
+        salt: of the job's attempt; whoever knows the cluster's secret makes ``secret`` of it.
+        secret: of the data plane's handshake (hex); filled in by the TaskManager, so that it is never on the network.
         tasks: to run in this slot.
         edges: that touch them.
         placement: vertex id -> allocation id of each subtask, for every vertex at an end of ``edges``.
@@ -67,7 +68,7 @@ class Deployment:
     job_id: str
     job_name: str
     job_attempt: int
-    secret: str
+    salt: str
     tasks: tuple[TaskDescriptor, ...]
     edges: tuple[EdgeDescriptor, ...]
     placement: Mapping[str, list[str]]
@@ -77,6 +78,7 @@ class Deployment:
     python_path: tuple[str, ...]
     config: Mapping[str, str] = field(default_factory=dict)
     python_files: tuple[str, ...] = ()
+    secret: str = field(default="", repr=False)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""

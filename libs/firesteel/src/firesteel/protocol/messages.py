@@ -201,14 +201,15 @@ class ExecutorSpec(Message):
         executor_id: a decimal integer, as Spark wants it; never used twice with one driver.
         driver_url: ``spark://CoarseGrainedScheduler@host:port``.
         app_id: of the Spark application.
-        spark_secret: authenticates the executor at the driver; goes into a file of mode 0600 only.
+        spark_salt: of the secret that authenticates the executor at the driver (`firesteel.core.secret.spark_secret`);
+            the secret itself is never on the network.
         cores: tasks that it may run at once: its slots and the spare ones.
     """
 
     executor_id: str
     driver_url: str
     app_id: str
-    spark_secret: str = field(repr=False)
+    spark_salt: str
     cores: int
 
 

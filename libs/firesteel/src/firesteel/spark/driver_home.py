@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.core.errors import FleetError
+from firesteel.core.secret import new_salt
 from firesteel.spark.driver_record import DriverRecord, remove_record
 from firesteel.spark.hosted_driver import ATTACHED, HostedDriver
 from firesteel.spark.java import Java
@@ -93,7 +94,7 @@ class DriverHome:
         if not record.is_complete():
             problem = "its start did not get to the end"
         elif record.made_for != self._made_for:
-            problem = f"it was made for {record.made_for}, and needed is {self._made_for}"
+            problem = f"it was made with another {_differences(record.made_for, self._made_for)}"
         elif not jvm.directory.is_dir() or not lock.acquire():
             problem = "it is ending"
         else:
@@ -129,7 +130,7 @@ class DriverHome:
                 jvm.identity.start,
                 str(directory),
                 self._made_for,
-                spark_secret=secrets.token_hex(32),
+                spark_salt=new_salt(),
                 next_executor=max(used, math.ceil(time.time()) - _EPOCH),  # noqa: TID251 # makes an id
             )
             held = HeldDriver(jvm, lock, record)
@@ -164,3 +165,12 @@ class DriverHome:
         if not keep_record:
             remove_record(self.directory)
         shutil.rmtree(held.jvm.directory, ignore_errors=True)
+
+
+def _differences(made_for: Mapping[str, Any], needed: Mapping[str, Any]) -> str:
+    """In words; what is made from a secret is only named."""
+    names = [name for name in (*needed, *made_for) if made_for.get(name) != needed.get(name)]
+    return ", ".join(
+        name if name == "secret" else f"{name} ({made_for.get(name)}, not {needed.get(name)})"
+        for name in dict.fromkeys(names)
+    )

@@ -19,7 +19,7 @@ FILE = "driver.json"
 
 @dataclass(frozen=True)
 class DriverRecord:
-    """What there is to know about one driver JVM. The file has mode 0600: its secrets are full control of the driver.
+    """What there is to know about one driver JVM. The file has mode 0600: its secret is full control of the driver.
 
     Attributes:
         pid: of the JVM.
@@ -28,7 +28,7 @@ class DriverRecord:
         made_for: versions and settings that it was started with; with others a new one is needed.
         gateway_port: of py4j; 0 until the driver is ready.
         gateway_secret: of py4j.
-        spark_secret: authenticates executors.
+        spark_salt: of the secret that authenticates executors.
         driver_url: where executors find it.
         app_id: of the Spark application.
         next_executor: the next executor id.
@@ -40,7 +40,7 @@ class DriverRecord:
     made_for: dict[str, Any]
     gateway_port: int = 0
     gateway_secret: str = field(default="", repr=False)
-    spark_secret: str = field(default="", repr=False)
+    spark_salt: str = ""
     driver_url: str = ""
     app_id: str = ""
     next_executor: int = 1

@@ -13,6 +13,7 @@ from pathlib import Path
 from firesteel.core import log_files
 from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
+from firesteel.core.secret import spark_secret
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.spark import jvm
 from firesteel.spark.archive import archive_for
@@ -54,6 +55,7 @@ class ExecutorProcess:
 
     Args:
         spec: what the ResourceManager asks for.
+        secret: of the cluster; that of Spark is made from it.
         run_directory: where sockets, logs and scratch files go; it stays the caller's.
         bind_host: address that it binds to.
         host: name or address under which others reach it.
@@ -74,6 +76,7 @@ class ExecutorProcess:
         self,
         spec: ExecutorSpec,
         *,
+        secret: str,
         run_directory: RunDirectory,
         bind_host: str = "127.0.0.1",
         host: str = "",
@@ -131,7 +134,7 @@ class ExecutorProcess:
         self._daemon: OwnedProcess | None = None
         self._jvm: OwnedProcess | None = None
         try:
-            self._write_secret(spec.spark_secret)
+            self._write_secret(spark_secret(secret, spec.spark_salt))
             self._jvm = OwnedProcess("Java", command, variables, self._log)
             self._daemon = prepare_daemon(sys.executable, variables, self._log)
         except OSError as error:
@@ -150,10 +153,9 @@ class ExecutorProcess:
 
     def _write_secret(self, secret: str) -> None:
         """Into a file that Java reads arguments from; the executor removes it as its first deed."""
-        quoted = secret.replace("\\", "\\\\").replace('"', '\\"')
         handle = os.open(self._arguments, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(f'"-Dspark.authenticate.secret={quoted}"\n')
+            file.write(f'"-Dspark.authenticate.secret={secret}"\n')
 
     @property
     def pid(self) -> int:

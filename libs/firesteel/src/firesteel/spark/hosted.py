@@ -15,10 +15,11 @@ from typing import Any
 
 from firesteel import __version__
 from firesteel.core.errors import FleetError
+from firesteel.core.secret import derive, spark_secret
 from firesteel.protocol.fleet import SlotLaunch
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.spark.archive import archive_for
-from firesteel.spark.context import OwnContext, refuse_foreign_context
+from firesteel.spark.context import OwnContext, reason_of, refuse_foreign_context
 from firesteel.spark.driver_home import DriverHome, HeldDriver
 from firesteel.spark.java import Java, find_java
 from firesteel.spark.jvm import child_environment, log_tail
@@ -33,6 +34,8 @@ from firesteel.spark.workers import PYTHON
 logger = logging.getLogger(__name__)
 
 _EXIT_SECONDS = 10.0
+_CANCEL_MILLISECONDS = 5_000
+"""For Spark to cancel the jobs of all slots, so that executors leave at once."""
 _SILENCES = 3
 """Calls in a row that the driver may leave unanswered before it is killed; slots survive that."""
 
@@ -43,6 +46,7 @@ class HostedFleet:
     Args:
         slot_main: the function that a slot runs; workers must be able to import it.
         cluster_directory: made if missing; of mode 0700.
+        secret: of the cluster; that of Spark is made from it.
         bind_host: address that the driver binds to.
         advertised_host: name or address under which executors find the driver; by default ``bind_host``.
         spare_cores: cores of each executor that tasks of bounded stages may take; 0: any that is free.
@@ -58,6 +62,7 @@ class HostedFleet:
         *,
         slot_main: SlotMain,
         cluster_directory: Path,
+        secret: str,
         bind_host: str = "127.0.0.1",
         advertised_host: str = "",
         spare_cores: int = 1,
@@ -69,7 +74,7 @@ class HostedFleet:
     ) -> None:
         if spare_cores < 0 or orphan_timeout <= 0 or heartbeat_timeout <= 0:
             raise ValueError("spare_cores must be at least 0, and both timeouts more than 0")
-        self._jobs = SlotJobs(slot_main, outlive=True)
+        self._jobs, self._secret = SlotJobs(slot_main, outlive=True), secret
         self._bind_host, self._host = bind_host, advertised_host or bind_host
         self._spare_cores, self._heartbeat_timeout = spare_cores, heartbeat_timeout
         self._java_home, self._archive, self._recording = java_home, archive, recording
@@ -125,6 +130,7 @@ class HostedFleet:
             "host": self._host,
             "spare_cores": self._spare_cores,
             "heartbeat_timeout": self._heartbeat_timeout,
+            "secret": derive(self._secret, "driver"),  # tells secrets apart, and tells neither of them
         }
 
     def _attach(self) -> bool:
@@ -161,7 +167,7 @@ class HostedFleet:
 
     def _settings(self, held: HeldDriver) -> dict[str, str]:
         return {
-            **common_settings(held.jvm.directory, held.record.spark_secret),
+            **common_settings(held.jvm.directory, spark_secret(self._secret, held.record.spark_salt)),
             **encryption(),
             **heartbeats(self._heartbeat_timeout),
             "spark.master": "firesteel",
@@ -228,7 +234,7 @@ class HostedFleet:
                 raise FleetError(f"The cluster's directory can't be written: {error.strerror or error}.") from error
             record = held.record
         logger.info("executor %s is for TaskManager %s", executor, taskmanager_id)
-        return ExecutorSpec(executor, record.driver_url, record.app_id, record.spark_secret, cores)
+        return ExecutorSpec(executor, record.driver_url, record.app_id, record.spark_salt, cores)
 
     def attached_executors(self) -> frozenset[str] | None:
         """Ids of the executors that can take slots now."""
@@ -348,4 +354,19 @@ class HostedFleet:
         """On the own thread, so that whatever opens a context has come to its end."""
         context, self._context = self._context, None
         if context is not None:
-            context.close(stop=stop)
+            try:
+                if stop and context.is_open():
+                    _cancel_all(context)
+            finally:
+                context.close(stop=stop)
+
+
+def _cancel_all(context: OwnContext) -> None:
+    """Executors stay for their slots when the driver goes, unless it has ordered these to be killed."""
+    try:
+        cancelled = context.slots.cancelAll(context.spark._jsc.sc(), _CANCEL_MILLISECONDS)
+    except Exception as error:  # the JVM died meanwhile, or somebody stopped the context in it
+        logger.warning("the slots were not cancelled: %s", reason_of(error))
+    else:
+        if not cancelled:
+            logger.warning("Spark has not confirmed that all slots are cancelled")

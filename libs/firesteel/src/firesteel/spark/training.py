@@ -93,11 +93,12 @@ def _train_embedded(java_home: str | None, archives: Mapping[Role, Archive], fil
 
 
 def _train_hosted(java_home: str | None, archives: Mapping[Role, Archive], files: Mapping[Role, Path]) -> None:
-    run_directory = RunDirectory.create()
+    run_directory, secret = RunDirectory.create(), secrets.token_hex(32)
     flags = {role: archives[role].flags_to_make(files[role]) if role in archives else () for role in _HOSTED}
     fleet = HostedFleet(
         slot_main=probe,
         cluster_directory=run_directory.subdir("cluster"),
+        secret=secret,
         java_home=java_home,
         archive=False,
         recording=flags["driver"],
@@ -108,7 +109,12 @@ def _train_hosted(java_home: str | None, archives: Mapping[Role, Archive], files
         spec = fleet.executor_for("training", 2)
         assert spec is not None
         executor = ExecutorProcess(
-            spec, run_directory=run_directory, java_home=java_home, archive=False, recording=flags["executor"]
+            spec,
+            secret=secret,
+            run_directory=run_directory,
+            java_home=java_home,
+            archive=False,
+            recording=flags["executor"],
         )
         attached = executor
         if not _until(lambda: bool(fleet.attached_executors()) or not attached.is_running(), _WAIT_SECONDS):

@@ -115,6 +115,27 @@ public final class Slots {
     return true;
   }
 
+  /**
+   * Orders all tasks to be killed, of slots and of bounded stages, before the driver ends: without that order executors
+   * stay for their slots.
+   *
+   * @return whether all slots have ended, as far as Spark is concerned.
+   */
+  public static boolean cancelAll(SparkContext spark, long milliseconds) throws InterruptedException {
+    spark.cancelAllJobs();
+    long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(milliseconds);
+    for (JavaFutureAction<List<byte[]>> job : STARTED.values()) {
+      try {
+        job.get(Math.max(0, deadline - System.nanoTime()), TimeUnit.NANOSECONDS);
+      } catch (TimeoutException late) {
+        return false;
+      } catch (ExecutionException | CancellationException ended) {
+        continue;
+      }
+    }
+    return true;
+  }
+
   /** Ids of the executors that take tasks now, one in each line. */
   public static String executors(SparkContext spark) {
     return String.join("\n", hosts(spark).keySet());

@@ -2,17 +2,46 @@ package firesteel.spark;
 
 import java.io.File;
 import java.util.Arrays;
+import java.util.HashSet;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.executor.CoarseGrainedExecutorBackend;
 import org.apache.spark.executor.CoarseGrainedExecutorBackend$;
+import org.apache.spark.executor.Executor;
 import org.apache.spark.resource.ResourceProfile;
 import org.apache.spark.rpc.RpcAddress;
+import org.apache.spark.rpc.RpcEndpointRef;
 import org.apache.spark.rpc.RpcEnv;
+import org.apache.spark.rpc.RpcTimeout;
+import org.apache.spark.scheduler.cluster.CoarseGrainedClusterMessages;
+import org.apache.spark.scheduler.cluster.CoarseGrainedClusterMessages.KillTask;
+import org.apache.spark.storage.BlockManagerId;
+import org.apache.spark.storage.BlockManagerId$;
+import org.apache.spark.storage.BlockManagerMaster;
+import org.apache.spark.storage.BlockManagerMessages.RegisterBlockManager;
+import scala.Function1;
+import scala.PartialFunction;
+import scala.concurrent.ExecutionContext;
+import scala.concurrent.Future;
+import scala.reflect.ClassTag;
+import scala.runtime.AbstractPartialFunction;
+import scala.runtime.BoxedUnit;
 
-/** An executor whose running slots outlive the driver: it leaves when the last of them has ended. */
+/**
+ * An executor whose running slots outlive the driver: it leaves when the last of them has ended. A driver that stops
+ * it counts as lost, too, since it may have stood still and given up everybody; one that ends in order has told the
+ * executor to kill each slot before.
+ */
 public final class SlotsExecutor extends CoarseGrainedExecutorBackend {
   private static final long LOOK_MILLISECONDS = 100;
   private static final long EXIT_MILLISECONDS = 5_000;
+
+  private final SparkEnv env;
+  private final Set<Object> toBeKilled = ConcurrentHashMap.newKeySet();
+  /** Why it leaves with its last slot; empty while it does not. */
+  private final Set<String> reasons = new HashSet<>();
 
   private SlotsExecutor(
       RpcEnv rpc, CoarseGrainedExecutorBackend.Arguments arguments, SparkEnv env, ResourceProfile profile) {
@@ -26,6 +55,7 @@ public final class SlotsExecutor extends CoarseGrainedExecutorBackend {
         env,
         arguments.resourcesFileOpt(),
         profile);
+    this.env = env;
   }
 
   @Override
@@ -35,7 +65,111 @@ public final class SlotsExecutor extends CoarseGrainedExecutorBackend {
       super.onDisconnected(remote);
       return;
     }
-    System.err.println("The driver at " + remote + " is gone; " + slots() + " slots go on.");
+    leaveWithTheLastSlot("The driver at " + remote + " is gone");
+  }
+
+  @Override
+  public PartialFunction<Object, BoxedUnit> receive() {
+    return new Inbox(super.receive());
+  }
+
+  /** Spark's own treatment of messages, but for an order to stop while slots run. */
+  private final class Inbox extends AbstractPartialFunction<Object, BoxedUnit> {
+    private static final long serialVersionUID = 1;
+    private final transient PartialFunction<Object, BoxedUnit> sparks;
+
+    Inbox(PartialFunction<Object, BoxedUnit> sparks) {
+      this.sparks = sparks;
+    }
+
+    @Override
+    public boolean isDefinedAt(Object message) {
+      return sparks.isDefinedAt(message);
+    }
+
+    @Override
+    public <A extends Object, B> B applyOrElse(A message, Function1<A, B> otherwise) {
+      boolean isStop = message == CoarseGrainedClusterMessages.StopExecutor$.MODULE$;
+      if (isStop && slots() > 0) {
+        leaveWithTheLastSlot("The driver has given up this executor");
+        return null;
+      }
+      if (message instanceof KillTask && executor() != null) {
+        toBeKilled.retainAll(executor().runningTasks().keySet());
+        toBeKilled.add(((KillTask) message).taskId());
+      }
+      return sparks.applyOrElse(message, otherwise);
+    }
+  }
+
+  /** Called as soon as the driver has accepted this executor. */
+  @Override
+  public void executor_$eq(Executor made) {
+    super.executor_$eq(made);
+    BlockManagerMaster master = env.blockManager().master();
+    master.driverEndpoint_$eq(new Registrar(master.driverEndpoint(), env.conf()));
+  }
+
+  /**
+   * Where the executor registers its blocks. A driver that has given it up refuses that when it is heard again, and
+   * Spark would end the JVM at once; slots need no blocks.
+   */
+  private final class Registrar extends RpcEndpointRef {
+    private static final long serialVersionUID = 1;
+    private final transient RpcEndpointRef drivers;
+
+    Registrar(RpcEndpointRef drivers, SparkConf conf) {
+      super(conf);
+      this.drivers = drivers;
+    }
+
+    @Override
+    public RpcAddress address() {
+      return drivers.address();
+    }
+
+    @Override
+    public String name() {
+      return drivers.name();
+    }
+
+    @Override
+    public void send(Object message) {
+      drivers.send(message);
+    }
+
+    @Override
+    public <T> Future<T> ask(Object message, RpcTimeout timeout, ClassTag<T> type) {
+      Future<T> answer = drivers.ask(message, timeout, type);
+      if (!(message instanceof RegisterBlockManager)) {
+        return answer;
+      }
+      @SuppressWarnings("unchecked")
+      T own = (T) ((RegisterBlockManager) message).blockManagerId();
+      return answer.map(id -> isRefusal(id) && stays() ? own : id, ExecutionContext.parasitic$.MODULE$);
+    }
+
+    private boolean stays() {
+      if (slots() > 0) {
+        leaveWithTheLastSlot("The driver does not know this executor any more");
+      }
+      return isLeaving();
+    }
+
+    private boolean isRefusal(Object answer) {
+      return answer instanceof BlockManagerId
+          && ((BlockManagerId) answer).executorId().equals(BlockManagerId$.MODULE$.INVALID_EXECUTOR_ID());
+    }
+  }
+
+  private synchronized void leaveWithTheLastSlot(String why) {
+    boolean wasLeaving = isLeaving();
+    if (reasons.add(why)) {
+      System.err.println(why + "; " + slots() + " slots go on.");
+    }
+    if (wasLeaving) {
+      return;
+    }
     inBackground(
         () -> {
           while (slots() > 0) {
@@ -46,8 +180,18 @@ public final class SlotsExecutor extends CoarseGrainedExecutorBackend {
         });
   }
 
+  private synchronized boolean isLeaving() {
+    return !reasons.isEmpty();
+  }
+
+  /** Running tasks that the driver has not ordered to be killed. */
   private int slots() {
-    return executor() == null ? 0 : executor().numRunningTasks();
+    if (executor() == null) {
+      return 0;
+    }
+    Set<Object> running = new HashSet<>(executor().runningTasks().keySet());
+    running.removeAll(toBeKilled);
+    return running.size();
   }
 
   /** Arguments: the file with the secret, to be removed, then Spark's own. */
@@ -70,7 +214,7 @@ public final class SlotsExecutor extends CoarseGrainedExecutorBackend {
     inBackground(
         () -> {
           Thread.sleep(EXIT_MILLISECONDS);
-          Runtime.getRuntime().halt(1);
+          Runtime.getRuntime().halt(0);
         });
     System.exit(0);
   }
