@@ -137,5 +137,5 @@ def test_a_gil_that_is_held_longer_than_heartbeats_wait_fails_no_job(
     configure = f"env.configure(Configuration.from_dict({settings!r}))\n"
     (tmp_path / "script.py").write_text(HEAD + configure + HOLD.replace("{seconds}", str(seconds)))
     with program(tmp_path, "script.py") as run:
-        code = run.end(90 + 4 * seconds)
+        code = run.end(140 + 4 * seconds)
         assert (code, run.out) == (0, "client 2999\nslot 100 2\n"), run.err
