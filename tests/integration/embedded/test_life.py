@@ -63,7 +63,7 @@ def test_a_client_that_ends_leaves_nothing(how: str, tmp_path: Path) -> None:
             case "terminate":
                 os.kill(run.pid, signal.SIGTERM)
         code = run.end()
-        assert process.wait_gone(started, timeout=30) == []
+        assert process.wait_gone(started, timeout=100) == []
         match how:
             case "kill -9":
                 assert code == -signal.SIGKILL

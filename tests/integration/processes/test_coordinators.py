@@ -17,7 +17,7 @@ from tests.integration.processes.cluster import Cluster, running_cluster, wait_u
 from tests.integration.processes.doors import SLOT_SOCKET, doors_of
 from tests.integration.processes.test_open_doors import ENDLESS, records, running_tasks
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 LONGER_THAN_THE_TIMEOUT = 14.0
 """Seconds; heartbeats time out after ten."""
 

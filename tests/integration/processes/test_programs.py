@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.processes.cluster import Cluster, running_cluster, wait_until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 HEAD = """
 import sys

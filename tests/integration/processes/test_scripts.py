@@ -23,7 +23,7 @@ from firesteel.core.process import ProcessId, identify, is_running, kill, wait_g
 from tests.integration.processes.cluster import BIN, PATIENCE, free_ports, wait_until
 from tests.integration.processes.test_open_doors import ENDLESS
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 ROOT = Path(__file__).resolve().parents[3]
 SERVICES = ("dispatcher", "jobmaster", "resourcemanager")
 FAKE_SSH = """#!/bin/sh

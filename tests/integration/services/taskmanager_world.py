@@ -179,7 +179,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     """To its end, or not much longer than a minute."""
 
     async def limited() -> None:
-        async with asyncio.timeout(55):
+        async with asyncio.timeout(150):
             await scenario
 
     asyncio.run(limited())

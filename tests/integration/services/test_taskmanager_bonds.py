@@ -125,7 +125,7 @@ def test_a_taskmanager_that_can_not_register_ends_and_says_why(refusal: str) -> 
 
 
 def test_slots_run_on_without_a_resourcemanager_and_a_new_one_hears_of_them() -> None:
-    options = {**QUICK, "heartbeat.timeout": "1 s", "taskmanager.registration.timeout": "100 ms"}
+    options = {**QUICK, "heartbeat.timeout": "5 s", "taskmanager.registration.timeout": "100 ms"}
 
     async def scenario() -> None:
         async with world(options) as w:
@@ -256,7 +256,7 @@ def test_splits_that_may_be_lost_fail_their_task_and_no_other() -> None:
         await asyncio.sleep(60)
 
     async def scenario() -> None:
-        async with world({"heartbeat.timeout": "1 s"}, jobmaster={"request_splits": never}) as w:
+        async with world({"heartbeat.timeout": "4 s"}, jobmaster={"request_splits": never}) as w:
             await w.active("source")
             async with w.heartbeats("a"):
                 await w.submit("src")
