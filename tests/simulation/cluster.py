@@ -20,17 +20,18 @@ import firesteel_taskmanager.app
 import firesteel_taskmanager.executors
 from firesteel.config import Settings
 from firesteel.connectors import enumerators
-from firesteel.core.errors import PeerUnreachableError
 from firesteel.core.process import ProcessId
-from firesteel.functions.source import Split
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.messages import StartJob
 from firesteel.service.base import Service
 from firesteel_dispatcher.disk import Disk
 from firesteel_dispatcher.submission import Submission
 from firesteel_jobmaster.app import JobMasterService
 from tests.simulation.obedience import DISPATCHER, RESOURCEMANAGER
 from tests.simulation.slots import SimulatedChannels, SimulatedExecutor, SimulatedFleet, SlotProcess, SparkDriver
+from tests.simulation.stand_ins import SimulatedBlobs, Trickle
 from tests.simulation.world import Process, SimulatedRpcClient, World
 
 SETTINGS = {
@@ -42,39 +43,6 @@ SETTINGS = {
 _CHAIN, _CHAIN_BYTES = "c" * 64, 10
 _SERVICES = ("firesteel_dispatcher", "firesteel_jobmaster", "firesteel_resourcemanager", "firesteel_taskmanager")
 _SECRET = "s" * 64
-
-
-class Trickle(enumerators.StaticEnumerator):
-    """Has its splits one after the other, so that subtasks have to wait."""
-
-    def __init__(self, world: World, config: Mapping[str, Any]) -> None:
-        super().__init__(config)
-        self._world = world
-
-    def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        return [] if self._world.rng.random() < 0.3 else super().next_splits(subtask, parallelism)
-
-
-class SimulatedBlobs:
-    """In place of ``BlobCache``: blobs are a call to the Dispatcher's host away."""
-
-    def __init__(self, directory: Path, *_: Any, **__: Any) -> None:
-        self.process: Process | None = None
-
-    async def fetch(self, session: Any, job_id: str, address: str, names: Any) -> dict[str, str]:
-        assert self.process is not None
-        world = self.process.world
-        callee = world.processes.get(address)
-        cut = callee is None or not callee.alive or callee.frozen or world.is_cut(self.process.host, callee.host)
-        if cut or world.rng.random() < world.loss:
-            raise PeerUnreachableError(f"{address}: no answer")
-        return {name: f"/sim/{name}" for name in names}
-
-    def forget(self, job_id: str) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
 
 class Cluster:
@@ -464,11 +432,22 @@ def simulated(world: World) -> Iterator[None]:
         world.obedience.leads(f"job {job.job_id}", job.token)
         return job
 
+    begin = JobMasterService.start_job
+    begun: dict[str, int] = {}
+
+    async def start_job(service: JobMasterService, message: StartJob) -> Any:
+        """As a host that finds on disk which jobs a former one had begun."""
+        own: Any = service._clock
+        if begun.setdefault(message.job_graph["job_id"], own.incarnation) != own.incarnation:
+            raise RpcFault(RpcCode.INTERNAL, "its JobMaster was lost")
+        return await begin(service, message)
+
     def trickle(config: Mapping[str, Any]) -> Trickle:
         return Trickle(world, config)
 
     patches: list[Any] = [
         mock.patch.object(JobMasterService, "_create", create_job),
+        mock.patch.object(JobMasterService, "start_job", start_job),
         mock.patch.dict(enumerators._BUILT_IN, {"trickle": trickle}),
         mock.patch("asyncio.open_connection", open_connection),
         mock.patch("secrets.token_hex", token_hex),

@@ -169,7 +169,7 @@ class Program:
     def pid(self) -> int:
         return self.popen.pid
 
-    def end(self, timeout: float = 150.0) -> int:
+    def end(self, timeout: float = 240.0) -> int:
         """Waits for its end; returns the exit code, negative for a signal."""
         try:
             out, err = self.popen.communicate(self._stdin, timeout)

@@ -298,7 +298,7 @@ class ResourceManagerService(Service):
     async def _stop_worker(self, worker_id: str) -> None:
         try:
             await self._workers.stop_worker(worker_id)
-        except Exception:
+        except Exception:  # the driver is a plug-in; the core asks again while the worker is there
             logger.exception("worker %s could not be stopped; it is tried again", worker_id)
 
     # -- watching
@@ -333,7 +333,7 @@ class ResourceManagerService(Service):
             await asyncio.sleep(WORKER_POLL)
             try:
                 ended = await self._workers.ended_workers()
-            except Exception:
+            except Exception:  # the driver is a plug-in; it is asked again at the next turn
                 logger.exception("the driver could not be asked for workers that have ended")
                 continue
             for worker, cause in ended:

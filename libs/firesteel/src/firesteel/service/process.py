@@ -199,7 +199,7 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
         return _refuse(name, str(error))
     except OSError as error:
         return _refuse(name, error.strerror or str(error), EXIT_FAILED)
-    except Exception as error:
+    except Exception as error:  # whatever it is, the process says so and ends with 1
         logger.exception("%s could not start", name)
         return _refuse(name, f"could not start: {error}", EXIT_FAILED)
     if pid_file is not None:
