@@ -128,7 +128,7 @@ class ChannelServer:
                     self._events.channel_message(number, message, payload)
         except ProtocolError as error:
             reason = str(error)
-            self._refusals.refused(self._name(number), reason, error.reason[:40])
+            self._refusals.refused(self._name(number), reason, "malformed")
         except OSError as error:
             reason = f"the control channel broke: {error.strerror or error}"
         finally:
