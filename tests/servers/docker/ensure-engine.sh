@@ -44,7 +44,8 @@ if ! docker info >/dev/null 2>&1; then
     if ! engine_runs; then
         unshare --mount true 2>/dev/null || impossible "root may not mount anything here, and a Docker engine has to"
         rm -f /var/run/docker.pid # of one that was killed
-        setsid nohup dockerd >/var/log/dockerd.log 2>&1 </dev/null &
+        # It outlives the tests, and their temporary directory.
+        env -u TMPDIR -u FIRESTEEL_TEST_SESSION setsid nohup dockerd >/var/log/dockerd.log 2>&1 </dev/null &
     fi
     tries=0
     until docker info >/dev/null 2>&1; do
