@@ -21,19 +21,10 @@ from firesteel.graph.key_hash import stable_hash
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
 from firesteel.runtime.side_outputs import SideRecord
+from firesteel.runtime.sites import UserCode
 from firesteel.state.heap import HeapKeyedState
 
 Coercer = Callable[[object], Any]
-
-
-class UserCode:
-    """Whatever runs user code; found in tracebacks by the local name ``self``.
-
-    Attributes:
-        name: of the operator, as shown to people.
-    """
-
-    name: str
 
 
 class Operator(UserCode):
