@@ -57,7 +57,7 @@ class Wire:
             ID, FakeLink(), self.loop, attempt=0, window=window, max_chunk=4096, buffer_timeout_ms=timeout_ms
         )
         self.granted = 0
-        self.inp = RemoteInputChannel(ID, self, "peer", attempt=0, window=window)  # type: ignore[arg-type]
+        self.inp = RemoteInputChannel(ID, self, "peer", attempt=0, window=window)
         self.inp.start()
         if not credit_by_hand:
             self.give_credit()

@@ -21,7 +21,7 @@ from firesteel.graph.key_hash import stable_hash
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
 from firesteel.runtime.side_outputs import SideRecord
-from firesteel.runtime.sites import UserCode
+from firesteel.runtime.sites import UserCode as UserCode
 from firesteel.state.heap import HeapKeyedState
 
 Coercer = Callable[[object], Any]
