@@ -367,6 +367,8 @@ class EndlessReader(SourceReader[Event]):
     def poll(self, max_records: int) -> Any:
         if not self.no_more:
             return NEED_SPLITS
+        if not self.splits:
+            return END
         for _ in self.splits:
             split = self.splits.pop(0)
             pace, position = int(split.data["pace"]), int(split.position or 0)  # type: ignore[arg-type]
