@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from firesteel.common import Duration, TimestampAssigner, Types, WatermarkStrategy
 from firesteel.datastream import KeyedProcessFunction, OutputTag, RuntimeContext, StreamExecutionEnvironment
@@ -45,7 +45,7 @@ class DelayTrains(KeyedProcessFunction[str, Departure, str]):
 
     def process_element(
         self, value: Departure, ctx: KeyedProcessFunction.Context
-    ) -> Iterator[tuple[OutputTag, Departure]]:
+    ) -> Iterator[tuple[OutputTag[Any], Departure]]:
         self.waiting.update([*(self.waiting.value() or ()), value])
         ctx.timer_service().register_event_time_timer(value.time)
         if value.delay > 180:

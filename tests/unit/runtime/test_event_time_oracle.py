@@ -188,12 +188,12 @@ class Pipeline:
         answers: list[Any] = []
         while waiting:
             split_id = rng.choice(sorted(waiting))
-            events = waiting[split_id]
+            left = waiting[split_id]
             size = rng.randint(1, case.largest_batch)
-            batch = [events.popleft() for _ in range(min(size, len(events)))]
-            if not events:
+            batch = [left.popleft() for _ in range(min(size, len(left)))]
+            if not left:
                 del waiting[split_id]
-            answers.append(SourceBatch(batch, split_id, None, split_finished=not events))
+            answers.append(SourceBatch(batch, split_id, None, split_finished=not left))
             if rng.random() < 0.3:
                 answers.append(Wait(rng.choice([0.05, 0.3, 2 * IDLE_SECONDS])))
         return splits, answers
