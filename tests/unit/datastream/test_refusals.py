@@ -100,7 +100,6 @@ def test_partition_custom_checks_both(pairs: DataStream) -> None:
     [
         ("window_all", [None], "windows"),
         ("cache", [], "cached streams"),
-        ("broadcast", ["descriptor"], "broadcast state"),
         ("map", [coroutine], "coroutine functions"),
     ],
 )

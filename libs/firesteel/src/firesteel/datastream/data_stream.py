@@ -14,9 +14,10 @@ from firesteel.common.execution_config import ExecutionConfig
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
+from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastMethods, BroadcastStream
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream_sink import DataStreamSink
-from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures, refuse
+from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures
 from firesteel.datastream.operator_settings import OperatorSettings
 from firesteel.datastream.time_methods import TimeMethods
 from firesteel.functions.functions import (
@@ -48,7 +49,7 @@ _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(TimeMethods, LaterStreamFeatures, OperatorSettings):
+class DataStream(TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -143,8 +144,15 @@ class DataStream(TimeMethods, LaterStreamFeatures, OperatorSettings):
                 )
         return DataStream(self._environment, tuple(i for s in together for i in s._inputs), self._record_type)
 
-    def connect(self, ds: DataStream) -> ConnectedStreams:
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
         """This stream and another one, of whatever type, as the two inputs of one function."""
+        if isinstance(ds, BroadcastStream):
+            self._same_environment("connect", ds.input_stream)
+            return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, self._same_environment("connect", ds))
 
     # --- partitioning ----------------------------------------------------------------------------------------------
@@ -173,12 +181,6 @@ class DataStream(TimeMethods, LaterStreamFeatures, OperatorSettings):
     def forward(self) -> DataStream:
         """Sends records to the subtask with the same index; the parallelisms must be equal."""
         return self._partition(PartitionerKind.FORWARD)
-
-    def broadcast(self, broadcast_state_descriptor: Any = None, *other_broadcast_state_descriptors: Any) -> DataStream:
-        """Sends each record to all subtasks. Broadcast state is refused in this version."""
-        if broadcast_state_descriptor is not None or other_broadcast_state_descriptors:
-            refuse("broadcast(descriptor): broadcast state is")
-        return self._partition(PartitionerKind.BROADCAST)
 
     def global_(self) -> DataStream:
         """Sends all records to the first subtask (Java's ``global``)."""
@@ -287,6 +289,9 @@ class DataStream(TimeMethods, LaterStreamFeatures, OperatorSettings):
         made = self._environment._add(
             name, kind, function, (self._inputs,), coerce_to=coerce_to, key_selectors=key_selectors
         )
+        return DataStream(self._environment, (StreamInput(made),), type_info)
+
+    def _result_of(self, made: Transformation, type_info: TypeInformation) -> DataStream:
         return DataStream(self._environment, (StreamInput(made),), type_info)
 
     def _end(self, name: str, kind: OperatorKind, function: Any, extra: dict[str, Any]) -> DataStreamSink:

@@ -35,6 +35,8 @@ class OperatorKind(Enum):
     KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
     KEYED_CO_PROCESS = "keyed_co_process"
     ASYNC_WAIT = "async_wait"  # AsyncFunction; extra: ordered, capacity, timeout_ms, retry
+    BROADCAST_PROCESS = "broadcast_process"  # BroadcastProcessFunction; extra: broadcast_states
+    KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"  # KeyedBroadcastProcessFunction; input 1 has no keys
     SINK = "sink"  # functions.sink.Sink
     SINK_FUNCTION = "sink_function"  # SinkFunction subclassed in Python
     PRINT = "print"  # extra: identifier
