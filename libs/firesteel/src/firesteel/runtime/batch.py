@@ -40,7 +40,13 @@ class Batch:
         return f"Batch({len(self)} {'rows' if isinstance(self.values, pa.RecordBatch) else 'objects'})"
 
 
-class EndOfInput:
+class InBand:
+    """What travels on a channel beside batches, in order with them: the end, watermarks, later barriers."""
+
+    __slots__ = ()
+
+
+class EndOfInput(InBand):
     """In-band marker: the channel will carry nothing more."""
 
     def __repr__(self) -> str:
@@ -48,3 +54,37 @@ class EndOfInput:
 
 
 END_OF_INPUT: Final = EndOfInput()
+
+MIN_WATERMARK: Final = -(2**63)
+"""No watermark yet."""
+MAX_WATERMARK: Final = 2**63 - 1
+"""Event time has ended."""
+
+
+class Watermark(InBand):
+    """In-band: event time of what follows. Records behind it with a timestamp up to ``timestamp`` are late.
+
+    The watermark and its status travel together, so that of several that follow each other without records between
+    them only the last one matters.
+
+    Attributes:
+        timestamp: epoch milliseconds; ``MIN_WATERMARK`` = none yet.
+        idle: who sent it gives no records for now and holds back no watermark.
+    """
+
+    __slots__ = ("idle", "timestamp")
+
+    def __init__(self, timestamp: int, idle: bool = False) -> None:
+        self.timestamp = timestamp
+        self.idle = idle
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Watermark):
+            return NotImplemented
+        return (self.timestamp, self.idle) == (other.timestamp, other.idle)
+
+    def __hash__(self) -> int:
+        return hash((self.timestamp, self.idle))
+
+    def __repr__(self) -> str:
+        return f"Watermark({self.timestamp}{', idle' if self.idle else ''})"

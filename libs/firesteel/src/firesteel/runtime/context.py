@@ -64,6 +64,7 @@ class OperatorContext:
             is not any more.
         write_stdout: writes text to the slot's standard output.
         stdout_writable: whether standard output takes more now.
+        on_processing_timer: called when a processing-time timer was registered, with its epoch milliseconds.
     """
 
     info: TaskInfo
@@ -72,6 +73,7 @@ class OperatorContext:
     temporary_files: Callable[[str, bool], None] = lambda path, add: None
     write_stdout: Callable[[str], None] = lambda text: None
     stdout_writable: Callable[[], bool] = lambda: True
+    on_processing_timer: Callable[[int], None] = lambda timestamp: None
 
 
 class TaskRuntimeContext(RuntimeContext):

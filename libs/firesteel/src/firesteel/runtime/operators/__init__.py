@@ -20,9 +20,9 @@ from firesteel.runtime.operators.keyed import (
     KeyedFlatMapOperator,
     KeyedMapOperator,
     KeyedProcessOperator,
-    KeyedTransform,
     ReduceOperator,
 )
+from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.operators.sinks import Consumer, PrintOperator, SinkFunctionOperator, SinkOperator
 from firesteel.runtime.operators.stateless import (
     CoerceOperator,
@@ -31,6 +31,7 @@ from firesteel.runtime.operators.stateless import (
     MapOperator,
     ProcessOperator,
 )
+from firesteel.runtime.operators.timed import TimedTransform
 
 __all__ = [
     "OPERATORS",
@@ -40,6 +41,7 @@ __all__ = [
     "KeyedTransform",
     "Operator",
     "SinkOperator",
+    "TimedTransform",
     "Transform",
     "UserCode",
     "create_operator",

@@ -45,6 +45,9 @@ class Operator(UserCode):
     keyed: HeapKeyedState | None = None
     """Its keyed state, if it is on a keyed stream."""
 
+    tagged: bool = False
+    """Its results may hold ``SideRecord`` objects. Such an operator has to expand."""
+
     def __init__(self, spec: OperatorSpec) -> None:
         self.spec = spec
         self.name = spec.name

@@ -7,7 +7,7 @@ from typing import Any
 
 from firesteel.runtime.context import CoProcessContext, KeyedCoProcessContext, OperatorContext
 from firesteel.runtime.operators.base import Transform
-from firesteel.runtime.operators.keyed import KeyedTransform
+from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.operators.stateless import ExpandingOperator
 
 

@@ -1,0 +1,71 @@
+"""Tags of side outputs. PyFlink's name."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
+
+__all__ = ["OutputTag", "tags_exist"]
+
+T = TypeVar("T")
+
+
+class OutputTag(Generic[T]):
+    """Names a side output and the type of its records.
+
+    A process function sends a record there with ``yield tag, value``; ``stream.get_side_output(tag)`` reads it. Tags
+    are equal when id and type are.
+
+    Attributes:
+        tag_id: unique among the side outputs of an operator.
+        type_info: type of the records; pickled Python objects where none was given.
+
+    Raises:
+        ValueError: the id is empty.
+        TypeError: the id is no str, or the type no type information.
+    """
+
+    __slots__ = ("tag_id", "type_info")
+
+    def __init__(self, tag_id: str, type_info: TypeInformation | list[TypeInformation] | None = None) -> None:
+        if not isinstance(tag_id, str):
+            raise TypeError(f"the id of an OutputTag is a str, not {type(tag_id).__name__}")
+        if not tag_id:
+            raise ValueError("the id of an OutputTag is empty; give each side output a name of its own")
+        if isinstance(type_info, list):
+            type_info = RowTypeInfo(type_info)
+        if type_info is not None and not isinstance(type_info, TypeInformation):
+            hint = "; did you leave out the parentheses?" if callable(type_info) else ""
+            raise TypeError(f"the type of OutputTag {tag_id!r} is {type_info!r}, not a TypeInformation{hint}")
+        self._set(tag_id, Types.PICKLED_BYTE_ARRAY() if type_info is None else type_info)
+
+    def _set(self, tag_id: str, type_info: TypeInformation) -> None:
+        global _made
+        _made = True
+        self.tag_id, self.type_info = tag_id, type_info
+
+    def __getstate__(self) -> Any:
+        return self.tag_id, self.type_info
+
+    def __setstate__(self, state: Any) -> None:
+        self._set(*state)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OutputTag):
+            return NotImplemented
+        return (self.tag_id, self.type_info) == (other.tag_id, other.type_info)
+
+    def __hash__(self) -> int:
+        return hash(self.tag_id)
+
+    def __repr__(self) -> str:
+        return f"OutputTag({self.tag_id!r}, {self.type_info})"
+
+
+_made = False
+
+
+def tags_exist() -> bool:
+    """Whether any tag was made in this process: without one no function can yield to a side output."""
+    return _made

@@ -1,0 +1,58 @@
+"""What operators on keyed streams have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from firesteel.core.errors import ProgramError
+from firesteel.functions.functions import KeySelector
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.operators.base import KeyCheck, Transform, method_of
+from firesteel.state.heap import NO_KEY, HeapKeyedState
+
+
+class KeyedTransform(Transform):
+    """An operator with keyed state; in front of an operator class without keys it gives that one keys.
+
+    The operators that most keyed jobs spend their time in have a loop of their own instead: a record costs less there.
+
+    Attributes:
+        keyed: its state.
+        key_selectors: one callable for each input.
+    """
+
+    inputs = 1
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        if len(spec.key_selectors) != self.inputs:
+            raise ProgramError(
+                f"operator {spec.name!r} has {self.inputs} keyed inputs but {len(spec.key_selectors)} key selectors"
+            )
+        self.key_selectors: list[Callable[[Any], Any]] = [
+            method_of(selector, KeySelector, "get_key") for selector in spec.key_selectors
+        ]
+        self.keyed: HeapKeyedState = HeapKeyedState(strict_integers=spec.strict_integers)
+        self.check = KeyCheck()
+
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """What the operator without keys gives, with the current key set for each record."""
+        return super().apply(self.with_keys(records, input_index), input_index)  # type: ignore[safe-super]
+
+    def with_keys(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """The records; each one's key is the current one while it is processed."""
+        keyed, key_of, check, seen = self.keyed, self.key_selectors[input_index], self.check, self.check.seen
+        for value in records:
+            keyed.key = key = key_of(value)
+            if key.__class__ not in seen:
+                check(key)
+            yield value
+
+    def close(self) -> None:
+        """Close the function, then forget the state."""
+        self.keyed.key = NO_KEY
+        try:
+            super().close()
+        finally:
+            self.keyed.close()
