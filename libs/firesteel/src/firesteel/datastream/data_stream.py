@@ -16,8 +16,9 @@ from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream_sink import DataStreamSink
-from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures, refuse
+from firesteel.datastream.later_features import LaterStreamFeatures, refuse
 from firesteel.datastream.operator_settings import OperatorSettings
+from firesteel.datastream.window_methods import KeyedWindowMethods, WindowMethods
 from firesteel.functions.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -47,7 +48,7 @@ _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(LaterStreamFeatures, OperatorSettings):
+class DataStream(WindowMethods, LaterStreamFeatures, OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -290,7 +291,7 @@ class DataStream(LaterStreamFeatures, OperatorSettings):
         return DataStreamSink(self._environment._add(name, kind, function, (self._inputs,), extra=extra))
 
 
-class KeyedStream(LaterKeyedStreamFeatures, DataStream):
+class KeyedStream(KeyedWindowMethods, DataStream):
     """A stream whose records of one key go to one subtask; function classes may keep state for each key."""
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from firesteel.core.errors import UnsupportedFeatureError
 
-__all__ = ["LaterKeyedStreamFeatures", "LaterStreamFeatures", "refuse"]
+__all__ = ["LaterStreamFeatures", "refuse"]
 
 
 def refuse(what: str) -> NoReturn:
@@ -25,10 +25,6 @@ class LaterStreamFeatures:
         """Refused in this version: UnsupportedFeatureError."""
         refuse("assign_timestamps_and_watermarks(): event time and watermarks are")
 
-    def window_all(self, window_assigner: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("window_all(): windows are")
-
     def get_side_output(self, output_tag: Any) -> NoReturn:
         """Refused in this version: UnsupportedFeatureError."""
         refuse("get_side_output(): side outputs are")
@@ -36,15 +32,3 @@ class LaterStreamFeatures:
     def cache(self) -> NoReturn:
         """Refused in this version: UnsupportedFeatureError."""
         refuse("cache(): cached streams are")
-
-
-class LaterKeyedStreamFeatures(LaterStreamFeatures):
-    """Of keyed streams."""
-
-    def window(self, window_assigner: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("window(): windows are")
-
-    def count_window(self, size: int, slide: int = 0) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("count_window(): windows are")

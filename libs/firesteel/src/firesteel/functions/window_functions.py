@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from firesteel.functions.functions import Function, KeyedStateStore
 
 __all__ = [
+    "AggregateFunction",
     "AllWindowFunction",
     "ProcessAllWindowFunction",
     "ProcessWindowFunction",
@@ -18,8 +19,29 @@ __all__ = [
 IN = TypeVar("IN")
 OUT = TypeVar("OUT")
 KEY = TypeVar("KEY")
+ACC = TypeVar("ACC")
 W = TypeVar("W")
 W2 = TypeVar("W2")
+
+
+class AggregateFunction(Function, Generic[IN, ACC, OUT]):
+    """Gathers records in an accumulator, so that a window need not keep the records."""
+
+    @abstractmethod
+    def create_accumulator(self) -> ACC:
+        """Returns a new accumulator that has seen no record."""
+
+    @abstractmethod
+    def add(self, value: IN, accumulator: ACC) -> ACC:
+        """Returns the accumulator with a record added; it may be the same object, changed."""
+
+    @abstractmethod
+    def get_result(self, accumulator: ACC) -> OUT:
+        """Returns the result of what was added so far."""
+
+    @abstractmethod
+    def merge(self, acc_a: ACC, acc_b: ACC) -> ACC:
+        """Returns both accumulators in one; asked for where windows merge (sessions)."""
 
 
 class WindowFunction(Function, Generic[IN, OUT, KEY, W]):
@@ -79,7 +101,9 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
         """What ``process`` and ``clear`` may ask."""
 
     @abstractmethod
-    def process(self, key: KEY, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]) -> Iterable[OUT] | None:
+    def process(
+        self, key: KEY, context: ProcessWindowFunction.Context[W], elements: Iterable[IN]
+    ) -> Iterable[OUT] | None:
         """Returns or yields the results.
 
         Args:
@@ -88,7 +112,7 @@ class ProcessWindowFunction(Function, Generic[IN, OUT, KEY, W]):
             elements: the records in the order of arrival; behind ``reduce`` or ``aggregate`` their one result.
         """
 
-    def clear(self, context: ProcessWindowFunction.Context[W]) -> None:  # noqa: B027 - may be left out
+    def clear(self, context: ProcessWindowFunction.Context[W]) -> None:
         """Called when the window is thrown away: clear what ``context.window_state()`` holds."""
 
 
@@ -102,7 +126,7 @@ class ProcessAllWindowFunction(Function, Generic[IN, OUT, W]):
     def process(self, context: ProcessAllWindowFunction.Context[W], elements: Iterable[IN]) -> Iterable[OUT] | None:
         """Returns or yields the results; arguments as of ``ProcessWindowFunction``."""
 
-    def clear(self, context: ProcessAllWindowFunction.Context[W]) -> None:  # noqa: B027 - may be left out
+    def clear(self, context: ProcessAllWindowFunction.Context[W]) -> None:
         """Called when the window is thrown away: clear what ``context.window_state()`` holds."""
 
 

@@ -33,6 +33,9 @@ class OperatorKind(Enum):
     KEYED_CO_MAP = "keyed_co_map"
     KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
     KEYED_CO_PROCESS = "keyed_co_process"
+    WINDOW = "window"  # function: windowing.spec.WindowSpec
+    ALIGNED_WINDOW = "aligned_window"  # the same; windows that are equal for all keys
+    INTERVAL_JOIN = "interval_join"  # ProcessJoinFunction; extra: lower, upper, late_tags
     SINK = "sink"  # functions.sink.Sink
     SINK_FUNCTION = "sink_function"  # SinkFunction subclassed in Python
     PRINT = "print"  # extra: identifier

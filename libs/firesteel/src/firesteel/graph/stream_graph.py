@@ -312,6 +312,7 @@ _INPUTS: Final[Mapping[OperatorKind, int]] = {
     OperatorKind.KEYED_CO_MAP: 2,
     OperatorKind.KEYED_CO_FLAT_MAP: 2,
     OperatorKind.KEYED_CO_PROCESS: 2,
+    OperatorKind.INTERVAL_JOIN: 2,
 }
 """Number of inputs of the kinds that have not one."""
 

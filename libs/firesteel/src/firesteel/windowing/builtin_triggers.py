@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from firesteel.common.time import Time
 from firesteel.common.typeinfo import TypeInformation, Types
@@ -311,8 +311,9 @@ class CountTrigger(_QuietTrigger[T, W]):
 
 
 class DeltaTrigger(_QuietTrigger[T, W]):
-    """Fires when a record differs from the one that fired last by more than a threshold; ``delta(old, new)`` says
-    by how much. As in Flink it is not for sessions, since states of this kind can't be merged.
+    """Fires when a record differs from the one that fired last by more than a threshold.
+
+    ``delta(old, new)`` says by how much. As in Flink it is not for sessions: its state can't be merged.
     """
 
     def __init__(

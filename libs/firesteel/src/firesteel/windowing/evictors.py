@@ -112,8 +112,9 @@ class CountEvictor(_OneSided[T, W]):
 
 
 class TimeEvictor(_OneSided[T, W]):
-    """Keeps the records whose timestamps are less than so long before the latest one; records without timestamps
-    are left alone.
+    """Keeps the records whose timestamps are less than so long before the latest one.
+
+    Records without timestamps are left alone.
     """
 
     def __init__(self, window_size: int, do_evict_after: bool = False) -> None:
@@ -134,8 +135,9 @@ class TimeEvictor(_OneSided[T, W]):
 
 
 class DeltaEvictor(_OneSided[T, W]):
-    """Takes out the records that differ from the last one by the threshold or more; ``delta(old, new)`` says by how
-    much.
+    """Takes out the records that differ from the last one by the threshold or more.
+
+    ``delta(old, new)`` says by how much.
     """
 
     def __init__(self, threshold: float, delta: Callable[[T, T], float], do_evict_after: bool = False) -> None:

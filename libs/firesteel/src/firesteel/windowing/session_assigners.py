@@ -85,14 +85,10 @@ class _FixedGap(_Sessions[T]):
 
 
 class _DynamicGap(_Sessions[T]):
-    def __init__(
-        self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor | Callable[[Any], int]
-    ) -> None:
+    def __init__(self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor | Callable[[Any], int]) -> None:
         given: Any = session_window_time_gap_extractor
         if isinstance(given, type) or not (callable(given) or callable(getattr(given, "extract", None))):
-            raise TypeError(
-                f"{type(self).__name__} takes a SessionWindowTimeGapExtractor or a callable, not {given!r}"
-            )
+            raise TypeError(f"{type(self).__name__} takes a SessionWindowTimeGapExtractor or a callable, not {given!r}")
         self.extractor = given
 
     def gap_of(self, element: T) -> int:

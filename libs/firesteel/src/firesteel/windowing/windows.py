@@ -60,15 +60,14 @@ class TimeWindow(Window):
 
     @staticmethod
     def get_window_start_with_offset(timestamp: int, offset: int, window_size: int) -> int:
-        """Returns the start of the window that holds a timestamp, where windows start at ``offset`` and each
-        ``window_size`` before and after it. All in ms.
+        """Returns the start of the window that holds a timestamp, all in ms.
+
+        Windows start at ``offset`` and each ``window_size`` before and after it.
         """
         return timestamp - (timestamp - offset) % window_size
 
     @staticmethod
-    def merge_windows(
-        windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]
-    ) -> None:
+    def merge_windows(windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]) -> None:
         """Tells the callback which windows overlap or touch, and so become one; groups in the order of time."""
         current: TimeWindow | None = None
         members: list[TimeWindow] = []
@@ -87,7 +86,7 @@ class TimeWindow(Window):
         return hash((self.start, self.end))
 
     def __eq__(self, other: object) -> bool:
-        return other.__class__ is TimeWindow and (self.start, self.end) == (other.start, other.end)  # type: ignore[attr-defined]
+        return other.__class__ is TimeWindow and (self.start, self.end) == (other.start, other.end)
 
     def __lt__(self, other: TimeWindow) -> bool:
         return (self.start, self.end) < (other.start, other.end)

@@ -15,6 +15,7 @@ from firesteel.runtime.operators.connected import (
     KeyedCoMapOperator,
     KeyedCoProcessOperator,
 )
+from firesteel.runtime.operators.interval_join import IntervalJoinOperator
 from firesteel.runtime.operators.keyed import (
     KeyedFilterOperator,
     KeyedFlatMapOperator,
@@ -32,6 +33,7 @@ from firesteel.runtime.operators.stateless import (
     ProcessOperator,
 )
 from firesteel.runtime.operators.timed import TimedTransform
+from firesteel.runtime.operators.windows import AlignedWindowOperator, WindowOperator
 
 __all__ = [
     "OPERATORS",
@@ -64,6 +66,9 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_CO_MAP: KeyedCoMapOperator,
     OperatorKind.KEYED_CO_FLAT_MAP: KeyedCoFlatMapOperator,
     OperatorKind.KEYED_CO_PROCESS: KeyedCoProcessOperator,
+    OperatorKind.WINDOW: WindowOperator,
+    OperatorKind.ALIGNED_WINDOW: AlignedWindowOperator,
+    OperatorKind.INTERVAL_JOIN: IntervalJoinOperator,
     OperatorKind.SINK: SinkOperator,
     OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
     OperatorKind.PRINT: PrintOperator,
