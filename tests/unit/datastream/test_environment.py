@@ -341,11 +341,6 @@ def test_slot_sharing_groups_are_registered_by_name_only(env: StreamExecutionEnv
         env.register_slot_sharing_group(big)
 
 
-def test_checkpointing_is_refused(env: StreamExecutionEnvironment) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="checkpoints are not in this version"):
-        env.enable_checkpointing(1000)
-
-
 # --- sources --------------------------------------------------------------------------------------------------------
 
 

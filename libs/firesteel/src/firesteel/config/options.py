@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from firesteel.config.checkpoint_options import *  # noqa: F403
 from firesteel.config.cluster_options import *  # noqa: F403
 from firesteel.config.memory_options import *  # noqa: F403
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of

@@ -126,3 +126,43 @@ PYTHON_FILES_MAX_BYTES = ConfigOption(
     unit="bytes",
     at_least=1,
 )
+PYTHON_REQUIREMENTS: ConfigOption[str | None] = ConfigOption(
+    "python.requirements",
+    STRING,
+    None,
+    "A requirements.txt whose packages the job's slots have, in a virtual environment of their own. With # and a "
+    "directory behind the path: packages are taken from there and nowhere else.",
+)
+PYTHON_ARCHIVES: ConfigOption[str | None] = ConfigOption(
+    "python.archives",
+    STRING,
+    None,
+    "Archives (.zip, .whl, .egg, .tar, .tar.gz, .tgz) that are unpacked in the working directory of the job's slots, "
+    "separated by commas. With # and a name behind the path: in a directory of that name.",
+)
+PYTHON_EXECUTABLE: ConfigOption[str | None] = ConfigOption(
+    "python.executable",
+    STRING,
+    None,
+    "Python interpreter that runs the job's slots, on their hosts; absolute, or inside of an unpacked archive. Not "
+    "set: the one of the cluster. Its minor version must be that of the program.",
+)
+PYTHON_CLIENT_EXECUTABLE: ConfigOption[str | None] = ConfigOption(
+    "python.client.executable",
+    STRING,
+    None,
+    "Accepted for compatibility: the program itself is run by the interpreter that it was started with.",
+)
+PYTHON_ENVIRONMENT_TIMEOUT = ConfigOption(
+    "firesteel.python.environment-timeout",
+    DURATION,
+    timedelta(minutes=10),
+    "How long the packages of python.requirements may take to be installed on a TaskManager's host.",
+    at_least=_MILLISECOND,
+)
+PIPELINE_JARS: ConfigOption[str | None] = ConfigOption(
+    "pipeline.jars", STRING, None, "Accepted for compatibility: there is no JVM that would load them."
+)
+PIPELINE_CLASSPATHS: ConfigOption[str | None] = ConfigOption(
+    "pipeline.classpaths", STRING, None, "Accepted for compatibility: there is no JVM that would load them."
+)

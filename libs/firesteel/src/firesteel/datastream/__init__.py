@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from firesteel.datastream.async_data_stream import AsyncDataStream
+from firesteel.datastream.checkpoint_config import CheckpointConfig
+from firesteel.datastream.checkpoint_storage import (
+    CheckpointStorage,
+    CustomCheckpointStorage,
+    FileSystemCheckpointStorage,
+    JobManagerCheckpointStorage,
+)
+from firesteel.datastream.checkpointing_mode import CheckpointingMode
 from firesteel.datastream.data_stream import (
     CloseableIterator,
     ConnectedStreams,
@@ -10,9 +19,13 @@ from firesteel.datastream.data_stream import (
     KeyedStream,
 )
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
+from firesteel.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from firesteel.datastream.functions import (
     AggregateFunction,
     AllWindowFunction,
+    AsyncFunction,
+    AsyncRetryPredicate,
+    AsyncRetryStrategy,
     CoFlatMapFunction,
     CoGroupFunction,
     CoMapFunction,
@@ -37,6 +50,13 @@ from firesteel.datastream.functions import (
     WindowFunction,
 )
 from firesteel.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
+from firesteel.datastream.state_backend import (
+    CustomStateBackend,
+    EmbeddedRocksDBStateBackend,
+    HashMapStateBackend,
+    PredefinedOptions,
+    StateBackend,
+)
 from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
 from firesteel.datastream.window import (
     CountWindow,
@@ -54,6 +74,13 @@ __all__ = [
     "AggregateFunction",
     "AllWindowFunction",
     "AllWindowedStream",
+    "AsyncDataStream",
+    "AsyncFunction",
+    "AsyncRetryPredicate",
+    "AsyncRetryStrategy",
+    "CheckpointConfig",
+    "CheckpointStorage",
+    "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
     "CoGroupFunction",
@@ -61,13 +88,20 @@ __all__ = [
     "CoProcessFunction",
     "ConnectedStreams",
     "CountWindow",
+    "CustomCheckpointStorage",
+    "CustomStateBackend",
     "DataStream",
     "DataStreamSink",
+    "EmbeddedRocksDBStateBackend",
+    "ExternalizedCheckpointRetention",
+    "FileSystemCheckpointStorage",
     "FilterFunction",
     "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
     "GlobalWindow",
+    "HashMapStateBackend",
+    "JobManagerCheckpointStorage",
     "JoinFunction",
     "KeySelector",
     "KeyedCoProcessFunction",
@@ -77,6 +111,7 @@ __all__ = [
     "MemorySize",
     "MergingWindowAssigner",
     "Partitioner",
+    "PredefinedOptions",
     "ProcessAllWindowFunction",
     "ProcessFunction",
     "ProcessJoinFunction",
@@ -86,6 +121,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "SinkFunction",
     "SlotSharingGroup",
+    "StateBackend",
     "StreamExecutionEnvironment",
     "TimeWindow",
     "Trigger",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 from firesteel.common.configuration import Configuration
 from firesteel.common.execution_config import ExecutionConfig
@@ -21,6 +21,8 @@ from firesteel.core.machine import usable_cores
 from firesteel.datastream import checks
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream import DataStream
+from firesteel.datastream.environment_checkpoints import EnvironmentCheckpoints
+from firesteel.datastream.environment_files import EnvironmentFiles
 from firesteel.datastream.environment_settings import apply_settings, program_settings, with_execution_config
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
 from firesteel.datastream.operator_settings import group_name
@@ -42,7 +44,7 @@ __all__ = ["StreamExecutionEnvironment"]
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class StreamExecutionEnvironment:
+class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles):
     """Makes streams, holds the program's settings, and executes what was built.
 
     Get one with ``StreamExecutionEnvironment.get_execution_environment()``. Settings come, later ones winning, from
@@ -184,25 +186,6 @@ class StreamExecutionEnvironment:
             raise TypeError(f"register_slot_sharing_group() takes a SlotSharingGroup, not {kind}")
         group_name(slot_sharing_group)
         return self
-
-    def add_python_file(self, file_path: str) -> None:
-        """Sends a Python file along with the jobs: a module, an archive (.zip, .whl, .egg) or a directory.
-
-        Slots find what is in it before everything else. Modules that the program imports from its own directory travel
-        by themselves.
-        """
-        key = opt.PYTHON_FILES.key
-        path = checks.some_text("the path of a Python file", file_path)
-        if "," in path:
-            raise ValueError(f"the path of a Python file can't hold a comma: {path!r}")
-        before = self._settings().get(opt.PYTHON_FILES)
-        self._configuration.set_string(key, f"{before},{path}" if before else path)
-
-    def enable_checkpointing(self, interval: int, mode: Any = None) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        raise UnsupportedFeatureError(
-            "enable_checkpointing(): checkpoints are not in this version of firesteel; a later one brings them"
-        )
 
     # --- sources ---------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ class OperatorKind(Enum):
     WINDOW = "window"  # function: windowing.spec.WindowSpec
     ALIGNED_WINDOW = "aligned_window"  # the same; windows that are equal for all keys
     INTERVAL_JOIN = "interval_join"  # ProcessJoinFunction; extra: lower, upper, late_tags
+    ASYNC_WAIT = "async_wait"  # AsyncFunction; extra: ordered, capacity, timeout_ms, retry
     SINK = "sink"  # functions.sink.Sink
     SINK_FUNCTION = "sink_function"  # SinkFunction subclassed in Python
     PRINT = "print"  # extra: identifier

@@ -18,7 +18,7 @@ from firesteel.graph.specs import ChainSpec, OperatorKind
 from firesteel.runtime.context import Stamp
 from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.operators import Consumer, Operator, Transform, create_operator
+from firesteel.runtime.operators import Consumer, LaterResults, Operator, Transform, create_operator
 from firesteel.runtime.partitioners import Output
 
 TARGET_SECONDS: Final = 0.002
@@ -45,6 +45,7 @@ class Segment:
 
     Attributes:
         operators: in order; may be empty (a source, or a sink at the head).
+        later: takes the records instead, and gives results when it has some; there are no operators then.
         consumers, outputs, children: what takes the results.
         stamp: timestamp of the record in flight.
         size: records and results in a slice, by time.
@@ -53,6 +54,7 @@ class Segment:
 
     def __init__(self) -> None:
         self.operators: list[Transform] = []
+        self.later: LaterResults | None = None
         self.consumers: list[Consumer] = []
         self.outputs: list[Output] = []
         self.children: list[Segment] = []
@@ -82,6 +84,7 @@ class ChainPlan:
         operators: position = index in the specification.
         root: where batches go in.
         segments: all of them.
+        later: those whose operator gives results later.
         consumers: all of them.
     """
 
@@ -96,6 +99,7 @@ class ChainPlan:
             for helper in (output.key_selector, output.partition):
                 self.operators[output.operator_index].add_helper(helper)
         self.root = self._segment(0)
+        self.later = [segment for segment in self.segments if segment.later is not None]
 
     def _segment(self, index: int) -> Segment:
         segment = Segment()
@@ -110,12 +114,15 @@ class ChainPlan:
                 segment.operators.append(operator)
                 segment.expands = operator.expands
             children = self.spec.children[index]
+            if isinstance(operator, LaterResults):
+                segment.later = operator
             if (
                 len(children) != 1
+                or segment.later is not None
                 or index in self._with_outputs
                 or segment.expands
                 or len(segment.operators) >= LONGEST_SEGMENT
-                or isinstance(self.operators[children[0]], Consumer)
+                or isinstance(self.operators[children[0]], Consumer | LaterResults)
             ):
                 break
             index = children[0]
@@ -172,16 +179,30 @@ class ChainExecutor:
 
     @property
     def pending(self) -> bool:
-        """Whether a batch is on its way; the next one may be fed when not."""
-        return bool(self._stack)
+        """Whether ``step`` has something to do; the next batch may be fed when not."""
+        return bool(self._stack) or self._results_ready()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is on its way, and no results are awaited."""
+        return not self._stack and all(segment.later is None or segment.later.empty for segment in self.plan.later)
+
+    def _results_ready(self) -> bool:
+        return any(segment.later is not None and segment.later.ready for segment in self.plan.later)
+
+    def _waits_for_room(self) -> bool:
+        """Whether the next frame is for an operator that takes no more before it has given results."""
+        later = self._stack[-1].segment.later if self._stack else None
+        return later is not None and not later.writable
 
     @property
     def blocked(self) -> bool:
         """Whether an output or a consumer is full: ``step`` must not be called."""
         if self._full:
             self._full = [target for target in self._full if not target.writable]
-            return bool(self._full)
-        return False
+            if self._full:
+                return True
+        return bool(self.plan.later) and self._waits_for_room() and not self._results_ready()
 
     def feed(self, values: list[Any], stamps: list[int] | None, input_index: int) -> None:
         """Put in a batch; only when none is pending."""
@@ -196,8 +217,15 @@ class ChainExecutor:
 
     def step(self) -> None:
         """One slice; what user code raises comes out of it with ``guard.active`` still set."""
+        if self.plan.later and (not self._stack or self._waits_for_room()):
+            self._take_results()
+            return
         frame = self._stack[-1]
         segment = frame.segment
+        if segment.later is not None:
+            self._stack.pop()
+            segment.later.put(frame.values, frame.stamps)
+            return
         if not segment.operators:
             self._stack.pop()
             self._emit(segment, frame.values, frame.stamps)
@@ -237,6 +265,19 @@ class ChainExecutor:
         if results:
             segment.measure(results)
             self._emit(segment, results, stamps)
+
+    def _take_results(self) -> None:
+        """Send on what one operator has; the others come in the next steps."""
+        for segment in self.plan.later:
+            later = segment.later
+            if later is not None and later.ready:
+                self.guard.active = self._token
+                run = later.take()
+                self.guard.active = None
+                if run.values:
+                    segment.measure(run.values)
+                    self._emit(segment, run.values, run.stamps)
+                return
 
     def _emit(self, segment: Segment, values: list[Any], stamps: list[int] | None) -> None:
         guard, token = self.guard, self._token

@@ -95,6 +95,8 @@ class StreamTask:
         self._guard, self._token, self._reporter = guard, token, reporter
         self._cleaning_up = CancelToken(info.execution_id)  # never set: cleaning up is not interrupted, as in Flink
         self._input_ended = False
+        self._last_results = False
+        """The input has ended, and results are still awaited."""
         self._commit_allowed = not needs_commit
         self._opened: list[Any] = []
         self._flushed = True
@@ -103,6 +105,9 @@ class StreamTask:
         for channel, _ in outputs:
             channel.on_writable = self.wake
             channel.on_error = self.on_error
+        for segment in plan.later:
+            if segment.later is not None:
+                segment.later.on_results = lambda: loop.call_soon_threadsafe(self.wake)
         for consumer in plan.consumers:
             consumer.on_writable = lambda: loop.call_soon_threadsafe(self.wake)
             if isinstance(consumer, CollectOperator):
@@ -181,6 +186,8 @@ class StreamTask:
                 self._flushed = False
                 if _now() < deadline:
                     continue
+            elif self._last_results:
+                self._end_of_input()
             else:
                 got = self._inputs.poll()
                 if isinstance(got, Fed):
@@ -206,6 +213,11 @@ class StreamTask:
 
     def _end_of_input(self) -> None:
         """Flink's order: operators finish head to tail, functions are closed, channels end; then sinks may commit."""
+        if not self.executor.empty:
+            self._last_results = True
+            self._rest(Activity.BUSY)
+            self._flush()
+            return
         self._input_ended = True
         self._rest(Activity.BUSY)
         self._guard.active = self._token

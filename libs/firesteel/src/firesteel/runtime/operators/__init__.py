@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from firesteel.graph.specs import OperatorKind, OperatorSpec
+from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
 from firesteel.runtime.operators.base import Operator, Transform, UserCode
 from firesteel.runtime.operators.collect import Collected, CollectOperator
 from firesteel.runtime.operators.connected import (
@@ -41,6 +42,7 @@ __all__ = [
     "Collected",
     "Consumer",
     "KeyedTransform",
+    "LaterResults",
     "Operator",
     "SinkOperator",
     "TimedTransform",
@@ -69,6 +71,7 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.WINDOW: WindowOperator,
     OperatorKind.ALIGNED_WINDOW: AlignedWindowOperator,
     OperatorKind.INTERVAL_JOIN: IntervalJoinOperator,
+    OperatorKind.ASYNC_WAIT: AsyncWaitOperator,
     OperatorKind.SINK: SinkOperator,
     OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
     OperatorKind.PRINT: PrintOperator,

@@ -65,11 +65,15 @@ class Operator(UserCode):
 
     def open(self, context: OperatorContext) -> None:
         """Get ready; calls the user's ``open``: of key selectors and partitioners, then of the function."""
-        runtime_context = TaskRuntimeContext(context.info, self.name, self.keyed)
+        runtime_context = self.runtime_context(context)
         for function in (*self._helpers, self.function):
             if isinstance(function, Function) and not any(function is other for other in self._opened):
                 self._opened.append(function)
                 function.open(runtime_context)
+
+    def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
+        """What the user's ``open`` is handed."""
+        return TaskRuntimeContext(context.info, self.name, self.keyed)
 
     def add_helper(self, helper: Any) -> None:
         """A key selector or partitioner of an edge behind this operator lives as long as its function."""

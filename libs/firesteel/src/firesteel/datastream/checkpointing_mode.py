@@ -1,0 +1,16 @@
+"""``CheckpointingMode``, under PyFlink's name."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+__all__ = ["CheckpointingMode"]
+
+
+class CheckpointingMode(Enum):
+    """What a job's state may hold after it went on from a checkpoint."""
+
+    EXACTLY_ONCE = "EXACTLY_ONCE"
+    """Each record counts once."""
+    AT_LEAST_ONCE = "AT_LEAST_ONCE"
+    """A record may count twice; barriers are not aligned."""

@@ -1,0 +1,168 @@
+"""What an environment says about checkpoints, state backends and restarts. Kept with the job, checked at once."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Self
+
+from firesteel.common.configuration import Configuration
+from firesteel.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
+from firesteel.config import ConfigOption, Settings
+from firesteel.config import options as opt
+from firesteel.datastream.checkpoint_config import CheckpointConfig
+from firesteel.datastream.checkpointing_mode import CheckpointingMode
+from firesteel.datastream.checks import some_text
+from firesteel.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
+
+__all__ = ["EnvironmentCheckpoints"]
+
+logger = logging.getLogger(__name__)
+
+
+class EnvironmentCheckpoints:
+    """Part of ``StreamExecutionEnvironment``."""
+
+    _configuration: Configuration
+    _said_no_checkpoints: bool = False
+
+    def _settings(self) -> Settings:
+        raise NotImplementedError
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """Returns the settings of checkpoints; changes to them count."""
+        return CheckpointConfig(lambda: self._configuration, self._settings)
+
+    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> Self:
+        """Sets the time between two checkpoints, in ms, and their mode.
+
+        Kept with the job. This version takes no checkpoints, and says so once in a warning: a job that fails starts
+        from its beginning.
+
+        Raises:
+            ValueError: less than 10 ms.
+        """
+        config = self.get_checkpoint_config().set_checkpoint_interval(interval)
+        if mode is not None:
+            config.set_checkpointing_mode(mode)
+        if not self._said_no_checkpoints:
+            self._said_no_checkpoints = True
+            logger.warning(
+                "enable_checkpointing(): the settings are kept, but this version of firesteel takes no checkpoints and "
+                "restarts no jobs: a job that fails starts from its beginning when it is submitted again"
+            )
+        return self
+
+    def get_checkpoint_interval(self) -> int:
+        """Returns the time between two checkpoints in ms; -1 if none are wanted."""
+        return self.get_checkpoint_config().get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Returns the mode of checkpoints."""
+        return self.get_checkpoint_config().get_checkpointing_mode()
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """Returns the mode of checkpoints (the name since Flink 1.20)."""
+        return self.get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Returns whether checkpoints overtake records in flight."""
+        return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """Returns whether they do so even where partitioners do not allow it."""
+        return self.get_checkpoint_config().is_force_unaligned_checkpoints()
+
+    def enable_changelog_state_backend(self, enabled: bool) -> Self:
+        """Asks for changes of state to be written continuously; kept with the job, there is no such backend."""
+        self._configuration.set_boolean(opt.STATE_CHANGELOG.key, bool(enabled))
+        return self
+
+    def is_changelog_state_backend_enabled(self) -> bool | None:
+        """Returns what was set; None if nothing was."""
+        settings = self._settings()
+        return settings.get(opt.STATE_CHANGELOG) if settings.is_set(opt.STATE_CHANGELOG) else None
+
+    def set_default_savepoint_directory(self, directory: str) -> Self:
+        """Sets where savepoints go that name no directory."""
+        self._configuration.set_string(opt.SAVEPOINT_DIRECTORY.key, some_text("the savepoint directory", directory))
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        """Returns where savepoints go that name no directory; None if it was not set."""
+        return self._settings().get(opt.SAVEPOINT_DIRECTORY)
+
+    def set_state_backend(self, state_backend: StateBackend) -> Self:
+        """Sets where keyed state lives (PyFlink 1.x; later versions use ``state.backend.type``)."""
+        if not isinstance(state_backend, StateBackend):
+            raise TypeError(
+                f"set_state_backend() takes a StateBackend such as HashMapStateBackend(), not "
+                f"{type(state_backend).__name__}"
+            )
+        for key, text in state_backend.to_options().items():
+            self._configuration.set_string(key, text)
+        if not isinstance(state_backend, HashMapStateBackend):
+            logger.warning("set_state_backend(%s): kept with the job; this version has state in memory", state_backend)
+        return self
+
+    def get_state_backend(self) -> StateBackend | None:
+        """Returns where keyed state lives; None if nothing was set, or a plug-in."""
+        settings = self._settings()
+        if not settings.is_set(opt.STATE_BACKEND):
+            return None
+        return {"hashmap": HashMapStateBackend, "rocksdb": EmbeddedRocksDBStateBackend}.get(
+            settings.get(opt.STATE_BACKEND), lambda: None
+        )()
+
+    def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> Self:
+        """Sets what happens when a job fails (PyFlink 1.x; later versions use ``restart-strategy.type``).
+
+        Kept with the job; this version restarts no jobs.
+        """
+        if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
+            raise TypeError(
+                "set_restart_strategy() takes RestartStrategies.fixed_delay_restart(...) or the like, not "
+                f"{type(restart_strategy_configuration).__name__}"
+            )
+        for option, value in _restart_options(restart_strategy_configuration):
+            text = option.type.show(value)
+            option.parse(text)
+            self._configuration.set_string(option.key, text)
+        return self
+
+    def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        """Returns what happens when a job fails, as far as ``RestartStrategies`` has a name for it."""
+        settings = self._settings()
+        match settings.get(opt.RESTART_STRATEGY):
+            case "none" | "off" | "disable":
+                return RestartStrategies.no_restart()
+            case "fixed-delay":
+                return RestartStrategies.fixed_delay_restart(
+                    settings.get(opt.RESTART_FIXED_ATTEMPTS), settings.get(opt.RESTART_FIXED_DELAY)
+                )
+            case "failure-rate":
+                return RestartStrategies.failure_rate_restart(
+                    settings.get(opt.RESTART_RATE_FAILURES),
+                    settings.get(opt.RESTART_RATE_INTERVAL),
+                    settings.get(opt.RESTART_RATE_DELAY),
+                )
+            case _:
+                return RestartStrategies.fall_back_restart()
+
+
+def _restart_options(strategy: RestartStrategyConfiguration) -> list[tuple[ConfigOption[Any], Any]]:
+    if isinstance(strategy, RestartStrategies.NoRestartStrategyConfiguration):
+        return [(opt.RESTART_STRATEGY, "none")]
+    if isinstance(strategy, RestartStrategies.FixedDelayRestartStrategyConfiguration):
+        return [
+            (opt.RESTART_STRATEGY, "fixed-delay"),
+            (opt.RESTART_FIXED_ATTEMPTS, strategy.get_restart_attempts()),
+            (opt.RESTART_FIXED_DELAY, strategy.get_delay_between_attempts_interval()),
+        ]
+    if isinstance(strategy, RestartStrategies.FailureRateRestartStrategyConfiguration):
+        return [
+            (opt.RESTART_STRATEGY, "failure-rate"),
+            (opt.RESTART_RATE_FAILURES, strategy.get_max_failure_rate()),
+            (opt.RESTART_RATE_INTERVAL, strategy.get_failure_interval()),
+            (opt.RESTART_RATE_DELAY, strategy.get_delay_between_attempts_interval()),
+        ]
+    return []

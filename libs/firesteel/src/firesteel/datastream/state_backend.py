@@ -1,0 +1,134 @@
+"""Where keyed state lives. PyFlink's names; what they say are options of the job."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import Any, NoReturn
+
+from firesteel.config import options as opt
+from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.datastream.checks import some_text, whole_number
+
+__all__ = [
+    "CustomStateBackend",
+    "EmbeddedRocksDBStateBackend",
+    "HashMapStateBackend",
+    "PredefinedOptions",
+    "StateBackend",
+]
+
+
+class StateBackend(ABC):
+    """Where keyed state lives."""
+
+    @abstractmethod
+    def to_options(self) -> dict[str, str]:
+        """Returns the options that say the same."""
+
+
+class HashMapStateBackend(StateBackend):
+    """Objects in the memory of the slot."""
+
+    def to_options(self) -> dict[str, str]:
+        """The backend ``hashmap``."""
+        return {opt.STATE_BACKEND.key: "hashmap"}
+
+    def __str__(self) -> str:
+        return "HashMapStateBackend"
+
+
+class PredefinedOptions(Enum):
+    """Sets of settings of RocksDB."""
+
+    DEFAULT = "DEFAULT"
+    SPINNING_DISK_OPTIMIZED = "SPINNING_DISK_OPTIMIZED"
+    SPINNING_DISK_OPTIMIZED_HIGH_MEM = "SPINNING_DISK_OPTIMIZED_HIGH_MEM"
+    FLASH_SSD_OPTIMIZED = "FLASH_SSD_OPTIMIZED"
+
+
+class EmbeddedRocksDBStateBackend(StateBackend):
+    """RocksDB beside the slot, for state that is larger than memory. Kept with the job; this version has none.
+
+    Args:
+        enable_incremental_checkpointing: checkpoints hold what has changed; None = the option.
+    """
+
+    def __init__(self, enable_incremental_checkpointing: bool | None = None) -> None:
+        self._incremental = enable_incremental_checkpointing
+        self._paths: tuple[str, ...] | None = None
+        self._predefined = PredefinedOptions.DEFAULT
+        self._threads = opt.ROCKSDB_TRANSFER_THREADS.default
+
+    def set_db_storage_paths(self, *paths: str) -> None:
+        """Sets the directories of its files; none: the slot's own."""
+        checked = tuple(some_text("a path", path) for path in paths)
+        if any("," in path for path in checked):
+            raise ValueError("a path can't hold a comma")
+        self._paths = checked or None
+
+    def get_db_storage_paths(self) -> list[str] | None:
+        """Returns the directories, None if they were not set."""
+        return None if self._paths is None else list(self._paths)
+
+    def is_incremental_checkpoints_enabled(self) -> bool:
+        """Returns whether checkpoints hold what has changed."""
+        return opt.CHECKPOINTING_INCREMENTAL.default if self._incremental is None else self._incremental
+
+    def set_predefined_options(self, options: PredefinedOptions) -> None:
+        """Chooses a set of settings."""
+        if not isinstance(options, PredefinedOptions):
+            raise TypeError(f"options are PredefinedOptions, not {type(options).__name__}")
+        self._predefined = options
+
+    def get_predefined_options(self) -> PredefinedOptions:
+        """Returns the set of settings."""
+        return self._predefined
+
+    def set_options(self, options_factory_class_name: str) -> NoReturn:
+        """Refused: a factory is a Java class."""
+        raise UnsupportedFeatureError(
+            f"the options factory {options_factory_class_name} is a Java class, and there is no JVM: use "
+            "set_predefined_options() or state.backend.rocksdb.* options"
+        )
+
+    def get_options(self) -> str | None:
+        """Returns None: there are no factories."""
+        return None
+
+    def get_number_of_transfer_threads(self) -> int:
+        """Returns how many threads move files."""
+        return self._threads
+
+    def set_number_of_transfer_threads(self, number_of_transfering_threads: int) -> None:
+        """Sets how many threads move files."""
+        self._threads = whole_number("the number of threads", number_of_transfering_threads, 1)
+
+    def to_options(self) -> dict[str, str]:
+        """The backend ``rocksdb``."""
+        found = {opt.STATE_BACKEND.key: "rocksdb"}
+        if self._incremental is not None:
+            found[opt.CHECKPOINTING_INCREMENTAL.key] = opt.CHECKPOINTING_INCREMENTAL.type.show(self._incremental)
+        if self._paths is not None:
+            found[opt.ROCKSDB_LOCAL_DIRECTORIES.key] = ",".join(self._paths)
+        if self._predefined is not PredefinedOptions.DEFAULT:
+            found[opt.ROCKSDB_PREDEFINED_OPTIONS.key] = self._predefined.value
+        if self._threads != opt.ROCKSDB_TRANSFER_THREADS.default:
+            found[opt.ROCKSDB_TRANSFER_THREADS.key] = str(self._threads)
+        return found
+
+    def __str__(self) -> str:
+        return "EmbeddedRocksDBStateBackend"
+
+
+class CustomStateBackend(StateBackend):
+    """Refused: it wraps a Java object."""
+
+    def __init__(self, *arguments: Any) -> None:
+        raise UnsupportedFeatureError(
+            "CustomStateBackend wraps a Java object, and there is no JVM: name a state backend with state.backend.type"
+        )
+
+    def to_options(self) -> NoReturn:
+        """There is none."""
+        raise NotImplementedError

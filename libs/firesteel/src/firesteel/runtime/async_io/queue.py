@@ -1,0 +1,152 @@
+"""In which order the results of asynchronous calls leave: as the records came, or as they are done.
+
+Both keep watermarks in their place: no result of a record before a watermark leaves behind it, and none of a record
+behind it before. In unordered mode the queue is a row of groups, with a watermark between each two.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from typing import Any, NamedTuple
+
+__all__ = ["Entry", "OrderedResults", "Ready", "ResultQueue", "UnorderedResults"]
+
+
+class Entry:
+    """A record whose results are awaited, or a watermark.
+
+    Attributes:
+        value: the record.
+        stamp: its timestamp or None; for a watermark its time.
+        results: None while they are awaited.
+    """
+
+    __slots__ = ("group", "is_watermark", "results", "stamp", "value")
+
+    def __init__(self, value: Any, stamp: int | None, *, is_watermark: bool = False) -> None:
+        self.value, self.stamp, self.is_watermark = value, stamp, is_watermark
+        self.results: list[Any] | None = [] if is_watermark else None
+        self.group: _Group | None = None
+
+
+class Ready(NamedTuple):
+    """What may leave now: results, all with the timestamp of their record, or a watermark (``results`` is None)."""
+
+    results: list[Any] | None
+    stamp: int | None
+
+
+class ResultQueue(ABC):
+    """Entries in, in the order of the input; ready ones out. One thread at a time."""
+
+    @abstractmethod
+    def add(self, entry: Entry) -> None:
+        """A record was taken, or a watermark came."""
+
+    @abstractmethod
+    def complete(self, entry: Entry, results: list[Any]) -> None:
+        """The results of a record are there; once for each record."""
+
+    @abstractmethod
+    def peek(self) -> Ready | None:
+        """The next that may leave, or None."""
+
+    @abstractmethod
+    def pop(self) -> None:
+        """It has left; only when there is one."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Entries that have not left."""
+
+
+class OrderedResults(ResultQueue):
+    """First in, first out."""
+
+    def __init__(self) -> None:
+        self._entries: deque[Entry] = deque()
+
+    def add(self, entry: Entry) -> None:
+        """Behind all others."""
+        self._entries.append(entry)
+
+    def complete(self, entry: Entry, results: list[Any]) -> None:
+        """Leaves when all before it have left."""
+        entry.results = results
+
+    def peek(self) -> Ready | None:
+        """The first entry, if it is done."""
+        if not self._entries or self._entries[0].results is None:
+            return None
+        return _ready(self._entries[0])
+
+    def pop(self) -> None:
+        """The first entry."""
+        self._entries.popleft()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class _Group:
+    """Records between two watermarks."""
+
+    __slots__ = ("awaited", "done", "watermark")
+
+    def __init__(self) -> None:
+        self.awaited = 0
+        self.done: deque[Entry] = deque()
+        self.watermark: Entry | None = None
+        """What comes behind them; None for the last group."""
+
+
+class UnorderedResults(ResultQueue):
+    """As soon as they are done, but never past a watermark."""
+
+    def __init__(self) -> None:
+        self._groups: deque[_Group] = deque([_Group()])
+        self._count = 0
+
+    def add(self, entry: Entry) -> None:
+        """Into the last group; a watermark closes it."""
+        self._count += 1
+        last = self._groups[-1]
+        if entry.is_watermark:
+            last.watermark = entry
+            self._groups.append(_Group())
+        else:
+            last.awaited += 1
+            entry.group = last
+
+    def complete(self, entry: Entry, results: list[Any]) -> None:
+        """Leaves as soon as its group is the first."""
+        group = entry.group
+        assert group is not None
+        entry.results, entry.group = results, None
+        group.awaited -= 1
+        group.done.append(entry)
+
+    def peek(self) -> Ready | None:
+        """One that is done of the first group, or the watermark behind it when the group is empty."""
+        first = self._groups[0]
+        if first.done:
+            return _ready(first.done[0])
+        if first.awaited or first.watermark is None:
+            return None
+        return _ready(first.watermark)
+
+    def pop(self) -> None:
+        """As ``peek`` says."""
+        self._count -= 1
+        if self._groups[0].done:
+            self._groups[0].done.popleft()
+        else:
+            self._groups.popleft()
+
+    def __len__(self) -> int:
+        return self._count
+
+
+def _ready(entry: Entry) -> Ready:
+    return Ready(None if entry.is_watermark else entry.results, entry.stamp)

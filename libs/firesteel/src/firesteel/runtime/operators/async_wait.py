@@ -1,0 +1,186 @@
+"""The operator behind ``AsyncDataStream``: hands records to coroutines and takes up their results later."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from firesteel.core.errors import ProgramError
+from firesteel.functions.async_functions import AsyncFunction
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.async_io.calls import AsyncCalls
+from firesteel.runtime.async_io.queue import Entry, OrderedResults, ResultQueue, UnorderedResults
+from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.operators.base import Operator
+
+__all__ = ["AsyncWaitOperator", "LaterResults", "Run"]
+
+_MOST_AT_ONCE: Final = 1024
+"""Records whose results are given at once."""
+
+
+class Run(NamedTuple):
+    """Results that leave together, or a watermark.
+
+    Attributes:
+        values: may be empty.
+        stamps: their timestamps, or None.
+        watermark: set if it is one; there are no values then.
+    """
+
+    values: list[Any]
+    stamps: list[int] | None = None
+    watermark: int | None = None
+
+
+class LaterResults(Operator, ABC):
+    """An operator whose results come after the records were taken, without further input.
+
+    Attributes:
+        on_results: called, possibly from another thread, when there may be results.
+    """
+
+    on_results: Callable[[], None] | None = None
+
+    @property
+    @abstractmethod
+    def writable(self) -> bool:
+        """Whether it takes more now; else what is before it waits."""
+
+    @property
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether ``take`` would give something."""
+
+    @property
+    @abstractmethod
+    def empty(self) -> bool:
+        """Whether nothing is on its way."""
+
+    @abstractmethod
+    def put(self, values: list[Any], stamps: list[int] | None) -> None:
+        """Take records; all, even if it is not writable."""
+
+    @abstractmethod
+    def put_watermark(self, time: int) -> None:
+        """A watermark comes behind all records put so far; ``take`` gives it back in its place."""
+
+    @abstractmethod
+    def take(self) -> Run:
+        """The next results, or a watermark, that may leave now; raises what user code raised."""
+
+
+class AsyncWaitOperator(LaterResults):
+    """Calls an ``AsyncFunction``; at most ``capacity`` records are being called for, or have results that wait."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        if not isinstance(spec.function, AsyncFunction):
+            raise ProgramError(f"operator {spec.name!r}: {spec.function!r} is not an AsyncFunction")
+        extra = spec.extra
+        self._capacity: int = extra["capacity"]
+        self._results: ResultQueue = OrderedResults() if extra["ordered"] else UnorderedResults()
+        self._backlog: deque[Entry] = deque()
+        """Taken, but not begun: the rest of a batch."""
+        self._in_flight = 0
+        """Records whose call was begun and whose results have not left."""
+        timeout_ms: int = extra["timeout_ms"]
+        self._calls = AsyncCalls(
+            self.name, spec.function, timeout_ms / 1000 if timeout_ms else None, extra["retry"], self._done
+        )
+        self._error: BaseException | None = None
+        self._guard = threading.Lock()
+        self._arrived: deque[tuple[Entry, Any]] = deque()
+        """From the loop's thread."""
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the function on its loop."""
+        self._calls.open(self.runtime_context(context))
+
+    def close(self) -> None:
+        """Cancel what runs and end the thread."""
+        self._calls.close()
+
+    @property
+    def writable(self) -> bool:
+        """Whether all that was taken has been begun, and there is room."""
+        return not self._backlog and self._in_flight < self._capacity
+
+    @property
+    def ready(self) -> bool:
+        """Whether something may leave, or a call raised."""
+        self._take_up()
+        return self._error is not None or self._results.peek() is not None
+
+    @property
+    def empty(self) -> bool:
+        """Whether every record's results and every watermark have left."""
+        return not self._backlog and not len(self._results)
+
+    def put(self, values: list[Any], stamps: list[int] | None) -> None:
+        """Begin with as many as there is room for; the others wait."""
+        if stamps is None:
+            self._backlog.extend(Entry(value, None) for value in values)
+        else:
+            self._backlog.extend(Entry(value, stamp) for value, stamp in zip(values, stamps, strict=True))
+        self._begin()
+
+    def put_watermark(self, time: int) -> None:
+        """Keeps its place among the records."""
+        self._backlog.append(Entry(None, time, is_watermark=True))
+        self._begin()
+
+    def take(self) -> Run:
+        """Results of records of one kind (with or without timestamps) up to the next watermark, or that."""
+        self._take_up()
+        if self._error is not None:
+            raise self._error
+        values: list[Any] = []
+        stamps: list[int] = []
+        plain = False
+        for count in range(_MOST_AT_ONCE):
+            ready = self._results.peek()
+            if ready is None or (count and (ready.results is None or (ready.stamp is None) != plain)):
+                break
+            self._results.pop()
+            if ready.results is None:
+                return Run([], None, ready.stamp)
+            plain = ready.stamp is None
+            self._in_flight -= 1
+            values += self._coerced(ready.results)
+            if ready.stamp is not None:
+                stamps += [ready.stamp] * len(ready.results)
+        self._begin()
+        return Run(values, None if plain else stamps)
+
+    def _coerced(self, results: list[Any]) -> list[Any]:
+        coerce = self.coerce
+        return results if coerce is None else [coerce(value) for value in results]
+
+    def _begin(self) -> None:
+        backlog = self._backlog
+        while backlog and (backlog[0].is_watermark or self._in_flight < self._capacity):
+            entry = backlog.popleft()
+            self._results.add(entry)
+            if not entry.is_watermark:
+                self._in_flight += 1
+                self._calls.call(entry, entry.value)
+
+    def _done(self, entry: Entry, results: list[Any] | BaseException) -> None:
+        """On the loop's thread."""
+        with self._guard:
+            self._arrived.append((entry, results))
+        if self.on_results is not None:
+            self.on_results()
+
+    def _take_up(self) -> None:
+        while self._arrived:
+            with self._guard:
+                entry, results = self._arrived.popleft()
+            if isinstance(results, BaseException):
+                self._error = self._error or results
+            else:
+                self._results.complete(entry, results)

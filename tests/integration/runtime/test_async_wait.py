@@ -1,0 +1,363 @@
+"""``AsyncDataStream``'s operator in a task: order, capacity, time-outs, retries, failures, cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from firesteel.core.clock import SystemClock
+from firesteel.functions.async_functions import AsyncFunction, AsyncRetryStrategy
+from firesteel.functions.async_retry import (
+    ExponentialBackoffDelayRetryStrategy,
+    empty_result_predicate,
+    exception_type_predicate,
+    has_exception_predicate,
+)
+from firesteel.graph.execution_states import ExecutionState as E
+from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
+from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput
+from firesteel.runtime.chain import ChainPlan
+from firesteel.runtime.channel_inputs import ChannelInputs
+from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.interrupts import CancelToken, Guard
+from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.partitioners import SingleOutput
+from firesteel.runtime.task import StreamTask
+from tests.unit.runtime.support import INFO, FakeInput, FakeOutput, Reports, line, spec
+
+DEADLINE = 60.0
+
+
+class Bench:
+    """A task whose chain is: asynchronous call, then a map that writes down what passes."""
+
+    def __init__(
+        self,
+        function: AsyncFunction[Any, Any],
+        *,
+        ordered: bool = False,
+        capacity: int = 100,
+        timeout_ms: int = 0,
+        retry: AsyncRetryStrategy[Any] | None = None,
+    ) -> None:
+        clock = SystemClock()
+        self.loop, self.reports, self.token = TaskLoop(clock), Reports(), CancelToken()
+        extra = {"ordered": ordered, "capacity": capacity, "timeout_ms": timeout_ms, "retry": retry}
+        wait = spec(OperatorKind.ASYNC_WAIT, function, name="call", extra=extra)
+        edge = OutputSpec(1, 0, PartitionerKind.FORWARD)
+        self.plan = ChainPlan(line(wait, spec(OperatorKind.MAP, lambda value: value), outputs=[edge]))
+        self.input, self.output = FakeInput(), FakeOutput()
+        self.plan.segment_of[1].outputs.append(SingleOutput("op", [self.output]))
+        inputs = ChannelInputs([(self.input, 0)], on_readable=lambda: self.task.wake())
+        context = OperatorContext(INFO, clock)
+        guard = Guard()
+        self.task = StreamTask(
+            INFO, self.plan, inputs, [(self.output, 100)], context, self.loop, guard, self.token, self.reports
+        )
+        self.task.start()
+
+    def give(self, *items: Batch | EndOfInput) -> None:
+        self.input.give(*items)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        """Run the loop until something holds; the deadline is for a broken operator only."""
+        deadline = time.monotonic() + DEADLINE
+        tick = self.loop.call_later
+        while not condition():
+            assert time.monotonic() < deadline, "it never came"
+            handle = tick(0.02, lambda: None)
+            self.loop.run_once()
+            handle.cancel()
+
+    def finish(self) -> list[Any]:
+        self.until(lambda: self.task.ended)
+        self.loop.close()
+        return self.output.values
+
+    def cancel(self) -> None:
+        self.task.cancel()
+        self.loop.close()
+
+
+class Gates(AsyncFunction[Any, Any]):
+    """Each call waits until the test opens its gate."""
+
+    def __init__(self) -> None:
+        self.entered: list[Any] = []
+        self.left: list[Any] = []
+        self.events: dict[Any, asyncio.Event] = {}
+        self.opened_in = self.closed_in = ""
+
+    def open(self, runtime_context: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.opened_in = threading.current_thread().name
+
+    def close(self) -> None:
+        assert asyncio.get_running_loop() is self.loop
+        self.closed_in = threading.current_thread().name
+
+    async def async_invoke(self, value: Any) -> list[Any]:
+        event = self.events[value] = asyncio.Event()
+        self.entered.append(value)
+        try:
+            await event.wait()
+        finally:
+            self.left.append(value)
+        return [f"r{value}"]
+
+    def let(self, *values: Any) -> None:
+        for value in values:
+            self.loop.call_soon_threadsafe(self.events[value].set)
+
+
+class Doubles(AsyncFunction[Any, Any]):
+    async def async_invoke(self, value: Any) -> list[Any]:
+        await asyncio.sleep(0)
+        return [value, value]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("capacity", [1, 7, 1000])
+def test_all_results_come(ordered: bool, capacity: int) -> None:
+    bench = Bench(Doubles(), ordered=ordered, capacity=capacity)
+    bench.give(Batch(list(range(300)), list(range(300))), Batch(list(range(300, 500)), None), END_OF_INPUT)
+    values = bench.finish()
+    expected = [number for number in range(500) for _ in range(2)]
+    assert (values if ordered else sorted(values)) == expected
+    stamps = bench.output.timestamps
+    assert sorted(s for s in stamps if s is not None) == [number for number in range(300) for _ in range(2)]
+    by_value = {value: stamp for value, stamp in zip(values, stamps, strict=True)}
+    assert all(by_value[number] == (number if number < 300 else None) for number in range(500))
+    assert bench.reports.states[-1] is E.FINISHED
+
+
+def test_unordered_results_overtake() -> None:
+    gates = Gates()
+    bench = Bench(gates)
+    bench.give(Batch([1, 2, 3], None))
+    bench.until(lambda: len(gates.entered) == 3)
+    gates.let(3)
+    bench.until(lambda: bench.output.values == ["r3"])
+    gates.let(1)
+    bench.until(lambda: bench.output.values == ["r3", "r1"])
+    bench.give(END_OF_INPUT)
+    gates.let(2)
+    assert bench.finish() == ["r3", "r1", "r2"]
+
+
+def test_ordered_results_wait_for_the_first() -> None:
+    gates = Gates()
+    bench = Bench(gates, ordered=True)
+    bench.give(Batch([1, 2, 3], None))
+    bench.until(lambda: len(gates.entered) == 3)
+    gates.let(3, 2)
+    bench.until(lambda: len(gates.left) == 2)
+    assert bench.output.values == []
+    gates.let(1)
+    bench.give(END_OF_INPUT)
+    assert bench.finish() == ["r1", "r2", "r3"]
+
+
+def test_capacity_bounds_calls_and_holds_back_the_input() -> None:
+    gates = Gates()
+    bench = Bench(gates, capacity=2)
+    bench.give(Batch([1, 2, 3], None), Batch([4], None), Batch([5], None))
+    bench.until(lambda: len(gates.entered) == 2)
+    bench.until(lambda: not bench.task.runnable)
+    assert gates.entered == [1, 2]
+    assert bench.input.items, "the input was read although nothing more could be begun"
+    gates.let(2)
+    bench.until(lambda: len(gates.entered) == 3)
+    assert bench.output.values == ["r2"]
+    gates.let(1, 3)
+    bench.until(lambda: len(gates.entered) == 5)
+    gates.let(4, 5)
+    bench.give(END_OF_INPUT)
+    assert sorted(bench.finish()) == ["r1", "r2", "r3", "r4", "r5"]
+
+
+def test_a_full_output_holds_back_the_calls() -> None:
+    bench = Bench(Doubles(), capacity=3)
+    bench.output.writable = False
+    bench.give(Batch(list(range(50)), None), END_OF_INPUT)
+    bench.until(lambda: len(bench.output.values) >= 1)
+    seen = len(bench.output.values)
+    assert seen <= 6, "a full output was written to"
+    bench.output.open_up()
+    assert len(bench.finish()) == 100
+
+
+def test_open_and_close_are_on_the_loop() -> None:
+    gates = Gates()
+    bench = Bench(gates)
+    bench.give(END_OF_INPUT)
+    bench.finish()
+    assert gates.opened_in == gates.closed_in == "firesteel-async call"
+
+
+class Fails(AsyncFunction[Any, Any]):
+    async def async_invoke(self, value: Any) -> list[Any]:
+        if value == "bad":
+            raise LookupError("no such customer")
+        return [value]
+
+
+def test_an_exception_names_operator_and_record() -> None:
+    bench = Bench(Fails())
+    bench.give(Batch(["good", "bad"], None))
+    bench.finish()
+    failure = bench.reports.failure
+    assert failure is not None
+    assert (failure.kind, failure.error_class, failure.message) == ("user", "LookupError", "no such customer")
+    assert (failure.operator, failure.record) == ("call", "'bad'")
+    assert "async_invoke" in failure.traceback
+    assert "calls.py" not in failure.traceback
+
+
+class FailsToOpen(AsyncFunction[Any, Any]):
+    def open(self, runtime_context: Any) -> None:
+        raise ConnectionError("nobody there")
+
+    async def async_invoke(self, value: Any) -> list[Any]:
+        return []
+
+
+def test_open_that_raises_fails_the_task() -> None:
+    bench = Bench(FailsToOpen())
+    bench.finish()
+    assert bench.reports.failure is not None
+    assert bench.reports.failure.message == "nobody there"
+
+
+@pytest.mark.parametrize("results", [5, "text"])
+def test_results_have_to_be_a_list(results: Any) -> None:
+    class Wrong(AsyncFunction[Any, Any]):
+        async def async_invoke(self, value: Any) -> Any:
+            return results
+
+    bench = Bench(Wrong())
+    bench.give(Batch([1], None))
+    bench.finish()
+    assert bench.reports.failure is not None
+    assert "async_invoke returned" in bench.reports.failure.message
+
+
+def test_cancel_ends_the_calls() -> None:
+    gates = Gates()
+    bench = Bench(gates, capacity=2)
+    bench.give(Batch([1, 2, 3], None))
+    bench.until(lambda: len(gates.entered) == 2)
+    bench.cancel()
+    assert sorted(gates.left) == [1, 2], "the coroutines saw no CancelledError"
+    assert gates.closed_in
+    assert bench.reports.states[-1] is E.CANCELED
+
+
+class Never(AsyncFunction[Any, Any]):
+    async def async_invoke(self, value: Any) -> list[Any]:
+        await asyncio.Event().wait()
+        return []
+
+
+def test_a_time_out_fails_the_task() -> None:
+    bench = Bench(Never(), timeout_ms=10)
+    bench.give(Batch(["slow"], None))
+    bench.finish()
+    failure = bench.reports.failure
+    assert failure is not None
+    assert failure.error_class == "TimeoutError"
+    assert "'slow'" in failure.message
+    assert failure.record == "'slow'"
+
+
+@pytest.mark.parametrize("as_coroutine", [True, False])
+def test_a_time_out_may_give_results(as_coroutine: bool) -> None:
+    class Falls(Never):
+        def timeout(self, value: Any) -> Any:
+            return self.later(value) if as_coroutine else [f"late {value}"]
+
+        async def later(self, value: Any) -> list[Any]:
+            return [f"late {value}"]
+
+    bench = Bench(Falls(), timeout_ms=10)
+    bench.give(Batch([1], None), END_OF_INPUT)
+    assert bench.finish() == ["late 1"]
+
+
+def test_a_time_out_of_the_function_itself_is_its_own() -> None:
+    class Own(AsyncFunction[Any, Any]):
+        async def async_invoke(self, value: Any) -> list[Any]:
+            raise TimeoutError("the server said so")
+
+        def timeout(self, value: Any) -> list[Any]:
+            return ["never"]
+
+    bench = Bench(Own(), timeout_ms=60_000)
+    bench.give(Batch([1], None))
+    bench.finish()
+    assert bench.reports.failure is not None
+    assert bench.reports.failure.message == "the server said so"
+
+
+class Flaky(AsyncFunction[Any, Any]):
+    """Fails until it was called so often for a record."""
+
+    def __init__(self, good_at: int, error: Exception | None = None) -> None:
+        self.good_at, self.error = good_at, error
+        self.calls = 0
+
+    async def async_invoke(self, value: Any) -> list[Any]:
+        self.calls += 1
+        if self.calls < self.good_at:
+            if self.error is not None:
+                raise self.error
+            return []
+        return [f"{value} at {self.calls}"]
+
+
+def test_retry_on_exceptions() -> None:
+    retry: AsyncRetryStrategy[Any] = AsyncRetryStrategy.fixed_delay(5, 1, None, has_exception_predicate)
+    bench = Bench(Flaky(3, ConnectionError("gone")), timeout_ms=60_000, retry=retry)
+    bench.give(Batch(["x"], None), END_OF_INPUT)
+    assert bench.finish() == ["x at 3"]
+
+
+def test_retry_on_results_until_no_more_may_be_made() -> None:
+    retry = ExponentialBackoffDelayRetryStrategy[Any](2, 1, 4, 2.0, empty_result_predicate, None)
+    function = Flaky(3)
+    bench = Bench(function, timeout_ms=60_000, retry=retry)
+    bench.give(Batch(["x"], None), END_OF_INPUT)
+    assert bench.finish() == []
+    assert function.calls == 2
+
+
+def test_other_exceptions_are_final() -> None:
+    expected = partial(exception_type_predicate, expected_error_type=ConnectionError)
+    retry: AsyncRetryStrategy[Any] = AsyncRetryStrategy.fixed_delay(5, 1, None, expected)
+    function = Flaky(3, KeyError("k"))
+    bench = Bench(function, timeout_ms=60_000, retry=retry)
+    bench.give(Batch(["x"], None))
+    bench.finish()
+    assert function.calls == 1
+    assert bench.reports.failure is not None
+    assert bench.reports.failure.error_class == "KeyError"
+
+
+def test_the_time_out_ends_retries() -> None:
+    retry: AsyncRetryStrategy[Any] = AsyncRetryStrategy.fixed_delay(1_000_000, 1, empty_result_predicate, None)
+    bench = Bench(Flaky(1_000_000_000), timeout_ms=50, retry=retry)
+    bench.give(Batch(["x"], None))
+    bench.finish()
+    assert bench.reports.failure is not None
+    assert bench.reports.failure.error_class == "TimeoutError"
+
+
+def test_pauses_grow() -> None:
+    strategy = ExponentialBackoffDelayRetryStrategy[Any](9, 100, 1000, 3.0, None, None)
+    assert [strategy.get_backoff_time_millis(n) for n in range(1, 6)] == [100, 300, 900, 1000, 1000]
