@@ -181,6 +181,14 @@ class KeyedStateBackend(KeyedStateStore):
         """A table by key, for operators of the runtime."""
 
     @abstractmethod
+    def table_names(self) -> list[str]:
+        """Names of the tables that there are, with those that were restored."""
+
+    @abstractmethod
+    def drop_table(self, name: str) -> None:
+        """Forget a table; none there is no error. A snapshot that is being written still has what was in it."""
+
+    @abstractmethod
     def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
         """Begin to write out the state of now."""
 

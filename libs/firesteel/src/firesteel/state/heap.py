@@ -216,6 +216,15 @@ class HeapKeyedState(KeyedStateBackend):
             part = self._parts[place] = before or _Part(StateInfo(name, TABLE, {}), HeapTable())
         return part.table
 
+    def table_names(self) -> list[str]:
+        """Names of the tables that there are."""
+        return [name for name, area in (*self._parts, *self._restored) if area == TABLE]
+
+    def drop_table(self, name: str) -> None:
+        """Forget a table."""
+        self._parts.pop((name, TABLE), None)
+        self._restored.pop((name, TABLE), None)
+
     def keys(self, descriptor: StateDescriptor | None = None) -> list[Any]:
         """Each key that has state without a namespace, once."""
         parts = {**self._restored, **self._parts}

@@ -11,7 +11,7 @@ Which windows there are is read from the names of the tables, so nothing else ha
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,7 @@ from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP
 __all__ = ["AlignedWindows", "Due", "Pane", "Tables"]
 
 PREFIX: Final = "window-contents@"
-Table = dict[Any, Any]
+Table = MutableMapping[Any, Any]
 
 
 @dataclass

@@ -44,6 +44,8 @@ class Timers(Protocol):
         """None there is no error."""
 
 
+MergeNamespaces = Callable[[StateDescriptor, Any, Iterable[Any]], None]
+"""Brings the state of some windows into that of another one: (descriptor, target, sources)."""
 Stores = Callable[[Any], KeyedStateStore]
 """State of the current key: by window, or by None for what all its windows share."""
 
@@ -87,10 +89,13 @@ class TriggerContext(Trigger.OnMergeContext):
         merged: those that were merged into it, while ``on_merge`` runs.
     """
 
-    def __init__(self, timers: Timers, stores: Stores, runtime_context: RuntimeContext) -> None:
+    def __init__(
+        self, timers: Timers, stores: Stores, merge_namespaces: MergeNamespaces, runtime_context: RuntimeContext
+    ) -> None:
         self.window: Any = None
         self.merged: Iterable[Any] = ()
         self._timers, self._stores, self._runtime = timers, stores, runtime_context
+        self._merge_namespaces = merge_namespaces
 
     def get_current_processing_time(self) -> int:
         """By the clock."""
@@ -126,30 +131,7 @@ class TriggerContext(Trigger.OnMergeContext):
 
     def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
         """What the merged windows hold is added to the new one and taken from them."""
-        if isinstance(state_descriptor, AggregatingStateDescriptor):
-            raise ProgramError(
-                f"state {state_descriptor.name!r}: aggregating state of triggers can't be merged in this version; "
-                "use reducing or list state"
-            )
-        if not isinstance(state_descriptor, (ReducingStateDescriptor, ListStateDescriptor)):
-            raise ProgramError(
-                f"state {state_descriptor.name!r}: {type(state_descriptor).__name__} does not describe state that can "
-                "be merged (list and reducing state can)"
-            )
-        for window in self.merged:
-            if window == self.window:
-                continue
-            source: Any = state_of(self._stores(window), state_descriptor)
-            found = source.get()
-            if isinstance(state_descriptor, ReducingStateDescriptor):
-                found = [] if found is None else [found]
-            else:
-                found = list(found or ())
-            source.clear()
-            if found:
-                target: Any = state_of(self._stores(self.window), state_descriptor)
-                for value in found:
-                    target.add(value)
+        self._merge_namespaces(state_descriptor, self.window, self.merged)
 
 
 class AssignerContext(WindowAssigner.WindowAssignerContext):

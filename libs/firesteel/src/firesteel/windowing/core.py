@@ -9,7 +9,7 @@ Here contents are moved: they are one reference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from firesteel.windowing.contexts import (
     AssignerContext,
     EvictorContext,
     FunctionContext,
+    MergeNamespaces,
     Stores,
     Timers,
     TriggerContext,
@@ -47,6 +48,7 @@ class WindowHost:
         timers: of the operator.
         table: what the windows hold: key -> window -> contents.
         stores: keyed state by window, or by None.
+        merge_namespaces: brings the keyed state of some windows into that of another one.
         stamp: takes the timestamp of each result.
         results: makes records of what a window function returned; coerces them.
         late: called with a record that came too late; what it gives is yielded.
@@ -54,8 +56,9 @@ class WindowHost:
     """
 
     timers: Timers
-    table: dict[Any, dict[Any, Any]]
+    table: MutableMapping[Any, dict[Any, Any]]
     stores: Stores
+    merge_namespaces: MergeNamespaces
     stamp: Stamp
     results: Results
     late: Callable[[Any], Iterable[Any]]
@@ -91,7 +94,7 @@ class WindowCore:
         self._function_context = FunctionContext(host.timers, host.stores, self._merger is not None)
         self._evaluate = evaluator_of(spec.window_function, self._function_context, host.results)
         self._clear_function = clearer_of(spec.window_function, self._function_context)
-        self._trigger_context = TriggerContext(host.timers, host.stores, host.runtime_context)
+        self._trigger_context = TriggerContext(host.timers, host.stores, host.merge_namespaces, host.runtime_context)
         self._assigner_context = AssignerContext(host.timers, host.runtime_context)
         self._evictor_context = EvictorContext(host.timers, host.runtime_context)
 
@@ -116,15 +119,13 @@ class WindowCore:
             skipped = False
             held = panes.get(window, EMPTY)
             panes[window] = contents.first(value, timestamp) if held is EMPTY else contents.add(held, value, timestamp)
-            if table.get(key) is not panes:
-                table[key] = panes
+            table[key] = panes
             context.window = window
             result = trigger.on_element(value, time, window, context)
             if result is not TriggerResult.CONTINUE:
                 yield from self._act(result, key, panes, window)
             self._register_cleanup(window)
-        if not panes:
-            table.pop(key, None)
+        self._keep(key, panes)
         if skipped and self._event_time and time + self._lateness <= watermark:
             self._stamp.value = timestamp
             yield from self._late(value)
@@ -153,7 +154,12 @@ class WindowCore:
             yield from self._act(result, key, panes, window)
         if event_time is self._event_time and time == self._cleanup_time(window):
             self._throw_away(panes, window)
-        if not panes:
+        self._keep(key, panes)
+
+    def _keep(self, key: Any, panes: dict[Any, Any]) -> None:
+        if panes:
+            self._table[key] = panes
+        else:
             self._table.pop(key, None)
 
     # --- windows ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Each side's records of a key are kept in the order of time, so that a record loo
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from typing import Any, Final
 
 from firesteel.core.errors import ProgramError
@@ -64,6 +64,9 @@ def _buffer(records: dict[int, list[Any]]) -> Buffer:
     return made
 
 
+Table = MutableMapping[Any, Buffer]
+
+
 class IntervalJoin:
     """The join of one subtask.
 
@@ -74,7 +77,11 @@ class IntervalJoin:
     """
 
     def __init__(
-        self, lower: int, upper: int, timers: Timers, tables: tuple[dict[Any, Buffer], dict[Any, Buffer]]
+        self,
+        lower: int,
+        upper: int,
+        timers: Timers,
+        tables: tuple[MutableMapping[Any, Buffer], MutableMapping[Any, Buffer]],
     ) -> None:
         self._timers, self._tables = timers, tables
         self._bounds = ((lower, upper), (-upper, -lower))

@@ -98,6 +98,7 @@ class WindowOperator(WindowTransform):
             timers=self.timers,
             table=self.keyed.table(CONTENTS),
             stores=self.keyed.store,
+            merge_namespaces=self.keyed.merge_namespaces,
             stamp=self.stamp,
             results=self.results,
             late=self.late,
@@ -208,6 +209,7 @@ class AlignedWindowOperator(WindowTransform):
                     table[key] = [value]
                 else:
                     before.append(value)
+                    table[key] = before
 
     def _pane(self, timestamp: int | None) -> Pane:
         if timestamp is None:
