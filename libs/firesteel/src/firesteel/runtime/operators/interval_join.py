@@ -45,10 +45,13 @@ class IntervalJoinOperator(TimedTransform):
         super().__init__(spec)
         self._late_tags = spec.extra["late_tags"]
         self._context = _Context()
+        self.tagged = False  # until there are tags
 
     def open(self, context: OperatorContext) -> None:
         """Open the function, then make the core."""
         super().open(context)
+        if any(tag is not None for tag in self._late_tags):
+            self.enable_tags()
         tables: Any = self.keyed.table("left-buffer"), self.keyed.table("right-buffer")
         self._join = IntervalJoin(self.spec.extra["lower"], self.spec.extra["upper"], self.timers, tables)
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final
 
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import ProgramError, UnsupportedFeatureError
 from firesteel.functions.functions import Function, ReduceFunction
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
@@ -42,6 +42,7 @@ class WindowTransform(TimedTransform):
         super().__init__(spec)
         self.windows: WindowSpec = spec.function
         self.late_dropped = 0
+        self.tagged = False  # until there are tags
         self._count_late: Any = None
         functions = self.windows.gather_function, self.windows.window_function
         self._helpers.extend(function for function in functions if isinstance(function, Function))
@@ -55,7 +56,9 @@ class WindowTransform(TimedTransform):
     def open(self, context: OperatorContext) -> None:
         """Open the functions, then make what stands on timers and state."""
         super().open(context)
-        runtime_context = TaskRuntimeContext(context.info, self.name, self.keyed)
+        if self.windows.late_tag is not None:
+            self.enable_tags()
+        runtime_context = self.runtime_context(context)
         self._count_late = late_counter(runtime_context)
         self.make(runtime_context)
 
@@ -86,7 +89,10 @@ class WindowTransform(TimedTransform):
 
 def late_counter(runtime_context: TaskRuntimeContext) -> Any:
     """Flink's counter of late records."""
-    return runtime_context.get_metrics_group().counter(LATE_RECORDS_DROPPED)
+    try:
+        return runtime_context.get_metrics_group().counter(LATE_RECORDS_DROPPED)
+    except UnsupportedFeatureError:
+        return None
 
 
 class WindowOperator(WindowTransform):
