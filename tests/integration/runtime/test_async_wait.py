@@ -21,7 +21,7 @@ from firesteel.functions.async_retry import (
 )
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput
+from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput, Watermark
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.channel_inputs import ChannelInputs
 from firesteel.runtime.context import OperatorContext
@@ -62,7 +62,7 @@ class Bench:
         )
         self.task.start()
 
-    def give(self, *items: Batch | EndOfInput) -> None:
+    def give(self, *items: Batch | EndOfInput | Watermark) -> None:
         self.input.give(*items)
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -361,3 +361,21 @@ def test_the_time_out_ends_retries() -> None:
 def test_pauses_grow() -> None:
     strategy = ExponentialBackoffDelayRetryStrategy[Any](9, 100, 1000, 3.0, None, None)
     assert [strategy.get_backoff_time_millis(n) for n in range(1, 6)] == [100, 300, 900, 1000, 1000]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_watermarks_keep_their_place(ordered: bool) -> None:
+    gates = Gates()
+    bench = Bench(gates, ordered=ordered)
+    bench.give(Batch([1, 2], [10, 20]), Watermark(20), Batch([3], [30]), Watermark(30), Watermark(30, True))
+    bench.until(lambda: len(gates.entered) == 3)
+    gates.let(3)
+    bench.until(lambda: 3 in gates.left)
+    gates.let(2)
+    bench.until(lambda: 2 in gates.left)
+    assert bench.output.elements == []
+    gates.let(1)
+    bench.until(lambda: len(bench.output.elements) == 3)
+    assert bench.output.elements == [(2, Watermark(20)), (3, Watermark(30)), (3, Watermark(30, True))]
+    assert bench.output.values == (["r1", "r2", "r3"] if ordered else ["r2", "r1", "r3"])
+    bench.cancel()

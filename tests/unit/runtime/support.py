@@ -9,7 +9,7 @@ from typing import Any
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput
+from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
 from firesteel.runtime.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.context import OperatorContext, TaskInfo
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
@@ -37,6 +37,8 @@ class FakeOutput(OutputChannel):
     def __init__(self, down: int = 0) -> None:
         super().__init__(ChannelId(0, 0, down))
         self.batches: list[Batch] = []
+        self.elements: list[tuple[int, InBand]] = []
+        """Each with the number of records before it."""
         self.flushes = 0
         self.ended = self.closed = False
 
@@ -45,6 +47,10 @@ class FakeOutput(OutputChannel):
         self.batches.append(batch)
         self.records_out += len(batch)
         self.bytes_out += 10 * len(batch)
+
+    def send(self, element: InBand) -> None:
+        assert not self.ended
+        self.elements.append((self.records_out, element))
 
     def flush(self) -> None:
         self.flushes += 1
@@ -74,15 +80,15 @@ class FakeOutput(OutputChannel):
 class FakeInput(InputChannel):
     """Gives what tests put in."""
 
-    def __init__(self, items: Iterable[Batch | EndOfInput] = ()) -> None:
+    def __init__(self, items: Iterable[Batch | InBand] = ()) -> None:
         super().__init__(ChannelId(0, 0, 0))
-        self.items: deque[Batch | EndOfInput] = deque(items)
+        self.items: deque[Batch | InBand] = deque(items)
         self.closed = False
 
-    def poll(self) -> Batch | EndOfInput | None:
+    def poll(self) -> Batch | InBand | None:
         return self.items.popleft() if self.items else None
 
-    def give(self, *items: Batch | EndOfInput) -> None:
+    def give(self, *items: Batch | InBand) -> None:
         self.items.extend(items)
         if self.on_readable is not None:
             self.on_readable()

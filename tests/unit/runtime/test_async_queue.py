@@ -84,5 +84,5 @@ def test_ordered_results_wait_for_the_first() -> None:
 
 def test_a_watermark_behind_nothing_leaves_at_once() -> None:
     for queue in (OrderedResults(), UnorderedResults()):
-        queue.add(Entry(None, 7, is_watermark=True))
-        assert queue.peek() == Ready(None, 7)
+        queue.add(Entry("w", 7, is_watermark=True))
+        assert queue.peek() == Ready(None, 7, "w")

@@ -72,6 +72,15 @@ class JobHandlers:
 
         return handle
 
+    def of_metrics(self, view: Callable[[Mapping[str, Any], Mapping[str, str]], Any]) -> Handler:
+        """A handler that shows metrics; it gets the parts of the path and the query, the latter below."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            archive = await self._service.details.of(job_id_of(request))
+            return json_answer(view(archive, {**request.query, **request.match_info}))
+
+        return handle
+
     async def collect(self, request: web.Request) -> web.StreamResponse:
         """Results of a collect operator, as a pickled list."""
         results = await self._service.collect(

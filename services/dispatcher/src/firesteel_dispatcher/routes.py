@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from firesteel_dispatcher import views
+from firesteel_dispatcher import metric_views, views
 from firesteel_dispatcher.answers import Handler, with_errors
 from firesteel_dispatcher.rest_cluster import ClusterHandlers
 from firesteel_dispatcher.rest_jobs import JobHandlers
@@ -33,6 +33,9 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
         (f"{_JOB}/exceptions", jobs.exceptions),
         (f"{_JOB}/execution-result", jobs.execution_result),
         (_VERTEX, jobs.of_vertex(views.vertex_details)),
+        (f"{_VERTEX}/metrics", jobs.of_metrics(metric_views.vertex_metrics)),
+        (f"{_VERTEX}/subtasks/metrics", jobs.of_metrics(metric_views.subtask_metrics)),
+        (f"{_VERTEX}/subtasks/{{subtask}}/metrics", jobs.of_metrics(metric_views.one_subtask_metrics)),
         (f"{_VERTEX}/subtasktimes", jobs.of_vertex(views.subtask_times)),
         (f"{_VERTEX}/taskmanagers", jobs.of_vertex(views.vertex_taskmanagers)),
     ]

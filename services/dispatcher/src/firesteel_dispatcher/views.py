@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firesteel.core.errors import FiresteelError
+from firesteel.graph.job_archive import TASK_METRICS
 from firesteel_dispatcher.job_settings import all_for_job
 
 Archive = Mapping[str, Any]
@@ -116,8 +117,8 @@ def execution_result(archive: Archive) -> dict[str, Any]:
 
 def vertex_details(archive: Archive, vertex_id: str) -> dict[str, Any]:
     """/jobs/:jobid/vertices/:vertexid."""
-    vertex = _vertex(archive, vertex_id)
-    hidden = {"timestamps"}
+    vertex = find_vertex(archive, vertex_id)
+    hidden = {"timestamps", TASK_METRICS}
     return {
         **_head(archive, vertex),
         "parallelism": vertex["parallelism"],
@@ -128,14 +129,14 @@ def vertex_details(archive: Archive, vertex_id: str) -> dict[str, Any]:
 
 def subtask_times(archive: Archive, vertex_id: str) -> dict[str, Any]:
     """/jobs/:jobid/vertices/:vertexid/subtasktimes."""
-    vertex = _vertex(archive, vertex_id)
+    vertex = find_vertex(archive, vertex_id)
     wanted = ("subtask", "endpoint", "duration", "timestamps")
     return {**_head(archive, vertex), "subtasks": [{k: s[k] for k in wanted} for s in vertex["subtasks"]]}
 
 
 def vertex_taskmanagers(archive: Archive, vertex_id: str) -> dict[str, Any]:
     """/jobs/:jobid/vertices/:vertexid/taskmanagers."""
-    vertex = _vertex(archive, vertex_id)
+    vertex = find_vertex(archive, vertex_id)
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for subtask in vertex["subtasks"]:
         groups.setdefault(subtask["taskmanager-id"], []).append(subtask)
@@ -153,7 +154,12 @@ def jsonable(value: Any) -> Any:
     return value
 
 
-def _vertex(archive: Archive, vertex_id: str) -> Mapping[str, Any]:
+def find_vertex(archive: Archive, vertex_id: str) -> Mapping[str, Any]:
+    """A vertex of a job.
+
+    Raises:
+        UnknownVertexError: there is none of this id.
+    """
     for vertex in archive["vertices"]:
         if vertex["id"] == vertex_id:
             found: Mapping[str, Any] = vertex

@@ -22,7 +22,12 @@ from firesteel.common.serializer import TypeSerializer
 from firesteel.common.time import Duration, Instant, Time
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.common.types import Row, RowKind
-from firesteel.common.watermark_strategy import TimestampAssigner, WatermarkStrategy
+from firesteel.common.watermark_strategy import (
+    TimestampAssigner,
+    WatermarkGenerator,
+    WatermarkOutput,
+    WatermarkStrategy,
+)
 
 __all__ = [
     "ByteArraySchema",
@@ -50,5 +55,7 @@ __all__ = [
     "TypeInformation",
     "TypeSerializer",
     "Types",
+    "WatermarkGenerator",
+    "WatermarkOutput",
     "WatermarkStrategy",
 ]

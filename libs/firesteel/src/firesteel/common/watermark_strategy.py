@@ -6,13 +6,20 @@ A strategy is a value: each ``with_…`` method returns a new one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
 from firesteel.common.time import Duration
 
-__all__ = ["TimestampAssigner", "WatermarkGeneratorKind", "WatermarkStrategy"]
+__all__ = [
+    "TimestampAssigner",
+    "WatermarkGenerator",
+    "WatermarkGeneratorKind",
+    "WatermarkOutput",
+    "WatermarkStrategy",
+]
 
 
 class TimestampAssigner(ABC):
@@ -28,12 +35,50 @@ class TimestampAssigner(ABC):
         """
 
 
+class WatermarkOutput(ABC):
+    """Where a generator's watermarks go."""
+
+    @abstractmethod
+    def emit_watermark(self, watermark: int) -> None:
+        """Says that no record with this timestamp (ms) or an earlier one comes any more. Going back has no effect.
+
+        The input counts as active from then on.
+        """
+
+    @abstractmethod
+    def mark_idle(self) -> None:
+        """Says that the input has no records for now and must not hold back others."""
+
+    @abstractmethod
+    def mark_active(self) -> None:
+        """Takes ``mark_idle`` back."""
+
+
+class WatermarkGenerator(ABC):
+    """Makes watermarks from records, from the clock, or from both. One for each split of a source."""
+
+    @abstractmethod
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        """Called for each record, after it went on. A watermark that is emitted here ends the batch.
+
+        Args:
+            event: the record.
+            event_timestamp: its timestamp; the smallest 64-bit integer if it has none.
+            output: takes a watermark.
+        """
+
+    @abstractmethod
+    def on_periodic_emit(self, output: WatermarkOutput) -> None:
+        """Called every ``pipeline.auto-watermark-interval``."""
+
+
 class WatermarkGeneratorKind(Enum):
     """How watermarks follow timestamps."""
 
     NO_WATERMARKS = "no watermarks"
     MONOTONOUS = "monotonous timestamps"
     BOUNDED_OUT_OF_ORDERNESS = "bounded out of orderness"
+    GENERATOR = "generator"
 
 
 @dataclass(frozen=True)
@@ -43,6 +88,7 @@ class WatermarkStrategy:
     Attributes:
         kind: how watermarks follow timestamps.
         max_out_of_orderness: how late a record may be, for ``BOUNDED_OUT_OF_ORDERNESS``.
+        generator_supplier: makes the generators, for ``GENERATOR``.
         timestamp_assigner: reads event time; None keeps the timestamps that the source gave.
         idle_timeout: without records for so long, an input holds back no watermark; None is never.
         alignment_group: sources of one group wait for each other; None is off.
@@ -52,6 +98,7 @@ class WatermarkStrategy:
 
     kind: WatermarkGeneratorKind = WatermarkGeneratorKind.NO_WATERMARKS
     max_out_of_orderness: Duration = Duration(0)  # noqa: RUF009 - immutable
+    generator_supplier: Callable[[], WatermarkGenerator] | None = None
     timestamp_assigner: TimestampAssigner | None = None
     idle_timeout: Duration | None = None
     alignment_group: str | None = None
@@ -78,6 +125,24 @@ class WatermarkStrategy:
         """
         _check_duration("max_out_of_orderness", max_out_of_orderness, least=0)
         return WatermarkStrategy(WatermarkGeneratorKind.BOUNDED_OUT_OF_ORDERNESS, max_out_of_orderness)
+
+    @staticmethod
+    def for_generator(generator_supplier: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
+        """Watermarks are made by generators of one's own.
+
+        Args:
+            generator_supplier: called without arguments for each split; a ``WatermarkGenerator`` class will do.
+
+        Raises:
+            TypeError: it can't be called.
+        """
+        if not callable(generator_supplier):
+            hint = "; hand over its class" if isinstance(generator_supplier, WatermarkGenerator) else ""
+            raise TypeError(
+                "generator_supplier is called without arguments and returns a WatermarkGenerator, "
+                f"but {type(generator_supplier).__name__} can't be called{hint}."
+            )
+        return WatermarkStrategy(WatermarkGeneratorKind.GENERATOR, generator_supplier=generator_supplier)
 
     def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner) -> WatermarkStrategy:
         """Reads event time with this assigner.

@@ -162,6 +162,14 @@ EXCHANGE_TRANSPORT = ConfigOption(
 BATCH_MAX_RECORDS = ConfigOption(
     "firesteel.batch.max-records", INT, 4096, "Most records in a batch between tasks.", at_least=1
 )
+METRICS_MAX_PER_TASK = ConfigOption(
+    "firesteel.metrics.max-per-task",
+    INT,
+    200,
+    "Most metrics of user functions that a task reports; those beyond it count, but are not shown.",
+    at_least=0,
+    at_most=2000,
+)
 TYPES_STRICT_INTEGERS = ConfigOption(
     "firesteel.types.strict-integers",
     BOOL,

@@ -47,6 +47,13 @@ PIPELINE_AUTO_GENERATE_UIDS = ConfigOption(
 PIPELINE_GLOBAL_JOB_PARAMETERS: ConfigOption[dict[str, str]] = ConfigOption(
     "pipeline.global-job-parameters", MAP, {}, "Parameters that every function of the job can read."
 )
+PIPELINE_AUTO_WATERMARK_INTERVAL = ConfigOption(
+    "pipeline.auto-watermark-interval",
+    DURATION,
+    timedelta(milliseconds=200),
+    "How often periodic watermarks are made. 0: never; only punctuated ones and the last one are sent then.",
+    at_least=_ZERO,
+)
 EXECUTION_RUNTIME_MODE = ConfigOption(
     "execution.runtime-mode",
     enum_of("STREAMING", "BATCH", "AUTOMATIC"),

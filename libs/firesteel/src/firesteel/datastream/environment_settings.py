@@ -47,6 +47,11 @@ _SHARED = (
         ExecutionConfig.set_global_job_parameters,
     ),
     _Shared(
+        opt.PIPELINE_AUTO_WATERMARK_INTERVAL,
+        lambda config: timedelta(milliseconds=config.get_auto_watermark_interval()),
+        lambda config, value: config.set_auto_watermark_interval(value // _MILLISECOND),
+    ),
+    _Shared(
         opt.TASK_CANCELLATION_INTERVAL,
         lambda config: timedelta(milliseconds=config.get_task_cancellation_interval()),
         lambda config, value: config.set_task_cancellation_interval(value // _MILLISECOND),

@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import ValueState, ValueStateDescriptor
+from firesteel.functions.timerservice import TimeDomain, TimerService
 
 __all__ = [
     "CoFlatMapFunction",
@@ -104,9 +106,9 @@ class RuntimeContext(KeyedStateStore):
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """Returns a parameter that the program set with ``ExecutionConfig.set_global_job_parameters``."""
 
-    def get_metrics_group(self) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        _refuse("metrics of user functions are")
+    @abstractmethod
+    def get_metrics_group(self) -> MetricGroup:
+        """Returns where the function's metrics go: counters, gauges, meters, distributions."""
 
 
 class Function(ABC):  # noqa: B024 - PyFlink's root class; each kind of function adds its own abstract methods
@@ -220,15 +222,21 @@ class _ProcessContext(ABC):
     def timestamp(self) -> int | None:
         """Returns the record's timestamp in ms since 1970-01-01 UTC, None if it has none."""
 
-    def timer_service(self) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        _refuse("timers and the timer service are")
+    @abstractmethod
+    def timer_service(self) -> TimerService:
+        """Returns what reads the time and, on keyed streams, sets timers."""
 
 
 class _KeyedProcessContext(_ProcessContext):
     @abstractmethod
     def get_current_key(self) -> Any:
-        """Returns the key of the record at hand."""
+        """Returns the key of the record (or timer) at hand."""
+
+
+class _OnTimerContext(ABC):
+    @abstractmethod
+    def time_domain(self) -> TimeDomain:
+        """Returns which time the timer followed."""
 
 
 class ProcessFunction(Function, Generic[IN, OUT]):
@@ -243,14 +251,21 @@ class ProcessFunction(Function, Generic[IN, OUT]):
 
 
 class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
-    """A process function on a keyed stream, with keyed state from ``open(runtime_context)``."""
+    """A process function on a keyed stream, with keyed state from ``open(runtime_context)`` and timers."""
 
     class Context(_KeyedProcessContext):
         """What ``process_element`` may ask about the record at hand."""
 
+    class OnTimerContext(Context, _OnTimerContext):
+        """What ``on_timer`` may ask about the timer at hand; ``timestamp()`` is the timer's."""
+
     @abstractmethod
     def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Iterable[OUT] | None:
         """Returns or yields the results for a record."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
+        """Returns or yields the results for a timer that was set for a key; nothing if it is left out."""
+        return None
 
 
 class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
@@ -274,6 +289,9 @@ class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     class Context(_KeyedProcessContext):
         """What the two methods may ask about the record at hand."""
 
+    class OnTimerContext(Context, _OnTimerContext):
+        """What ``on_timer`` may ask about the timer at hand; ``timestamp()`` is the timer's."""
+
     @abstractmethod
     def process_element1(self, value: IN1, ctx: KeyedCoProcessFunction.Context) -> Iterable[OUT] | None:
         """Returns or yields the results for a record of the first stream."""
@@ -281,3 +299,7 @@ class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
     @abstractmethod
     def process_element2(self, value: IN2, ctx: KeyedCoProcessFunction.Context) -> Iterable[OUT] | None:
         """Returns or yields the results for a record of the second stream."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
+        """Returns or yields the results for a timer that was set for a key; nothing if it is left out."""
+        return None

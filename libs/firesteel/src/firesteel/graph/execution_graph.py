@@ -6,12 +6,14 @@ import secrets
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from firesteel.common.job_status import JobStatus
 from firesteel.core.clock import Clock
 from firesteel.core.ids import AllocationId, ExecutionId, VertexId, execution_id
 from firesteel.core.state_machine import StateMachine
+from firesteel.functions.metrics import USER_METRICS
 from firesteel.graph.execution_states import (
     EXECUTION_MOVES,
     JOB_MOVES,
@@ -23,6 +25,8 @@ from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
 
 KEPT_FAILURES = 16
 """Flink's ``web.exception-history-size``."""
+MOST_USER_METRICS = 30_000
+"""Values that are kept of a task's report: those of as many distributions as a task may have."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,7 @@ class Execution:
         machine: its state.
         slot: where it runs; None until it is placed.
         metrics: the running totals that were reported last.
+        user_metrics: those of user functions, by ``<operator>.<group>.<name>``.
         metrics_complete: they are final.
         end_of_data: all its results are durable, it waits for the commit.
     """
@@ -69,6 +74,7 @@ class Execution:
         self.machine = StateMachine(self.task_name, ExecutionState.CREATED, EXECUTION_MOVES, clock)
         self.slot: Slot | None = None
         self.metrics: dict[str, float] = {}
+        self.user_metrics: dict[str, float | str] = {}
         self.metrics_complete = False
         self.end_of_data = False
 
@@ -101,12 +107,19 @@ class Execution:
         return bool(path)
 
     def update_metrics(self, metrics: Mapping[str, Any], final: bool = False) -> None:
-        """Take over totals; values that are not numbers are dropped."""
+        """Take over totals; what is no number is dropped, and of user functions what is no text either."""
         if self.metrics_complete and not final:
             return
         for name, value in metrics.items():
             if isinstance(value, int | float) and not isinstance(value, bool):
                 self.metrics[name] = value
+        of_functions = metrics.get(USER_METRICS)
+        if isinstance(of_functions, Mapping):
+            self.user_metrics = {
+                str(name): value
+                for name, value in islice(of_functions.items(), MOST_USER_METRICS)
+                if isinstance(value, int | float | str) and not isinstance(value, bool)
+            }
         self.metrics_complete = self.metrics_complete or final
 
 

@@ -23,6 +23,8 @@ _TIMES = {
     "accumulated-idle-time": "idleTimeMs",
     "accumulated-busy-time": "busyTimeMs",
 }
+TASK_METRICS = "task-metrics"
+"""Of a subtask: all metrics by their ids, for the paths below ``/metrics``."""
 _TIMED_STATES = (
     ExecutionState.CREATED,
     ExecutionState.SCHEDULED,
@@ -137,6 +139,7 @@ def _subtask(execution: Execution, now: int) -> dict[str, Any]:
         "end-time": end,
         "duration": _duration(start, end, now),
         "metrics": _metrics(execution),
+        TASK_METRICS: {**execution.metrics, **execution.user_metrics},
         "status-duration": _status_durations(machine, now),
         "timestamps": {state.value: machine.entered_ms.get(state, 0) for state in ExecutionState},
     }

@@ -27,6 +27,7 @@ class OperatorKind(Enum):
     KEYED_FLAT_MAP = "keyed_flat_map"
     KEYED_FILTER = "keyed_filter"
     REDUCE = "reduce"  # keyed running reduce
+    WATERMARKS = "watermarks"  # WatermarkStrategy, in the middle of a program
     CO_MAP = "co_map"
     CO_FLAT_MAP = "co_flat_map"
     CO_PROCESS = "co_process"
@@ -68,7 +69,7 @@ class OperatorSpec:
         key_selectors: for keyed kinds: how to get a record's key, one for each input (callables).
         output_type: declared type of the results (records are coerced to it); None = any Python object.
         strict_integers: integers that do not fit are an error instead of wrapping.
-        extra: settings of this kind.
+        extra: settings of this kind; of all kinds: side_outputs (tag id -> type, of the tags that are read).
     """
 
     id: str
@@ -91,6 +92,7 @@ class OutputSpec:
         partitioner: how channels are chosen.
         key_selector: HASH: record -> key. CUSTOM: record -> key handed to ``partition``.
         partition: CUSTOM: (key, number of channels) -> channel.
+        tag: of the side output that it carries; None = the operator's results.
     """
 
     operator_index: int
@@ -98,6 +100,7 @@ class OutputSpec:
     partitioner: PartitionerKind
     key_selector: Callable[[Any], Any] | None = None
     partition: Callable[[Any, int], int] | None = None
+    tag: str | None = None
 
 
 @dataclass
@@ -108,8 +111,10 @@ class ChainSpec:
         operators: in topological order; 0 is the head.
         children: for each operator, the indices of the operators chained behind it.
         outputs: edges that leave the chain.
+        tags: for operators that are chained behind a side output, by their index: its tag.
     """
 
     operators: list[OperatorSpec]
     children: list[list[int]]
     outputs: list[OutputSpec]
+    tags: dict[int, str] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput
+from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
 from firesteel.runtime.loop import TaskLoop
 
@@ -24,14 +24,21 @@ class BridgedOutput(OutputChannel):
     def __init__(self, channel: OutputChannel, main: TaskLoop, task: TaskLoop) -> None:
         super().__init__(channel.id)
         self._channel, self._main, self._task = channel, main, task
-        self._queue: deque[Batch | str] = deque()
+        self._queue: deque[Batch | InBand | str] = deque()
         channel.on_writable = self._pump
         channel.on_error = self._failed
 
     def write(self, batch: Batch) -> None:
         """Hand over a batch."""
         self.records_out += len(batch)
-        self._queue.append(batch)
+        self._hand_over(batch)
+
+    def send(self, element: InBand) -> None:
+        """Hand over an element."""
+        self._hand_over(element)
+
+    def _hand_over(self, item: Batch | InBand) -> None:
+        self._queue.append(item)
         if len(self._queue) >= LARGEST_QUEUE:
             self.writable = False
         self._main.call_soon_threadsafe(self._pump)
@@ -55,10 +62,12 @@ class BridgedOutput(OutputChannel):
     def _pump(self) -> None:
         channel = self._channel
         try:
-            while self._queue and (channel.writable or isinstance(self._queue[0], str)):
+            while self._queue and (channel.writable or not isinstance(self._queue[0], Batch)):
                 item = self._queue.popleft()
                 if isinstance(item, Batch):
                     channel.write(item)
+                elif isinstance(item, InBand):
+                    channel.send(item)
                 elif item is _FLUSH:
                     channel.flush()
                 else:
@@ -91,12 +100,12 @@ class BridgedInput(InputChannel):
     def __init__(self, channel: InputChannel, main: TaskLoop, task: TaskLoop) -> None:
         super().__init__(channel.id)
         self._channel, self._main, self._task = channel, main, task
-        self._queue: deque[Batch | EndOfInput | Exception] = deque()
+        self._queue: deque[Batch | InBand | Exception] = deque()
         self._closed = False
         channel.on_readable = self._pump
         main.call_soon_threadsafe(self._pump)
 
-    def poll(self) -> Batch | EndOfInput | None:
+    def poll(self) -> Batch | InBand | None:
         """The next batch; raises what the channel raised."""
         if not self._queue:
             return None

@@ -1,35 +1,36 @@
-"""Runs the operators of a chain: a tree of segments, each a pipeline of generators, pulled in bounded slices.
+"""Runs the operators of a chain, pulled in bounded slices.
 
-A segment is a run of operators in which at most the last one can give more results than it takes records. A slice takes
-a bounded number of records into the segment and pulls a bounded number of results out of it; the bound follows the time
-that slices take, aiming at ``TARGET_SECONDS``. What a slice gave goes to the segment's outputs and consumers and is
-pushed on a stack for each child segment. When an output is full nothing is pulled: generators stay suspended where they
-are. So one record may yield ten million results while memory stays flat and a cancel gets through.
+A slice takes a bounded number of records into a segment and pulls a bounded number of results out of it; the bound
+follows the time that slices take, aiming at ``TARGET_SECONDS``. What a slice gave goes to the segment's outputs and
+consumers and is pushed on a stack for each child segment. When an output is full nothing is pulled: generators stay
+suspended where they are. So one record may yield ten million results while memory stays flat and a cancel gets through.
+
+Time moves between batches. A watermark goes through the tree as batches do, by way of the same stack: it enters a
+segment when all records before it have left, fires timers in slices, and passes on when what these gave has gone.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice, repeat
 from typing import Any, Final, Protocol
 
-from firesteel.graph.specs import ChainSpec, OperatorKind
+from firesteel.functions.output_tag import tags_exist
+from firesteel.runtime.batch import MIN_WATERMARK, Watermark
+from firesteel.runtime.chain_plan import LARGEST_SLICE, LONGEST_SEGMENT, SLICE_BYTES, ChainPlan, Segment
 from firesteel.runtime.context import Stamp
-from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.operators import Consumer, LaterResults, Operator, Transform, create_operator
-from firesteel.runtime.partitioners import Output
+from firesteel.runtime.operators import Operator
+from firesteel.runtime.operators.timed import TIMER_DONE
+from firesteel.runtime.side_outputs import SideRecord
+
+__all__ = ["LARGEST_SLICE", "LONGEST_SEGMENT", "SLICE_BYTES", "ChainExecutor", "ChainPlan", "Segment", "Writable"]
 
 TARGET_SECONDS: Final = 0.002
-LARGEST_SLICE: Final = 1024
-LONGEST_SEGMENT: Final = 64
-"""Operators; nested generators count against Python's recursion limit."""
-SLICE_BYTES: Final = 256 * 1024
-"""About so many bytes of results are pulled in a slice; one record that is larger passes alone."""
-_SAMPLED: Final = 16
-"""Smaller chunks are not measured, as long as slices are not limited by bytes."""
 _now = time.perf_counter
+Chunk = tuple[Segment, list[Any], list[int] | None]
+"""Records that leave a segment, with their timestamps."""
 
 
 class Writable(Protocol):
@@ -38,110 +39,6 @@ class Writable(Protocol):
     @property
     def writable(self) -> bool:
         """Whether it takes more now."""
-
-
-class Segment:
-    """Operators that run as one pipeline, and what is behind the last of them.
-
-    Attributes:
-        operators: in order; may be empty (a source, or a sink at the head).
-        later: takes the records instead, and gives results when it has some; there are no operators then.
-        consumers, outputs, children: what takes the results.
-        stamp: timestamp of the record in flight.
-        size: records and results in a slice, by time.
-        limit: the same, by bytes.
-    """
-
-    def __init__(self) -> None:
-        self.operators: list[Transform] = []
-        self.later: LaterResults | None = None
-        self.consumers: list[Consumer] = []
-        self.outputs: list[Output] = []
-        self.children: list[Segment] = []
-        self.stamp = Stamp()
-        self.size = 1
-        self.limit = LARGEST_SLICE
-        self.expands = False
-
-    def measure(self, results: list[Any]) -> None:
-        """Adapt ``limit`` to the size of the records at hand."""
-        if len(results) >= _SAMPLED or self.limit < LARGEST_SLICE:
-            size = max(1, values_bytes(results))
-            self.limit = min(LARGEST_SLICE, max(1, SLICE_BYTES * len(results) // size))
-
-    def pipeline(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
-        """The results for these records."""
-        for operator in self.operators:
-            records = operator.apply(records, input_index)
-            input_index = 0
-        return records
-
-
-class ChainPlan:
-    """A chain's operators and segments.
-
-    Attributes:
-        operators: position = index in the specification.
-        root: where batches go in.
-        segments: all of them.
-        later: those whose operator gives results later.
-        consumers: all of them.
-    """
-
-    def __init__(self, spec: ChainSpec) -> None:
-        self.spec = spec
-        self.operators: list[Operator] = [create_operator(operator) for operator in spec.operators]
-        self.segments: list[Segment] = []
-        self.segment_of: dict[int, Segment] = {}
-        self.consumers = [operator for operator in self.operators if isinstance(operator, Consumer)]
-        self._with_outputs = {output.operator_index for output in spec.outputs}
-        for output in spec.outputs:
-            for helper in (output.key_selector, output.partition):
-                self.operators[output.operator_index].add_helper(helper)
-        self.root = self._segment(0)
-        self.later = [segment for segment in self.segments if segment.later is not None]
-
-    def _segment(self, index: int) -> Segment:
-        segment = Segment()
-        self.segments.append(segment)
-        if isinstance(self.operators[index], Consumer):
-            segment.consumers.append(self._consumer(index, segment))
-            return segment
-        while True:
-            operator = self.operators[index]
-            self.segment_of[index] = segment
-            if isinstance(operator, Transform) and not self._is_plain_source(operator):
-                segment.operators.append(operator)
-                segment.expands = operator.expands
-            children = self.spec.children[index]
-            if isinstance(operator, LaterResults):
-                segment.later = operator
-            if (
-                len(children) != 1
-                or segment.later is not None
-                or index in self._with_outputs
-                or segment.expands
-                or len(segment.operators) >= LONGEST_SEGMENT
-                or isinstance(self.operators[children[0]], Consumer | LaterResults)
-            ):
-                break
-            index = children[0]
-        for child in children:
-            if isinstance(self.operators[child], Consumer):
-                segment.consumers.append(self._consumer(child, segment))
-            else:
-                segment.children.append(self._segment(child))
-        return segment
-
-    def _consumer(self, index: int, segment: Segment) -> Consumer:
-        operator = self.operators[index]
-        assert isinstance(operator, Consumer)
-        self.segment_of[index] = segment
-        return operator
-
-    @staticmethod
-    def _is_plain_source(operator: Operator) -> bool:
-        return operator.spec.kind is OperatorKind.SOURCE and operator.coerce is None
 
 
 class _Frame:
@@ -156,8 +53,38 @@ class _Frame:
         self.pipeline: Iterator[Any] | None = None
 
 
+class _Advance:
+    """A watermark on its way into a segment."""
+
+    __slots__ = ("pipeline", "segment", "watermark")
+
+    def __init__(self, segment: Segment, watermark: Watermark) -> None:
+        self.segment, self.watermark = segment, watermark
+        self.pipeline: Iterator[Any] | None = None
+
+
+class _Pass:
+    """A watermark on its way out of a segment."""
+
+    __slots__ = ("pipeline", "segment", "watermark")
+
+    def __init__(self, segment: Segment, watermark: Watermark) -> None:
+        self.segment, self.watermark = segment, watermark
+        self.pipeline = None
+
+
+class _Fire:
+    """Processing-time timers of a segment."""
+
+    __slots__ = ("pipeline", "segment")
+
+    def __init__(self, segment: Segment, pipeline: Iterator[Any]) -> None:
+        self.segment = segment
+        self.pipeline: Iterator[Any] | None = pipeline
+
+
 class ChainExecutor:
-    """Moves batches through a chain, one slice for each ``step``.
+    """Moves batches and watermarks through a chain, one slice for each ``step``.
 
     Args:
         plan: its outputs have been attached to the segments.
@@ -166,6 +93,8 @@ class ChainExecutor:
 
     Attributes:
         records_in, records_out: running totals; out counts each record once for each edge that carries it.
+        input_watermark: of the last watermark that went in.
+        output_watermark: of the last one that left a segment: what goes to other tasks and to sinks.
     """
 
     def __init__(self, plan: ChainPlan, guard: Guard, token: CancelToken) -> None:
@@ -173,14 +102,16 @@ class ChainExecutor:
         self.guard = guard
         self.records_in = 0
         self.records_out = 0
+        self.input_watermark = MIN_WATERMARK
+        self.output_watermark = MIN_WATERMARK
         self._token = token
-        self._stack: list[_Frame] = []
+        self._stack: list[_Frame | _Advance | _Pass | _Fire] = []
         self._full: list[Writable] = []
 
     @property
     def pending(self) -> bool:
         """Whether ``step`` has something to do; the next batch may be fed when not."""
-        return bool(self._stack) or self._results_ready()
+        return bool(self._stack) or (bool(self.plan.later) and self._results_ready())
 
     @property
     def empty(self) -> bool:
@@ -192,7 +123,8 @@ class ChainExecutor:
 
     def _waits_for_room(self) -> bool:
         """Whether the next frame is for an operator that takes no more before it has given results."""
-        later = self._stack[-1].segment.later if self._stack else None
+        frame = self._stack[-1] if self._stack else None
+        later = None if frame is None or isinstance(frame, _Pass) else frame.segment.later
         return later is not None and not later.writable
 
     @property
@@ -204,16 +136,49 @@ class ChainExecutor:
                 return True
         return bool(self.plan.later) and self._waits_for_room() and not self._results_ready()
 
+    # -- what goes in, when nothing is pending
+
     def feed(self, values: list[Any], stamps: list[int] | None, input_index: int) -> None:
-        """Put in a batch; only when none is pending."""
+        """Put in a batch."""
         self.records_in += len(values)
         if values:
             self._push(self.plan.root, values, stamps, input_index)
+
+    def advance(self, watermark: Watermark) -> None:
+        """Put in a watermark, or a status alone."""
+        self.input_watermark = max(self.input_watermark, watermark.timestamp)
+        self._stack.append(_Advance(self.plan.root, watermark))
+
+    def fire(self, now: int) -> None:
+        """Fire the processing-time timers that are due at this time (epoch ms)."""
+        for segment in self.plan.segments:
+            timed = segment.timed
+            if timed is not None:
+                earliest = timed.heap_timers.processing.earliest
+                if earliest is not None and earliest <= now:
+                    self._stack.append(_Fire(segment, timed.advance_processing_time(now)))
+
+    def earliest_timer(self) -> int | None:
+        """When the next processing-time timer is due (epoch ms)."""
+        found = (s.timed.heap_timers.processing.earliest for s in self.plan.segments if s.timed is not None)
+        return min((timestamp for timestamp in found if timestamp is not None), default=None)
+
+    def emit_watermarks(self) -> None:
+        """Let the operators that make watermarks look at the clock."""
+        for segment in self.plan.segments:
+            if segment.watermarks is not None:
+                self.guard.active = self._token
+                watermark = segment.watermarks.periodic()
+                self.guard.active = None
+                if watermark is not None:
+                    self._stack.append(_Pass(segment, watermark))
 
     def _push(self, segment: Segment, values: list[Any], stamps: list[int] | None, input_index: int) -> None:
         if stamps is None:
             segment.stamp.value = None
         self._stack.append(_Frame(segment, values, stamps, input_index))
+
+    # -- slices
 
     def step(self) -> None:
         """One slice; what user code raises comes out of it with ``guard.active`` still set."""
@@ -222,49 +187,86 @@ class ChainExecutor:
             return
         frame = self._stack[-1]
         segment = frame.segment
-        if segment.later is not None:
-            self._stack.pop()
-            segment.later.put(frame.values, frame.stamps)
+        if not isinstance(frame, _Frame):
+            self._step_time(frame)
             return
         if not segment.operators:
+            if segment.later is not None:
+                self._stack.pop()
+                segment.later.put(frame.values, frame.stamps)
+                return
+            if segment.watermarks is not None:
+                self._assign(frame)
+                return
             self._stack.pop()
-            self._emit(segment, frame.values, frame.stamps)
+            self._emit(((segment, frame.values, frame.stamps),))
             return
         size = min(segment.size, segment.limit)
         began = _now()
         self.guard.active = self._token
         pipeline = frame.pipeline
+        own_stamps = segment.sets_stamps
         if pipeline is None:
             records: Iterator[Any] = islice(frame.records, size)
             if frame.stamps is not None:
                 records = _stamped(records, segment.stamp)
+            elif own_stamps:
+                records = _unstamped(records, segment.stamp)
             pipeline = frame.pipeline = segment.pipeline(records, frame.input_index)
             frame.left -= size
         results: list[Any]
         stamps: list[Any] | None = None
-        if frame.stamps is not None:
-            results, stamps = [], []
-            stamp = segment.stamp
-            for result in islice(pipeline, size):
-                results.append(result)
-                stamps.append(stamp.value)
+        if frame.stamps is not None or own_stamps:
+            results, stamps = _with_stamps(pipeline, size, segment.stamp)
         elif segment.expands:
             results = list(islice(pipeline, size))
         else:
             results = list(pipeline)
         self.guard.active = None
-        took = _now() - began
-        if took > 2 * TARGET_SECONDS:
-            segment.size = max(1, int(size * TARGET_SECONDS / took))
-        elif took < TARGET_SECONDS / 2 and size == segment.size and (frame.left >= 0 or len(results) == size):
-            segment.size = min(size * 2, LARGEST_SLICE)
+        _adapt(segment, size, _now() - began, frame.left >= 0 or len(results) == size)
         if len(results) < size or not segment.expands:
             frame.pipeline = None
             if frame.left <= 0:
                 self._stack.pop()
         if results:
             segment.measure(results)
-            self._emit(segment, results, stamps)
+            self._route(segment, results, stamps)
+
+    def _step_time(self, frame: _Advance | _Pass | _Fire) -> None:
+        segment = frame.segment
+        if isinstance(frame, _Pass):
+            self._stack.pop()
+            self._pass_on(segment, frame.watermark)
+            return
+        if isinstance(frame, _Advance) and frame.pipeline is None:
+            watermark, timed = frame.watermark, segment.timed
+            segment.stamp.watermark = max(segment.stamp.watermark, watermark.timestamp)
+            if segment.watermarks is not None and not segment.watermarks.passes(watermark):
+                self._stack.pop()
+                return
+            if segment.later is not None:  # it leaves behind the results of the records before it
+                self._stack.pop()
+                segment.later.put_watermark(watermark)
+                return
+            if timed is None or watermark.timestamp <= timed.heap_timers.watermark:
+                self._stack.pop()
+                self._pass_on(segment, watermark)
+                return
+            frame.pipeline = timed.advance_watermark(watermark.timestamp)
+        assert frame.pipeline is not None
+        size = min(segment.size, segment.limit)
+        began = _now()
+        self.guard.active = self._token
+        results, stamps, done = _pull_timers(frame.pipeline, size, segment.stamp, began + TARGET_SECONDS)
+        self.guard.active = None
+        _adapt(segment, size, _now() - began, len(results) == size)
+        if done:
+            self._stack.pop()
+            if isinstance(frame, _Advance):
+                self._stack.append(_Pass(segment, frame.watermark))
+        if results:
+            segment.measure(results)
+            self._route(segment, results, stamps)
 
     def _take_results(self) -> None:
         """Send on what one operator has; the others come in the next steps."""
@@ -274,12 +276,57 @@ class ChainExecutor:
                 self.guard.active = self._token
                 run = later.take()
                 self.guard.active = None
-                if run.values:
+                if run.watermark is not None:
+                    self._stack.append(_Pass(segment, run.watermark))
+                elif run.values:
                     segment.measure(run.values)
-                    self._emit(segment, run.values, run.stamps)
+                    self._emit(((segment, run.values, run.stamps),))
                 return
 
-    def _emit(self, segment: Segment, values: list[Any], stamps: list[int] | None) -> None:
+    def _assign(self, frame: _Frame) -> None:
+        """A slice of an operator that assigns timestamps and makes watermarks; it ends where one is emitted."""
+        segment = frame.segment
+        operator = segment.watermarks
+        assert operator is not None
+        size = min(segment.size, segment.limit)
+        start = len(frame.values) - frame.left
+        values = frame.values[start : start + size]
+        stamps = None if frame.stamps is None else frame.stamps[start : start + size]
+        began = _now()
+        self.guard.active = self._token
+        stamps, watermark = operator.take(values, stamps)
+        self.guard.active = None
+        _adapt(segment, size, _now() - began, len(values) == size)
+        frame.left -= len(values)
+        if frame.left <= 0:
+            self._stack.pop()
+        if watermark is not None:
+            self._stack.append(_Pass(segment, watermark))
+        segment.measure(values)
+        self._emit(((segment, values, stamps),))
+
+    # -- what comes out
+
+    def _route(self, segment: Segment, values: list[Any], stamps: list[Any] | None) -> None:
+        """Emit results: those of side outputs apart, and those without timestamps apart from those with."""
+        operator = segment.operators[-1]
+        if operator.may_tag and not operator.tagged and tags_exist():
+            operator.enable_tags()
+        chunks: list[Chunk] = [(segment, values, stamps)]
+        if operator.tagged:
+            chunks = _split(operator, segment, values, stamps)
+        if stamps is not None and segment.timed is not None:
+            chunks = [run for chunk in chunks for run in _runs(chunk)]
+        self._emit(chunks)
+
+    def _emit(self, chunks: Sequence[Chunk]) -> None:
+        for segment, values, stamps in chunks:
+            self._write(segment, values, stamps)
+        for segment, values, stamps in reversed(chunks):
+            for child in reversed(segment.children):
+                self._push(child, values, stamps, 0)
+
+    def _write(self, segment: Segment, values: list[Any], stamps: list[int] | None) -> None:
         guard, token = self.guard, self._token
         for consumer in segment.consumers:
             guard.active = token
@@ -296,8 +343,17 @@ class ChainExecutor:
                 channel.write(batch)
                 if not channel.writable:
                     self._full.append(channel)
-        for child in reversed(segment.children):
-            self._push(child, values, stamps, 0)
+
+    def _pass_on(self, segment: Segment, watermark: Watermark) -> None:
+        self.output_watermark = max(self.output_watermark, watermark.timestamp)
+        together = (segment, *segment.sides.values())
+        for part in together:
+            for output in part.outputs:
+                for channel in output.channels:
+                    channel.send(watermark)
+        for part in reversed(together):
+            for child in reversed(part.children):
+                self._stack.append(_Advance(child, watermark))
 
     def drop(self) -> None:
         """Forget what is pending; suspended user generators are closed."""
@@ -312,6 +368,79 @@ class ChainExecutor:
                     pass
 
 
+def _adapt(segment: Segment, size: int, took: float, full: bool) -> None:
+    """Fit the size of slices to the time that the last one took; ``full``: there was more for it to do."""
+    if took > 2 * TARGET_SECONDS:
+        segment.size = max(1, int(size * TARGET_SECONDS / took))
+    elif took < TARGET_SECONDS / 2 and size == segment.size and full:
+        segment.size = min(size * 2, LARGEST_SLICE)
+
+
 def _stamped(pairs: Iterator[tuple[Any, int]], stamp: Stamp) -> Iterator[Any]:
     for value, stamp.value in pairs:
         yield value
+
+
+def _unstamped(records: Iterator[Any], stamp: Stamp) -> Iterator[Any]:
+    for value in records:
+        stamp.value = None
+        yield value
+
+
+def _with_stamps(pipeline: Iterator[Any], size: int, stamp: Stamp) -> tuple[list[Any], list[int | None]]:
+    results, stamps = [], []
+    for result in islice(pipeline, size):
+        results.append(result)
+        stamps.append(stamp.value)
+    return results, stamps
+
+
+def _pull_timers(
+    pipeline: Iterator[Any], size: int, stamp: Stamp, deadline: float
+) -> tuple[list[Any], list[int | None], bool]:
+    """Results of timers, and whether there were no more; ends after a timer when the time is over."""
+    results: list[Any] = []
+    stamps: list[int | None] = []
+    for result in pipeline:
+        if result is TIMER_DONE:
+            if _now() >= deadline:
+                return results, stamps, False
+            continue
+        results.append(result)
+        stamps.append(stamp.value)
+        if len(results) >= size:
+            return results, stamps, False
+    return results, stamps, True
+
+
+def _split(operator: Operator, segment: Segment, values: list[Any], stamps: list[Any] | None) -> list[Chunk]:
+    """Results, and for each side output that is read its records."""
+    if not any(value.__class__ is SideRecord or operator.is_tagged(value) for value in values):
+        return [(segment, values, stamps)]
+    main: tuple[list[Any], list[Any]] = ([], [])
+    sides: dict[str, tuple[list[Any], list[Any]]] = {}
+    for value, stamp in zip(values, stamps or repeat(None), strict=stamps is not None):
+        if operator.is_tagged(value):  # it was yielded before the operator knew that there are tags
+            value = operator.side_record(value)
+        if value.__class__ is SideRecord:
+            part = sides.setdefault(value.tag_id, ([], []))
+            part[0].append(value.value)
+        else:
+            part = main
+            part[0].append(value)
+        part[1].append(stamp)
+    parts = [(segment, main)] if main[0] else []
+    parts += [(segment.sides[tag], part) for tag, part in sides.items() if tag in segment.sides]
+    return [(target, part[0], None if stamps is None else part[1]) for target, part in parts]
+
+
+def _runs(chunk: Chunk) -> list[Chunk]:
+    """Cut a chunk so that in each part either all records have timestamps or none has."""
+    segment, values, stamps = chunk
+    if stamps is None or None not in stamps:
+        return [chunk]
+    runs: list[Chunk] = []
+    for without, pairs in groupby(zip(values, stamps, strict=True), key=lambda pair: pair[1] is None):
+        part = list(pairs)
+        runs.append((segment, [value for value, _ in part], None if without else [stamp for _, stamp in part]))
+    return runs

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from firesteel.runtime.batch import END_OF_INPUT, EndOfInput
+from firesteel.core.clock import Clock, SystemClock
+from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput, InBand, Watermark
+from firesteel.runtime.channel_watermarks import ChannelWatermarks
 from firesteel.runtime.exchange.channels import InputChannel
 from firesteel.runtime.rows import to_records
 from firesteel.runtime.source_input import Fed
@@ -16,12 +18,26 @@ class ChannelInputs:
     Args:
         channels: each with the index of the operator's input that it feeds.
         on_readable: called on the loop when ``poll`` may give something again.
+        name: of the task, for the log.
+        clock: injected.
+
+    Attributes:
+        watermarks: of the channels.
     """
 
-    def __init__(self, channels: Sequence[tuple[InputChannel, int]], on_readable: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        channels: Sequence[tuple[InputChannel, int]],
+        on_readable: Callable[[], None],
+        name: str = "",
+        clock: Clock | None = None,
+    ) -> None:
         self._channels = list(channels)
-        self._open = list(channels)
+        self._open = [(number, channel, index) for number, (channel, index) in enumerate(channels)]
         self._next = 0
+        self.watermarks = ChannelWatermarks(
+            [(channel.id, index) for channel, index in channels], name, clock or SystemClock()
+        )
         for channel, _ in self._channels:
             channel.on_readable = on_readable
 
@@ -35,23 +51,32 @@ class ChannelInputs:
     def open(self) -> None:
         """Nothing to do."""
 
-    def poll(self) -> Fed | EndOfInput | None:
-        """The next batch; ``END_OF_INPUT`` when all channels have ended; None: nothing now."""
+    def back_pressured(self, seconds: float) -> None:
+        """Nothing to do: idleness comes with the watermarks."""
+
+    def poll(self) -> Fed | InBand | None:
+        """The next batch or watermark; ``END_OF_INPUT`` when all channels have ended; None: nothing now."""
         left = len(self._open)
         while left > 0:
             if self._next >= len(self._open):
                 self._next = 0
-            channel, index = self._open[self._next]
+            number, channel, index = self._open[self._next]
             got = channel.poll()
             if got is None:
                 self._next += 1
                 left -= 1
+            elif isinstance(got, Batch):
+                self._next += 1
+                return Fed(to_records(got.values, None), got.timestamps, index)
             elif isinstance(got, EndOfInput):
                 del self._open[self._next]
                 left -= 1
+            elif isinstance(got, Watermark):
+                passed_on = self.watermarks.update(number, got)
+                if passed_on is not None:
+                    return passed_on
             else:
-                self._next += 1
-                return Fed(to_records(got.values, None), got.timestamps, index)
+                raise TypeError(f"{channel.id}: in-band element {got!r} is not known here")  # our own bug
         return None if self._open else END_OF_INPUT
 
     def close(self) -> None:

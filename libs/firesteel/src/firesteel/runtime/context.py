@@ -16,8 +16,12 @@ from firesteel.functions.functions import (
     RuntimeContext,
     SinkFunction,
 )
+from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.state import ValueState, ValueStateDescriptor
+from firesteel.functions.timerservice import TimeDomain, TimerService
+from firesteel.runtime.batch import MIN_WATERMARK
+from firesteel.runtime.task_metrics import MetricRegistry
 from firesteel.state.heap import HeapKeyedState
 
 
@@ -46,12 +50,18 @@ class TaskInfo:
 
 
 class Stamp:
-    """Timestamp of the record in flight in one segment of a chain; epoch milliseconds or None."""
+    """Event time in one segment of a chain, in epoch milliseconds.
 
-    __slots__ = ("value",)
+    Attributes:
+        value: timestamp of the record in flight, or None.
+        watermark: that the segment has reached; does not change inside a batch.
+    """
+
+    __slots__ = ("value", "watermark")
 
     def __init__(self) -> None:
         self.value: int | None = None
+        self.watermark = MIN_WATERMARK
 
 
 @dataclass
@@ -64,6 +74,7 @@ class OperatorContext:
             is not any more.
         write_stdout: writes text to the slot's standard output.
         stdout_writable: whether standard output takes more now.
+        metrics: of the task's user functions.
         on_processing_timer: called when a processing-time timer was registered, with its epoch milliseconds.
     """
 
@@ -74,13 +85,22 @@ class OperatorContext:
     write_stdout: Callable[[str], None] = lambda text: None
     stdout_writable: Callable[[], bool] = lambda: True
     on_processing_timer: Callable[[int], None] = lambda timestamp: None
+    metrics: MetricRegistry = None  # type: ignore[assignment] # made below
+
+    def __post_init__(self) -> None:
+        if self.metrics is None:
+            self.metrics = MetricRegistry(self.clock)
 
 
 class TaskRuntimeContext(RuntimeContext):
     """Handed to ``open`` of the user's functions."""
 
-    def __init__(self, info: TaskInfo, operator: str, keyed: HeapKeyedState | None) -> None:
-        self._info, self._operator, self._keyed = info, operator, keyed
+    def __init__(self, info: TaskInfo, operator: str, keyed: HeapKeyedState | None, metrics: MetricRegistry) -> None:
+        self._info, self._operator, self._keyed, self._metrics = info, operator, keyed, metrics
+
+    def get_metrics_group(self) -> MetricGroup:
+        """Of the operator."""
+        return self._metrics.group(self._operator)
 
     def get_task_name(self) -> str:
         """Name of the task."""
@@ -147,20 +167,72 @@ class _Key(_Timestamp):
         return self._keyed.key
 
 
-class ProcessContext(_Timestamp, ProcessFunction.Context):
+class _Time(_Timestamp):
+    __slots__ = ("_timers",)
+
+    def __init__(self, stamp: Stamp, timers: TimerService) -> None:
+        super().__init__(stamp)
+        self._timers = timers
+
+    def timer_service(self) -> TimerService:
+        """Reads the time; sets no timers."""
+        return self._timers
+
+
+class _KeyedTime(_Key):
+    __slots__ = ("_timers",)
+
+    def __init__(self, stamp: Stamp, keyed: HeapKeyedState, timers: TimerService) -> None:
+        super().__init__(stamp, keyed)
+        self._timers = timers
+
+    def timer_service(self) -> TimerService:
+        """Reads the time and sets timers for the current key."""
+        return self._timers
+
+
+class OnTimer:
+    """The timer at hand, for contexts of ``on_timer``.
+
+    Attributes:
+        at: its timestamp.
+        domain: its time domain.
+    """
+
+    at: int
+    domain: TimeDomain
+
+    def timestamp(self) -> int:
+        """The timer's timestamp, in both time domains."""
+        return self.at
+
+    def time_domain(self) -> TimeDomain:
+        """Which time it followed."""
+        return self.domain
+
+
+class ProcessContext(_Time, ProcessFunction.Context):
     """Of ``ProcessFunction``."""
 
 
-class CoProcessContext(_Timestamp, CoProcessFunction.Context):
+class CoProcessContext(_Time, CoProcessFunction.Context):
     """Of ``CoProcessFunction``."""
 
 
-class KeyedProcessContext(_Key, KeyedProcessFunction.Context):
+class KeyedProcessContext(_KeyedTime, KeyedProcessFunction.Context):
     """Of ``KeyedProcessFunction``."""
 
 
-class KeyedCoProcessContext(_Key, KeyedCoProcessFunction.Context):
+class KeyedOnTimerContext(OnTimer, _KeyedTime, KeyedProcessFunction.OnTimerContext):
+    """Of its ``on_timer``."""
+
+
+class KeyedCoProcessContext(_KeyedTime, KeyedCoProcessFunction.Context):
     """Of ``KeyedCoProcessFunction``."""
+
+
+class KeyedCoOnTimerContext(OnTimer, _KeyedTime, KeyedCoProcessFunction.OnTimerContext):
+    """Of its ``on_timer``."""
 
 
 class SinkContext(_Timestamp, SinkFunction.Context):

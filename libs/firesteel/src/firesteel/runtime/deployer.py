@@ -7,7 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from firesteel.config import Settings
-from firesteel.config.options import BATCH_MAX_RECORDS, PIPELINE_GLOBAL_JOB_PARAMETERS
+from firesteel.config.options import (
+    BATCH_MAX_RECORDS,
+    METRICS_MAX_PER_TASK,
+    PIPELINE_AUTO_WATERMARK_INTERVAL,
+    PIPELINE_GLOBAL_JOB_PARAMETERS,
+)
 from firesteel.graph.physical import downstream_channels, upstream_channels
 from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
@@ -21,7 +26,9 @@ from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import SinkOperator
 from firesteel.runtime.partitioners import create_output
 from firesteel.runtime.source_input import SourceInput
+from firesteel.runtime.source_time import SourceTime
 from firesteel.runtime.task import StreamTask, TaskInput, TaskReporter
+from firesteel.runtime.task_metrics import MetricRegistry
 from firesteel.runtime.task_thread import TaskThread
 from firesteel.runtime.user_code import load_chain, read_blob
 
@@ -104,6 +111,7 @@ class Deployer:
             temporary_files=services.temporary_files,
             write_stdout=services.write_stdout,
             stdout_writable=services.stdout_writable,
+            metrics=MetricRegistry(services.loop.clock, self._settings.get(METRICS_MAX_PER_TASK)),
         )
         for index, operator in enumerate(plan.operators):
             if isinstance(operator, SinkOperator):
@@ -119,7 +127,9 @@ class Deployer:
             source.run_on(loop, guard)
             inputs = source
         else:
-            inputs = ChannelInputs(self._inputs(descriptor, thread), on_readable=lambda: task[0].wake())
+            inputs = ChannelInputs(
+                self._inputs(descriptor, thread), lambda: task[0].wake(), info.full_name, services.loop.clock
+            )
         services.guard.active = None
         outputs = self._outputs(descriptor, plan, thread)
         task.append(
@@ -134,6 +144,7 @@ class Deployer:
                 token,
                 services.reporter,
                 needs_commit=descriptor.needs_commit,
+                watermark_interval=self._watermark_interval,
             )
         )
         return RunningTask(task[0], token, guard, thread)
@@ -144,6 +155,9 @@ class Deployer:
         head = plan.operators[0]
         if head.spec.kind is not OperatorKind.SOURCE:
             return None
+        strategy, time = head.spec.extra.get("watermark_strategy"), None
+        if strategy is not None:
+            time = SourceTime(head.name, info.full_name, strategy, self._services.loop.clock, head.coerce)
         return SourceInput(
             head.name,
             head.function,
@@ -153,7 +167,14 @@ class Deployer:
             request_splits=lambda: self._services.request_splits(info.execution_id),
             on_readable=on_readable,
             max_records=self._settings.get(BATCH_MAX_RECORDS),
+            time=time,
+            watermark_interval=self._watermark_interval,
         )
+
+    @property
+    def _watermark_interval(self) -> float:
+        """Seconds; 0 = no periodic watermarks."""
+        return self._settings.get(PIPELINE_AUTO_WATERMARK_INTERVAL).total_seconds()
 
     def _inputs(self, descriptor: TaskDescriptor, thread: TaskThread | None) -> list[tuple[InputChannel, int]]:
         """Channels of the edges that lead to the task, each with the input it feeds."""
@@ -197,7 +218,7 @@ class Deployer:
                     channel = BridgedOutput(channel, self._services.loop, thread.loop)
                 channels.append(channel)
                 found.append((channel, edge.buffer_timeout_ms))
-            plan.segment_of[spec.operator_index].outputs.append(
+            plan.output_segment(spec).outputs.append(
                 create_output(
                     spec,
                     plan.operators[spec.operator_index].name,

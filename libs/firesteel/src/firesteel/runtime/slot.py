@@ -280,7 +280,7 @@ class Slot:
     # -- reports, from the tasks' threads
 
     def state(
-        self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, int]
+        self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, Any]
     ) -> None:
         """A task reached a state."""
         if state.is_terminal:

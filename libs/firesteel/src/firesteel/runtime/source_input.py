@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -12,7 +10,6 @@ from typing import Any, Final, NamedTuple
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import (
-    END,
     AsyncSourceReader,
     End,
     NeedSplits,
@@ -24,13 +21,15 @@ from firesteel.functions.source import (
     Split,
     Wait,
 )
-from firesteel.runtime.batch import END_OF_INPUT, EndOfInput
+from firesteel.runtime.async_polls import AsyncPolls, asks_in_vain
+from firesteel.runtime.batch import END_OF_INPUT, InBand
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import Handle, TaskLoop
 from firesteel.runtime.operators.base import UserCode
 from firesteel.runtime.rows import to_records
+from firesteel.runtime.source_time import SourceTime
 
 TARGET_SECONDS: Final = 0.002
 SMALLEST_POLL: Final = 64
@@ -39,8 +38,6 @@ BATCH_BYTES: Final = 1024 * 1024
 _SAMPLED: Final = 16
 ASK_AGAIN_SECONDS: Final = 0.5
 """After an answer without splits that promised more."""
-HAND_OVER: Final = 2
-"""Batches that a reader on asyncio may be ahead, as in Flink."""
 _now = time.perf_counter
 
 
@@ -90,9 +87,12 @@ class SourceInput(UserCode):
         request_splits: asks the JobMaster, through the control channel.
         on_readable: called on the loop when ``poll`` may give something again.
         max_records: most records in a batch.
+        time: timestamps and watermarks; None = none are made.
+        watermark_interval: seconds between periodic watermarks; 0 = never.
 
     Attributes:
-        positions: split id -> position behind the last record that was handed to the chain; unfinished splits only.
+        positions: split id -> position behind the last record of a batch that the reader gave; unfinished splits only.
+            A batch may be handed to the chain in several pieces: positions hold where ``at_position`` is true.
     """
 
     bytes_in = 0
@@ -107,8 +107,15 @@ class SourceInput(UserCode):
         request_splits: Callable[[], None],
         on_readable: Callable[[], None],
         max_records: int,
+        time: SourceTime | None = None,
+        watermark_interval: float = 0.0,
     ) -> None:
         self.name = name
+        self.time = time
+        self._interval = watermark_interval
+        self._interval_timer: Handle | None = None
+        self._interval_over = False
+        self._pieces: deque[Fed | InBand] = deque()
         self.positions: dict[str, Plain] = {}
         self._token = token
         self._loop: TaskLoop | None = None
@@ -125,7 +132,7 @@ class SourceInput(UserCode):
         self._timer: Handle | None = None
         context = TaskReaderContext(info, clock, lambda: self._post(self._wake))
         self._reader: SourceReader[Any] | AsyncSourceReader[Any] = source.create_reader(context)
-        self._async: _AsyncPolls | None = None
+        self._async: AsyncPolls | None = None
 
     @property
     def blocking(self) -> bool:
@@ -143,13 +150,26 @@ class SourceInput(UserCode):
     def open(self) -> None:
         """Open the reader."""
         if isinstance(self._reader, AsyncSourceReader):
-            self._async = _AsyncPolls(self._reader, self._max, lambda: self._post(self._available), self.name)
+            self._async = AsyncPolls(self._reader, self._max, lambda: self._post(self._available), self.name)
             self._async.start()
         else:
             self._reader.open()
+        self._arm_interval()
 
-    def poll(self) -> Fed | EndOfInput | None:
-        """The next batch, the end, or None: nothing now."""
+    @property
+    def at_position(self) -> bool:
+        """Whether all records of the reader's last batch have been handed over."""
+        return not self._pieces
+
+    def poll(self) -> Fed | InBand | None:
+        """The next batch, watermark, the end, or None: nothing now."""
+        if self._pieces:
+            return self._pieces.popleft()
+        if self._interval_over:
+            self._interval_over = False
+            watermark = self._periodic()
+            if watermark is not None:
+                return watermark
         while self._ready and not self._ended:
             answer = self._ask()
             if isinstance(answer, SourceBatch):
@@ -158,7 +178,11 @@ class SourceInput(UserCode):
                 else:
                     self.positions[answer.split_id] = answer.position
                 records = to_records(answer.values, self._type)
-                if records:
+                if self.time is not None:
+                    self._take(self.time, answer, records)
+                    if self._pieces:
+                        return self._pieces.popleft()
+                elif records:
                     return Fed(records, answer.timestamps, 0)
             elif isinstance(answer, End):
                 self._ended = True
@@ -178,6 +202,52 @@ class SourceInput(UserCode):
                     "SourceBatch, Wait, NEED_SPLITS or END"
                 )
         return None
+
+    def _take(self, time: SourceTime, answer: SourceBatch[Any], records: list[Any]) -> None:
+        """Assign timestamps; the batch is cut where watermarks stand."""
+        self._guard.active = self._token
+        if records:
+            for values, stamps, watermark in time.take(answer.split_id, records, answer.timestamps):
+                self._pieces.append(Fed(values, stamps, 0))
+                if watermark is not None:
+                    self._pieces.append(watermark)
+        if answer.split_finished:
+            time.finished(answer.split_id)
+        self._guard.active = None
+        self._arm_interval()
+
+    def _periodic(self) -> InBand | None:
+        if self.time is None or self._ended:
+            return None
+        self._guard.active = self._token
+        watermark = self.time.periodic()
+        self._guard.active = None
+        self._arm_interval()
+        return watermark
+
+    def _arm_interval(self) -> None:
+        """Wake up at the end of the interval, if something may change by then: an idle source sleeps."""
+        if self._interval_timer is None and self._interval > 0 and self.time is not None and self._loop is not None:
+            if self.time.needs_interval and not self._ended and not self._closed:
+                self._interval_timer = self._loop.call_later(self._interval, self._interval_passed)
+
+    def _interval_passed(self) -> None:
+        self._interval_timer = None
+        if not self._ended and not self._closed:
+            self._interval_over = True
+            self._on_readable()
+
+    def back_pressured(self, seconds: float) -> None:
+        """So long nothing could be read: that is no idleness."""
+        if self.time is not None:
+            self.time.clock.exclude(seconds)
+
+    def align(self, allowed: int) -> None:
+        """Pause the splits that are ahead of what their group allows; resume the others."""
+        if self.time is not None and not self._closed and not self._ended:
+            self._guard.active = self._token
+            self.time.align(allowed, self.pause_splits, self.resume_splits)
+            self._guard.active = None
 
     def _ask(self) -> Any:
         if self._async is not None:
@@ -202,7 +272,7 @@ class SourceInput(UserCode):
 
     def _need_splits(self) -> None:
         if self._no_more and self._async is None:
-            raise _asks_in_vain(self._reader)
+            raise asks_in_vain(self._reader)
         if not self._asked and not self._no_more:
             self._asked = True
             self._request_splits()
@@ -224,6 +294,8 @@ class SourceInput(UserCode):
         self._no_more = self._no_more or no_more
         for split in splits:
             self.positions.setdefault(split.id, split.position)
+            if self.time is not None:
+                self.time.add(split.id)
         if splits or no_more:
             self._wake()
         else:
@@ -270,125 +342,9 @@ class SourceInput(UserCode):
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._interval_timer is not None:
+            self._interval_timer.cancel()
         if self._async is not None:
             self._async.close()
         else:
             self._reader.close()
-
-
-def _asks_in_vain(reader: object) -> ProgramError:
-    return ProgramError(
-        f"{type(reader).__name__} asks for splits after it was told that no more come; poll() has to return END then"
-    )
-
-
-class _AsyncPolls:
-    """Polls a reader on an asyncio loop in a thread of its own, at most ``HAND_OVER`` batches ahead."""
-
-    def __init__(self, reader: AsyncSourceReader[Any], max_records: int, notify: Callable[[], None], name: str) -> None:
-        self._reader, self._max, self._notify = reader, max_records, notify
-        self._answers: deque[Any] = deque()
-        self._loop = asyncio.new_event_loop()
-        self._again = asyncio.Event()
-        self._room = asyncio.Event()
-        self._no_more = False
-        self._stopping = False
-        self._thread = threading.Thread(target=self._main, name=f"firesteel-reader {name}", daemon=True)
-
-    def start(self) -> None:
-        """Open the reader and begin."""
-        self._thread.start()
-
-    def take(self) -> Any:
-        """The next answer, or None; raises what the reader raised."""
-        if not self._answers:
-            return None
-        answer = self._answers.popleft()
-        self.call(self._room.set)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
-
-    def wake(self) -> None:
-        """Poll again, if the reader waits."""
-        self.call(self._again.set)
-
-    def add_splits(self, splits: Sequence[Split], no_more: bool) -> None:
-        """Hand them to the reader on its loop."""
-        self.call(lambda: self._add(splits, no_more))
-
-    def _add(self, splits: Sequence[Split], no_more: bool) -> None:
-        try:
-            if splits:
-                self._reader.add_splits(splits)
-            if no_more and not self._no_more:
-                self._no_more = True
-                self._reader.no_more_splits()
-        except Exception as error:  # the user's reader: the task raises it
-            self._give(error)
-        self._again.set()
-
-    def close(self) -> None:
-        """Cancel the poll, close the reader, end the thread."""
-        self._stopping = True
-        if self._thread.ident is None:
-            self._loop.close()
-            self._reader.close()
-            return
-        self.call(self._cancel)
-        self._thread.join()
-
-    def _cancel(self) -> None:
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-
-    def call(self, callback: Callable[[], None]) -> None:
-        """Call something on the reader's loop."""
-        try:
-            self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # its loop is closed: the thread has ended
-            pass
-
-    def _give(self, answer: Any) -> None:
-        self._answers.append(answer)
-        self._notify()
-
-    def _main(self) -> None:
-        try:
-            self._loop.run_until_complete(self._polls())
-        except asyncio.CancelledError:
-            pass
-        except BaseException as error:
-            self._give(error)
-        finally:
-            try:
-                self._reader.close()
-            except Exception as error:
-                self._give(error)
-            self._loop.close()
-
-    async def _polls(self) -> None:
-        self._reader.open()
-        while not self._stopping:
-            while len(self._answers) >= HAND_OVER:
-                self._room.clear()
-                await self._room.wait()
-            self._again.clear()  # before the poll: what happens during it must not be missed
-            answer = await self._reader.poll(self._max)
-            if isinstance(answer, Wait):
-                await self._pause(answer.seconds)
-            elif isinstance(answer, NeedSplits):
-                if self._no_more:
-                    raise _asks_in_vain(self._reader)
-                self._give(answer)
-                await self._again.wait()
-            else:
-                self._give(answer)
-                if answer is END:
-                    return
-
-    async def _pause(self, seconds: float | None) -> None:
-        try:
-            await asyncio.wait_for(self._again.wait(), seconds)
-        except TimeoutError:
-            pass

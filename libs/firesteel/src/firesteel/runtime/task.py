@@ -12,10 +12,11 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from firesteel.core.state_machine import StateMachine
+from firesteel.functions.metrics import USER_METRICS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.activity import Activity, ActivityTimes
-from firesteel.runtime.batch import EndOfInput
+from firesteel.runtime.batch import MAX_WATERMARK, InBand, Watermark
 from firesteel.runtime.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.context import OperatorContext, TaskInfo
 from firesteel.runtime.exchange.channels import OutputChannel
@@ -24,6 +25,7 @@ from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import CollectOperator, Consumer
 from firesteel.runtime.source_input import Fed, SourceInput
+from firesteel.runtime.task_time import TaskTime
 
 logger = logging.getLogger(__name__)
 STEP_SECONDS: Final = 0.001
@@ -41,8 +43,11 @@ class TaskInput(Protocol):
     def open(self) -> None:
         """Get ready."""
 
-    def poll(self) -> Fed | EndOfInput | None:
-        """The next batch, the end, or nothing now."""
+    def poll(self) -> Fed | InBand | None:
+        """The next batch or watermark, the end, or nothing now."""
+
+    def back_pressured(self, seconds: float) -> None:
+        """For so long nothing was polled although something may have been there."""
 
     def close(self) -> None:
         """Release everything; idempotent."""
@@ -52,7 +57,7 @@ class TaskReporter(Protocol):
     """Who hears of a task; called on the task's thread."""
 
     def state(
-        self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, int]
+        self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, Any]
     ) -> None:
         """The task reached a state."""
 
@@ -72,6 +77,7 @@ class StreamTask:
         outputs: all channels, each with its edge's buffer timeout in ms.
         context: for the operators; each gets its segment's stamp.
         needs_commit: sinks wait for ``commit`` after the end of the input.
+        watermark_interval: seconds between periodic watermarks; 0 = none.
     """
 
     def __init__(
@@ -87,16 +93,20 @@ class StreamTask:
         reporter: TaskReporter,
         *,
         needs_commit: bool = False,
+        watermark_interval: float = 0.2,
     ) -> None:
         self.info, self.plan, self.loop = info, plan, loop
         self.runnable = False
         self.executor = ChainExecutor(plan, guard, token)
-        self._inputs, self._outputs, self._context = inputs, outputs, context
+        self._time = TaskTime(self.executor, loop, watermark_interval, self.wake)
+        self._blocked_since: float | None = None
+        self._last_watermark = False
+        """The input has ended, and the last watermark is in the chain; results may still be awaited."""
+        self._inputs, self._outputs = inputs, outputs
+        self._context = replace(context, on_processing_timer=self._time.on_processing_timer)
         self._guard, self._token, self._reporter = guard, token, reporter
         self._cleaning_up = CancelToken(info.execution_id)  # never set: cleaning up is not interrupted, as in Flink
         self._input_ended = False
-        self._last_results = False
-        """The input has ended, and results are still awaited."""
         self._commit_allowed = not needs_commit
         self._opened: list[Any] = []
         self._flushed = True
@@ -133,8 +143,11 @@ class StreamTask:
         """Its source's input, if it is a source."""
         return self._inputs if isinstance(self._inputs, SourceInput) else None
 
-    def metrics(self) -> dict[str, int]:
-        """Running totals, named as in ``firesteel.protocol.deployment.METRIC_NAMES``; from any thread."""
+    def metrics(self) -> dict[str, Any]:
+        """Running totals, named as in ``firesteel.protocol.deployment.METRIC_NAMES``, and those of user functions.
+
+        From any thread.
+        """
         busy, idle, back_pressured = self._activity.totals_ms()
         return {
             "numRecordsIn": self.executor.records_in,
@@ -144,6 +157,7 @@ class StreamTask:
             "busyTimeMs": busy,
             "idleTimeMs": idle,
             "backPressuredTimeMs": back_pressured,
+            USER_METRICS: self._context.metrics.values(),
         }
 
     # -- life
@@ -164,6 +178,7 @@ class StreamTask:
         self._guard.active = None
         self._move(ExecutionState.RUNNING, "all operators are open")
         self.loop.add_task(self)
+        self._time.start()
         self.wake()
 
     def wake(self) -> None:
@@ -180,25 +195,43 @@ class StreamTask:
             if self._token.cancelled:
                 self._end(ExecutionState.CANCELED, None, "cancelled")
             elif executor.blocked:
+                if self._blocked_since is None:
+                    self._blocked_since = self.loop.clock.monotonic()
                 self._rest(Activity.BACK_PRESSURED)
             elif executor.pending:
                 executor.step()
                 self._flushed = False
                 if _now() < deadline:
                     continue
-            elif self._last_results:
+            elif self._time.due:
+                self._time.run()
+                continue
+            elif self._last_watermark:
                 self._end_of_input()
             else:
+                self._end_of_blocking()
                 got = self._inputs.poll()
                 if isinstance(got, Fed):
                     executor.feed(*got)
                     continue
-                if got is None:
-                    self._rest(Activity.IDLE)
-                    self._flush()
-                else:
-                    self._end_of_input()
+                if isinstance(got, Watermark):
+                    executor.advance(got)
+                    continue
+                if got is not None:  # the end of the input is the end of event time
+                    self._last_watermark = True
+                    self._time.stop()
+                    executor.advance(Watermark(MAX_WATERMARK))
+                    continue
+                self._rest(Activity.IDLE)
+                self._flush()
             return
+
+    def _end_of_blocking(self) -> None:
+        if self._blocked_since is not None:
+            seconds = self.loop.clock.monotonic() - self._blocked_since
+            self._blocked_since = None
+            self._time.back_pressured(seconds)
+            self._inputs.back_pressured(seconds)
 
     def _rest(self, activity: Activity) -> None:
         self.runnable = False
@@ -214,7 +247,6 @@ class StreamTask:
     def _end_of_input(self) -> None:
         """Flink's order: operators finish head to tail, functions are closed, channels end; then sinks may commit."""
         if not self.executor.empty:
-            self._last_results = True
             self._rest(Activity.BUSY)
             self._flush()
             return
@@ -286,6 +318,7 @@ class StreamTask:
         """Release everything, then report; what user code raises meanwhile is logged."""
         self.runnable = False
         self.loop.remove_task(self)
+        self._time.stop()
         if state is not ExecutionState.FINISHED:
             self._careful("dropping records", self.executor.drop)
             for consumer in self.plan.consumers:

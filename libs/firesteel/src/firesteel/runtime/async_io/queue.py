@@ -17,7 +17,7 @@ class Entry:
     """A record whose results are awaited, or a watermark.
 
     Attributes:
-        value: the record.
+        value: the record, or the watermark itself.
         stamp: its timestamp or None; for a watermark its time.
         results: None while they are awaited.
     """
@@ -35,6 +35,7 @@ class Ready(NamedTuple):
 
     results: list[Any] | None
     stamp: int | None
+    watermark: Any = None
 
 
 class ResultQueue(ABC):
@@ -149,4 +150,4 @@ class UnorderedResults(ResultQueue):
 
 
 def _ready(entry: Entry) -> Ready:
-    return Ready(None if entry.is_watermark else entry.results, entry.stamp)
+    return Ready(None, entry.stamp, entry.value) if entry.is_watermark else Ready(entry.results, entry.stamp)

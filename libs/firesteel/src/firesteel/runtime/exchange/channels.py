@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
-from firesteel.runtime.batch import Batch, EndOfInput
+from firesteel.runtime.batch import Batch, InBand
 
 Callback = Callable[[], None]
 
@@ -61,6 +61,14 @@ class OutputChannel(ABC):
         """
 
     @abstractmethod
+    def send(self, element: InBand) -> None:
+        """Queue an in-band element behind what was written; never blocks, costs no credit.
+
+        It does not flush: what was written before goes when it would have gone. Of several watermarks without records
+        between them the receiver may see the last one only.
+        """
+
+    @abstractmethod
     def flush(self) -> None:
         """Ship what waits for more records or the buffer timeout. Call it when the task has nothing to do. Cheap.
 
@@ -105,8 +113,10 @@ class InputChannel(ABC):
         self.queued_bytes = 0
 
     @abstractmethod
-    def poll(self) -> Batch | EndOfInput | None:
-        """The next batch, ``END_OF_INPUT`` once, or None: nothing there, paused, or ended. Gives credit back.
+    def poll(self) -> Batch | InBand | None:
+        """The next batch or in-band element (at last ``END_OF_INPUT``), or None: nothing there, paused, or ended.
+
+        Gives credit back.
 
         Raises:
             SerializationError: a record can't be unpickled here, for instance as its class can't be imported.

@@ -36,9 +36,11 @@ class FrameKind(IntEnum):
     """From the receiver: it reads no more; the sender drops what it has."""
     GOODBYE = 5
     """The sender of this frame closes the connection on purpose; payload = reason, UTF-8. Channel fields are 0."""
+    ELEMENT = 6
+    """In-band: payload = an element (``elements.dump_element``), in order with the messages of its channel."""
 
 
-WITH_PAYLOAD: Final = frozenset({FrameKind.DATA, FrameKind.GOODBYE})
+WITH_PAYLOAD: Final = frozenset({FrameKind.DATA, FrameKind.GOODBYE, FrameKind.ELEMENT})
 _KINDS: Final = {int(kind): kind for kind in FrameKind}
 
 

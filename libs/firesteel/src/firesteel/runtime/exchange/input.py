@@ -11,8 +11,9 @@ from collections import deque
 from typing import Final, Protocol
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput
+from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel
+from firesteel.runtime.exchange.elements import append_element, load_element
 from firesteel.runtime.exchange.serialization import MessageReader, mergeable
 
 SMALL_MESSAGE: Final = 4096
@@ -45,7 +46,7 @@ class RemoteInputChannel(InputChannel):
         super().__init__(channel)
         self.attempt = attempt
         self._link, self._peer, self._window = link, peer, window
-        self._queue: deque[bytearray | EndOfInput] = deque()
+        self._queue: deque[bytearray | InBand] = deque()
         self._partial: bytearray | None = None
         self._rest = 0  # bytes of the partial message that are still to come
         self._outstanding = 0
@@ -56,15 +57,17 @@ class RemoteInputChannel(InputChannel):
 
     # -- the task's side
 
-    def poll(self) -> Batch | EndOfInput | None:
+    def poll(self) -> Batch | InBand | None:
         """See ``InputChannel.poll``."""
         if not self.readable:
             return None
         queue = self._queue
         item = queue.popleft()
         self.readable = bool(queue)
-        if isinstance(item, EndOfInput):
-            return END_OF_INPUT
+        if isinstance(item, InBand):
+            if self._partial is not None and not queue:
+                self._give_credit()  # nothing else is queued now: the rest of a large message may come
+            return item
         self.queued_bytes -= len(item)
         self._give_credit()
         batch = self._reader.loads(item)
@@ -150,9 +153,22 @@ class RemoteInputChannel(InputChannel):
         self.ended = True
         self._arrived(END_OF_INPUT)
 
+    def receive_element(self, payload: memoryview) -> None:
+        """Take an in-band element.
+
+        Raises:
+            ProtocolError: the sender broke the rules.
+        """
+        if self.ended:
+            raise ProtocolError(self._peer, f"{self.id}: an element after the end of input")
+        if self._partial is not None:
+            raise ProtocolError(self._peer, f"{self.id}: an element within a message, {self._rest} bytes are missing")
+        if append_element(self._queue, load_element(payload, f"{self._peer}, {self.id}")) and len(self._queue) == 1:
+            self._became_readable()
+
     # -- inside
 
-    def _arrived(self, item: bytearray | EndOfInput) -> None:
+    def _arrived(self, item: bytearray | InBand) -> None:
         self._queue.append(item)
         if len(self._queue) == 1:
             self._became_readable()
@@ -180,7 +196,7 @@ class RemoteInputChannel(InputChannel):
         values = batch.values
         while queue and isinstance(values, list) and len(values) < MERGED_RECORDS:
             item = queue[0]
-            if isinstance(item, EndOfInput) or len(item) >= SMALL_MESSAGE or not mergeable(first, item):
+            if isinstance(item, InBand) or len(item) >= SMALL_MESSAGE or not mergeable(first, item):
                 break
             queue.popleft()
             self.queued_bytes -= len(item)

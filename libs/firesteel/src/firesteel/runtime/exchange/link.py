@@ -303,11 +303,13 @@ class Link:
             self._goodbye = "".join(c if c.isprintable() else "?" for c in bytes(payload).decode(errors="replace"))
         elif attempt < self.attempt:
             self._counters.frames_dropped += 1
-        elif kind is FrameKind.DATA or kind is FrameKind.END_OF_INPUT:
+        elif kind is FrameKind.DATA or kind is FrameKind.END_OF_INPUT or kind is FrameKind.ELEMENT:
             receiver = self.inputs.get(channel)
             if receiver is not None and receiver.attempt == attempt:
                 if kind is FrameKind.DATA:
                     receiver.receive(payload, value)
+                elif kind is FrameKind.ELEMENT:
+                    receiver.receive_element(payload)
                 else:
                     receiver.receive_end()
             elif channel in self._released and attempt == self.attempt:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput
+from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
+from firesteel.runtime.exchange.elements import append_element
 from firesteel.runtime.exchange.output import alike, merge
 from firesteel.runtime.exchange.sizes import batch_bytes
 from firesteel.runtime.loop import TaskLoop
@@ -23,7 +24,7 @@ class LocalPipe:
         self.output = LocalOutputChannel(channel, self, window)
         self.input = LocalInputChannel(channel, self)
         self.loop = loop
-        self.queue: deque[Batch | EndOfInput] = deque()
+        self.queue: deque[Batch | InBand] = deque()
         self.output_taken = self.input_taken = False
 
 
@@ -53,6 +54,13 @@ class LocalOutputChannel(OutputChannel):
             self.writable = False
         self._pipe.input.arrived(batch, size)
 
+    def send(self, element: InBand) -> None:
+        """See ``OutputChannel.send``."""
+        if self._ending:
+            raise RuntimeError(f"{self.id}: send after end()")  # our own bug
+        if not self._done:
+            self._pipe.input.element_arrived(element)
+
     def flush(self) -> None:
         """See ``OutputChannel.flush``."""
 
@@ -61,7 +69,7 @@ class LocalOutputChannel(OutputChannel):
         if not self._ending:
             self._ending = True
             if not self._done:
-                self._pipe.input.arrived(END_OF_INPUT, 0)
+                self._pipe.input.element_arrived(END_OF_INPUT)
 
     def close(self) -> None:
         """See ``OutputChannel.close``. What was written stays readable for the consumer."""
@@ -94,7 +102,12 @@ class LocalInputChannel(InputChannel):
         self._paused = False
         self._closed = False
 
-    def arrived(self, item: Batch | EndOfInput, size: int) -> None:
+    def element_arrived(self, element: InBand) -> None:
+        """The producer sent this."""
+        if not self._closed and append_element(self._pipe.queue, element) and len(self._pipe.queue) == 1:
+            self._became_readable()
+
+    def arrived(self, item: Batch, size: int) -> None:
         """The producer wrote this."""
         if self._closed:
             return
@@ -105,13 +118,13 @@ class LocalInputChannel(InputChannel):
         if len(queue) == 1:
             self._became_readable()
 
-    def poll(self) -> Batch | EndOfInput | None:
+    def poll(self) -> Batch | InBand | None:
         """See ``InputChannel.poll``."""
         if not self.readable:
             return None
         queue = self._pipe.queue
         item = queue.popleft()
-        if not isinstance(item, EndOfInput):
+        if isinstance(item, Batch):
             size = item.bytes_estimate
             if queue and len(item) < SMALL_BATCH and isinstance(item.values, list):
                 item, size = self._merge_small(item)
@@ -127,7 +140,7 @@ class LocalInputChannel(InputChannel):
         size, records = first.bytes_estimate, len(first)
         while queue and records < MERGED_RECORDS:
             item: Any = queue[0]
-            if isinstance(item, EndOfInput) or len(item) >= SMALL_BATCH or not alike(first, item):
+            if isinstance(item, InBand) or len(item) >= SMALL_BATCH or not alike(first, item):
                 break
             parts.append(item)
             size += item.bytes_estimate

@@ -13,8 +13,9 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from firesteel.core.errors import FiresteelError
-from firesteel.runtime.batch import Batch
+from firesteel.runtime.batch import Batch, InBand
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
+from firesteel.runtime.exchange.elements import append_element, dump_element, supersedes
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
 from firesteel.runtime.exchange.serialization import MessageWriter, Segment
 from firesteel.runtime.exchange.sizes import batch_bytes
@@ -71,16 +72,16 @@ class RemoteOutputChannel(OutputChannel):
         self._target = min(TARGET_BYTES, max(1, window // 2))
         self._ratio = 1.0  # serialised size / estimate, running average
         self._writer = MessageWriter()
-        self._pending: deque[Batch] = deque()
-        self._pending_bytes = 0  # estimates; the head's share that is left is _head_bytes
+        self._pending: deque[Batch | InBand] = deque()
+        self._pending_bytes = 0  # estimates; the head's share that is left is _head_bytes (0: it is an element)
         self._pending_records = 0
         self._head_start = 0
         self._head_bytes = 0
         self._flushing = False  # what is pending may go although it is not much
         self._deadline = float("inf")
         self._timer: Handle | None = None
-        self._outbox: deque[deque[Segment]] = deque()  # messages; the first may have gone in part
-        self._sizes: deque[int] = deque()  # bytes left of each message
+        self._outbox: deque[deque[Segment] | InBand] = deque()  # messages; the first may have gone in part
+        self._sizes: deque[int] = deque()  # bytes left of each message; 0: an element
         self._outbox_bytes = 0
         self._credit = 0
         self._ending = False
@@ -102,6 +103,7 @@ class RemoteOutputChannel(OutputChannel):
         size = batch_bytes(batch)
         if not self._pending:
             self._head_bytes = size
+        if not self._pending_records:
             self._deadline = float("inf") if self._timeout < 0 else self._loop.clock.monotonic() + self._timeout
         self._pending.append(batch)
         self._pending_bytes += size
@@ -112,6 +114,22 @@ class RemoteOutputChannel(OutputChannel):
         elif not self._flushing and not self._enough() and self._timeout > 0 and self._timer is None:
             self._timer = self._loop.call_later(self._timeout, self._on_timer)
         self._ship()
+
+    def send(self, element: InBand) -> None:
+        """See ``OutputChannel.send``."""
+        if self._ending:
+            raise RuntimeError(f"{self.id}: send after end()")  # our own bug
+        if self._done:
+            return
+        if self._pending:
+            append_element(self._pending, element)
+        elif self._outbox and supersedes(element, self._outbox[-1]):
+            self._outbox[-1] = element
+        else:
+            self._outbox.append(element)
+            self._sizes.append(0)
+            if self.sendable:
+                self._link.activate(self)
 
     def flush(self) -> None:
         """See ``OutputChannel.flush``."""
@@ -143,7 +161,7 @@ class RemoteOutputChannel(OutputChannel):
     def sendable(self) -> bool:
         """Whether ``take_chunk`` would give something."""
         if self._outbox:
-            return self._credit > 0
+            return self._credit > 0 or not self._sizes[0]
         return self._ending and not self._pending and not self._done
 
     def grant(self, amount: int) -> None:
@@ -164,11 +182,16 @@ class RemoteOutputChannel(OutputChannel):
             frames.append(encode(FrameKind.END_OF_INPUT, channel, self.attempt))
             self._finish()
             return HEADER.size
+        segments = self._outbox[0]
+        if isinstance(segments, InBand):
+            self._outbox.popleft()
+            self._sizes.popleft()
+            frames.append(encode(FrameKind.ELEMENT, channel, self.attempt, 0, dump_element(segments)))
+            return len(frames[-1])
         left = self._sizes[0]
         size = min(left, self._credit, self._max_chunk)
         left -= size
         frames.append(HEADER.pack(size, FrameKind.DATA, channel.edge, self.attempt, channel.up, channel.down, left))
-        segments = self._outbox[0]
         if not left:
             frames += segments
             self._outbox.popleft()
@@ -228,7 +251,7 @@ class RemoteOutputChannel(OutputChannel):
 
     def _on_timer(self) -> None:
         self._timer = None
-        if self._done or not self._pending or self._flushing:
+        if self._done or not self._pending_records or self._flushing:
             return
         left = self._deadline - self._loop.clock.monotonic()
         if left > 0:  # what was queued when the timer was set has gone meanwhile
@@ -260,10 +283,19 @@ class RemoteOutputChannel(OutputChannel):
 
     def _fill(self) -> None:
         """Serialise what is to go and has credit."""
-        while self._pending and self._outbox_bytes < self._credit and (self._flushing or self._enough()):
+        while self._pending:
+            head = self._pending[0]
+            if isinstance(head, InBand):
+                self._pending.popleft()
+                self._outbox.append(head)
+                self._sizes.append(0)
+                self._next_head()
+                continue
+            if self._outbox_bytes >= self._credit or not (self._flushing or self._enough()):
+                break
             batch, estimate = self._take()
             before = self._outbox_bytes
-            if not self._pending:
+            if not self._pending_records:
                 self._flushing = False
             try:
                 self._serialize(batch)
@@ -281,12 +313,16 @@ class RemoteOutputChannel(OutputChannel):
             alone and self._pending_bytes <= room and self._pending_records <= TARGET_RECORDS
         ):  # most often, at low rates
             taken, self._pending_bytes, self._pending_records = self._pending_bytes, 0, 0
-            return self._pending.popleft(), taken
+            whole = self._pending.popleft()
+            assert isinstance(whole, Batch)  # ``_fill`` has looked
+            return whole, taken
         records = TARGET_RECORDS
         parts: list[Batch] = []
         taken = 0
-        while self._pending and (not parts or (room > 0 and records > 0 and alike(parts[0], self._pending[0]))):
+        while self._pending:
             head = self._pending[0]
+            if isinstance(head, InBand) or (parts and not (room > 0 and records > 0 and alike(parts[0], head))):
+                break
             rest = len(head) - self._head_start
             count = min(rest, records, max(int(room * rest / self._head_bytes), 0 if parts else 1))
             if not count:
@@ -301,16 +337,21 @@ class RemoteOutputChannel(OutputChannel):
                 self._head_bytes -= share  # stays >= 1
                 break
             self._pending.popleft()
-            self._head_start = 0
-            self._head_bytes = self._pending[0].bytes_estimate if self._pending else 0
+            self._next_head()
         batch = parts[0] if len(parts) == 1 else merge(parts)
         self._pending_bytes -= taken
         self._pending_records -= len(batch)
-        if self._pending and self._timeout >= 0:
+        if self._pending_records and self._timeout >= 0:
             self._deadline = self._loop.clock.monotonic() + self._timeout
             if not self._flushing and self._timer is None and self._timeout > 0:
                 self._timer = self._loop.call_later(self._timeout, self._on_timer)
         return batch, taken
+
+    def _next_head(self) -> None:
+        """Another item is the first of ``_pending`` now."""
+        head = self._pending[0] if self._pending else None
+        self._head_start = 0
+        self._head_bytes = head.bytes_estimate if isinstance(head, Batch) else 0
 
     def _serialize(self, batch: Batch) -> None:
         segments, size = self._writer.dumps(batch)

@@ -34,6 +34,7 @@ from firesteel.runtime.operators.stateless import (
     ProcessOperator,
 )
 from firesteel.runtime.operators.timed import TimedTransform
+from firesteel.runtime.operators.watermarks import WatermarksOperator
 from firesteel.runtime.operators.windows import AlignedWindowOperator, WindowOperator
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "TimedTransform",
     "Transform",
     "UserCode",
+    "WatermarksOperator",
     "create_operator",
 ]
 
@@ -62,6 +64,7 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_FLAT_MAP: KeyedFlatMapOperator,
     OperatorKind.KEYED_FILTER: KeyedFilterOperator,
     OperatorKind.REDUCE: ReduceOperator,
+    OperatorKind.WATERMARKS: WatermarksOperator,
     OperatorKind.CO_MAP: CoMapOperator,
     OperatorKind.CO_FLAT_MAP: CoFlatMapOperator,
     OperatorKind.CO_PROCESS: CoProcessOperator,

@@ -13,6 +13,7 @@ from firesteel.functions.async_functions import AsyncFunction
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.async_io.calls import AsyncCalls
 from firesteel.runtime.async_io.queue import Entry, OrderedResults, ResultQueue, UnorderedResults
+from firesteel.runtime.batch import Watermark
 from firesteel.runtime.context import OperatorContext
 from firesteel.runtime.operators.base import Operator
 
@@ -33,7 +34,7 @@ class Run(NamedTuple):
 
     values: list[Any]
     stamps: list[int] | None = None
-    watermark: int | None = None
+    watermark: Watermark | None = None
 
 
 class LaterResults(Operator, ABC):
@@ -65,7 +66,7 @@ class LaterResults(Operator, ABC):
         """Take records; all, even if it is not writable."""
 
     @abstractmethod
-    def put_watermark(self, time: int) -> None:
+    def put_watermark(self, watermark: Watermark) -> None:
         """A watermark comes behind all records put so far; ``take`` gives it back in its place."""
 
     @abstractmethod
@@ -128,9 +129,9 @@ class AsyncWaitOperator(LaterResults):
             self._backlog.extend(Entry(value, stamp) for value, stamp in zip(values, stamps, strict=True))
         self._begin()
 
-    def put_watermark(self, time: int) -> None:
+    def put_watermark(self, watermark: Watermark) -> None:
         """Keeps its place among the records."""
-        self._backlog.append(Entry(None, time, is_watermark=True))
+        self._backlog.append(Entry(watermark, watermark.timestamp, is_watermark=True))
         self._begin()
 
     def take(self) -> Run:
@@ -147,7 +148,7 @@ class AsyncWaitOperator(LaterResults):
                 break
             self._results.pop()
             if ready.results is None:
-                return Run([], None, ready.stamp)
+                return Run([], None, ready.watermark)
             plain = ready.stamp is None
             self._in_flight -= 1
             values += self._coerced(ready.results)

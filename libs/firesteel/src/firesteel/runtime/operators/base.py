@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from firesteel.common.coerce import make_coercer
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.functions.functions import Function
+from firesteel.functions.output_tag import OutputTag, tags_exist
 from firesteel.graph.key_hash import stable_hash
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
+from firesteel.runtime.side_outputs import SideRecord
 from firesteel.state.heap import HeapKeyedState
 
 Coercer = Callable[[object], Any]
@@ -45,6 +48,10 @@ class Operator(UserCode):
     keyed: HeapKeyedState | None = None
     """Its keyed state, if it is on a keyed stream."""
 
+    may_tag: ClassVar[bool] = False
+    """Its function may yield ``tag, value``. Such an operator has to expand, and passes its results through ``coerce``.
+    """
+
     tagged: bool = False
     """Its results may hold ``SideRecord`` objects. Such an operator has to expand."""
 
@@ -54,6 +61,7 @@ class Operator(UserCode):
         self.function = spec.function
         self._opened: list[Function] = []
         self._helpers: list[Any] = list(spec.key_selectors)
+        self._tags: dict[str, tuple[TypeInformation, Coercer | None]] = {}
         self.coerce: Coercer | None = None
         if spec.output_type is not None:
             self.coerce = make_coercer(spec.output_type, strict_integers=spec.strict_integers)
@@ -70,10 +78,50 @@ class Operator(UserCode):
             if isinstance(function, Function) and not any(function is other for other in self._opened):
                 self._opened.append(function)
                 function.open(runtime_context)
+        if self.may_tag and (self.spec.extra.get("side_outputs") or tags_exist()):
+            self.enable_tags()
+
+    def enable_tags(self) -> None:
+        """From now on results may be pairs of tag and value. As long as there are no tags, nothing looks for them."""
+        if self.tagged:
+            return
+        self.tagged = True
+        coerce, is_tagged, side_record = self.coerce, self.is_tagged, self.side_record
+
+        def route(value: Any) -> Any:
+            if is_tagged(value):
+                return side_record(value)
+            return value if coerce is None else coerce(value)
+
+        self.coerce = route
+
+    @staticmethod
+    def is_tagged(value: Any) -> bool:
+        """Whether a result is a pair of tag and value."""
+        return value.__class__ is tuple and len(value) == 2 and value[0].__class__ is OutputTag
+
+    def side_record(self, pair: tuple[OutputTag[Any], Any]) -> SideRecord:
+        """What a pair of tag and value becomes; the value is fitted to the tag's type.
+
+        Raises:
+            ProgramError: the tag has another type than that by which the side output is read, or was used before.
+        """
+        tag, value = pair
+        known = self._tags.get(tag.tag_id)
+        if known is None:
+            declared = self.spec.extra.get("side_outputs", {}).get(tag.tag_id, tag.type_info)
+            coerce = make_coercer(declared, strict_integers=self.spec.strict_integers)
+            known = self._tags[tag.tag_id] = (declared, coerce)
+        if known[0] is not tag.type_info and known[0] != tag.type_info:
+            raise ProgramError(
+                f"operator {self.name!r} yields to side output {tag.tag_id!r} with the type {tag.type_info}, but it has "
+                f"the type {known[0]} elsewhere: use one OutputTag for both"
+            )
+        return SideRecord(tag.tag_id, value if known[1] is None else known[1](value))
 
     def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
         """What the user's ``open`` is handed."""
-        return TaskRuntimeContext(context.info, self.name, self.keyed)
+        return TaskRuntimeContext(context.info, self.name, self.keyed, context.metrics)
 
     def add_helper(self, helper: Any) -> None:
         """A key selector or partitioner of an edge behind this operator lives as long as its function."""

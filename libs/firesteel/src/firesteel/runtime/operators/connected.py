@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from firesteel.runtime.context import CoProcessContext, KeyedCoProcessContext, OperatorContext
+from firesteel.runtime.context import (
+    CoProcessContext,
+    KeyedCoOnTimerContext,
+    KeyedCoProcessContext,
+    OperatorContext,
+)
 from firesteel.runtime.operators.base import Transform
 from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.operators.stateless import ExpandingOperator
+from firesteel.runtime.operators.timed import TimedFunction
+from firesteel.runtime.timers import KeyTimers, TimeOnly
 
 
 class CoMapOperator(Transform):
@@ -47,6 +54,8 @@ class KeyedCoFlatMapOperator(KeyedTransform, CoFlatMapOperator):
 class CoProcessOperator(ExpandingOperator):
     """``CoProcessFunction``."""
 
+    may_tag = True
+
     def open(self, context: OperatorContext) -> None:
         """Make the function's context, then open it."""
         self._context: Any = self.make_context(context)
@@ -54,7 +63,7 @@ class CoProcessOperator(ExpandingOperator):
 
     def make_context(self, context: OperatorContext) -> Any:
         """What the function gets with each record."""
-        return CoProcessContext(context.stamp)
+        return CoProcessContext(context.stamp, TimeOnly(context.stamp, context.clock, self.name))
 
     def function_of(self, input_index: int) -> tuple[str, Callable[[Any], Any]]:
         """``process_element1`` or ``process_element2``, with its context."""
@@ -63,11 +72,15 @@ class CoProcessOperator(ExpandingOperator):
         return process.__name__, lambda value: process(value, context)
 
 
-class KeyedCoProcessOperator(KeyedTransform, CoProcessOperator):
-    """``KeyedCoProcessFunction``; both sides of a key share its state."""
+class KeyedCoProcessOperator(TimedFunction, CoProcessOperator):
+    """``KeyedCoProcessFunction``; both sides of a key share its state and timers."""
 
     inputs = 2
 
     def make_context(self, context: OperatorContext) -> Any:
-        """With the current key."""
-        return KeyedCoProcessContext(context.stamp, self.keyed)
+        """With the current key and timers."""
+        return KeyedCoProcessContext(context.stamp, self.keyed, KeyTimers(self.timers))
+
+    def make_timer_context(self) -> KeyedCoOnTimerContext:
+        """Of ``KeyedCoProcessFunction``."""
+        return KeyedCoOnTimerContext(self.stamp, self.keyed, KeyTimers(self.timers))

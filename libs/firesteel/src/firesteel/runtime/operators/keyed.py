@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from firesteel.functions.functions import ReduceFunction
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.context import KeyedProcessContext, OperatorContext
+from firesteel.runtime.context import KeyedOnTimerContext, KeyedProcessContext, OperatorContext
 from firesteel.runtime.operators.base import is_iterable, method_of, not_iterable
 from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.operators.stateless import FilterOperator, FlatMapOperator, MapOperator
+from firesteel.runtime.operators.timed import TimedFunction
+from firesteel.runtime.timers import KeyTimers
 
 REDUCE_STATE: Final = "_reduce_state"
 _MISSING: Final = object()
@@ -28,15 +30,17 @@ class KeyedFlatMapOperator(KeyedTransform, FlatMapOperator):
     """A flat map that may use keyed state."""
 
 
-class KeyedProcessOperator(KeyedTransform):
+class KeyedProcessOperator(TimedFunction):
     """``KeyedProcessFunction``."""
 
-    expands = True
-
     def open(self, context: OperatorContext) -> None:
-        """Make the function's context, then open it."""
-        self._context = KeyedProcessContext(context.stamp, self.keyed)
+        """Open the function, then make its context."""
         super().open(context)
+        self._context = KeyedProcessContext(context.stamp, self.keyed, KeyTimers(self.timers))
+
+    def make_timer_context(self) -> KeyedOnTimerContext:
+        """Of ``KeyedProcessFunction``."""
+        return KeyedOnTimerContext(self.stamp, self.keyed, KeyTimers(self.timers))
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """Results, coerced, pulled one at a time."""

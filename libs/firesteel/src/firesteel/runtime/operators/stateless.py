@@ -10,6 +10,7 @@ from firesteel.functions.functions import FilterFunction, FlatMapFunction, MapFu
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OperatorContext, ProcessContext
 from firesteel.runtime.operators.base import Transform, is_iterable, method_of, not_iterable
+from firesteel.runtime.timers import TimeOnly
 
 
 class MapOperator(Transform):
@@ -90,10 +91,11 @@ class ProcessOperator(Transform):
     """``ProcessFunction``; a loop of its own spares a call for each record."""
 
     expands = True
+    may_tag = True
 
     def open(self, context: OperatorContext) -> None:
         """Make the function's context, then open it."""
-        self._context = ProcessContext(context.stamp)
+        self._context = ProcessContext(context.stamp, TimeOnly(context.stamp, context.clock, self.name))
         super().open(context)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:

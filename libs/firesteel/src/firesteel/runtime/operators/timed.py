@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.context import OperatorContext, Stamp
+from firesteel.runtime.context import OnTimer, OperatorContext, Stamp
+from firesteel.runtime.operators.base import is_iterable, not_iterable
 from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.timers import HeapTimerService, Timer, TimerService
+
+TIMER_DONE: Final = object()
+"""Yielded after each timer that fired, so that the chain can end a slice between two that give nothing."""
 
 
 class TimedTransform(KeyedTransform):
@@ -58,6 +63,7 @@ class TimedTransform(KeyedTransform):
             keyed.key = value.key
             stamp.value = value.timestamp
             yield from self.on_event_time(value)
+            yield TIMER_DONE
 
     def advance_processing_time(self, now: int) -> Iterator[Any]:
         """The clock has come so far: what the timers that are due give."""
@@ -66,6 +72,7 @@ class TimedTransform(KeyedTransform):
             keyed.key = value.key
             stamp.value = None
             yield from self.on_processing_time(value)
+            yield TIMER_DONE
 
     def close(self) -> None:
         """Close the function, then forget timers and state."""
@@ -74,3 +81,52 @@ class TimedTransform(KeyedTransform):
         finally:
             if hasattr(self, "heap_timers"):
                 self.heap_timers.close()
+
+
+class TimedFunction(TimedTransform):
+    """A keyed function with ``on_timer``; its results carry the timestamps of their records, or of the timer.
+
+    Attributes:
+        timer_context: what ``on_timer`` gets; made by ``make_timer_context`` when the timers are there.
+    """
+
+    may_tag = True
+    sets_stamps = False
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self.tagged = False
+
+    @abstractmethod
+    def make_timer_context(self) -> Any:
+        """What ``on_timer`` gets: an ``OnTimer`` with the operator's stamp, keys and timers."""
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the function, then make the context."""
+        super().open(context)
+        self.timer_context: OnTimer = self.make_timer_context()
+
+    def on_event_time(self, timer: Timer) -> Iterator[Any]:
+        """What ``on_timer`` gives."""
+        return self._on_timer(timer, TimeDomain.EVENT_TIME)
+
+    def on_processing_time(self, timer: Timer) -> Iterator[Any]:
+        """What ``on_timer`` gives; the results have no timestamp."""
+        return self._on_timer(timer, TimeDomain.PROCESSING_TIME)
+
+    def _on_timer(self, value: Timer, domain: TimeDomain) -> Iterator[Any]:
+        context, coerce = self.timer_context, self.coerce
+        context.at, context.domain = value.timestamp, domain
+        results = self.function.on_timer(value.timestamp, context)
+        if results is None:
+            return
+        try:
+            if coerce is None:
+                yield from results
+            else:
+                for result in results:
+                    yield coerce(result)
+        except TypeError:
+            if not is_iterable(results):
+                raise not_iterable("on_timer", results) from None
+            raise

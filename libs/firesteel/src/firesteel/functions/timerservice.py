@@ -1,0 +1,47 @@
+"""Time as functions see it: the timer service and the two time domains. PyFlink's names."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+
+__all__ = ["TimeDomain", "TimerService"]
+
+
+class TimeDomain(Enum):
+    """Which time a timer follows."""
+
+    EVENT_TIME = 0
+    PROCESSING_TIME = 1
+
+
+class TimerService(ABC):
+    """Reads the time and sets timers for the key at hand; from ``ctx.timer_service()``.
+
+    All times are milliseconds since 1970-01-01 UTC. A timer that is set twice for the same time fires once. Timers need
+    a keyed stream: elsewhere setting and deleting them raises ``ProgramError``.
+    """
+
+    @abstractmethod
+    def current_processing_time(self) -> int:
+        """Returns the time of the machine's clock."""
+
+    @abstractmethod
+    def current_watermark(self) -> int:
+        """Returns the event time that was reached; the smallest 64-bit integer before the first watermark."""
+
+    @abstractmethod
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Calls ``on_timer`` for the current key when the clock has come so far."""
+
+    @abstractmethod
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Calls ``on_timer`` for the current key when the watermark passes this time."""
+
+    @abstractmethod
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Forgets the timer; nothing happens if there is none."""
+
+    @abstractmethod
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Forgets the timer; nothing happens if there is none."""

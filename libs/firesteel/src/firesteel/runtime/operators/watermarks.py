@@ -1,0 +1,65 @@
+"""``assign_timestamps_and_watermarks`` in the middle of a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firesteel.common.watermark_strategy import WatermarkStrategy
+from firesteel.core.errors import ProgramError
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.batch import MAX_WATERMARK, Watermark
+from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.operators.base import Operator
+from firesteel.runtime.watermarks import ActiveClock, Combined, EventTime
+
+
+class WatermarksOperator(Operator):
+    """Assigns timestamps and makes watermarks; those from upstream end here, but for the last one.
+
+    It has a segment of its own in its chain, and takes batches instead of records one by one.
+
+    Attributes:
+        clock: stands still while the task is back-pressured.
+    """
+
+    clock: ActiveClock
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        if not isinstance(spec.function, WatermarkStrategy):
+            raise ProgramError(f"operator {spec.name!r}: {spec.function!r} is not a WatermarkStrategy")
+        self._strategy = spec.function
+        self._sent = Combined()
+        self._ended = False
+
+    def open(self, context: OperatorContext) -> None:
+        """Make the generator."""
+        super().open(context)
+        self.clock = ActiveClock(context.clock)
+        self._time = EventTime(self.name, self._strategy, self.clock)
+
+    def take(self, values: list[Any], stamps: list[int] | None) -> tuple[list[int] | None, Watermark | None]:
+        """Timestamps of a batch, and the watermark behind it if one was emitted.
+
+        ``values`` is cut behind the record that the generator emitted the watermark at: what is cut off comes again.
+        """
+        count, found = self._time.take(values, stamps)
+        del values[count:]
+        return found, self._changed()
+
+    def periodic(self) -> Watermark | None:
+        """The interval has passed: the watermark if it changed."""
+        if self._ended:
+            return None
+        self._time.periodic()
+        return self._changed()
+
+    def passes(self, watermark: Watermark) -> bool:
+        """Whether a watermark from upstream goes on: only the last one does."""
+        if watermark.timestamp == MAX_WATERMARK:
+            self._ended = True
+        return self._ended
+
+    def _changed(self) -> Watermark | None:
+        changed = self._sent.update(((self._time.watermark, self._time.idle),))
+        return self._sent.element if changed else None

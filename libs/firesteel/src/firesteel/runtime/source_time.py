@@ -1,0 +1,133 @@
+"""Event time inside a source: one watermark for each split, the minimum over splits, idleness, alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
+from firesteel.core.clock import Clock
+from firesteel.runtime.batch import MAX_WATERMARK, Watermark
+from firesteel.runtime.operators.base import Coercer, UserCode
+from firesteel.runtime.watermarks import ActiveClock, Combined, EventTime, HeldBack
+
+Piece = tuple[list[Any], list[int] | None, Watermark | None]
+"""Records, their timestamps, and the watermark behind them if there is one."""
+
+
+class SourceTime(UserCode):
+    """See the module.
+
+    Args:
+        name: of the source, for errors.
+        task_name: for the log.
+        strategy: of the program.
+        clock: injected.
+        coerce: fits records to their declared type, before the timestamp assigner sees them.
+    """
+
+    def __init__(
+        self, name: str, task_name: str, strategy: WatermarkStrategy, clock: Clock, coerce: Coercer | None
+    ) -> None:
+        self.name = name
+        self.clock = ActiveClock(clock)
+        self.strategy = strategy
+        self.splits: dict[str, EventTime] = {}
+        self._coerce = coerce
+        self._combined = Combined()
+        self._held = HeldBack(task_name, clock)
+        self._empty_since = self.clock.now()
+        self._new_records = False
+        timeout = strategy.idle_timeout
+        self._timeout = None if timeout is None else timeout.to_nanos() / 1e9
+
+    @property
+    def needs_interval(self) -> bool:
+        """Whether something may change at the end of the interval although no record comes."""
+        if self._new_records or self.strategy.kind is WatermarkGeneratorKind.GENERATOR:
+            return True
+        return self._timeout is not None and not self._combined.idle
+
+    # -- splits
+
+    def add(self, split_id: str) -> None:
+        """The split is read from now on."""
+        if split_id not in self.splits:
+            self.splits[split_id] = EventTime(self.name, self.strategy, self.clock)
+
+    def finished(self, split_id: str) -> Watermark | None:
+        """The split holds nothing more: it holds back nothing any more. Returns a watermark to send."""
+        if self.splits.pop(split_id, None) is None or self.splits:
+            return None
+        self._empty_since = self.clock.now()
+        return None
+
+    # -- records
+
+    def take(self, split_id: str, values: list[Any], stamps: list[int] | None) -> list[Piece]:
+        """A batch of a split, cut behind the records at which a generator emitted a watermark."""
+        self.add(split_id)
+        split = self.splits[split_id]
+        self._new_records = True
+        if self._coerce is not None:
+            values = self._coerced(values)
+        count, found = split.take(values, stamps)
+        if count == len(values):  # most often
+            return [(values, found, self._changed())]
+        pieces: list[Piece] = []
+        while True:
+            pieces.append((values[:count], found, self._changed()))
+            values, stamps = values[count:], None if stamps is None else stamps[count:]
+            if not values:
+                return pieces
+            count, found = split.take(values, stamps)
+
+    def _coerced(self, records: list[Any]) -> list[Any]:
+        coerce, fitted = self._coerce, []
+        assert coerce is not None
+        for value in records:
+            fitted.append(coerce(value))
+        return fitted
+
+    # -- the clock
+
+    def periodic(self) -> Watermark | None:
+        """The interval has passed: the watermark if it changed."""
+        self._new_records = False
+        for split in self.splits.values():
+            split.periodic()
+        changed = self._changed()
+        self._held.look(
+            self._combined.watermark,
+            ((f"split {name!r}", split.watermark, split.idle) for name, split in self.splits.items()),
+        )
+        return changed
+
+    def _changed(self) -> Watermark | None:
+        parts = [(split.watermark, split.idle) for split in self.splits.values()]
+        if not parts:
+            nothing_for = self.clock.now() - self._empty_since
+            parts = [(self._combined.watermark, self._timeout is not None and nothing_for >= self._timeout)]
+        return self._combined.element if self._combined.update(parts) else None
+
+    # -- alignment
+
+    @property
+    def watermark(self) -> int:
+        """Of the source; ``MAX_WATERMARK`` while it is idle, so that it holds back no group."""
+        return MAX_WATERMARK if self._combined.idle else self._combined.watermark
+
+    def align(
+        self, allowed: int, pause: Callable[[list[str]], None], resume: Callable[[list[str]], None]
+    ) -> None:
+        """Pause the splits whose watermark is above what the group allows, and resume the others."""
+        ahead = [name for name, split in self.splits.items() if split.watermark > allowed and not split.paused]
+        behind = [name for name, split in self.splits.items() if split.watermark <= allowed and split.paused]
+        for name in ahead:
+            self.splits[name].pause()
+        for name in behind:
+            self.splits[name].resume()
+        if ahead:
+            pause(ahead)
+        if behind:
+            resume(behind)

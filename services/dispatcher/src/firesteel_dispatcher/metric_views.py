@@ -1,0 +1,127 @@
+"""REST answers about metrics of tasks, from job archives: pure functions, with the shapes that Flink uses.
+
+Without ``get`` an answer lists ids only. With it, plain paths give the ids that are known, values as texts; the path
+over all subtasks gives numbers, and nothing at all if one of the ids is missing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from firesteel.core.errors import ConfigurationError
+from firesteel.graph.job_archive import TASK_METRICS
+from firesteel_dispatcher.views import Archive, find_vertex, jsonable
+
+Query = Mapping[str, str]
+
+
+def vertex_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
+    """/jobs/:jobid/vertices/:vertexid/metrics: ids begin with the subtask's index."""
+    found = {
+        f"{subtask['subtask']}.{name}": value
+        for subtask in find_vertex(archive, query["vertex_id"])["subtasks"]
+        for name, value in _metrics(subtask).items()
+    }
+    return _plain(found, query)
+
+
+def one_subtask_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
+    """/jobs/:jobid/vertices/:vertexid/subtasks/:subtaskindex/metrics."""
+    subtasks = find_vertex(archive, query["vertex_id"])["subtasks"]
+    (index,) = _indices(query["subtask"], len(subtasks), "the subtask index")[:1]
+    return _plain(_metrics(subtasks[index]), query)
+
+
+def subtask_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
+    """/jobs/:jobid/vertices/:vertexid/subtasks/metrics: over the subtasks that ``subtasks`` names."""
+    subtasks = find_vertex(archive, query["vertex_id"])["subtasks"]
+    if "subtasks" in query:
+        subtasks = [subtasks[i] for i in _indices(query["subtasks"], len(subtasks), "subtasks")]
+    numbers: dict[str, list[float]] = {}
+    for subtask in subtasks:
+        for name, value in _metrics(subtask).items():
+            number = _number(value)
+            if number is not None:
+                numbers.setdefault(name, []).append(number)
+    if "get" not in query:
+        return [{"id": name} for name in numbers]
+    functions = _aggregates(query.get("agg"))
+    wanted = _names(query["get"])
+    if any(name not in numbers for name in wanted):
+        return []
+    return [
+        {"id": name, **{key: jsonable(function(numbers[name])) for key, function in functions.items()}}
+        for name in wanted
+    ]
+
+
+def _metrics(subtask: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = subtask.get(TASK_METRICS, {})
+    return found
+
+
+def _plain(found: Mapping[str, Any], query: Query) -> list[dict[str, Any]]:
+    if "get" not in query:
+        return [{"id": name} for name in found]
+    return [{"id": name, "value": _text(found[name])} for name in _names(query["get"]) if name in found]
+
+
+def _text(value: Any) -> str:
+    return str(jsonable(value))
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, int | float):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def _names(text: str) -> list[str]:
+    return list(dict.fromkeys(name for name in text.split(",") if name))
+
+
+def _skew(values: Sequence[float]) -> float:
+    """Coefficient of variation in percent: 0 = all alike."""
+    mean = sum(values) / len(values)
+    if not mean or not math.isfinite(mean):
+        return 0.0
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+    return abs(deviation / mean) * 100
+
+
+_AGGREGATES: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
+    "min": min,
+    "max": max,
+    "avg": lambda values: sum(values) / len(values),
+    "sum": sum,
+    "skew": _skew,
+}
+
+
+def _aggregates(text: str | None) -> Mapping[str, Callable[[Sequence[float]], float]]:
+    if text is None:
+        return _AGGREGATES
+    names = [name.lower() for name in _names(text)]
+    unknown = [name for name in names if name not in _AGGREGATES]
+    if unknown:
+        raise ConfigurationError(f"agg={unknown[0]!r:.40} is none of {', '.join(_AGGREGATES)}")
+    return {name: _AGGREGATES[name] for name in names}
+
+
+def _indices(text: str, count: int, what: str) -> list[int]:
+    """``0,2-5`` as indices below ``count``; those beyond are left out, as in Flink."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(part) > 40:
+            raise ConfigurationError(f"{what} = {text!r:.80} is no list of indices and ranges such as 0,2-5")
+        found.update(range(int(first), min(int(last) if dash else int(first), count) + 1))
+    below = sorted(index for index in found if index < count)
+    if not below:
+        raise ConfigurationError(f"{what} = {text!r:.80}: the vertex has {count} subtasks")
+    return below
