@@ -21,7 +21,7 @@ class Live:
     records: list[Any] = field(default_factory=list)
     counted: int = 0
     next_fire: int | None = None
-    made: int = 0
+    again: bool = False  # Flink's continuous trigger sets its timer anew when sessions merge, also one in the past
 
     @property
     def last(self) -> int:
@@ -97,6 +97,7 @@ class Oracle:
         whole.records = [record for part in parts for record in part.records]
         whole.counted = sum(part.counted for part in parts)
         whole.next_fire = min(fires) if fires else None
+        whole.again = whole.next_fire is not None and whole.next_fire <= self.now
         for part in parts:
             self.live.remove(part)
         self.live.append(whole)
@@ -134,9 +135,14 @@ class Oracle:
             if self.trigger[0] != "count" and before < window.last <= time:
                 due.add(window.last)
             if self.trigger[0] == "continuous" and window.next_fire is not None:
+                if window.again:
+                    due.add(window.next_fire)
+                    window.again = False
                 while window.next_fire <= time and window.next_fire < window.last:
                     due.add(window.next_fire)
                     window.next_fire = min(window.next_fire + self.trigger[1], window.last)
+                    if window.next_fire == window.last <= time:  # also of a session that merging made end in the past
+                        due.add(window.last)
             for moment in sorted(due):
                 results += [(moment, result) for result in self.fire(window)]
         self.live = [window for window in self.live if not self.over(window)]
