@@ -345,7 +345,9 @@ class ReducingStateDescriptor(StateDescriptor):
         super().__init__(name, type_info)
         method = getattr(reduce_function, "reduce", None)
         if isinstance(reduce_function, type) or not (callable(method) or callable(reduce_function)):
-            raise TypeError(f"state {name!r} takes a ReduceFunction or a callable of two values, not {reduce_function!r}")
+            raise TypeError(
+                f"state {name!r} takes a ReduceFunction or a callable of two values, not {reduce_function!r}"
+            )
         self._reduce_function = reduce_function
         self.reduce: Callable[[Any, Any], Any] = method if callable(method) else reduce_function  # type: ignore[assignment]
 

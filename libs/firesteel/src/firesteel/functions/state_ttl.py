@@ -65,7 +65,7 @@ class _CleanupStrategies:
             return ()
 
         def __eq__(self, other: object) -> bool:
-            return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+            return type(self) is type(other) and self._key() == other._key()
 
         def __hash__(self) -> int:
             return hash((type(self).__name__, *self._key()))
@@ -113,7 +113,9 @@ class _CleanupStrategies:
 
         def __init__(self, query_time_after_num_entries: int, periodic_compaction_time: Time | None = None) -> None:
             self._query_time_after_num_entries = query_time_after_num_entries
-            self._periodic_compaction_time = Time.days(30) if periodic_compaction_time is None else periodic_compaction_time
+            self._periodic_compaction_time = (
+                Time.days(30) if periodic_compaction_time is None else periodic_compaction_time
+            )
 
         def get_query_time_after_num_entries(self) -> int:
             """Returns the number of entries between two looks at the clock."""
@@ -202,7 +204,9 @@ class _Builder:
     def set_state_visibility(self, state_visibility: _StateVisibility) -> _Builder:
         """Whether what has expired may still be seen."""
         if not isinstance(state_visibility, _StateVisibility):
-            raise TypeError(f"state_visibility is a StateTtlConfig.StateVisibility, not {type(state_visibility).__name__}")
+            raise TypeError(
+                f"state_visibility is a StateTtlConfig.StateVisibility, not {type(state_visibility).__name__}"
+            )
         self._state_visibility = state_visibility
         return self
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from firesteel.core.clock import Clock
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec
-from firesteel.runtime.context import Stamp
+from firesteel.runtime.context import Stamp, TaskInfo
 from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.operators import (
     Consumer,
+    KeyedTransform,
     LaterResults,
     Operator,
     TimedTransform,
@@ -18,6 +20,7 @@ from firesteel.runtime.operators import (
     create_operator,
 )
 from firesteel.runtime.partitioners import Output
+from firesteel.state.backend import StateBackend
 
 LARGEST_SLICE: Final = 1024
 LONGEST_SEGMENT: Final = 64
@@ -104,6 +107,12 @@ class ChainPlan:
         self.later = [segment for segment in self.segments if segment.later is not None]
         for output in spec.outputs:
             self.output_segment(output)
+
+    def use_state_backend(self, backend: StateBackend, info: TaskInfo, clock: Clock) -> None:
+        """Keep the state of operators with keys in this backend; before anything is opened."""
+        for operator in self.operators:
+            if isinstance(operator, KeyedTransform):
+                operator.use_backend(backend, info, clock)
 
     def output_segment(self, output: OutputSpec) -> Segment:
         """The segment whose results go to an edge; that of a side output if the edge reads one."""

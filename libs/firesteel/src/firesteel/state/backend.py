@@ -9,11 +9,11 @@ Python holds equal are one key. With ``NO_KEY`` there each access raises ``Progr
 no key. Setting ``key`` must cost next to nothing: it is done for each record.
 
 **States.** ``get_state`` and its kin give the state of a name: the same one each time, for the life of the backend. A
-name that is asked for with another kind, type or time-to-live raises ``ProgramError``. ``store(namespace)`` gives states
-of the current key and a namespace (a window); they are apart from those without one, even under the same name, and are
-used within the call that got them only. ``clear_namespace`` forgets them for the current key. A namespace hashes, and
-can be pickled. ``table`` is a mapping by key that operators of the runtime use as they like: what is in it is state as
-any other. Its methods must not be kept from one call of the operator to the next.
+name that is asked for with another kind, type or time-to-live raises ``ProgramError``. ``store(namespace)`` gives
+states of the current key and a namespace (a window); they are apart from those without one, even under the same name,
+and are used within the call that got them only. ``clear_namespace`` forgets them for the current key. A namespace
+hashes, and can be pickled. ``table`` is a mapping by key that operators of the runtime use as they like: what is in it
+is state as any other. Its methods must not be kept from one call of the operator to the next.
 
 **Values** are fitted to the declared type when they are written; what does not fit raises ``TypeMismatchError`` with
 state and field. What is read may be the object itself: who changes it in place without writing it back may or may not
@@ -25,15 +25,16 @@ and gives chunks. Between slices the operator goes on reading and writing. Toget
 moment of ``snapshot()``: what is written later is not in them, what is removed later is, and a value that is handed out
 while the snapshot runs is serialised first, so that a change in place is not in them either. There is one snapshot at
 a time; who begins another one before the end or ``close()`` of the last gets a ``RuntimeError``. A value that can't be
-serialised raises ``SerializationError`` with state and key out of ``next``, not out of the access that would hand it out;
-the snapshot is over then, and the state is whole. After a snapshot that was given up ``snapshot()`` may first have to
-put in order what that one left.
+serialised raises ``SerializationError`` with state and key out of ``next``, not out of the access that would hand it
+out; the snapshot is over then, and the state is whole. After a snapshot that was given up ``snapshot()`` may first
+have to put in order what that one left.
 
 **Restoring.** ``restore`` is called once, before any state is asked for, with the descriptions and chunks of one or
 several snapshots, and takes the key groups of its own: so a job may come back with another parallelism. When a state is
 asked for its schema is compared with that in the snapshot (``state/schema.py``): values are taken as they are, or
 migrated, or ``StateMigrationError`` names the field. Time-to-live may come and go between two runs: values without a
-timestamp count as written at the moment of the restore. State that nobody asks for is kept, and is in the next snapshot.
+timestamp count as written at the moment of the restore. State that nobody asks for is kept, and is in the next
+snapshot.
 
 **Time-to-live** is as ``StateTtlConfig`` says, by the clock in the parameters. Cleaning up is bounded for each access
 and frees the memory. What has expired is not in a snapshot if the configuration says so.
@@ -41,17 +42,22 @@ and frees the memory. What has expired is not in a snapshot if the configuration
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from firesteel.core.clock import Clock, SystemClock
+from firesteel.core.errors import ConfigurationError
 from firesteel.core.plugins import load
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import StateDescriptor
 
 GROUP: Final = "firesteel.state_backends"
+_STAND_INS: Final = {"rocksdb": "hashmap"}
+"""Backends that programs name and this version does not have -> what keeps the same state in another way."""
+logger = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.002
 """A slice of a snapshot works so long at most."""
 
@@ -217,5 +223,11 @@ def load_state_backend(name: str) -> StateBackend:
     Raises:
         ConfigurationError: there is none; the message lists those that are known.
     """
-    backend: StateBackend = load(GROUP, name)()
-    return backend
+    try:
+        made: type[StateBackend] = load(GROUP, name)
+    except ConfigurationError:
+        if name not in _STAND_INS:
+            raise
+        logger.warning("state backend %s is not in this version: keyed state is kept by %s", name, _STAND_INS[name])
+        made = load(GROUP, _STAND_INS[name])
+    return made()

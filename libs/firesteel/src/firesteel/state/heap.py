@@ -8,23 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from firesteel.core.errors import ProgramError, StateMigrationError
 from firesteel.functions.functions import KeyedStateStore
-from firesteel.functions.state import (
-    AggregatingState,
-    AggregatingStateDescriptor,
-    ListState,
-    ListStateDescriptor,
-    MapState,
-    MapStateDescriptor,
-    ReducingState,
-    ReducingStateDescriptor,
-    StateDescriptor,
-    ValueState,
-    ValueStateDescriptor,
-)
+from firesteel.functions.state import StateDescriptor
 from firesteel.state.backend import (
     SLICE_SECONDS,
     KeyedSnapshot,
@@ -40,13 +28,13 @@ from firesteel.state.heap_states import STATES, HeapState, HeapValueState, Kind,
 from firesteel.state.heap_ttl import DROPS, TTL_STATES, Life, Sweeper, pruned
 from firesteel.state.keys import NO_KEY, NamespacedKey, NoKey
 from firesteel.state.schema import schema_of
+from firesteel.state.stores import StateGetters
 from firesteel.state.tables import MISSING, HeapTable, Table, TtlTable, drain
 
 __all__ = ["NO_KEY", "HashMapStateBackend", "HeapKeyedState", "HeapValueState", "NoKey"]
 
 TABLE: Final = "table"
 _MERGING: Final = frozenset({"list", "reducing", "aggregating"})
-D = TypeVar("D", bound=StateDescriptor)
 
 
 class _Declared:
@@ -74,7 +62,7 @@ class _Part:
         self.info, self.table, self.prune = info, table, prune
 
 
-class HeapKeyedState(KeyedStateBackend):
+class HeapKeyedState(StateGetters, KeyedStateBackend):
     """All keyed state of one operator of one subtask.
 
     Attributes:
@@ -94,37 +82,17 @@ class HeapKeyedState(KeyedStateBackend):
 
     # -- states
 
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        """The value state of this name."""
-        return self._state(state_descriptor, ValueStateDescriptor, "get_state")
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        """The list state of this name."""
-        return self._state(state_descriptor, ListStateDescriptor, "get_list_state")
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        """The map state of this name."""
-        return self._state(state_descriptor, MapStateDescriptor, "get_map_state")
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        """The reducing state of this name."""
-        return self._state(state_descriptor, ReducingStateDescriptor, "get_reducing_state")
-
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        """The aggregating state of this name."""
-        return self._state(state_descriptor, AggregatingStateDescriptor, "get_aggregating_state")
-
     def store(self, namespace: Any = None) -> KeyedStateStore:
         """The states of the current key and a namespace."""
         return self if namespace is None else _NamespaceStore(self, namespace)
 
-    def _state(self, descriptor: Any, wanted: type[D], method: str) -> Any:
+    def _state(self, descriptor: Any, wanted: type[StateDescriptor], method: str) -> Any:
         declared = self._declare(descriptor, wanted, method)
         if declared.state is None:
             declared.state = self._make(declared, self, namespaced=False)
         return declared.state
 
-    def namespaced_state(self, descriptor: Any, wanted: type[D], method: str, namespace: Any) -> Any:
+    def namespaced_state(self, descriptor: Any, wanted: type[StateDescriptor], method: str, namespace: Any) -> Any:
         """A state of the current key and a namespace."""
         return self._make(self._declare(descriptor, wanted, method), NamespacedKey(self, namespace), namespaced=True)
 
@@ -192,16 +160,16 @@ class HeapKeyedState(KeyedStateBackend):
         table = self._part(declared, namespaced=True).table
         place = (self.key, target)
         for source in sources:
-            other = MISSING if source == target else table.pop((self.key, source), MISSING)
+            other: Any = MISSING if source == target else table.pop((self.key, source), MISSING)
             if other is MISSING:
                 continue
-            one = table.get(place, MISSING)
+            one: Any = table.get(place, MISSING)
             if one is MISSING:
                 merged = other
             elif life is None:
                 merged = merge_values(kind, one, other)
             elif kind.name == "list":
-                merged = sorted(one + other, key=lambda pair: pair[1])
+                merged = sorted([*one, *other], key=_stamp_of)
             else:
                 merged = (merge_values(kind, one[0], other[0]), max(one[1], other[1]))
             table[place] = merged
@@ -291,6 +259,10 @@ class HeapKeyedState(KeyedStateBackend):
         self.key = NO_KEY
 
 
+def _stamp_of(pair: tuple[Any, int]) -> int:
+    return pair[1]
+
+
 def _prune(prune: Callable[[Any, int], Any], dead: int, entry: Any) -> Any:
     return prune(entry, dead)
 
@@ -304,7 +276,7 @@ class _SweepingKeyedState(HeapKeyedState):
     __slots__ = ()
 
     @property
-    def key(self) -> Any:  # type: ignore[override]
+    def key(self) -> Any:
         return _KEY.__get__(self, HeapKeyedState)
 
     @key.setter
@@ -314,28 +286,13 @@ class _SweepingKeyedState(HeapKeyedState):
             sweeper.sweep()
 
 
-class _NamespaceStore(KeyedStateStore):
+class _NamespaceStore(StateGetters):
     """The states of the current key and a namespace."""
 
     __slots__ = ("_keyed", "_namespace")
 
     def __init__(self, keyed: HeapKeyedState, namespace: Any) -> None:
         self._keyed, self._namespace = keyed, namespace
-
-    def get_state(self, state_descriptor: ValueStateDescriptor) -> ValueState[Any]:
-        return self._state(state_descriptor, ValueStateDescriptor, "get_state")
-
-    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
-        return self._state(state_descriptor, ListStateDescriptor, "get_list_state")
-
-    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
-        return self._state(state_descriptor, MapStateDescriptor, "get_map_state")
-
-    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
-        return self._state(state_descriptor, ReducingStateDescriptor, "get_reducing_state")
-
-    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
-        return self._state(state_descriptor, AggregatingStateDescriptor, "get_aggregating_state")
 
     def _state(self, descriptor: Any, wanted: type[StateDescriptor], method: str) -> Any:
         return self._keyed.namespaced_state(descriptor, wanted, method, self._namespace)

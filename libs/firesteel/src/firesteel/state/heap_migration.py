@@ -66,4 +66,5 @@ def _converter(kind: str, had_ttl: bool, has_ttl: bool, convert: Convert | None,
             return values  # type: ignore[no-any-return]
         return {key: (value, stamp) for (key, value), stamp in zip(values.items(), stamps, strict=True)}
 
-    return {"list": many, "map": mapping}.get(kind, one)
+    converters: dict[str, Callable[[Any], Any]] = {"list": many, "map": mapping}
+    return converters.get(kind, one)

@@ -162,9 +162,8 @@ class HeapSnapshot(KeyedSnapshot):
         if self._keys is None:
             self._keys = table.raw_keys()
         groups: dict[int, tuple[list[Any], list[Any]]] = {}
-        count, ended = 0, True
-        for key in self._keys:
-            count += 1
+        ended = True
+        for count, key in enumerate(self._keys, 1):
             look = count % _LOOK_AT_CLOCK == 0
             group = group_of(key[0] if namespaced else key)
             if group not in groups:

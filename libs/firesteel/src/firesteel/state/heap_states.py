@@ -75,7 +75,7 @@ class HeapState:
 
     def __init__(self, keyed: Any, table: Table, kind: Kind) -> None:
         self._keyed, self._table, self._kind = keyed, table, kind
-        self._get = table.get
+        self._get: Any = table.get
 
     def bind(self) -> None:
         """The table's methods are others now."""

@@ -199,9 +199,7 @@ def _compare_maps(old: Schema, new: Schema, path: str) -> Compatibility:
 
     def convert(value: dict[Any, Any]) -> dict[Any, Any]:
         return {
-            (key if fit_key is None else fit_key(key)): (
-                item if item is None or fit_value is None else fit_value(item)
-            )
+            (key if fit_key is None else fit_key(key)): (item if item is None or fit_value is None else fit_value(item))
             for key, item in value.items()
         }
 

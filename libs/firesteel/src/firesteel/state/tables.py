@@ -40,10 +40,7 @@ def is_frozen(value: Any) -> bool:
     if kind in _ATOMS:
         return True
     if kind is tuple:
-        for item in value:
-            if item.__class__ not in _ATOMS and not is_frozen(item):
-                return False
-        return True
+        return all(item.__class__ in _ATOMS or is_frozen(item) for item in value)
     return False
 
 

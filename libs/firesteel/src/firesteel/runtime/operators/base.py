@@ -21,7 +21,7 @@ from firesteel.graph.key_hash import stable_hash
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
 from firesteel.runtime.side_outputs import SideRecord
-from firesteel.state.heap import HeapKeyedState
+from firesteel.state.backend import KeyedStateBackend
 
 Coercer = Callable[[object], Any]
 
@@ -45,7 +45,7 @@ class Operator(UserCode):
     expands: ClassVar[bool] = False
     """It may give more results than it takes records: results are pulled in bounded chunks."""
 
-    keyed: HeapKeyedState | None = None
+    keyed: KeyedStateBackend | None = None
     """Its keyed state, if it is on a keyed stream."""
 
     may_tag: ClassVar[bool] = False

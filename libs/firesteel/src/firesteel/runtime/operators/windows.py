@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final
 
-from firesteel.core.errors import ProgramError, UnsupportedFeatureError
+from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import Function, ReduceFunction
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
@@ -89,10 +89,7 @@ class WindowTransform(TimedTransform):
 
 def late_counter(runtime_context: TaskRuntimeContext) -> Any:
     """Flink's counter of late records."""
-    try:
-        return runtime_context.get_metrics_group().counter(LATE_RECORDS_DROPPED)
-    except UnsupportedFeatureError:
-        return None
+    return runtime_context.get_metrics_group().counter(LATE_RECORDS_DROPPED)
 
 
 class WindowOperator(WindowTransform):
