@@ -49,6 +49,7 @@ from firesteel.datastream.functions import (
     SinkFunction,
     WindowFunction,
 )
+from firesteel.datastream.output_tag import OutputTag
 from firesteel.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from firesteel.datastream.state_backend import (
     CustomStateBackend,
@@ -58,6 +59,8 @@ from firesteel.datastream.state_backend import (
     StateBackend,
 )
 from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
+from firesteel.datastream.time_domain import TimeDomain
+from firesteel.datastream.timerservice import TimerService
 from firesteel.datastream.window import (
     CountWindow,
     GlobalWindow,
@@ -110,6 +113,7 @@ __all__ = [
     "MapFunction",
     "MemorySize",
     "MergingWindowAssigner",
+    "OutputTag",
     "Partitioner",
     "PredefinedOptions",
     "ProcessAllWindowFunction",
@@ -123,7 +127,9 @@ __all__ = [
     "SlotSharingGroup",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeDomain",
     "TimeWindow",
+    "TimerService",
     "Trigger",
     "TriggerResult",
     "Window",

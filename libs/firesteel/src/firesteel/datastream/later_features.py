@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from firesteel.core.errors import UnsupportedFeatureError
 
@@ -20,14 +20,6 @@ def refuse(what: str) -> NoReturn:
 
 class LaterStreamFeatures:
     """Of all streams."""
-
-    def assign_timestamps_and_watermarks(self, watermark_strategy: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("assign_timestamps_and_watermarks(): event time and watermarks are")
-
-    def get_side_output(self, output_tag: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("get_side_output(): side outputs are")
 
     def cache(self) -> NoReturn:
         """Refused in this version: UnsupportedFeatureError."""
