@@ -8,6 +8,7 @@ from firesteel.common.time import Time
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import GraphError, UnsupportedFeatureError
 from firesteel.datastream import checks
+from firesteel.datastream.time_methods import check_tag, declare_tag
 from firesteel.datastream.timestamps import warn_without_timestamps
 from firesteel.functions.join_functions import ProcessJoinFunction
 from firesteel.functions.output_tag import OutputTag
@@ -120,10 +121,11 @@ class IntervalJoined:
             key_selectors=(left._key_selector, right._key_selector),
             extra={"lower": lower, "upper": upper, "late_tags": tuple(self._late_tags)},
         )
+        for tag, side in zip(self._late_tags, ("left", "right"), strict=True):
+            if tag is not None:
+                declare_tag(made, tag, f"side_output_{side}_late_data")
         return DataStream(left._environment, (StreamInput(made),), declared)
 
     def _late(self, side: int, method: str, tag: Any) -> Self:
-        if not isinstance(tag, OutputTag):
-            raise TypeError(f"{method}() takes an OutputTag, not {type(tag).__name__}")
-        self._late_tags[side] = tag
+        self._late_tags[side] = check_tag(method, tag)
         return self

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.datastream import checks
+from firesteel.datastream.time_methods import check_tag, declare_tag
 from firesteel.datastream.timestamps import warn_without_timestamps
 from firesteel.functions.functions import Function, ReduceFunction
 from firesteel.functions.output_tag import OutputTag
@@ -107,9 +108,7 @@ class _Windowed(ABC):
         Raises:
             TypeError: it is no tag.
         """
-        if not isinstance(output_tag, OutputTag):
-            raise TypeError(f"side_output_late_data() takes an OutputTag, not {type(output_tag).__name__}")
-        self._late_tag = output_tag
+        self._late_tag = check_tag("side_output_late_data", output_tag)
         return self
 
     def _reduced(self, function: Any, window_function: Any, output_type: TypeInformation | None) -> DataStream:
@@ -166,7 +165,10 @@ class _Windowed(ABC):
         if self._assigner.is_event_time():
             warn_without_timestamps(f"windows {self._assigner!r}", self._stream._inputs)
         declared = checks.declared_type("output_type", output_type)
-        return self._transform(spec, declared)
+        stream = self._transform(spec, declared)
+        if self._late_tag is not None:
+            declare_tag(stream._inputs[0].source, self._late_tag, "side_output_late_data")
+        return stream
 
     @abstractmethod
     def _transform(self, spec: WindowSpec, declared: TypeInformation) -> DataStream:
