@@ -108,7 +108,7 @@ def test_tumbling_and_sliding_windows(parallelism: int, size: int, slide: int) -
 
 @PARALLELISMS
 def test_sessions_with_late_data(parallelism: int) -> None:
-    late = OutputTag("late", Types.PICKLED_BYTE_ARRAY())
+    late: OutputTag[Any] = OutputTag("late", Types.PICKLED_BYTE_ARRAY())
     stragglers = [("a", 1000, 1), ("b", 1000, 2)]
     records = [("a", 1, 0), ("b", 2, 5), ("a", 3, 15), ("a", 4, 400), ("b", 5, 1000), *stragglers, ("a", 6, 1002)]
     windowed = timed(new_environment(parallelism), records, slack=0).key_by(lambda e: e[0])
@@ -180,8 +180,12 @@ def test_joins(parallelism: int) -> None:
     one, other = timed(env, left), timed(env, right)
     second = TumblingEventTimeWindows.of(Time.milliseconds(100))
     joined = one.join(other).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(second).apply(lambda a, b: (a, b))
-    groups = one.co_group(other).where(lambda e: e[0]).equal_to(lambda e: e[0]).window(second).apply(
-        lambda a, b: [(len(list(a)), len(list(b)))]
+    groups = (
+        one.co_group(other)
+        .where(lambda e: e[0])
+        .equal_to(lambda e: e[0])
+        .window(second)
+        .apply(lambda a, b: [(len(list(a)), len(list(b)))])
     )
     near = one.key_by(lambda e: e[0]).interval_join(other.key_by(lambda e: e[0]))
     pairs = near.between(Time.milliseconds(-30), Time.milliseconds(50)).upper_bound_exclusive().process(Pairs())

@@ -93,9 +93,7 @@ class Rig:
     ) -> None:
         self.clock = Clock()
         self.stamp = Stamp()
-        spec = OperatorSpec(
-            "a" * 32, "WINDOW", kind, function, (key,) * inputs, output_type=output_type, extra=extra
-        )
+        spec = OperatorSpec("a" * 32, "WINDOW", kind, function, (key,) * inputs, output_type=output_type, extra=extra)
         operator = create_operator(spec)
         assert isinstance(operator, TimedTransform)
         self.operator: Any = operator
@@ -153,4 +151,15 @@ def spec_of(assigner: Any, trigger: Any = None, gathering: str = "all", **more: 
     )
 
 
-__all__ = ["INFO", "LATE", "Clock", "Everything", "Out", "Rig", "Sum", "UnsupportedFeatureError", "add_values", "spec_of"]
+__all__ = [
+    "INFO",
+    "LATE",
+    "Clock",
+    "Everything",
+    "Out",
+    "Rig",
+    "Sum",
+    "UnsupportedFeatureError",
+    "add_values",
+    "spec_of",
+]

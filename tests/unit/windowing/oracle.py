@@ -87,7 +87,9 @@ class Oracle:
 
     def session(self, key: Any, start: int, end: int) -> Live:
         """What the sessions that this one overlaps or touches become."""
-        parts = sorted((w for w in self.live if w.key == key and w.start <= end and w.end >= start), key=lambda w: w.start)
+        parts = sorted(
+            (w for w in self.live if w.key == key and w.start <= end and w.end >= start), key=lambda w: w.start
+        )
         if not parts:
             return Live(key, start, end)
         if len(parts) == 1 and parts[0].start <= start and parts[0].end >= end:

@@ -34,7 +34,9 @@ TRIGGERS = st.one_of(
 SHAPES = st.one_of(
     st.builds(lambda size: {"size": size, "slide": size}, st.integers(1, 25)),
     st.builds(lambda size, slide: {"size": size, "slide": slide}, st.integers(1, 25), st.integers(1, 25)),
-).flatmap(lambda shape: st.integers(1 - shape["slide"], shape["slide"] - 1).map(lambda offset: {**shape, "offset": offset}))
+).flatmap(
+    lambda shape: st.integers(1 - shape["slide"], shape["slide"] - 1).map(lambda offset: {**shape, "offset": offset})
+)
 
 
 def assigner_of(shape: dict[str, int]) -> Any:
@@ -148,7 +150,8 @@ def test_fixed_windows(
     spec = spec_of(
         assigner_of(shape), trigger_of(trigger, purging), gathering, allowed_lateness=lateness, late_tag=LATE
     )
-    oracle = Oracle(**shape, lateness=lateness, trigger=trigger, purging=purging)
+    fixed: dict[str, Any] = dict(shape)
+    oracle = Oracle(**fixed, lateness=lateness, trigger=trigger, purging=purging)
     check(stream, oracle, Rig(spec), gathering)
 
 
@@ -156,12 +159,11 @@ def test_fixed_windows(
 def test_aligned_windows(stream: list[Any], shape: dict[str, int], lateness: int, gathering: str) -> None:
     spec = spec_of(assigner_of(shape), None, gathering, allowed_lateness=lateness, late_tag=LATE)
     assert spec.aligned
-    check(stream, Oracle(**shape, lateness=lateness), Rig(spec, OperatorKind.ALIGNED_WINDOW), gathering)
+    fixed: dict[str, Any] = dict(shape)
+    check(stream, Oracle(**fixed, lateness=lateness), Rig(spec, OperatorKind.ALIGNED_WINDOW), gathering)
 
 
-@given(
-    STREAMS, st.integers(1, 8), LATENESS, TRIGGERS, st.booleans(), st.sampled_from(["all", "reduce", "aggregate"])
-)
+@given(STREAMS, st.integers(1, 8), LATENESS, TRIGGERS, st.booleans(), st.sampled_from(["all", "reduce", "aggregate"]))
 def test_sessions(
     stream: list[Any], gap: int, lateness: int, trigger: tuple[Any, ...], purging: bool, gathering: str
 ) -> None:

@@ -83,7 +83,7 @@ class AlignedWindows:
 
     def __init__(
         self,
-        assigner: TumblingEventTimeWindows[Any] | SlidingEventTimeWindows[Any],
+        assigner: TumblingEventTimeWindows | SlidingEventTimeWindows,
         allowed_lateness: int,
         tables: Tables,
     ) -> None:

@@ -112,7 +112,7 @@ def no_timestamp(assigner: object) -> ProgramError:
     )
 
 
-class _FixedTimeWindows(WindowAssigner[T, TimeWindow]):
+class _FixedTimeWindows(WindowAssigner[Any, TimeWindow]):
     """Windows of one size. Those of one size and slide are the same for all keys."""
 
     event_time: ClassVar[bool]
@@ -132,7 +132,7 @@ class _FixedTimeWindows(WindowAssigner[T, TimeWindow]):
         return math.gcd(self.size, self.slide)
 
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[TimeWindow]:
         """The windows of the record's timestamp, or of the time of the clock.
 
@@ -145,7 +145,7 @@ class _FixedTimeWindows(WindowAssigner[T, TimeWindow]):
             raise no_timestamp(self)
         return self.windows_at(timestamp)
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+    def get_default_trigger(self, env: Any) -> Trigger[Any, TimeWindow]:
         """Fires at the end of the window."""
         return EventTimeTrigger() if self.event_time else ProcessingTimeTrigger()
 
@@ -158,7 +158,7 @@ class _FixedTimeWindows(WindowAssigner[T, TimeWindow]):
         return self.event_time
 
 
-class _TumblingWindows(_FixedTimeWindows[T]):
+class _TumblingWindows(_FixedTimeWindows):
     def __init__(self, size: int, offset: int = 0) -> None:
         name = type(self).__name__
         check_whole(f"{name}: the size in ms", size, 1)
@@ -183,7 +183,7 @@ class _TumblingWindows(_FixedTimeWindows[T]):
         return f"{type(self).__name__}({self.size}, {self.offset})"
 
 
-class _SlidingWindows(_FixedTimeWindows[T]):
+class _SlidingWindows(_FixedTimeWindows):
     def __init__(self, size: int, slide: int, offset: int = 0) -> None:
         name = type(self).__name__
         check_whole(f"{name}: the size in ms", size, 1)
@@ -210,45 +210,45 @@ class _SlidingWindows(_FixedTimeWindows[T]):
         return f"{type(self).__name__}({self.size}, {self.slide}, {self.offset})"
 
 
-class TumblingEventTimeWindows(_TumblingWindows[T]):
+class TumblingEventTimeWindows(_TumblingWindows):
     """Windows of one size, one behind the other, by the records' timestamps."""
 
     event_time = True
 
 
-class TumblingProcessingTimeWindows(_TumblingWindows[T]):
+class TumblingProcessingTimeWindows(_TumblingWindows):
     """Windows of one size, one behind the other, by the clock."""
 
     event_time = False
 
 
-class SlidingEventTimeWindows(_SlidingWindows[T]):
+class SlidingEventTimeWindows(_SlidingWindows):
     """Windows of one size that start each ``slide``, by the records' timestamps."""
 
     event_time = True
 
 
-class SlidingProcessingTimeWindows(_SlidingWindows[T]):
+class SlidingProcessingTimeWindows(_SlidingWindows):
     """Windows of one size that start each ``slide``, by the clock."""
 
     event_time = False
 
 
-class GlobalWindows(WindowAssigner[T, GlobalWindow]):
+class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
     """One window for everything; give it a trigger, since by itself it never fires."""
 
     @staticmethod
-    def create() -> GlobalWindows[Any]:
+    def create() -> GlobalWindows:
         """Makes one."""
         return GlobalWindows()
 
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[GlobalWindow]:
         """The one window."""
         return [GlobalWindow.get()]
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, GlobalWindow]:
+    def get_default_trigger(self, env: Any) -> Trigger[Any, GlobalWindow]:
         """One that never fires."""
         return NeverTrigger()
 
@@ -264,7 +264,7 @@ class GlobalWindows(WindowAssigner[T, GlobalWindow]):
         return "GlobalWindows()"
 
 
-class _CountWindows(WindowAssigner[T, CountWindow]):
+class _CountWindows(WindowAssigner[Any, CountWindow]):
     """Windows of so many records of a key; a counter for each key is kept in state."""
 
     def __init__(self, window_size: int, state_name: str) -> None:
@@ -278,7 +278,7 @@ class _CountWindows(WindowAssigner[T, CountWindow]):
         state.update(number + 1)
         return number
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, CountWindow]:
+    def get_default_trigger(self, env: Any) -> Trigger[Any, CountWindow]:
         """Fires when the window is full, and throws its records away: no more can come."""
         return PurgingTrigger(CountTrigger(self.window_size))
 
@@ -291,19 +291,19 @@ class _CountWindows(WindowAssigner[T, CountWindow]):
         return False
 
 
-class CountTumblingWindowAssigner(_CountWindows[T]):
+class CountTumblingWindowAssigner(_CountWindows):
     """Windows of so many records of a key, one behind the other."""
 
     def __init__(self, window_size: int) -> None:
         super().__init__(window_size, "tumble-count-assigner")
 
     @staticmethod
-    def of(window_size: int) -> CountTumblingWindowAssigner[Any]:
+    def of(window_size: int) -> CountTumblingWindowAssigner:
         """Makes one."""
         return CountTumblingWindowAssigner(window_size)
 
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[CountWindow]:
         """One window."""
         return [CountWindow(self.next_number(context) // self.window_size)]
@@ -312,7 +312,7 @@ class CountTumblingWindowAssigner(_CountWindows[T]):
         return f"CountTumblingWindowAssigner({self.window_size})"
 
 
-class CountSlidingWindowAssigner(_CountWindows[T]):
+class CountSlidingWindowAssigner(_CountWindows):
     """Windows of so many records of a key; one starts each ``window_slide`` records."""
 
     def __init__(self, window_size: int, window_slide: int) -> None:
@@ -320,12 +320,12 @@ class CountSlidingWindowAssigner(_CountWindows[T]):
         self.window_slide = check_whole("CountSlidingWindowAssigner: the slide", window_slide, 1)
 
     @staticmethod
-    def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner[Any]:
+    def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
         """Makes one."""
         return CountSlidingWindowAssigner(window_size, window_slide)
 
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[CountWindow]:
         """The windows that hold the record, the latest first; none between two windows."""
         number, slide = self.next_number(context), self.window_slide

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from firesteel.common.time import Time
 from firesteel.core.errors import ProgramError
@@ -22,8 +22,6 @@ __all__ = [
     "SessionWindowTimeGapExtractor",
 ]
 
-T = TypeVar("T")
-
 
 class SessionWindowTimeGapExtractor(ABC):
     """Reads from a record how long its session lasts without another one."""
@@ -33,15 +31,15 @@ class SessionWindowTimeGapExtractor(ABC):
         """Returns the gap in milliseconds; more than 0."""
 
 
-class _Sessions(MergingWindowAssigner[T, TimeWindow]):
+class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
     event_time: ClassVar[bool]
 
-    def gap_of(self, element: T) -> int:
+    def gap_of(self, element: Any) -> int:
         """The gap behind a record, in ms."""
         raise NotImplementedError
 
     def assign_windows(
-        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
     ) -> list[TimeWindow]:
         """A session of the record alone; it is merged with those that it overlaps or touches.
 
@@ -60,7 +58,7 @@ class _Sessions(MergingWindowAssigner[T, TimeWindow]):
         """Sessions that overlap or touch become one."""
         TimeWindow.merge_windows(windows, callback)
 
-    def get_default_trigger(self, env: Any) -> Trigger[T, TimeWindow]:
+    def get_default_trigger(self, env: Any) -> Trigger[Any, TimeWindow]:
         """Fires at the end of the session."""
         return EventTimeTrigger() if self.event_time else ProcessingTimeTrigger()
 
@@ -73,25 +71,25 @@ class _Sessions(MergingWindowAssigner[T, TimeWindow]):
         return self.event_time
 
 
-class _FixedGap(_Sessions[T]):
+class _FixedGap(_Sessions):
     def __init__(self, session_gap: int) -> None:
         self.session_gap = check_whole(f"{type(self).__name__}: the gap in ms", session_gap, 1)
 
-    def gap_of(self, element: T) -> int:
+    def gap_of(self, element: Any) -> int:
         return self.session_gap
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.session_gap})"
 
 
-class _DynamicGap(_Sessions[T]):
+class _DynamicGap(_Sessions):
     def __init__(self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor | Callable[[Any], int]) -> None:
         given: Any = session_window_time_gap_extractor
         if isinstance(given, type) or not (callable(given) or callable(getattr(given, "extract", None))):
             raise TypeError(f"{type(self).__name__} takes a SessionWindowTimeGapExtractor or a callable, not {given!r}")
         self.extractor = given
 
-    def gap_of(self, element: T) -> int:
+    def gap_of(self, element: Any) -> int:
         extract = getattr(self.extractor, "extract", self.extractor)
         gap = extract(element)
         if not isinstance(gap, int) or gap <= 0:
@@ -104,7 +102,7 @@ class _DynamicGap(_Sessions[T]):
         return f"{type(self).__name__}({self.extractor!r})"
 
 
-class DynamicEventTimeSessionWindows(_DynamicGap[T]):
+class DynamicEventTimeSessionWindows(_DynamicGap):
     """Sessions by the records' timestamps; each record says how long it lasts."""
 
     event_time = True
@@ -112,12 +110,12 @@ class DynamicEventTimeSessionWindows(_DynamicGap[T]):
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
-    ) -> DynamicEventTimeSessionWindows[Any]:
+    ) -> DynamicEventTimeSessionWindows:
         """Makes one."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
-class DynamicProcessingTimeSessionWindows(_DynamicGap[T]):
+class DynamicProcessingTimeSessionWindows(_DynamicGap):
     """Sessions by the clock; each record says how long it lasts."""
 
     event_time = False
@@ -125,42 +123,42 @@ class DynamicProcessingTimeSessionWindows(_DynamicGap[T]):
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
-    ) -> DynamicProcessingTimeSessionWindows[Any]:
+    ) -> DynamicProcessingTimeSessionWindows:
         """Makes one."""
         return DynamicProcessingTimeSessionWindows(extractor)
 
 
-class EventTimeSessionWindows(_FixedGap[T]):
+class EventTimeSessionWindows(_FixedGap):
     """Sessions by the records' timestamps, with one gap for all."""
 
     event_time = True
 
     @staticmethod
-    def with_gap(size: Time) -> EventTimeSessionWindows[Any]:
+    def with_gap(size: Time) -> EventTimeSessionWindows:
         """Sessions that end when so long no record came."""
         return EventTimeSessionWindows(check_span("EventTimeSessionWindows: the gap", size))
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
-    ) -> DynamicEventTimeSessionWindows[Any]:
+    ) -> DynamicEventTimeSessionWindows:
         """Sessions whose gap each record says; a plain callable does as well."""
         return DynamicEventTimeSessionWindows(extractor)
 
 
-class ProcessingTimeSessionWindows(_FixedGap[T]):
+class ProcessingTimeSessionWindows(_FixedGap):
     """Sessions by the clock, with one gap for all."""
 
     event_time = False
 
     @staticmethod
-    def with_gap(size: Time) -> ProcessingTimeSessionWindows[Any]:
+    def with_gap(size: Time) -> ProcessingTimeSessionWindows:
         """Sessions that end when so long no record came."""
         return ProcessingTimeSessionWindows(check_span("ProcessingTimeSessionWindows: the gap", size))
 
     @staticmethod
     def with_dynamic_gap(
         extractor: SessionWindowTimeGapExtractor | Callable[[Any], int],
-    ) -> DynamicProcessingTimeSessionWindows[Any]:
+    ) -> DynamicProcessingTimeSessionWindows:
         """Sessions whose gap each record says; a plain callable does as well."""
         return DynamicProcessingTimeSessionWindows(extractor)
