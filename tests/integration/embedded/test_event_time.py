@@ -20,6 +20,7 @@ from firesteel.datastream import (
     RuntimeContext,
     TimeDomain,
 )
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.functions.source import (
     END,
@@ -178,7 +179,7 @@ def test_timers_put_each_keys_records_in_order(parallelism: int, strategy: Water
     events = env.from_source(source, strategy, "events").rebalance().map(lambda event: event)
     sorted_events = events.key_by(lambda event: event[0]).process(Sorter()).process(Stamped())
     by_key: dict[str, list[Event]] = defaultdict(list)
-    for timestamp, (key, at, number, at_end) in run(sorted_events):
+    for timestamp, (key, at, number, _) in run(sorted_events):
         assert timestamp == at, "results of a timer carry its timestamp"
         by_key[key].append((key, at, number))
     expected: dict[str, list[Event]] = defaultdict(list)
@@ -291,10 +292,8 @@ class Ticks(KeyedProcessFunction[int, int, Any]):
 
 
 def test_processing_time_timers_fire_while_records_come() -> None:
-    from firesteel.datastream.connectors.datagen import DataGeneratorSource
-
     env = new_environment(2)
-    source = DataGeneratorSource(lambda index: index, rate_per_second=2000)
+    source = DataGeneratorSource(lambda index: index, None, RateLimiterStrategy.per_second(2000))
     numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
     ticks = numbers.key_by(lambda number: number % 3).process(Ticks())
     results = ticks.execute_and_collect(limit=30)
