@@ -14,9 +14,10 @@ from firesteel.common.execution_config import ExecutionConfig
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
+from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream_sink import DataStreamSink
-from firesteel.datastream.later_features import LaterStreamFeatures, refuse
+from firesteel.datastream.later_features import LaterStreamFeatures
 from firesteel.datastream.operator_settings import OperatorSettings
 from firesteel.datastream.time_methods import TimeMethods
 from firesteel.datastream.window_methods import KeyedWindowMethods, WindowMethods
@@ -37,6 +38,7 @@ from firesteel.functions.functions import (
     SinkFunction,
 )
 from firesteel.functions.sink import Sink
+from firesteel.functions.state import MapStateDescriptor
 from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.graph.stream_graph import StreamInput, Transformation
 
@@ -144,8 +146,15 @@ class DataStream(WindowMethods, TimeMethods, LaterStreamFeatures, OperatorSettin
                 )
         return DataStream(self._environment, tuple(i for s in together for i in s._inputs), self._record_type)
 
-    def connect(self, ds: DataStream) -> ConnectedStreams:
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
         """This stream and another one, of whatever type, as the two inputs of one function."""
+        if isinstance(ds, BroadcastStream):
+            self._same_environment("connect", ds.input_stream)
+            return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, self._same_environment("connect", ds))
 
     # --- partitioning ----------------------------------------------------------------------------------------------
@@ -175,11 +184,20 @@ class DataStream(WindowMethods, TimeMethods, LaterStreamFeatures, OperatorSettin
         """Sends records to the subtask with the same index; the parallelisms must be equal."""
         return self._partition(PartitionerKind.FORWARD)
 
-    def broadcast(self, broadcast_state_descriptor: Any = None, *other_broadcast_state_descriptors: Any) -> DataStream:
-        """Sends each record to all subtasks. Broadcast state is refused in this version."""
-        if broadcast_state_descriptor is not None or other_broadcast_state_descriptors:
-            refuse("broadcast(descriptor): broadcast state is")
-        return self._partition(PartitionerKind.BROADCAST)
+    @overload
+    def broadcast(self, broadcast_state_descriptor: None = None) -> DataStream: ...
+    @overload
+    def broadcast(
+        self, broadcast_state_descriptor: MapStateDescriptor, *other_broadcast_state_descriptors: MapStateDescriptor
+    ) -> BroadcastStream: ...
+    def broadcast(
+        self, broadcast_state_descriptor: Any = None, *other_broadcast_state_descriptors: Any
+    ) -> DataStream | BroadcastStream:
+        """Sends each record to all subtasks; with descriptors, as a ``BroadcastStream`` for ``connect``."""
+        spread = self._partition(PartitionerKind.BROADCAST)
+        if broadcast_state_descriptor is None and not other_broadcast_state_descriptors:
+            return spread
+        return BroadcastStream(spread, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
     def global_(self) -> DataStream:
         """Sends all records to the first subtask (Java's ``global``)."""
@@ -288,6 +306,9 @@ class DataStream(WindowMethods, TimeMethods, LaterStreamFeatures, OperatorSettin
         made = self._environment._add(
             name, kind, function, (self._inputs,), coerce_to=coerce_to, key_selectors=key_selectors
         )
+        return DataStream(self._environment, (StreamInput(made),), type_info)
+
+    def _result_of(self, made: Transformation, type_info: TypeInformation) -> DataStream:
         return DataStream(self._environment, (StreamInput(made),), type_info)
 
     def _end(self, name: str, kind: OperatorKind, function: Any, extra: dict[str, Any]) -> DataStreamSink:

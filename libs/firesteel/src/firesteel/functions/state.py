@@ -185,7 +185,7 @@ class ReadOnlyBroadcastState(State, Generic[K, V]):
 
     @abstractmethod
     def items(self) -> Iterable[tuple[K, V]]:
-        """Returns all keys and values, in the order in which the keys were first put."""
+        """Returns all keys and values, in an order that may differ between subtasks."""
 
     @abstractmethod
     def keys(self) -> Iterable[K]:

@@ -38,6 +38,8 @@ class OperatorKind(Enum):
     ALIGNED_WINDOW = "aligned_window"  # the same; windows that are equal for all keys
     INTERVAL_JOIN = "interval_join"  # ProcessJoinFunction; extra: lower, upper, late_tags
     ASYNC_WAIT = "async_wait"  # AsyncFunction; extra: ordered, capacity, timeout_ms, retry
+    BROADCAST_PROCESS = "broadcast_process"  # BroadcastProcessFunction; extra: broadcast_states
+    KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"  # KeyedBroadcastProcessFunction; input 1 has no keys
     SINK = "sink"  # functions.sink.Sink
     SINK_FUNCTION = "sink_function"  # SinkFunction subclassed in Python
     PRINT = "print"  # extra: identifier

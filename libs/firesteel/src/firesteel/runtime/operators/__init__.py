@@ -7,6 +7,7 @@ from typing import Final
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
 from firesteel.runtime.operators.base import Operator, Transform, UserCode
+from firesteel.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
 from firesteel.runtime.operators.collect import Collected, CollectOperator
 from firesteel.runtime.operators.connected import (
     CoFlatMapOperator,
@@ -74,6 +75,8 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.WINDOW: WindowOperator,
     OperatorKind.ALIGNED_WINDOW: AlignedWindowOperator,
     OperatorKind.INTERVAL_JOIN: IntervalJoinOperator,
+    OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
+    OperatorKind.KEYED_BROADCAST_PROCESS: KeyedBroadcastProcessOperator,
     OperatorKind.ASYNC_WAIT: AsyncWaitOperator,
     OperatorKind.SINK: SinkOperator,
     OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
