@@ -39,7 +39,7 @@ def warn_without_timestamps(what: str, inputs: Iterable[StreamInput]) -> None:
     if names:
         logger.warning(
             "%s: no watermarks come from %s, so nothing fires before its input ends, and records may have no "
-            "timestamps: give from_source() a WatermarkStrategy, or call assign_timestamps_and_watermarks() before, for "
+            "timestamps: give from_source() a WatermarkStrategy, or call assign_timestamps_and_watermarks(), for "
             "example with WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(5))"
             ".with_timestamp_assigner(...)",
             what,

@@ -27,6 +27,7 @@ from firesteel.windowing.contexts import (
     TriggerContext,
 )
 from firesteel.windowing.evaluation import Results, clearer_of, evaluator_of
+from firesteel.windowing.session_assigners import TimeSessions
 from firesteel.windowing.spec import WindowSpec
 from firesteel.windowing.triggers import TriggerResult
 from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP
@@ -88,6 +89,9 @@ class WindowCore:
         self._assigner, self._trigger, self._evictor = spec.assigner, spec.trigger, spec.evictor
         self._event_time = spec.assigner.is_event_time()
         self._merger = spec.assigner if isinstance(spec.assigner, MergingWindowAssigner) else None
+        self._sessions = isinstance(spec.assigner, TimeSessions) and (
+            type(spec.assigner).merge_windows is TimeSessions.merge_windows
+        )
         self._lateness = spec.allowed_lateness
         self._timers, self._table, self._stamp, self._late = host.timers, host.table, host.stamp, host.late
         self._contents = contents_of(spec)
@@ -225,6 +229,17 @@ class WindowCore:
         assert self._merger is not None
         if not panes:
             return new
+        if self._sessions:  # what TimeWindow.merge_windows would say, without looking at pairs of old windows
+            touched = [window for window in panes if window.intersects(new)]
+            if not touched:
+                return new
+            into = new
+            for window in touched:
+                into = into.cover(window)
+            if len(touched) > 1 or into != touched[0]:
+                self._check_end(into)
+                self._bring_together(panes, sorted(touched), into)
+            return into
         merges = _Merges()
         self._merger.merge_windows([*panes, new], merges)
         into = new

@@ -31,7 +31,9 @@ class SessionWindowTimeGapExtractor(ABC):
         """Returns the gap in milliseconds; more than 0."""
 
 
-class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
+class TimeSessions(MergingWindowAssigner[Any, TimeWindow]):
+    """Sessions that are merged when they overlap or touch."""
+
     event_time: ClassVar[bool]
 
     def gap_of(self, element: Any) -> int:
@@ -71,7 +73,7 @@ class _Sessions(MergingWindowAssigner[Any, TimeWindow]):
         return self.event_time
 
 
-class _FixedGap(_Sessions):
+class _FixedGap(TimeSessions):
     def __init__(self, session_gap: int) -> None:
         self.session_gap = check_whole(f"{type(self).__name__}: the gap in ms", session_gap, 1)
 
@@ -82,7 +84,7 @@ class _FixedGap(_Sessions):
         return f"{type(self).__name__}({self.session_gap})"
 
 
-class _DynamicGap(_Sessions):
+class _DynamicGap(TimeSessions):
     def __init__(self, session_window_time_gap_extractor: SessionWindowTimeGapExtractor | Callable[[Any], int]) -> None:
         given: Any = session_window_time_gap_extractor
         if isinstance(given, type) or not (callable(given) or callable(getattr(given, "extract", None))):
