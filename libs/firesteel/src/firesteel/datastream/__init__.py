@@ -43,6 +43,7 @@ from firesteel.datastream.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    ParallelSourceFunction,
     Partitioner,
     ProcessAllWindowFunction,
     ProcessFunction,
@@ -51,6 +52,7 @@ from firesteel.datastream.functions import (
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
+    SourceFunction,
     WindowFunction,
 )
 from firesteel.datastream.output_tag import OutputTag
@@ -123,6 +125,7 @@ __all__ = [
     "MemorySize",
     "MergingWindowAssigner",
     "OutputTag",
+    "ParallelSourceFunction",
     "Partitioner",
     "PredefinedOptions",
     "ProcessAllWindowFunction",
@@ -134,6 +137,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "SinkFunction",
     "SlotSharingGroup",
+    "SourceFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
     "TimeDomain",

@@ -1,11 +1,20 @@
 """The functions that users implement, under PyFlink's module path: all of ``firesteel.functions``."""
 
-from firesteel.functions import async_functions, broadcast, checkpointed, functions, join_functions, window_functions
+from firesteel.functions import (
+    async_functions,
+    broadcast,
+    checkpointed,
+    functions,
+    join_functions,
+    source_function,
+    window_functions,
+)
 from firesteel.functions.async_functions import *  # noqa: F403
 from firesteel.functions.broadcast import *  # noqa: F403
 from firesteel.functions.checkpointed import *  # noqa: F403
 from firesteel.functions.functions import *  # noqa: F403
 from firesteel.functions.join_functions import *  # noqa: F403
+from firesteel.functions.source_function import *  # noqa: F403
 from firesteel.functions.window_functions import *  # noqa: F403
 
 __all__ = [
@@ -14,5 +23,6 @@ __all__ = [
     *checkpointed.__all__,
     *functions.__all__,
     *join_functions.__all__,
+    *source_function.__all__,
     *window_functions.__all__,
 ]
