@@ -6,7 +6,6 @@ function class or a plain callable, except where a class is asked for by name.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
@@ -17,6 +16,7 @@ from firesteel.datastream import aggregations, checks
 from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream_sink import DataStreamSink
+from firesteel.datastream.keyed_aggregations import KeyedAggregations
 from firesteel.datastream.later_features import LaterStreamFeatures
 from firesteel.datastream.operator_settings import OperatorSettings
 from firesteel.datastream.time_methods import TimeMethods
@@ -315,7 +315,7 @@ class DataStream(WindowMethods, TimeMethods, LaterStreamFeatures, OperatorSettin
         return DataStreamSink(self._environment._add(name, kind, function, (self._inputs,), extra=extra))
 
 
-class KeyedStream(KeyedWindowMethods, DataStream):
+class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
     """A stream whose records of one key go to one subtask; function classes may keep state for each key."""
 
     def __init__(
@@ -367,31 +367,6 @@ class KeyedStream(KeyedWindowMethods, DataStream):
         """Combines the records of a key; gives the result so far after each record."""
         checks.check_function("reduce", func, ReduceFunction)
         return self._reduce("Reduce", func)
-
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
-        """The running sum of a field; other fields are those of the key's first record."""
-        position = aggregations.check_position("sum", position_to_sum, self._record_type)
-        return self._reduce("Sum", aggregations.FieldReduce(position, operator.add))
-
-    def min(self, position_to_min: int | str = 0) -> DataStream:
-        """The running minimum of a field; other fields are those of the key's first record."""
-        position = aggregations.check_position("min", position_to_min, self._record_type)
-        return self._reduce("Min", aggregations.FieldReduce(position, aggregations.smaller))
-
-    def max(self, position_to_max: int | str = 0) -> DataStream:
-        """The running maximum of a field; other fields are those of the key's first record."""
-        position = aggregations.check_position("max", position_to_max, self._record_type)
-        return self._reduce("Max", aggregations.FieldReduce(position, aggregations.greater))
-
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
-        """The record whose field is the smallest so far, the first of equals."""
-        position = aggregations.check_position("min_by", position_to_min_by, self._record_type)
-        return self._reduce("MinBy", aggregations.PickRecord(position, smallest=True))
-
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
-        """The record whose field is the greatest so far, the first of equals."""
-        position = aggregations.check_position("max_by", position_to_max_by, self._record_type)
-        return self._reduce("MaxBy", aggregations.PickRecord(position, smallest=False))
 
     def get_name(self) -> NoReturn:
         """Refused, as in PyFlink: a keyed stream is no operator."""
