@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.datastream import checks
 from firesteel.functions.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from firesteel.functions.state import MapStateDescriptor
-from firesteel.graph.specs import OperatorKind
+from firesteel.graph.specs import OperatorKind, PartitionerKind
 
 if TYPE_CHECKING:
     from firesteel.datastream.data_stream import DataStream
 
-__all__ = ["BroadcastConnectedStream", "BroadcastStream"]
+__all__ = ["BroadcastConnectedStream", "BroadcastMethods", "BroadcastStream"]
+
+
+class BroadcastMethods:
+    """``broadcast()`` of all streams."""
+
+    if TYPE_CHECKING:
+
+        def _partition(self, kind: PartitionerKind) -> DataStream: ...
+
+    @overload
+    def broadcast(self, broadcast_state_descriptor: None = None) -> DataStream: ...
+    @overload
+    def broadcast(
+        self, broadcast_state_descriptor: MapStateDescriptor, *other_broadcast_state_descriptors: MapStateDescriptor
+    ) -> BroadcastStream: ...
+    def broadcast(
+        self, broadcast_state_descriptor: Any = None, *other_broadcast_state_descriptors: Any
+    ) -> DataStream | BroadcastStream:
+        """Sends each record to all subtasks; with descriptors, as a ``BroadcastStream`` for ``connect``."""
+        spread = self._partition(PartitionerKind.BROADCAST)
+        if broadcast_state_descriptor is None and not other_broadcast_state_descriptors:
+            return spread
+        return BroadcastStream(spread, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
 
 class BroadcastStream:

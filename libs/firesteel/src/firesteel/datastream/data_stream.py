@@ -13,7 +13,7 @@ from firesteel.common.execution_config import ExecutionConfig
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
-from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
+from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastMethods, BroadcastStream
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream_sink import DataStreamSink
 from firesteel.datastream.keyed_aggregations import KeyedAggregations
@@ -38,7 +38,6 @@ from firesteel.functions.functions import (
     SinkFunction,
 )
 from firesteel.functions.sink import Sink
-from firesteel.functions.state import MapStateDescriptor
 from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.graph.stream_graph import StreamInput, Transformation
 
@@ -51,7 +50,7 @@ _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(WindowMethods, TimeMethods, LaterStreamFeatures, OperatorSettings):
+class DataStream(WindowMethods, TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -183,21 +182,6 @@ class DataStream(WindowMethods, TimeMethods, LaterStreamFeatures, OperatorSettin
     def forward(self) -> DataStream:
         """Sends records to the subtask with the same index; the parallelisms must be equal."""
         return self._partition(PartitionerKind.FORWARD)
-
-    @overload
-    def broadcast(self, broadcast_state_descriptor: None = None) -> DataStream: ...
-    @overload
-    def broadcast(
-        self, broadcast_state_descriptor: MapStateDescriptor, *other_broadcast_state_descriptors: MapStateDescriptor
-    ) -> BroadcastStream: ...
-    def broadcast(
-        self, broadcast_state_descriptor: Any = None, *other_broadcast_state_descriptors: Any
-    ) -> DataStream | BroadcastStream:
-        """Sends each record to all subtasks; with descriptors, as a ``BroadcastStream`` for ``connect``."""
-        spread = self._partition(PartitionerKind.BROADCAST)
-        if broadcast_state_descriptor is None and not other_broadcast_state_descriptors:
-            return spread
-        return BroadcastStream(spread, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
 
     def global_(self) -> DataStream:
         """Sends all records to the first subtask (Java's ``global``)."""

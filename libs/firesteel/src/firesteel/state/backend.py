@@ -184,15 +184,15 @@ class KeyedStateBackend(KeyedStateStore):
 
     @abstractmethod
     def table(self, name: str) -> MutableMapping[Any, Any]:
-        """A table by key, for operators of the runtime."""
+        """A table by key, for operators of the runtime; made when it is not there."""
 
     @abstractmethod
     def table_names(self) -> list[str]:
-        """Names of the tables that there are, with those that were restored."""
+        """The names of all tables that were made, restored ones too."""
 
     @abstractmethod
     def drop_table(self, name: str) -> None:
-        """Forget a table; none there is no error. A snapshot that is being written still has what was in it."""
+        """Forget a table with all that is in it; nothing happens if there is none. It must not be used any more."""
 
     @abstractmethod
     def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:

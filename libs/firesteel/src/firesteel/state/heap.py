@@ -185,13 +185,13 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         return part.table
 
     def table_names(self) -> list[str]:
-        """Names of the tables that there are."""
-        return [name for name, area in (*self._parts, *self._restored) if area == TABLE]
+        """Of all tables."""
+        return list(dict.fromkeys(name for name, area in (*self._restored, *self._parts) if area == TABLE))
 
     def drop_table(self, name: str) -> None:
-        """Forget a table."""
-        self._parts.pop((name, TABLE), None)
+        """Forget a table; a snapshot that has begun goes on reading it."""
         self._restored.pop((name, TABLE), None)
+        self._parts.pop((name, TABLE), None)
 
     def keys(self, descriptor: StateDescriptor | None = None) -> list[Any]:
         """Each key that has state without a namespace, once."""

@@ -180,6 +180,7 @@ def check_state_backend(backend: StateBackend, *, seeds: Iterable[int] = range(1
     """
     kit = _Kit(backend)
     _check_keys_and_types(kit)
+    _check_tables(kit)
     _check_namespaces(kit)
     _check_snapshot_rules(kit)
     _check_migration(kit)
@@ -249,6 +250,27 @@ def _check_keys_and_types(kit: _Kit) -> None:
     _require(list(entries.keys()) == ["z", "y", "a"], "a map is not iterated in the order of the first put")
     _require(keyed.keys() == [1.0], "keys() does not list each key once")
     keyed.close()
+
+
+def _check_tables(kit: _Kit) -> None:
+    keyed = kit.make()
+    _require(keyed.table("one") is keyed.table("one"), "a table is another object the second time")
+    keyed.table("one")["a"] = {"x": [1]}
+    keyed.table("two")["b"] = 2
+    running = keyed.snapshot(0.0)
+    keyed.table("one")["a"]["x"].append("changed in place")
+    keyed.drop_table("one")
+    keyed.drop_table("never made")
+    _require(keyed.table_names() == ["two"], f"drop_table() leaves {keyed.table_names()}")
+    _require("a" not in keyed.table("one"), "a table that was dropped is not empty when it is made again")
+    chunks = [chunk for part in running for chunk in part]
+    keyed.close()
+    later = kit.make()
+    later.restore(list(running.states), chunks)
+    _require(sorted(later.table_names()) == ["one", "two"], "table_names() does not know restored tables")
+    found = later.table("one").get("a")
+    _require(found == {"x": [1]}, f"a table that was dropped during a snapshot is {found!r} in it")
+    later.close()
 
 
 def _check_namespaces(kit: _Kit) -> None:
