@@ -33,7 +33,7 @@ class LineNumber(TimestampAssigner):
         return value[1] * 1000
 
 
-class Block(ProcessWindowFunction[Line, str, str, TimeWindow]):
+class Block(ProcessWindowFunction[Line, tuple[int, str], str, TimeWindow]):
     """One line for each block of at least five imports."""
 
     def process(
