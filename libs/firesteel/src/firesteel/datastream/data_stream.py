@@ -6,7 +6,7 @@ function class or a plain callable, except where a class is asked for by name.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from firesteel.common.execution_config import ExecutionConfig
@@ -15,12 +15,14 @@ from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
 from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastMethods, BroadcastStream
 from firesteel.datastream.closeable_iterator import CloseableIterator
+from firesteel.datastream.column_methods import ColumnMethods, is_column_key
 from firesteel.datastream.data_stream_sink import DataStreamSink
 from firesteel.datastream.keyed_aggregations import KeyedAggregations
 from firesteel.datastream.later_features import LaterStreamFeatures
 from firesteel.datastream.operator_settings import OperatorSettings
 from firesteel.datastream.time_methods import TimeMethods
 from firesteel.datastream.window_methods import KeyedWindowMethods, WindowMethods
+from firesteel.expressions import Expression
 from firesteel.functions.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -50,7 +52,7 @@ _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(WindowMethods, TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSettings):
+class DataStream(ColumnMethods, WindowMethods, TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -98,8 +100,10 @@ class DataStream(WindowMethods, TimeMethods, LaterStreamFeatures, BroadcastMetho
         checks.check_function("flat_map", func, FlatMapFunction)
         return self._apply("FlatMap", OperatorKind.FLAT_MAP, func, output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any]) -> DataStream:
-        """Keeps the records for which the function is true."""
+    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any] | Expression) -> DataStream:
+        """Keeps the records for which the function, or an expression over columns, is true."""
+        if isinstance(func, Expression):
+            return self._filter_columns(func)
         checks.check_function("filter", func, FilterFunction)
         return self._derive("Filter", OperatorKind.FILTER, func, self._record_type, coerce_to=None)
 
@@ -159,12 +163,21 @@ class DataStream(WindowMethods, TimeMethods, LaterStreamFeatures, BroadcastMetho
     # --- partitioning ----------------------------------------------------------------------------------------------
 
     def key_by(
-        self, key_selector: Callable[[Any], Any] | KeySelector[Any, Any], key_type: TypeInformation | None = None
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression],
+        key_type: TypeInformation | None = None,
     ) -> KeyedStream:
         """Sends all records of a key to one subtask, and lets functions keep state for each key.
 
         A keyed stream is keyed anew, from the stream that it was made of.
+
+        Args:
+            key_selector: gives the key of a record; or the name of a column, or a list of names for a tuple as key.
+            key_type: type of the key; that of the columns if they are named.
         """
+        if is_column_key(key_selector):
+            selector, found = self._column_key(key_selector)
+            return KeyedStream(self, selector, found if key_type is None else key_type)
         return KeyedStream(self, checks.key_function("key_selector", key_selector), key_type)
 
     def shuffle(self) -> DataStream:
@@ -331,8 +344,10 @@ class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
         checks.check_function("flat_map", func, FlatMapFunction)
         return self._apply_keyed("FlatMap", OperatorKind.FLAT_MAP, OperatorKind.KEYED_FLAT_MAP, func, output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any]) -> DataStream:
+    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any] | Expression) -> DataStream:
         """Keeps the records for which the function is true; a ``FilterFunction`` may use keyed state."""
+        if isinstance(func, Expression):
+            return self._filter_columns(func)
         checks.check_function("filter", func, FilterFunction)
         if not isinstance(func, Function):
             return super().filter(func)

@@ -26,6 +26,9 @@ class OperatorKind(Enum):
     KEYED_MAP = "keyed_map"  # MapFunction that may use keyed state
     KEYED_FLAT_MAP = "keyed_flat_map"
     KEYED_FILTER = "keyed_filter"
+    COLUMNS_FILTER = "columns_filter"  # function: Expression; extra of COLUMNS_*: input_type, result_type, wrap
+    COLUMNS_PROJECT = "columns_project"  # function: Expressions, one for each column of the result
+    COLUMNS_MAP = "columns_map"  # from RecordBatch to RecordBatch; extra: timestamp_column
     REDUCE = "reduce"  # keyed running reduce
     WATERMARKS = "watermarks"  # WatermarkStrategy, in the middle of a program
     CO_MAP = "co_map"

@@ -9,6 +9,7 @@ from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResul
 from firesteel.runtime.operators.base import Operator, Transform, UserCode
 from firesteel.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
 from firesteel.runtime.operators.collect import Collected, CollectOperator
+from firesteel.runtime.operators.columnar import ColumnTransform, FilterColumns, MapBatches, ProjectColumns
 from firesteel.runtime.operators.connected import (
     CoFlatMapOperator,
     CoMapOperator,
@@ -40,8 +41,10 @@ from firesteel.runtime.operators.windows import AlignedWindowOperator, WindowOpe
 
 __all__ = [
     "OPERATORS",
+    "CoerceOperator",
     "CollectOperator",
     "Collected",
+    "ColumnTransform",
     "Consumer",
     "KeyedTransform",
     "LaterResults",
@@ -64,6 +67,9 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_MAP: KeyedMapOperator,
     OperatorKind.KEYED_FLAT_MAP: KeyedFlatMapOperator,
     OperatorKind.KEYED_FILTER: KeyedFilterOperator,
+    OperatorKind.COLUMNS_FILTER: FilterColumns,
+    OperatorKind.COLUMNS_PROJECT: ProjectColumns,
+    OperatorKind.COLUMNS_MAP: MapBatches,
     OperatorKind.REDUCE: ReduceOperator,
     OperatorKind.WATERMARKS: WatermarksOperator,
     OperatorKind.CO_MAP: CoMapOperator,
