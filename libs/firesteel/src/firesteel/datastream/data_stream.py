@@ -6,8 +6,7 @@ function class or a plain callable, except where a class is asked for by name.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from firesteel.common.execution_config import ExecutionConfig
@@ -16,10 +15,14 @@ from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
 from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastMethods, BroadcastStream
 from firesteel.datastream.closeable_iterator import CloseableIterator
+from firesteel.datastream.column_methods import ColumnMethods, is_column_key
 from firesteel.datastream.data_stream_sink import DataStreamSink
-from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures
+from firesteel.datastream.keyed_aggregations import KeyedAggregations
+from firesteel.datastream.later_features import LaterStreamFeatures
 from firesteel.datastream.operator_settings import OperatorSettings
 from firesteel.datastream.time_methods import TimeMethods
+from firesteel.datastream.window_methods import KeyedWindowMethods, WindowMethods
+from firesteel.expressions import Expression
 from firesteel.functions.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -49,7 +52,7 @@ _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSettings):
+class DataStream(ColumnMethods, WindowMethods, TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -97,8 +100,10 @@ class DataStream(TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSet
         checks.check_function("flat_map", func, FlatMapFunction)
         return self._apply("FlatMap", OperatorKind.FLAT_MAP, func, output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any]) -> DataStream:
-        """Keeps the records for which the function is true."""
+    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any] | Expression) -> DataStream:
+        """Keeps the records for which the function, or an expression over columns, is true."""
+        if isinstance(func, Expression):
+            return self._filter_columns(func)
         checks.check_function("filter", func, FilterFunction)
         return self._derive("Filter", OperatorKind.FILTER, func, self._record_type, coerce_to=None)
 
@@ -158,12 +163,21 @@ class DataStream(TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSet
     # --- partitioning ----------------------------------------------------------------------------------------------
 
     def key_by(
-        self, key_selector: Callable[[Any], Any] | KeySelector[Any, Any], key_type: TypeInformation | None = None
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression],
+        key_type: TypeInformation | None = None,
     ) -> KeyedStream:
         """Sends all records of a key to one subtask, and lets functions keep state for each key.
 
         A keyed stream is keyed anew, from the stream that it was made of.
+
+        Args:
+            key_selector: gives the key of a record; or the name of a column, or a list of names for a tuple as key.
+            key_type: type of the key; that of the columns if they are named.
         """
+        if is_column_key(key_selector):
+            selector, found = self._column_key(key_selector)
+            return KeyedStream(self, selector, found if key_type is None else key_type)
         return KeyedStream(self, checks.key_function("key_selector", key_selector), key_type)
 
     def shuffle(self) -> DataStream:
@@ -298,7 +312,7 @@ class DataStream(TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSet
         return DataStreamSink(self._environment._add(name, kind, function, (self._inputs,), extra=extra))
 
 
-class KeyedStream(LaterKeyedStreamFeatures, DataStream):
+class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
     """A stream whose records of one key go to one subtask; function classes may keep state for each key."""
 
     def __init__(
@@ -330,8 +344,10 @@ class KeyedStream(LaterKeyedStreamFeatures, DataStream):
         checks.check_function("flat_map", func, FlatMapFunction)
         return self._apply_keyed("FlatMap", OperatorKind.FLAT_MAP, OperatorKind.KEYED_FLAT_MAP, func, output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any]) -> DataStream:
+    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any] | Expression) -> DataStream:
         """Keeps the records for which the function is true; a ``FilterFunction`` may use keyed state."""
+        if isinstance(func, Expression):
+            return self._filter_columns(func)
         checks.check_function("filter", func, FilterFunction)
         if not isinstance(func, Function):
             return super().filter(func)
@@ -350,31 +366,6 @@ class KeyedStream(LaterKeyedStreamFeatures, DataStream):
         """Combines the records of a key; gives the result so far after each record."""
         checks.check_function("reduce", func, ReduceFunction)
         return self._reduce("Reduce", func)
-
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
-        """The running sum of a field; other fields are those of the key's first record."""
-        position = aggregations.check_position("sum", position_to_sum, self._record_type)
-        return self._reduce("Sum", aggregations.FieldReduce(position, operator.add))
-
-    def min(self, position_to_min: int | str = 0) -> DataStream:
-        """The running minimum of a field; other fields are those of the key's first record."""
-        position = aggregations.check_position("min", position_to_min, self._record_type)
-        return self._reduce("Min", aggregations.FieldReduce(position, aggregations.smaller))
-
-    def max(self, position_to_max: int | str = 0) -> DataStream:
-        """The running maximum of a field; other fields are those of the key's first record."""
-        position = aggregations.check_position("max", position_to_max, self._record_type)
-        return self._reduce("Max", aggregations.FieldReduce(position, aggregations.greater))
-
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
-        """The record whose field is the smallest so far, the first of equals."""
-        position = aggregations.check_position("min_by", position_to_min_by, self._record_type)
-        return self._reduce("MinBy", aggregations.PickRecord(position, smallest=True))
-
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
-        """The record whose field is the greatest so far, the first of equals."""
-        position = aggregations.check_position("max_by", position_to_max_by, self._record_type)
-        return self._reduce("MaxBy", aggregations.PickRecord(position, smallest=False))
 
     def get_name(self) -> NoReturn:
         """Refused, as in PyFlink: a keyed stream is no operator."""

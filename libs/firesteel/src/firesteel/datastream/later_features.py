@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from firesteel.core.errors import UnsupportedFeatureError
 
-__all__ = ["LaterKeyedStreamFeatures", "LaterStreamFeatures", "refuse"]
+__all__ = ["LaterStreamFeatures", "refuse"]
 
 
 def refuse(what: str) -> NoReturn:
@@ -21,22 +21,6 @@ def refuse(what: str) -> NoReturn:
 class LaterStreamFeatures:
     """Of all streams."""
 
-    def window_all(self, window_assigner: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("window_all(): windows are")
-
     def cache(self) -> NoReturn:
         """Refused in this version: UnsupportedFeatureError."""
         refuse("cache(): cached streams are")
-
-
-class LaterKeyedStreamFeatures(LaterStreamFeatures):
-    """Of keyed streams."""
-
-    def window(self, window_assigner: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("window(): windows are")
-
-    def count_window(self, size: int, slide: int = 0) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("count_window(): windows are")

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+import pyarrow as pa
+
 from firesteel.core.clock import Clock
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec
+from firesteel.runtime.columns import Stamps
 from firesteel.runtime.context import Stamp, TaskInfo
 from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.operators import (
+    CoerceOperator,
+    ColumnTransform,
     Consumer,
     KeyedTransform,
     LaterResults,
@@ -19,6 +24,7 @@ from firesteel.runtime.operators import (
     WatermarksOperator,
     create_operator,
 )
+from firesteel.runtime.operators.columnar import Part
 from firesteel.runtime.partitioners import Output
 from firesteel.state.backend import StateBackend
 
@@ -40,6 +46,7 @@ class Segment:
     Attributes:
         operators: in order; may be empty (a source, a sink at the head, or a side output).
         consumers, outputs, children: what takes the results.
+        columns: operators over record batches; there are no others in a segment that has some.
         sides: by tag, what takes the records of side outputs: segments without operators.
         timed: its operator with timers.
         later: takes the records instead, and gives results when it has some; there are no operators then.
@@ -51,6 +58,7 @@ class Segment:
 
     def __init__(self) -> None:
         self.operators: list[Transform] = []
+        self.columns: list[ColumnTransform] = []
         self.consumers: list[Consumer] = []
         self.outputs: list[Output] = []
         self.children: list[Segment] = []
@@ -67,6 +75,21 @@ class Segment:
     def sets_stamps(self) -> bool:
         """Whether results may have timestamps of their own."""
         return self.timed is not None and self.timed.sets_stamps
+
+    def takes(self, batch: pa.RecordBatch) -> bool:
+        """Whether it takes columns as they are; else rows are made of them at its door."""
+        if self.columns:
+            return True
+        if self.watermarks is not None or self.later is not None:
+            return False
+        return all(isinstance(one, CoerceOperator) and one.fits(batch) for one in self.operators)
+
+    def column_pipeline(self, batch: pa.RecordBatch, stamps: Stamps) -> Iterator[Part]:
+        """The results of the operators over record batches."""
+        parts: Iterator[Part] = iter(((batch, stamps),))
+        for operator in self.columns:
+            parts = operator.apply_columns(parts)
+        return parts
 
     def measure(self, results: list[Any]) -> None:
         """Adapt ``limit`` to the size of the records at hand."""
@@ -138,6 +161,8 @@ class ChainPlan:
                 segment.watermarks = operator
             elif isinstance(operator, LaterResults):
                 segment.later = operator
+            elif isinstance(operator, ColumnTransform):
+                segment.columns.append(operator)
             elif isinstance(operator, Transform) and not _is_plain_source(operator):
                 segment.operators.append(operator)
                 segment.expands = operator.expands
@@ -150,6 +175,7 @@ class ChainPlan:
                 or segment.expands
                 or segment.watermarks is not None
                 or segment.later is not None
+                or _changes_form(segment, self.operators[children[0]])
                 or len(segment.operators) >= LONGEST_SEGMENT
                 or isinstance(self.operators[children[0]], Consumer | WatermarksOperator | LaterResults)
             ):
@@ -169,6 +195,11 @@ class ChainPlan:
         assert isinstance(operator, Consumer)
         self.segment_of[index] = segment
         return operator
+
+
+def _changes_form(segment: Segment, child: Operator) -> bool:
+    """Whether a child takes columns and the segment gives rows, or the other way round."""
+    return bool(segment.operators if isinstance(child, ColumnTransform) else segment.columns)
 
 
 def _is_plain_source(operator: Operator) -> bool:

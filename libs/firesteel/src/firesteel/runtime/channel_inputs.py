@@ -8,7 +8,6 @@ from firesteel.core.clock import Clock, SystemClock
 from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput, InBand, Watermark
 from firesteel.runtime.channel_watermarks import ChannelWatermarks
 from firesteel.runtime.exchange.channels import InputChannel
-from firesteel.runtime.rows import to_records
 from firesteel.runtime.source_input import Fed
 
 
@@ -51,6 +50,13 @@ class ChannelInputs:
     def open(self) -> None:
         """Nothing to do."""
 
+    def input_watermarks(self) -> dict[str, int]:
+        """Of each input, if there are several; Flink's names."""
+        inputs = sorted({index for _, index in self._channels})
+        if len(inputs) < 2:
+            return {}
+        return {f"currentInput{index + 1}Watermark": self.watermarks.input_watermark(index) for index in inputs}
+
     def back_pressured(self, seconds: float) -> None:
         """Nothing to do: idleness comes with the watermarks."""
 
@@ -67,7 +73,7 @@ class ChannelInputs:
                 left -= 1
             elif isinstance(got, Batch):
                 self._next += 1
-                return Fed(to_records(got.values, None), got.timestamps, index)
+                return Fed(got.values, got.timestamps, index)
             elif isinstance(got, EndOfInput):
                 del self._open[self._next]
                 left -= 1

@@ -9,6 +9,7 @@ from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResul
 from firesteel.runtime.operators.base import Operator, Transform, UserCode
 from firesteel.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
 from firesteel.runtime.operators.collect import Collected, CollectOperator
+from firesteel.runtime.operators.columnar import ColumnTransform, FilterColumns, MapBatches, ProjectColumns
 from firesteel.runtime.operators.connected import (
     CoFlatMapOperator,
     CoMapOperator,
@@ -17,6 +18,7 @@ from firesteel.runtime.operators.connected import (
     KeyedCoMapOperator,
     KeyedCoProcessOperator,
 )
+from firesteel.runtime.operators.interval_join import IntervalJoinOperator
 from firesteel.runtime.operators.keyed import (
     KeyedFilterOperator,
     KeyedFlatMapOperator,
@@ -35,11 +37,14 @@ from firesteel.runtime.operators.stateless import (
 )
 from firesteel.runtime.operators.timed import TimedTransform
 from firesteel.runtime.operators.watermarks import WatermarksOperator
+from firesteel.runtime.operators.windows import AlignedWindowOperator, WindowOperator
 
 __all__ = [
     "OPERATORS",
+    "CoerceOperator",
     "CollectOperator",
     "Collected",
+    "ColumnTransform",
     "Consumer",
     "KeyedTransform",
     "LaterResults",
@@ -62,6 +67,9 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_MAP: KeyedMapOperator,
     OperatorKind.KEYED_FLAT_MAP: KeyedFlatMapOperator,
     OperatorKind.KEYED_FILTER: KeyedFilterOperator,
+    OperatorKind.COLUMNS_FILTER: FilterColumns,
+    OperatorKind.COLUMNS_PROJECT: ProjectColumns,
+    OperatorKind.COLUMNS_MAP: MapBatches,
     OperatorKind.REDUCE: ReduceOperator,
     OperatorKind.WATERMARKS: WatermarksOperator,
     OperatorKind.CO_MAP: CoMapOperator,
@@ -70,6 +78,9 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_CO_MAP: KeyedCoMapOperator,
     OperatorKind.KEYED_CO_FLAT_MAP: KeyedCoFlatMapOperator,
     OperatorKind.KEYED_CO_PROCESS: KeyedCoProcessOperator,
+    OperatorKind.WINDOW: WindowOperator,
+    OperatorKind.ALIGNED_WINDOW: AlignedWindowOperator,
+    OperatorKind.INTERVAL_JOIN: IntervalJoinOperator,
     OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
     OperatorKind.KEYED_BROADCAST_PROCESS: KeyedBroadcastProcessOperator,
     OperatorKind.ASYNC_WAIT: AsyncWaitOperator,
