@@ -293,6 +293,8 @@ class DataStream(LaterStreamFeatures, OperatorSettings):
 class KeyedStream(LaterKeyedStreamFeatures, DataStream):
     """A stream whose records of one key go to one subtask; function classes may keep state for each key."""
 
+    AccumulateType = aggregations.AccumulateType
+
     def __init__(
         self, origin_stream: DataStream, key_selector: Callable[[Any], Any], key_type: TypeInformation | None
     ) -> None:
