@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.functions import timerservice
-from firesteel.runtime.context import Stamp
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK
+from firesteel.runtime.context import Stamp
 from firesteel.state.heap import NO_KEY, HeapKeyedState
 
 __all__ = [
