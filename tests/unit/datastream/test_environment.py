@@ -399,12 +399,18 @@ def test_watermark_strategies_that_change_nothing_here_are_accepted(env: StreamE
         WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(1)).with_idleness(Duration.of_seconds(1)),
     ):
         assert env.from_source(source, strategy, "numbers").get_name() == "numbers"
+
+
+def test_a_source_keeps_a_strategy_that_does_something(env: StreamExecutionEnvironment) -> None:
+    source = NumberSequenceSource(1, 2)
     for strategy in (
         NO_WATERMARKS.with_timestamp_assigner(Assigner()),
-        NO_WATERMARKS.with_watermark_alignment("g", Duration.of_seconds(1)),
+        NO_WATERMARKS.with_idleness(Duration.of_seconds(1)),
+        WatermarkStrategy.for_monotonous_timestamps().with_watermark_alignment("g", Duration.of_seconds(1)),
     ):
-        with pytest.raises(UnsupportedFeatureError, match="source 'numbers': timestamp assigners"):
-            env.from_source(source, strategy, "numbers")
+        made = env.from_source(source, strategy, "numbers")._operator("test")
+        assert made.extra == {"watermark_strategy": strategy}
+    assert env.from_source(source, NO_WATERMARKS, "numbers")._operator("test").extra == {}
 
 
 @pytest.mark.parametrize(

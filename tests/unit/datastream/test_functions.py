@@ -76,13 +76,16 @@ def test_a_runtime_context_refuses_what_comes_later(method: str, arguments: list
         getattr(Context(), method)(*arguments)
 
 
-@pytest.mark.parametrize(
-    "base", [ProcessFunction.Context, KeyedProcessFunction.Context, KeyedCoProcessFunction.Context]
-)
-def test_timers_are_refused(base: type[Any]) -> None:
-    made = type("Made", (base,), {"timestamp": lambda self: 1, "get_current_key": lambda self: 2})()
-    with pytest.raises(UnsupportedFeatureError, match="timers and the timer service are not in this version"):
-        made.timer_service()
+@pytest.mark.parametrize("function", [KeyedProcessFunction, KeyedCoProcessFunction])
+def test_contexts_of_timers_are_contexts_of_records(function: Any) -> None:
+    assert issubclass(function.OnTimerContext, function.Context)
+    assert {
+        "time_domain",
+        "timer_service",
+        "timestamp",
+        "get_current_key",
+    } <= function.OnTimerContext.__abstractmethods__
+    assert not hasattr(ProcessFunction, "on_timer")
 
 
 def test_functions_are_abstract_and_open_and_close_may_be_left_out() -> None:

@@ -19,7 +19,6 @@ from tests.unit.datastream.user_functions import (
     MyProcess,
     MySink,
     MySinkFunction,
-    WithTimer,
     coroutine,
     identity,
 )
@@ -99,9 +98,7 @@ def test_partition_custom_checks_both(pairs: DataStream) -> None:
 @pytest.mark.parametrize(
     ("method", "arguments", "feature"),
     [
-        ("assign_timestamps_and_watermarks", [None], "event time and watermarks"),
         ("window_all", [None], "windows"),
-        ("get_side_output", [None], "side outputs"),
         ("cache", [], "cached streams"),
         ("broadcast", ["descriptor"], "broadcast state"),
         ("map", [coroutine], "coroutine functions"),
@@ -114,13 +111,12 @@ def test_later_features_are_refused_by_name(pairs: DataStream, method: str, argu
 
 @pytest.mark.parametrize(
     ("method", "arguments"),
-    [("window", [None]), ("count_window", [3]), ("window_all", [None]), ("process", [WithTimer()])],
+    [("window", [None]), ("count_window", [3]), ("window_all", [None])],
 )
 def test_later_features_of_keyed_streams_are_refused_by_name(
     pairs: DataStream, method: str, arguments: list[Any]
 ) -> None:
-    feature = "timers are" if method == "process" else "windows are"
-    with pytest.raises(UnsupportedFeatureError, match=f"{feature} not in this version"):
+    with pytest.raises(UnsupportedFeatureError, match="windows are not in this version"):
         getattr(pairs.key_by(identity), method)(*arguments)
 
 

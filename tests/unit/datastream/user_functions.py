@@ -69,11 +69,6 @@ class MyKeyedProcess(KeyedProcessFunction[Any, Any, Any]):
         yield value
 
 
-class WithTimer(MyKeyedProcess):
-    def on_timer(self, timestamp: int, ctx: Any) -> None:
-        """Never called."""
-
-
 class MyCoMap(CoMapFunction[Any, Any, Any]):
     def map1(self, value: Any) -> Any:
         return value

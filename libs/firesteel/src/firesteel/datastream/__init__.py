@@ -40,6 +40,7 @@ from firesteel.datastream.functions import (
     RuntimeContext,
     SinkFunction,
 )
+from firesteel.datastream.output_tag import OutputTag
 from firesteel.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
 from firesteel.datastream.state_backend import (
     CustomStateBackend,
@@ -49,6 +50,8 @@ from firesteel.datastream.state_backend import (
     StateBackend,
 )
 from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
+from firesteel.datastream.time_domain import TimeDomain
+from firesteel.datastream.timerservice import TimerService
 
 __all__ = [
     "AsyncDataStream",
@@ -81,6 +84,7 @@ __all__ = [
     "KeyedStream",
     "MapFunction",
     "MemorySize",
+    "OutputTag",
     "Partitioner",
     "PredefinedOptions",
     "ProcessFunction",
@@ -91,4 +95,6 @@ __all__ = [
     "SlotSharingGroup",
     "StateBackend",
     "StreamExecutionEnvironment",
+    "TimeDomain",
+    "TimerService",
 ]

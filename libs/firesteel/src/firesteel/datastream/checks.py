@@ -8,7 +8,7 @@ from typing import Any
 
 from firesteel.common.typeinfo import PickledBytesTypeInfo, TypeInformation, Types
 from firesteel.core.errors import UnsupportedFeatureError
-from firesteel.functions.functions import Function, KeySelector, Partitioner
+from firesteel.functions.functions import CoProcessFunction, Function, KeySelector, Partitioner
 
 MAX_PARALLELISM = 32768
 
@@ -38,16 +38,19 @@ def check_class(method: str, function: Any, *wanted: type[Function], hint: str =
 
     Raises:
         TypeError: it is not.
-        UnsupportedFeatureError: it overrides ``on_timer``.
     """
     names = " or ".join(_article(cls.__name__) for cls in wanted)
     if isinstance(function, type) and issubclass(function, wanted):
         raise TypeError(f"{method}() takes an instance: write {function.__name__}(), not {function.__name__}")
     if not isinstance(function, wanted):
         raise TypeError(f"{method}() takes {names}, not {type(function).__name__}{hint}")
-    if hasattr(function, "on_timer"):
-        raise UnsupportedFeatureError(
-            f"{type(function).__name__}.on_timer: timers are not in this version of firesteel; a later one brings them"
+    if hasattr(function, "on_timer") and not any(
+        isinstance(function, cls) and hasattr(cls, "on_timer") for cls in wanted
+    ):
+        keyed = "KeyedCoProcessFunction" if isinstance(function, CoProcessFunction) else "KeyedProcessFunction"
+        raise TypeError(
+            f"{type(function).__name__}.on_timer would never be called: timers need a keyed stream; "
+            f"derive from {keyed} and call key_by() before process()"
         )
 
 

@@ -18,6 +18,7 @@ from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream_sink import DataStreamSink
 from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures, refuse
 from firesteel.datastream.operator_settings import OperatorSettings
+from firesteel.datastream.time_methods import TimeMethods
 from firesteel.functions.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -47,7 +48,7 @@ _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(LaterStreamFeatures, OperatorSettings):
+class DataStream(TimeMethods, LaterStreamFeatures, OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -63,6 +64,8 @@ class DataStream(LaterStreamFeatures, OperatorSettings):
         """Returns the name of the operator that gives the stream; ``Union`` or ``Partition`` where there is none."""
         if len(self._inputs) > 1:
             return "Union"
+        if self._inputs[0].output_tag is not None:
+            return "SideOutput"
         return "Partition" if self._inputs[0].partitioner is not None else self._inputs[0].source.name
 
     def get_type(self) -> TypeInformation:
@@ -239,7 +242,7 @@ class DataStream(LaterStreamFeatures, OperatorSettings):
     # --- inside ----------------------------------------------------------------------------------------------------
 
     def _operator(self, method: str) -> Transformation:
-        if len(self._inputs) != 1 or self._inputs[0].partitioner is not None:
+        if len(self._inputs) != 1 or self._inputs[0].partitioner is not None or self._inputs[0].output_tag is not None:
             raise GraphError(
                 f"{method}() belongs to an operator, but this stream is a {self.get_name().lower()}: "
                 "call it on the stream before or behind"
@@ -265,7 +268,7 @@ class DataStream(LaterStreamFeatures, OperatorSettings):
         key_selector: Callable[[Any], Any] | None = None,
         partition: Callable[[Any, int], int] | None = None,
     ) -> DataStream:
-        inputs = tuple(StreamInput(i.source, kind, key_selector, partition) for i in self._inputs)
+        inputs = tuple(StreamInput(i.source, kind, key_selector, partition, i.output_tag) for i in self._inputs)
         return DataStream(self._environment, inputs, self._record_type)
 
     def _apply(self, name: str, kind: OperatorKind, function: Any, output_type: TypeInformation | None) -> DataStream:
@@ -300,7 +303,10 @@ class KeyedStream(LaterKeyedStreamFeatures, DataStream):
     ) -> None:
         self._key_type = checks.declared_type("key_type", key_type)
         self._key_selector = key_selector
-        inputs = tuple(StreamInput(i.source, PartitionerKind.HASH, key_selector) for i in origin_stream._inputs)
+        inputs = tuple(
+            StreamInput(i.source, PartitionerKind.HASH, key_selector, output_tag=i.output_tag)
+            for i in origin_stream._inputs
+        )
         super().__init__(origin_stream._environment, inputs, origin_stream._record_type)
 
     def get_type(self) -> TypeInformation:

@@ -21,17 +21,9 @@ def refuse(what: str) -> NoReturn:
 class LaterStreamFeatures:
     """Of all streams."""
 
-    def assign_timestamps_and_watermarks(self, watermark_strategy: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("assign_timestamps_and_watermarks(): event time and watermarks are")
-
     def window_all(self, window_assigner: Any) -> NoReturn:
         """Refused in this version: UnsupportedFeatureError."""
         refuse("window_all(): windows are")
-
-    def get_side_output(self, output_tag: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("get_side_output(): side outputs are")
 
     def cache(self) -> NoReturn:
         """Refused in this version: UnsupportedFeatureError."""

@@ -27,6 +27,7 @@ from firesteel.datastream.environment_settings import apply_settings, program_se
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
 from firesteel.datastream.operator_settings import group_name
 from firesteel.datastream.slot_sharing_group import SlotSharingGroup
+from firesteel.datastream.time_methods import check_strategy, source_time
 from firesteel.functions.source import Source
 from firesteel.graph.node_ids import operator_ids
 from firesteel.graph.plan import execution_plan
@@ -230,30 +231,20 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles):
     ) -> DataStream:
         """A stream of a source's records.
 
-        Watermarks have no effect before windows and timers come; strategies that would change what a program of this
-        version sees (timestamp assigners, alignment) are refused.
+        The strategy gives records their timestamps and makes watermarks, one for each split of the source; that of the
+        source is the smallest.
 
         Raises:
             TypeError: not a source, strategy, name or type.
-            UnsupportedFeatureError: the strategy assigns timestamps or aligns sources.
         """
         if not isinstance(source, Source):
             raise TypeError(f"from_source() takes a firesteel.functions.source.Source, not {type(source).__name__}")
-        if not isinstance(watermark_strategy, WatermarkStrategy):
-            raise TypeError(
-                "watermark_strategy is a WatermarkStrategy such as WatermarkStrategy.no_watermarks(), "
-                f"not {type(watermark_strategy).__name__}"
-            )
-        if watermark_strategy.timestamp_assigner is not None or watermark_strategy.alignment_group is not None:
-            raise UnsupportedFeatureError(
-                f"source {source_name!r}: timestamp assigners and watermark alignment are not in this version of "
-                "firesteel; a later one brings them"
-            )
+        extra = source_time(check_strategy(watermark_strategy))
         produced = source.produced_type() if type_info is None else type_info
         declared = checks.declared_type("type_info", produced)
         coerce_to = None if type_info is None else checks.coerced(declared)
         name = checks.some_text("source_name", source_name)
-        made = self._add(name, OperatorKind.SOURCE, source, (), coerce_to=coerce_to)
+        made = self._add(name, OperatorKind.SOURCE, source, (), coerce_to=coerce_to, extra=extra)
         return DataStream(self, (StreamInput(made),), declared)
 
     # --- execution -------------------------------------------------------------------------------------------------

@@ -135,10 +135,13 @@ def _spec(
     position = {node.id: i for i, node in enumerate(chain.nodes)}
     children: list[list[int]] = [[] for _ in chain.nodes]
     outputs = []
+    tags: dict[int, str] = {}
     for i, node in enumerate(chain.nodes):
         for edge in node.out_edges:
             if graph.is_chainable(edge):
                 children[i].append(position[edge.target])
+                if edge.output_tag is not None:
+                    tags[position[edge.target]] = edge.output_tag
             else:
                 outputs.append(
                     OutputSpec(
@@ -147,10 +150,11 @@ def _spec(
                         partitioner=edge.partitioner,
                         key_selector=edge.key_selector,
                         partition=edge.partition,
+                        tag=edge.output_tag,
                     )
                 )
     operators = [replace(node.operator, id=ids[node.id]) for node in chain.nodes]
-    return ChainSpec(operators, children, outputs)
+    return ChainSpec(operators, children, outputs, tags)
 
 
 def _vertex(chain: _Chain, ids: Mapping[int, OperatorId], name: str, sha: str) -> JobVertex:

@@ -41,12 +41,14 @@ class StreamInput:
         partitioner: None = FORWARD where the parallelisms agree, else REBALANCE.
         key_selector: HASH and CUSTOM: record -> key.
         partition: CUSTOM: (key, number of channels) -> channel.
+        output_tag: id of the side output that is read; None = the operator's results.
     """
 
     source: Transformation
     partitioner: PartitionerKind | None = None
     key_selector: Callable[[Any], Any] | None = None
     partition: Callable[[Any, int], int] | None = None
+    output_tag: str | None = None
 
 
 @dataclass(eq=False)
@@ -119,6 +121,7 @@ class StreamEdge:
     buffer_timeout_ms: int
     key_selector: Callable[[Any], Any] | None = None
     partition: Callable[[Any, int], int] | None = None
+    output_tag: str | None = None
 
 
 @dataclass(eq=False)
@@ -285,6 +288,7 @@ class StreamGraph:
             buffer_timeout_ms=up.buffer_timeout_ms,
             key_selector=stream_input.key_selector,
             partition=stream_input.partition,
+            output_tag=stream_input.output_tag,
         )
         up.out_edges.append(edge)
         node.in_edges.append(edge)

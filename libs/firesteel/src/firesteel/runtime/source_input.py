@@ -227,9 +227,10 @@ class SourceInput(UserCode):
 
     def _arm_interval(self) -> None:
         """Wake up at the end of the interval, if something may change by then: an idle source sleeps."""
-        if self._interval_timer is None and self._interval > 0 and self.time is not None and self._loop is not None:
-            if self.time.needs_interval and not self._ended and not self._closed:
-                self._interval_timer = self._loop.call_later(self._interval, self._interval_passed)
+        if self._interval_timer is not None or self._interval <= 0 or self._ended or self._closed:
+            return
+        if self.time is not None and self.time.needs_interval and self._loop is not None:
+            self._interval_timer = self._loop.call_later(self._interval, self._interval_passed)
 
     def _interval_passed(self) -> None:
         self._interval_timer = None

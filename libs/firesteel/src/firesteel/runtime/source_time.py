@@ -117,9 +117,7 @@ class SourceTime(UserCode):
         """Of the source; ``MAX_WATERMARK`` while it is idle, so that it holds back no group."""
         return MAX_WATERMARK if self._combined.idle else self._combined.watermark
 
-    def align(
-        self, allowed: int, pause: Callable[[list[str]], None], resume: Callable[[list[str]], None]
-    ) -> None:
+    def align(self, allowed: int, pause: Callable[[list[str]], None], resume: Callable[[list[str]], None]) -> None:
         """Pause the splits whose watermark is above what the group allows, and resume the others."""
         ahead = [name for name, split in self.splits.items() if split.watermark > allowed and not split.paused]
         behind = [name for name, split in self.splits.items() if split.watermark <= allowed and split.paused]

@@ -11,21 +11,17 @@ import heapq
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
-from firesteel.functions import timerservice
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK
-from firesteel.runtime.context import Stamp
 from firesteel.state.heap import NO_KEY, HeapKeyedState
 
 __all__ = [
     "MAX_WATERMARK",
     "MIN_WATERMARK",
     "HeapTimerService",
-    "KeyTimers",
-    "TimeOnly",
     "Timer",
     "TimerQueue",
     "TimerService",
@@ -108,7 +104,7 @@ class TimerQueue:
         elif bucket.__class__ is dict:
             if entry in bucket:
                 return False
-            bucket[entry] = None  # type: ignore[index]
+            bucket[entry] = None
         else:
             if bucket == entry:
                 return False
@@ -125,7 +121,7 @@ class TimerQueue:
         if bucket.__class__ is dict:
             if entry not in bucket:
                 return False
-            del bucket[entry]  # type: ignore[union-attr]
+            del bucket[entry]
             if not bucket:
                 del self._buckets[timestamp]
         elif bucket == entry:
@@ -157,6 +153,8 @@ class TimerQueue:
                 continue
             waiting = deque(bucket)
             while waiting:
+                if self._heap and self._heap[0] < timestamp:  # one was added meanwhile that is due before
+                    yield from self.due(timestamp - 1)
                 entry = waiting.popleft()
                 if entry in bucket:  # else it was deleted meanwhile
                     del bucket[entry]
@@ -249,74 +247,6 @@ class HeapTimerService(TimerService):
         """Forget everything."""
         self.event.clear()
         self.processing.clear()
-
-
-class KeyTimers(timerservice.TimerService):
-    """What functions on keyed streams get: timers of the current key, without a namespace."""
-
-    def __init__(self, timers: TimerService) -> None:
-        self._timers = timers
-
-    def current_processing_time(self) -> int:
-        """See the base class."""
-        return self._timers.current_processing_time()
-
-    def current_watermark(self) -> int:
-        """See the base class."""
-        return self._timers.current_watermark()
-
-    def register_processing_time_timer(self, timestamp: int) -> None:
-        """See the base class."""
-        self._timers.register_processing_time_timer(None, timestamp)
-
-    def register_event_time_timer(self, timestamp: int) -> None:
-        """See the base class."""
-        self._timers.register_event_time_timer(None, timestamp)
-
-    def delete_processing_time_timer(self, timestamp: int) -> None:
-        """See the base class."""
-        self._timers.delete_processing_time_timer(None, timestamp)
-
-    def delete_event_time_timer(self, timestamp: int) -> None:
-        """See the base class."""
-        self._timers.delete_event_time_timer(None, timestamp)
-
-
-class TimeOnly(timerservice.TimerService):
-    """What functions without keys get: they may read the time, and set no timers."""
-
-    def __init__(self, stamp: Stamp, clock: Clock, operator: str) -> None:
-        self._stamp, self._clock, self._operator = stamp, clock, operator
-
-    def current_processing_time(self) -> int:
-        """See the base class."""
-        return self._clock.epoch_ms()
-
-    def current_watermark(self) -> int:
-        """See the base class."""
-        return self._stamp.watermark
-
-    def _refuse(self, what: str) -> NoReturn:
-        raise ProgramError(
-            f"{what} timers is only supported on keyed streams, and the stream of operator {self._operator!r} is not "
-            "keyed: call key_by() before it, and use a KeyedProcessFunction or KeyedCoProcessFunction"
-        )
-
-    def register_processing_time_timer(self, timestamp: int) -> NoReturn:
-        """Refused: ProgramError."""
-        self._refuse("Setting")
-
-    def register_event_time_timer(self, timestamp: int) -> NoReturn:
-        """Refused: ProgramError."""
-        self._refuse("Setting")
-
-    def delete_processing_time_timer(self, timestamp: int) -> NoReturn:
-        """Refused: ProgramError."""
-        self._refuse("Deleting")
-
-    def delete_event_time_timer(self, timestamp: int) -> NoReturn:
-        """Refused: ProgramError."""
-        self._refuse("Deleting")
 
 
 def _checked(timestamp: int) -> int:

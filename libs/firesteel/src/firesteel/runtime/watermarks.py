@@ -132,9 +132,9 @@ class EventTime(UserCode, WatermarkOutput):
                 self.watermark = max(self.watermark, self._latest - self._delay - 1)
         elif self._generator is not None:
             self._generator.on_periodic_emit(self)
-        if self._timeout is not None and self._paused_at is None:
-            if self._clock.now() - self._last_record >= self._timeout:
-                self.idle = True
+        silent = self._clock.now() - self._last_record
+        if self._timeout is not None and silent >= self._timeout and not self.paused:
+            self.idle = True
 
     # -- what generators call
 

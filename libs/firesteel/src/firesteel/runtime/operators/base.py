@@ -114,8 +114,8 @@ class Operator(UserCode):
             known = self._tags[tag.tag_id] = (declared, coerce)
         if known[0] is not tag.type_info and known[0] != tag.type_info:
             raise ProgramError(
-                f"operator {self.name!r} yields to side output {tag.tag_id!r} with the type {tag.type_info}, but it has "
-                f"the type {known[0]} elsewhere: use one OutputTag for both"
+                f"operator {self.name!r} yields to side output {tag.tag_id!r} with the type {tag.type_info}, but it "
+                f"has the type {known[0]} elsewhere: use one OutputTag for both"
             )
         return SideRecord(tag.tag_id, value if known[1] is None else known[1](value))
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from firesteel.functions import timerservice
+from firesteel.functions.functions import CoProcessFunction
 from firesteel.runtime.context import (
     CoProcessContext,
     KeyedCoOnTimerContext,
     KeyedCoProcessContext,
     OperatorContext,
 )
+from firesteel.runtime.function_timers import KeyTimers, TimeOnly
 from firesteel.runtime.operators.base import Transform
 from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.operators.stateless import ExpandingOperator
 from firesteel.runtime.operators.timed import TimedFunction
-from firesteel.runtime.timers import KeyTimers, TimeOnly
 
 
 class CoMapOperator(Transform):
@@ -78,8 +80,11 @@ class KeyedCoProcessOperator(TimedFunction, CoProcessOperator):
     inputs = 2
 
     def make_context(self, context: OperatorContext) -> Any:
-        """With the current key and timers."""
-        return KeyedCoProcessContext(context.stamp, self.keyed, KeyTimers(self.timers))
+        """With the current key, and timers if the function is of the class that has them."""
+        timers: timerservice.TimerService = KeyTimers(self.timers)
+        if isinstance(self.function, CoProcessFunction):
+            timers = TimeOnly(context.stamp, context.clock, self.name)
+        return KeyedCoProcessContext(context.stamp, self.keyed, timers)
 
     def make_timer_context(self) -> KeyedCoOnTimerContext:
         """Of ``KeyedCoProcessFunction``."""

@@ -9,8 +9,8 @@ from typing import Any
 from firesteel.functions.functions import FilterFunction, FlatMapFunction, MapFunction
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OperatorContext, ProcessContext
+from firesteel.runtime.function_timers import TimeOnly
 from firesteel.runtime.operators.base import Transform, is_iterable, method_of, not_iterable
-from firesteel.runtime.timers import TimeOnly
 
 
 class MapOperator(Transform):

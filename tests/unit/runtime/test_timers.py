@@ -1,0 +1,116 @@
+"""Timers against a plain list, and what they refuse."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.core.errors import ProgramError
+from firesteel.runtime.timers import MAX_WATERMARK, HeapTimerService, Timer, TimerQueue
+from firesteel.state.heap import HeapKeyedState
+from tests.unit.runtime.support import ManualClock
+
+TIMES = st.integers(0, 12)
+KEYS = st.sampled_from(["a", "b", None, (1, 2)])
+SPACES = st.sampled_from([None, "w"])
+OPERATIONS = st.one_of(
+    st.tuples(st.just("add"), TIMES, KEYS, SPACES),
+    st.tuples(st.just("discard"), TIMES, KEYS, SPACES),
+    st.tuples(st.just("due"), TIMES, st.integers(0, 4), st.none()),
+)
+
+
+@given(st.lists(OPERATIONS, max_size=120))
+def test_a_queue_is_a_set_in_order(operations: list[Any]) -> None:
+    queue, model = TimerQueue(), []
+    for what, timestamp, key, space in operations:
+        timer = Timer(timestamp, key, space)
+        if what == "add":
+            assert queue.add(*timer) is (timer not in model)
+            if timer not in model:
+                model.append(timer)
+        elif what == "discard":
+            assert queue.discard(*timer) is (timer in model)
+            if timer in model:
+                model.remove(timer)
+        else:
+            expected = sorted((t for t in model if t.timestamp <= timestamp), key=lambda t: t.timestamp)
+            taken = [timer for _, timer in zip(range(key), queue.due(timestamp), strict=False)]
+            assert taken == expected[:key], "by timestamp, then in the order of registration"
+            for timer in taken:
+                model.remove(timer)
+        assert len(queue) == len(model)
+        assert sorted(queue, key=repr) == sorted(model, key=repr)
+        assert queue.earliest == min((t.timestamp for t in model), default=None)
+
+
+def test_what_is_added_and_deleted_while_timers_fire_counts() -> None:
+    queue = TimerQueue()
+    for key in "abc":
+        queue.add(5, key, None)
+    fired = []
+    for timer in queue.due(10):
+        fired.append((timer.timestamp, timer.key))
+        if timer.key == "a":
+            queue.discard(5, "c", None)
+            queue.add(3, "early", None)
+            queue.add(5, "same", None)
+            queue.add(11, "later", None)
+    assert fired == [(5, "a"), (3, "early"), (5, "b"), (5, "same")]
+    assert list(queue) == [Timer(11, "later", None)]
+
+
+def test_deleted_timers_leave_no_garbage_behind() -> None:
+    queue = TimerQueue()
+    for timestamp in range(100_000):
+        queue.add(timestamp, "session", None)
+        queue.discard(timestamp - 1, "session", None)
+    assert len(queue) == 1
+    assert len(queue._heap) < 200
+
+
+def test_many_timers_of_one_timestamp_fire_in_linear_time() -> None:
+    queue = TimerQueue()
+    for key in range(200_000):
+        queue.add(1, key, None)
+    assert [timer.key for timer in queue.due(1)] == list(range(200_000))
+
+
+def test_a_timer_is_small() -> None:
+    queue = TimerQueue()
+    count = 20_000
+    for key in range(count):
+        queue.add(key * 1000, key, None)
+    entry = sys.getsizeof(queue._buckets[0])
+    size = sys.getsizeof(queue._heap) + sys.getsizeof(queue._buckets) + count * (entry + sys.getsizeof(1000))
+    assert size / count < 250, "bytes; without the key, which the state holds, too"
+
+
+def test_timers_by_key_group() -> None:
+    queue = TimerQueue()
+    for key in range(6):
+        queue.add(key, key, None)
+    groups = queue.by_key_group(lambda keys: [key % 2 for key in keys])
+    assert {group: [timer.key for timer in timers] for group, timers in groups.items()} == {0: [0, 2, 4], 1: [1, 3, 5]}
+
+
+def test_a_service_needs_a_key_and_whole_numbers() -> None:
+    keyed = HeapKeyedState()
+    told: list[int] = []
+    service = HeapTimerService(keyed, ManualClock(), told.append)
+    with pytest.raises(ProgramError, match="while no record was being processed"):
+        service.register_event_time_timer(None, 5)
+    keyed.key = "k"
+    for wrong in (1.5, "5", None, True):
+        with pytest.raises(ProgramError, match="timestamp of a timer is an int"):
+            service.register_event_time_timer(None, wrong)  # type: ignore[arg-type]
+    with pytest.raises(ProgramError, match="fit into 64 bits"):
+        service.register_processing_time_timer(None, MAX_WATERMARK + 1)
+    service.register_processing_time_timer(None, 7)
+    service.register_processing_time_timer(None, 7)
+    assert told == [7], "the loop hears of new timers only"
+    assert service.current_processing_time() == 100_000
