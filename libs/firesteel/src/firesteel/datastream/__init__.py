@@ -12,6 +12,7 @@ from firesteel.datastream.checkpoint_storage import (
 )
 from firesteel.datastream.checkpointing_mode import CheckpointingMode
 from firesteel.datastream.data_stream import (
+    CachedDataStream,
     CloseableIterator,
     ConnectedStreams,
     DataStream,
@@ -58,6 +59,7 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "CachedDataStream",
     "CheckpointConfig",
     "CheckpointStorage",
     "CheckpointingMode",

@@ -14,6 +14,7 @@ from firesteel.common.execution_config import ExecutionConfig
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
+from firesteel.datastream.cached_data_stream import CachedDataStream, Caching
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream_sink import DataStreamSink
 from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures, refuse
@@ -42,13 +43,13 @@ from firesteel.graph.stream_graph import StreamInput, Transformation
 if TYPE_CHECKING:
     from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
 
-__all__ = ["CloseableIterator", "ConnectedStreams", "DataStream", "DataStreamSink", "KeyedStream"]
+__all__ = ["CachedDataStream", "CloseableIterator", "ConnectedStreams", "DataStream", "DataStreamSink", "KeyedStream"]
 
 _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(TimeMethods, LaterStreamFeatures, OperatorSettings):
+class DataStream(Caching, TimeMethods, LaterStreamFeatures, OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(

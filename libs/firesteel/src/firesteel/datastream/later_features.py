@@ -25,10 +25,6 @@ class LaterStreamFeatures:
         """Refused in this version: UnsupportedFeatureError."""
         refuse("window_all(): windows are")
 
-    def cache(self) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        refuse("cache(): cached streams are")
-
 
 class LaterKeyedStreamFeatures(LaterStreamFeatures):
     """Of keyed streams."""
