@@ -93,6 +93,9 @@ def requirement_names(dependencies: object) -> set[str]:
 @pytest.mark.parametrize("path", PROJECTS, ids=lambda path: path.name)
 def test_every_part_declares_what_it_imports(path: Path) -> None:
     declared = requirement_names(project(path)["dependencies"]) | {path.name, f"firesteel_{path.name}"}
+    extras = project(path).get("optional-dependencies", {})
+    assert isinstance(extras, dict)
+    declared |= {name for packages in extras.values() for name in requirement_names(packages)}
     declared |= {"yaml"} if "pyyaml" in declared else set()
     # PySpark brings the py4j of its own version.
     declared |= {"py4j"} if "pyspark" in declared else set()

@@ -53,5 +53,3 @@ def test_jars_are_ignored_with_one_word(env: StreamExecutionEnvironment, caplog:
 def test_what_has_no_meaning_here_is_refused_with_a_reason(env: StreamExecutionEnvironment) -> None:
     with pytest.raises(UnsupportedFeatureError, match="add_python_archive"):
         env.register_cached_file("/data/model", "model")
-    with pytest.raises(UnsupportedFeatureError, match="from_source"):
-        env.create_input(object())

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import codecs
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import IO, Any
 
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.common.types import Row
 
 __all__ = [
+    "BulkWriter",
+    "BulkWriterFactory",
     "ByteArraySchema",
     "DeserializationSchema",
     "Encoder",
+    "RowDataBulkWriterFactory",
     "RowFieldExtractorSchema",
     "SerializationSchema",
     "SimpleStringSchema",
@@ -142,9 +145,69 @@ class Encoder:
         codecs.lookup(charset_name)
         return Encoder(_LineEncoder(charset_name))
 
+    @staticmethod
+    def of_schema(schema: SerializationSchema, delimiter: bytes = b"\n") -> Encoder:
+        """Writes what a schema makes of the record, and the delimiter: JSON lines, for instance."""
+        if not isinstance(schema, SerializationSchema):
+            raise TypeError(f"of_schema() takes a SerializationSchema, not {type(schema).__name__}.")
+        return Encoder(_SchemaEncoder(schema, bytes(delimiter)))
+
     def encode(self, element: Any) -> bytes:
         """Returns what is written for a record."""
         return self._encode(element)
+
+
+class BulkWriter(ABC):
+    """Writes the records of one file in a format that needs all of them, or blocks of them, at hand."""
+
+    @abstractmethod
+    def write(self, elements: Sequence[Any]) -> None:
+        """Takes records; they need not be in the file yet."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Writes all that is left, and the end of the format; does not close the file. Called at most once."""
+
+    def abort(self) -> None:  # noqa: B027 - may be left out
+        """The file is given up: nothing more is written. Called instead of ``finish``, or when that failed."""
+
+    def buffered_bytes(self) -> int:
+        """Returns about how many bytes were taken and are not in the file yet."""
+        return 0
+
+
+class BulkWriterFactory(ABC):
+    """Makes a writer for each file; pickled into the job, so it holds configuration only."""
+
+    @abstractmethod
+    def create(self, stream: IO[bytes]) -> BulkWriter:
+        """Returns a writer to an empty file that is open."""
+
+    def check(self) -> None:  # noqa: B027 - may be left out
+        """Called at the client when the graph is built.
+
+        Raises:
+            ProgramError: the format can't be written here, for instance because a package is not installed.
+        """
+
+
+class RowDataBulkWriterFactory(BulkWriterFactory):
+    """A factory whose writers take rows of a type.
+
+    Args:
+        row_type: of the rows.
+    """
+
+    def __init__(self, row_type: TypeInformation) -> None:
+        self._row_type = row_type
+
+    def get_row_type(self) -> TypeInformation:
+        """Returns the type of the rows."""
+        return self._row_type
+
+    def create(self, stream: IO[bytes]) -> BulkWriter:
+        """Made by subclasses."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how files are written")
 
 
 class _LineEncoder:
@@ -155,3 +218,13 @@ class _LineEncoder:
 
     def __call__(self, element: Any) -> bytes:
         return f"{element}\n".encode(self.charset)
+
+
+class _SchemaEncoder:
+    """What a schema makes of a record, and a delimiter."""
+
+    def __init__(self, schema: SerializationSchema, delimiter: bytes) -> None:
+        self.schema, self.delimiter = schema, delimiter
+
+    def __call__(self, element: Any) -> bytes:
+        return self.schema.serialize(element) + self.delimiter

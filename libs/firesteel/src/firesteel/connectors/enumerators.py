@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from firesteel.connectors.file_splits import FileEnumerator
+from firesteel.connectors.file_watch import WatchedFilesEnumerator
 from firesteel.connectors.split_list import SplitListEnumerator
 from firesteel.core.errors import GraphError
 from firesteel.functions.source import Plain, Split, SplitEnumerator
@@ -62,10 +63,49 @@ class NumberRangeEnumerator(SplitListEnumerator):
         super().restore([] if state is None else state)
 
 
+class SubtaskEnumerator(SplitEnumerator):
+    """One split for each subtask, which nobody else reads. It needs no configuration.
+
+    A split's data are the number of its ``subtask``.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._given: set[int] = set()
+        self._parallelism: int | None = None
+
+    def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
+        """The subtask's split, once."""
+        self._parallelism = parallelism
+        if subtask in self._given:
+            return []
+        self._given.add(subtask)
+        return [Split(f"subtask-{subtask}", {"subtask": subtask})]
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all subtasks have theirs."""
+        return self._parallelism is not None and len(self._given) >= self._parallelism
+
+    def add_splits_back(self, splits: Sequence[Split]) -> None:
+        """Their subtasks will ask again."""
+        self._given.difference_update(int(split.data["subtask"]) for split in splits)  # type: ignore[arg-type]
+
+    def snapshot(self) -> Plain:
+        """The subtasks that have their splits."""
+        return list(sorted(self._given))
+
+    def restore(self, state: Plain) -> None:
+        """Continue from a snapshot."""
+        assert isinstance(state, list)
+        self._given = {int(subtask) for subtask in state}
+
+
 _BUILT_IN: Final[dict[str, Callable[[Mapping[str, Any]], SplitEnumerator]]] = {
     "static": StaticEnumerator,
+    "subtasks": SubtaskEnumerator,
     "numbers": NumberRangeEnumerator,
     "files": FileEnumerator,
+    "watched-files": WatchedFilesEnumerator,
 }
 
 

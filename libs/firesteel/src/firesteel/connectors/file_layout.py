@@ -18,10 +18,20 @@ _TOKEN: Final = re.compile(r"'([^']*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 @dataclass(frozen=True)
 class OutputFileConfig:
-    """Names of part files: ``<prefix>-<writer>-<number><suffix>``."""
+    """Names of part files: ``<prefix>-<writer>-<number><suffix>``.
+
+    Raises:
+        ProgramError: one holds a path separator, or the prefix begins with a dot (such files count as hidden).
+    """
 
     prefix: str = "part"
     suffix: str = ""
+
+    def __post_init__(self) -> None:
+        _checked(self.prefix, "prefix")
+        _checked(self.suffix, "suffix")
+        if self.prefix.startswith("."):
+            raise ProgramError(f"part prefix {self.prefix!r} begins with a dot: such files are not visible")
 
     @staticmethod
     def builder() -> OutputFileConfigBuilder:
@@ -49,9 +59,7 @@ class OutputFileConfigBuilder:
         Raises:
             ProgramError: it holds a path separator, or begins with a dot (such files count as hidden).
         """
-        self._prefix = _checked(prefix, "prefix")
-        if prefix.startswith("."):
-            raise ProgramError(f"part prefix {prefix!r} begins with a dot: such files are not visible")
+        self._prefix = OutputFileConfig(prefix).prefix
         return self
 
     def with_part_suffix(self, suffix: str) -> OutputFileConfigBuilder:
@@ -100,12 +108,12 @@ class RollingPolicy:
         ):
             if bound <= 0:
                 raise ProgramError(f"rolling policy: {name} must be above 0, not {bound}")
-        return RollingPolicy(part_size, rollover_interval, inactivity_interval)
+        return DefaultRollingPolicy(part_size, rollover_interval, inactivity_interval)
 
     @staticmethod
     def on_checkpoint_rolling_policy() -> RollingPolicy:
         """Roll when results become visible, never in between."""
-        return RollingPolicy()
+        return OnCheckpointRollingPolicy()
 
     def is_full(self, size: int, age_ms: float, idle_ms: float) -> bool:
         """Whether the next record begins a new part."""
@@ -114,6 +122,14 @@ class RollingPolicy:
             or (self.rollover_interval_ms is not None and age_ms >= self.rollover_interval_ms)
             or (self.inactivity_interval_ms is not None and idle_ms >= self.inactivity_interval_ms)
         )
+
+
+class DefaultRollingPolicy(RollingPolicy):
+    """Rolls by size, age and inactivity; made by ``RollingPolicy.default_rolling_policy()``."""
+
+
+class OnCheckpointRollingPolicy(RollingPolicy):
+    """Rolls when results become visible; made by ``RollingPolicy.on_checkpoint_rolling_policy()``."""
 
 
 class BucketAssigner:

@@ -1,4 +1,4 @@
-"""A sink that writes records as rows of part files.
+"""A sink that writes records to part files.
 
 A part is written under a name that begins with a dot and is visible only when the job has finished: ``finish`` closes
 and syncs all parts, ``commit`` gives them their names. When the job fails they are removed.
@@ -7,50 +7,89 @@ and syncs all parts, ``commit`` gives them their names. When the job fails they 
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NoReturn, TypeVar
 
-from firesteel.common.serialization import Encoder
+from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
-from firesteel.core.clock import Clock, SystemClock
-from firesteel.core.errors import ProgramError
+from firesteel.connectors.file_source import local_path
+from firesteel.connectors.part_files import FileWriter
+from firesteel.core.clock import SystemClock
+from firesteel.core.errors import ProgramError, UnsupportedFeatureError
 from firesteel.functions.sink import Sink, SinkWriter, WriterContext
-from firesteel.functions.source import Plain
+
+__all__ = ["BulkFormatBuilder", "FileSink", "FileSinkBuilder", "RowFormatBuilder"]
+
+Builder = TypeVar("Builder", bound="FileSinkBuilder")
+_MINUTE_MS = 60_000
 
 
 class FileSink(Sink[Any]):
-    """Writes files below a base path. Made by ``FileSink.for_row_format(base_path, encoder).build()``."""
+    """Writes files below a base path.
+
+    Made by ``FileSink.for_row_format(base_path, encoder).build()`` or ``FileSink.for_bulk_format(...)``.
+    """
 
     def __init__(
         self,
         base_path: str,
-        encoder: Encoder,
+        file_format: Encoder | BulkWriterFactory,
         buckets: BucketAssigner,
         rolling: RollingPolicy,
         files: OutputFileConfig,
+        check_interval_ms: int = _MINUTE_MS,
     ) -> None:
-        self._base_path, self._encoder = base_path, encoder
+        self._base_path, self._format = base_path, file_format
         self._buckets, self._rolling, self._files = buckets, rolling, files
+        self._check_interval_ms = check_interval_ms
 
     @staticmethod
     def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> RowFormatBuilder:
-        """A builder of a sink that writes one record after another."""
+        """A builder of a sink that writes one record after another.
+
+        Raises:
+            TypeError: no encoder.
+            ProgramError: the path is on another file system.
+        """
+        if not isinstance(encoder, Encoder):
+            hint = "; for_bulk_format() takes writer factories" if isinstance(encoder, BulkWriterFactory) else ""
+            raise TypeError(f"for_row_format() takes an Encoder, not {type(encoder).__name__}{hint}")
         return RowFormatBuilder(base_path, encoder)
+
+    @staticmethod
+    def for_bulk_format(base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> BulkFormatBuilder:
+        """A builder of a sink that writes files of a format such as Parquet.
+
+        Raises:
+            TypeError: no factory.
+            ProgramError: the path is on another file system.
+        """
+        if not isinstance(writer_factory, BulkWriterFactory):
+            hint = "; for_row_format() takes encoders" if isinstance(writer_factory, Encoder) else ""
+            raise TypeError(f"for_bulk_format() takes a BulkWriterFactory, not {type(writer_factory).__name__}{hint}")
+        return BulkFormatBuilder(base_path, writer_factory)
 
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         """A writer with part files of its own."""
         return FileWriter(
-            Path(self._base_path), self._encoder, self._buckets, self._rolling, self._files, context, SystemClock()
+            Path(self._base_path),
+            self._format,
+            self._buckets,
+            self._rolling,
+            self._files,
+            self._check_interval_ms,
+            context,
+            SystemClock(),
         )
 
     def check(self) -> None:
         """Make the base path, or find that it can't be written to.
 
         Raises:
-            ProgramError: says which path, and why.
+            ProgramError: says which path, and why; or the format can't be written here.
         """
+        if isinstance(self._format, BulkWriterFactory):
+            self._format.check()
         try:
             os.makedirs(self._base_path, exist_ok=True)
         except OSError as error:
@@ -63,150 +102,75 @@ class FileSink(Sink[Any]):
         return {"path": self._base_path}
 
 
-class RowFormatBuilder:
-    """Builds a ``FileSink`` of rows."""
+class FileSinkBuilder:
+    """Builds a ``FileSink``."""
 
-    def __init__(self, base_path: str | os.PathLike[str], encoder: Encoder) -> None:
-        text = os.fspath(base_path)
-        scheme, separator, rest = text.partition("://")
-        if separator and scheme != "file":
-            raise ProgramError(f"file sink: {text!r}: this version writes local files only, not {scheme}://")
-        self._base_path = str(Path(rest if separator else text).absolute())
-        self._encoder = encoder
+    def __init__(self, base_path: str | os.PathLike[str], file_format: Encoder | BulkWriterFactory) -> None:
+        self._base_path = local_path(base_path, "file sink", "writes")
+        self._format = file_format
         self._buckets = BucketAssigner.date_time_bucket_assigner()
         self._rolling = RollingPolicy.default_rolling_policy()
         self._files = OutputFileConfig()
+        self._check_interval_ms = _MINUTE_MS
 
-    def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> RowFormatBuilder:
+    def with_bucket_assigner(self: Builder, bucket_assigner: BucketAssigner) -> Builder:
         """Choose folders by this; the default is one for each hour (``yyyy-MM-dd--HH``)."""
+        if not isinstance(bucket_assigner, BucketAssigner):
+            raise TypeError(f"with_bucket_assigner() takes a BucketAssigner, not {type(bucket_assigner).__name__}")
         self._buckets = bucket_assigner
         return self
 
-    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> RowFormatBuilder:
-        """Begin new parts by this; the default is 128 MiB, or one minute."""
+    def with_rolling_policy(self: Builder, rolling_policy: RollingPolicy) -> Builder:
+        """Begin new parts by this."""
+        if not isinstance(rolling_policy, RollingPolicy):
+            raise TypeError(f"with_rolling_policy() takes a RollingPolicy, not {type(rolling_policy).__name__}")
         self._rolling = rolling_policy
         return self
 
-    def with_output_file_config(self, output_file_config: OutputFileConfig) -> RowFormatBuilder:
+    def with_output_file_config(self: Builder, output_file_config: OutputFileConfig) -> Builder:
         """Name parts by this."""
+        if not isinstance(output_file_config, OutputFileConfig):
+            kind = type(output_file_config).__name__
+            raise TypeError(f"with_output_file_config() takes an OutputFileConfig, not {kind}")
         self._files = output_file_config
+        return self
+
+    def with_bucket_check_interval(self: Builder, interval: int) -> Builder:
+        """Look at the age of all open parts this often (milliseconds), when records come; the default is a minute.
+
+        Raises:
+            ProgramError: below 1.
+        """
+        if interval < 1:
+            raise ProgramError(f"file sink: the bucket check interval is at least 1 ms, not {interval}")
+        self._check_interval_ms = interval
+        return self
+
+    def enable_compact(self, strategy: Any, compactor: Any) -> NoReturn:
+        """Refused in this version: UnsupportedFeatureError."""
+        raise UnsupportedFeatureError(
+            "enable_compact(): compaction happens at checkpoints, which are not in this version of firesteel; a later "
+            "one brings them"
+        )
+
+    def disable_compact(self: Builder) -> Builder:
+        """Do not compact; the default."""
         return self
 
     def build(self) -> FileSink:
         """The sink."""
-        return FileSink(self._base_path, self._encoder, self._buckets, self._rolling, self._files)
+        return FileSink(
+            self._base_path, self._format, self._buckets, self._rolling, self._files, self._check_interval_ms
+        )
 
 
-class _Part:
-    def __init__(self, hidden: Path, visible: Path, stream: BinaryIO, now: float) -> None:
-        self.hidden, self.visible, self.stream = hidden, visible, stream
-        self.size = 0
-        self.begun = self.written = now
+class RowFormatBuilder(FileSinkBuilder):
+    """Builds a ``FileSink`` of rows; new parts begin by default at 128 MiB, or after one minute."""
 
 
-class FileWriter(SinkWriter[Any]):
-    """Part files of one subtask."""
+class BulkFormatBuilder(FileSinkBuilder):
+    """Builds a ``FileSink`` of a bulk format; by default each writer has one part in each bucket."""
 
-    def __init__(
-        self,
-        base_path: Path,
-        encoder: Encoder,
-        buckets: BucketAssigner,
-        rolling: RollingPolicy,
-        files: OutputFileConfig,
-        context: WriterContext,
-        clock: Clock,
-    ) -> None:
-        self._base_path, self._encode = base_path, encoder.encode
-        self._buckets, self._rolling, self._files = buckets, rolling, files
-        self._context, self._clock = context, clock
-        self._id = uuid.uuid4()
-        self._count = 0
-        self._open: dict[str, _Part] = {}
-        self._closed: list[_Part] = []
-
-    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
-        """Append the records to the parts of their buckets."""
-        bucket_of, encode, now_ms = self._buckets.bucket_of, self._encode, self._clock.epoch_ms()
-        rows: dict[str, list[bytes]] = {}
-        for value in values:
-            rows.setdefault(bucket_of(value, now_ms), []).append(encode(value))
-        now = self._clock.monotonic()
-        for bucket, encoded in rows.items():
-            self._append(bucket, encoded, now)
-
-    def _append(self, bucket: str, rows: list[bytes], now: float) -> None:
-        part = self._open.get(bucket)
-        start = 0
-        limit = self._rolling.part_size
-        while start < len(rows):
-            if part is not None and self._rolling.is_full(
-                part.size, (now - part.begun) * 1000, (now - part.written) * 1000
-            ):
-                self._close_part(bucket)
-                part = None
-            if part is None:
-                part = self._open[bucket] = self._new_part(bucket, now)
-            stop = len(rows)
-            if limit is not None:
-                room, stop = limit - part.size, start
-                while stop < len(rows) and room > 0:
-                    room -= len(rows[stop])
-                    stop += 1
-            data = b"".join(rows[start:stop])
-            part.stream.write(data)
-            part.size += len(data)
-            part.written = now
-            start = stop
-
-    def _new_part(self, bucket: str, now: float) -> _Part:
-        folder = self._base_path / bucket
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"{self._files.prefix}-{self._id}-{self._count}{self._files.suffix}"
-        self._count += 1
-        hidden = folder / f".{name}.inprogress"
-        self._context.register_temporary_file(str(hidden))
-        return _Part(hidden, folder / name, open(hidden, "xb"), now)
-
-    def _close_part(self, bucket: str) -> None:
-        part = self._open[bucket]
-        part.stream.flush()
-        os.fsync(part.stream.fileno())
-        part.stream.close()
-        del self._open[bucket]
-        self._closed.append(part)
-
-    def finish(self) -> list[Plain]:
-        """Close and sync all parts."""
-        for bucket in list(self._open):
-            self._close_part(bucket)
-        return [{"from": str(part.hidden), "to": str(part.visible)} for part in self._closed]
-
-    def commit(self, committables: Sequence[Plain]) -> None:
-        """Give the parts their names.
-
-        Raises:
-            FileNotFoundError: a part has vanished.
-        """
-        for committable in committables:
-            assert isinstance(committable, dict)
-            hidden, visible = committable["from"], committable["to"]
-            if os.path.exists(hidden) or not os.path.exists(visible):
-                os.replace(hidden, visible)
-            self._context.forget_temporary_file(hidden)
-        self._closed.clear()
-
-    def abort(self) -> None:
-        """Remove all parts that are not visible."""
-        parts = [*self._open.values(), *self._closed]
-        self._open.clear()
-        self._closed.clear()
-        for part in parts:
-            part.stream.close()
-            part.hidden.unlink(missing_ok=True)
-            self._context.forget_temporary_file(str(part.hidden))
-
-    def close(self) -> None:
-        """Close the files that are still open; they stay hidden."""
-        for part in self._open.values():
-            part.stream.close()
+    def __init__(self, base_path: str | os.PathLike[str], writer_factory: BulkWriterFactory) -> None:
+        super().__init__(base_path, writer_factory)
+        self._rolling = RollingPolicy.on_checkpoint_rolling_policy()

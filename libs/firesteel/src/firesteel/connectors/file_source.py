@@ -1,63 +1,83 @@
-"""A source of files; this version reads lines of text."""
+"""A source of files in any format."""
 
 from __future__ import annotations
 
-import bz2
-import codecs
-import gzip
-import lzma
 import os
-import zlib
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any
 
-from firesteel.common.typeinfo import TypeInformation, Types
-from firesteel.connectors.file_splits import DEFAULT_SPLIT_BYTES, compression_of
-from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
+from firesteel.common.time import Duration
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamFormat
+from firesteel.connectors.file_splits import DEFAULT_SPLIT_BYTES
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
+from firesteel.connectors.split_reader import SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split
 
-_BLOCK: Final = 256 * 1024
+__all__ = [
+    "BulkFormat",
+    "FileEnumeratorProvider",
+    "FileSource",
+    "FileSourceBuilder",
+    "FileSplitAssignerProvider",
+    "StreamFormat",
+]
 
 
-class StreamFormat:
-    """How the records of a file are read. Made by its factory methods."""
+class FileEnumeratorProvider:
+    """How files are cut. Made by its factory methods."""
 
-    def __init__(self, charset: str) -> None:
-        self.charset = charset
+    def __init__(self, *, splits: bool) -> None:
+        self.splits = splits
 
     @staticmethod
-    def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
-        """Lines of text; they end with LF or CR LF, which is not part of the record.
+    def default_splittable_file_enumerator() -> FileEnumeratorProvider:
+        """Folders with all below them; large files of formats that can be cut are read in ranges."""
+        return FileEnumeratorProvider(splits=True)
 
-        Bytes that are not of the charset are replaced by U+FFFD.
-
-        Raises:
-            ProgramError: Python does not know the charset, or its newline is not the byte 0x0A.
-        """
-        try:
-            newline = codecs.lookup(charset_name).encode("\n")[0]
-        except LookupError as error:
-            raise ProgramError(f"text lines: unknown charset {charset_name!r}") from error
-        if newline != b"\n":
-            raise ProgramError(
-                f"text lines: in {charset_name!r} a newline is not the byte 0x0A; convert the files to UTF-8"
-            )
-        return StreamFormat(charset_name)
+    @staticmethod
+    def default_non_splittable_file_enumerator() -> FileEnumeratorProvider:
+        """Folders with all below them; each file is read by one subtask."""
+        return FileEnumeratorProvider(splits=False)
 
 
-class FileSource(Source[str]):
+class FileSplitAssignerProvider:
+    """Who gets which part of the files. Made by its factory methods."""
+
+    @staticmethod
+    def locality_aware_split_assigner() -> FileSplitAssignerProvider:
+        """Parts go to whoever asks. Files are local ones here, so all hosts are as near."""
+        return FileSplitAssignerProvider()
+
+
+class FileSource(Source[Any]):
     """Reads files and folders; large files are cut into ranges which several subtasks read.
 
-    Made by ``FileSource.for_record_stream_format(StreamFormat.text_line_format(), *paths).build()``. Folders are read
-    with all below them; names that begin with a dot or an underscore are left out. Files that end with .gz, .bz2, .xz
-    or .deflate are decompressed and never cut.
+    Made by ``FileSource.for_record_stream_format(StreamFormat.text_line_format(), *paths).build()`` or by
+    ``FileSource.for_bulk_file_format(...)``. Folders are read with all below them; names that begin with a dot or an
+    underscore are left out. Files of stream formats that end with .gz, .bz2, .xz or .deflate are decompressed and
+    never cut.
+
+    Args:
+        paths: files and folders.
+        file_format: how their records are read.
+        split_bytes: about so long are ranges; 0 = files are not cut.
+        interval_ms: time between two looks for new files; None = the files that are there at the start are all.
+        malformed: what to do with what can't be read.
     """
 
-    def __init__(self, paths: tuple[str, ...], stream_format: StreamFormat, split_bytes: int) -> None:
-        self._paths, self._format, self._split_bytes = paths, stream_format, split_bytes
+    def __init__(
+        self,
+        paths: tuple[str, ...],
+        file_format: FileFormat,
+        split_bytes: int = DEFAULT_SPLIT_BYTES,
+        interval_ms: int | None = None,
+        malformed: MalformedPolicy = MalformedPolicy.FAIL,
+    ) -> None:
+        self._paths, self._format = paths, file_format
+        self._split_bytes = split_bytes if file_format.splittable else 0
+        self._interval_ms, self._malformed = interval_ms, malformed
 
     @staticmethod
     def for_record_stream_format(stream_format: StreamFormat, *paths: str | os.PathLike[str]) -> FileSourceBuilder:
@@ -66,170 +86,136 @@ class FileSource(Source[str]):
         Raises:
             ProgramError: there are no paths.
         """
+        if not isinstance(stream_format, StreamFormat):
+            raise TypeError(f"for_record_stream_format() takes a StreamFormat, not {type(stream_format).__name__}")
         return FileSourceBuilder(stream_format, paths)
+
+    @staticmethod
+    def for_bulk_file_format(bulk_format: BulkFormat, *paths: str | os.PathLike[str]) -> FileSourceBuilder:
+        """A builder of a source that reads these files or folders.
+
+        Raises:
+            ProgramError: there are no paths.
+        """
+        if not isinstance(bulk_format, BulkFormat):
+            raise TypeError(f"for_bulk_file_format() takes a BulkFormat, not {type(bulk_format).__name__}")
+        return FileSourceBuilder(bulk_format, paths)
 
     @property
     def boundedness(self) -> Boundedness:
-        """Bounded."""
-        return Boundedness.BOUNDED
+        """Bounded, unless it looks for new files."""
+        return Boundedness.BOUNDED if self._interval_ms is None else Boundedness.CONTINUOUS_UNBOUNDED
 
     def enumerator(self) -> EnumeratorSpec:
-        """Ranges of the files that are there, on the JobMaster's host, when the job starts."""
-        return EnumeratorSpec("files", {"paths": list(self._paths), "split_bytes": self._split_bytes})
+        """Ranges of the files on the JobMaster's host."""
+        config: dict[str, Any] = {
+            "paths": list(self._paths),
+            "split_bytes": self._split_bytes,
+            "decompress": self._format.decompresses,
+        }
+        if self._interval_ms is None:
+            return EnumeratorSpec("files", config)
+        return EnumeratorSpec("watched-files", {**config, "interval_ms": self._interval_ms})
 
-    def create_reader(self, context: ReaderContext) -> SplitQueueReader[str]:
+    def create_reader(self, context: ReaderContext) -> SplitQueueReader[Any]:
         """A reader of ranges."""
-        return _LineReader(self._format.charset)
+        return _FileReader(self._format, MalformedRecords(self._malformed, context))
 
-    def produced_type(self) -> TypeInformation:
-        """STRING."""
-        return Types.STRING()
+    def produced_type(self) -> TypeInformation | None:
+        """What the format gives; any object where malformed records are among them."""
+        return None if self._malformed is MalformedPolicy.EMIT else self._format.produced_type()
 
 
 class FileSourceBuilder:
     """Builds a ``FileSource``."""
 
-    def __init__(self, stream_format: StreamFormat, paths: tuple[str | os.PathLike[str], ...]) -> None:
+    def __init__(self, file_format: FileFormat, paths: tuple[str | os.PathLike[str], ...]) -> None:
         if not paths:
             raise ProgramError("file source: at least one path is needed")
-        self._format = stream_format
-        self._paths = tuple(_local_path(path) for path in paths)
+        self._format = file_format
+        self._paths = tuple(local_path(path, "file source", "reads") for path in paths)
         self._split_bytes = DEFAULT_SPLIT_BYTES
+        self._interval_ms: int | None = None
+        self._malformed = MalformedPolicy.FAIL
+
+    def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
+        """Look for new files again and again; the source never ends.
+
+        Each file is read once. It has to be complete when it appears: write it under a name that begins with a dot
+        or underscore, then rename it.
+
+        Raises:
+            ProgramError: the interval is below a millisecond.
+        """
+        if not isinstance(discovery_interval, Duration):
+            raise TypeError(f"monitor_continuously() takes a Duration, not {type(discovery_interval).__name__}")
+        if discovery_interval.to_millis() < 1:
+            raise ProgramError("file source: the discovery interval is at least a millisecond")
+        self._interval_ms = discovery_interval.to_millis()
+        return self
+
+    def process_static_file_set(self) -> FileSourceBuilder:
+        """Read the files that are there when the job starts, and end. The default."""
+        self._interval_ms = None
+        return self
+
+    def set_file_enumerator(self, file_enumerator: FileEnumeratorProvider) -> FileSourceBuilder:
+        """Say whether files are cut; by default those of formats that can be are."""
+        if not isinstance(file_enumerator, FileEnumeratorProvider):
+            raise TypeError(f"set_file_enumerator() takes a FileEnumeratorProvider, not {file_enumerator!r}")
+        if not file_enumerator.splits:
+            self._split_bytes = 0
+        elif not self._split_bytes:
+            self._split_bytes = DEFAULT_SPLIT_BYTES
+        return self
+
+    def set_split_assigner(self, split_assigner: FileSplitAssignerProvider) -> FileSourceBuilder:
+        """Accepts the one there is: parts go to whoever asks."""
+        if not isinstance(split_assigner, FileSplitAssignerProvider):
+            raise TypeError(f"set_split_assigner() takes a FileSplitAssignerProvider, not {split_assigner!r}")
+        return self
 
     def set_split_size(self, size_bytes: int) -> FileSourceBuilder:
         """Cut files into ranges of about this many bytes; 0 = do not cut them."""
         self._split_bytes = size_bytes
         return self
 
+    def on_malformed(self, policy: MalformedPolicy) -> FileSourceBuilder:
+        """Say what becomes of lines and blocks that can't be read; by default the job fails."""
+        if not isinstance(policy, MalformedPolicy):
+            raise TypeError(f"on_malformed() takes a MalformedPolicy, not {policy!r}")
+        self._malformed = policy
+        return self
+
     def build(self) -> FileSource:
-        """The source."""
-        return FileSource(self._paths, self._format, self._split_bytes)
+        """The source.
+
+        Raises:
+            ProgramError: the format can't be read here.
+        """
+        self._format.check()
+        return FileSource(self._paths, self._format, self._split_bytes, self._interval_ms, self._malformed)
 
 
-def _local_path(path: str | os.PathLike[str]) -> str:
+def local_path(path: str | os.PathLike[str], what: str, does: str) -> str:
+    """An absolute path.
+
+    Raises:
+        ProgramError: it is on another file system.
+    """
     text = os.fspath(path)
     scheme, separator, rest = text.partition("://")
     if separator:
         if scheme != "file":
-            raise ProgramError(f"file source: {text!r}: this version reads local files only, not {scheme}://")
+            raise ProgramError(f"{what}: {text!r}: this version {does} local files only, not {scheme}://")
         text = rest
     return str(Path(text).absolute())
 
 
-class _LineReader(SplitQueueReader[str]):
-    def __init__(self, charset: str) -> None:
+class _FileReader(SplitQueueReader[Any]):
+    def __init__(self, file_format: FileFormat, malformed: MalformedRecords) -> None:
         super().__init__()
-        self._charset = charset
+        self._format, self._malformed = file_format, malformed
 
-    def open_split(self, split: Split) -> SplitCursor[str]:
-        return _LineCursor(split, self._charset)
-
-
-class _LineCursor(SplitCursor[str]):
-    """Reads the lines that *begin* in the split's range, also where the last one ends behind it.
-
-    The position is ``[byte at which a block of whole lines begins, lines of it that were given out]``.
-    """
-
-    def __init__(self, split: Split, charset: str) -> None:
-        path = str(split.data["path"])
-        start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
-        self._charset = charset
-        compression = compression_of(path)
-        self._stream = _open(path, compression)
-        if compression is not None:
-            self._end = -1  # to the end of the stream
-        self._rest = b""
-        """Bytes that were read but belong to no block yet."""
-        self._lines: list[str] = []
-        self._given = 0
-        skip = 0
-        if isinstance(split.position, list):
-            start, skip = split.position
-            self._stream.seek(start)
-        elif start:
-            self._stream.seek(start - 1)
-            start += len(self._stream.readline()) - 1  # a line that begins before the range is not ours
-        self._block = self._next = start
-        while skip and self._load():
-            self._given = min(skip, len(self._lines))
-            skip -= self._given
-
-    def _load(self) -> bool:
-        """Read the next block of whole lines; False when the range holds no more."""
-        self._block, self._given, self._lines = self._next, 0, []
-        if 0 <= self._end <= self._block:
-            return False
-        blocks = [self._rest]
-        while True:
-            more = self._stream.read(_BLOCK)
-            blocks.append(more)
-            if not more or b"\n" in more:
-                break
-        data = b"".join(blocks)
-        cut = data.rfind(b"\n") + 1
-        if not data:
-            return False
-        if not cut:
-            cut = len(data)  # the last line has no newline
-        if 0 <= self._end < self._block + cut:
-            # lines that begin at or behind the end of the range belong to the next one
-            cut = data.find(b"\n", self._end - self._block - 1) + 1 or len(data)
-        self._rest = data[cut:]
-        self._next = self._block + cut
-        text = data[:cut].decode(self._charset, "replace")
-        self._lines = text.split("\n")
-        if not self._lines[-1]:
-            self._lines.pop()
-        if "\r" in text:
-            self._lines = [line.removesuffix("\r") for line in self._lines]
-        return True
-
-    def read(self, max_records: int) -> Chunk[str]:
-        if self._given >= len(self._lines) and not self._load():
-            return Chunk([], [self._next, 0], finished=True)
-        values = self._lines[self._given : self._given + max_records]
-        self._given += len(values)
-        if self._given >= len(self._lines):
-            return Chunk(values, [self._next, 0])
-        return Chunk(values, [self._block, self._given])
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-def _open(path: str, compression: str | None) -> IO[bytes]:
-    openers: dict[str | None, Callable[[str], Any]] = {
-        None: partial(open, mode="rb"),
-        "gzip": gzip.GzipFile,
-        "bzip2": bz2.BZ2File,
-        "xz": lzma.LZMAFile,
-        "deflate": _DeflateFile,
-    }
-    stream: IO[bytes] = openers[compression](path)
-    return stream
-
-
-class _DeflateFile:
-    """A zlib stream as a file that can be read and sought forward."""
-
-    def __init__(self, path: str) -> None:
-        self._raw = open(path, "rb")  # noqa: SIM115 - closed by close()
-        self._inflate = zlib.decompressobj()
-        self._pending = b""
-
-    def read(self, size: int) -> bytes:
-        while len(self._pending) < size and not self._inflate.eof:
-            raw = self._raw.read(_BLOCK)
-            if not raw:
-                raise EOFError(f"{self._raw.name}: the compressed file ends too early")
-            self._pending += self._inflate.decompress(raw)
-        data, self._pending = self._pending[:size], self._pending[size:]
-        return data
-
-    def seek(self, position: int) -> None:
-        while position > 0:
-            position -= len(self.read(min(position, _BLOCK))) or position
-
-    def close(self) -> None:
-        self._raw.close()
+    def open_split(self, split: Split) -> SplitCursor[Any]:
+        return self._format.open_cursor(split, self._malformed)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
+from firesteel.connectors.file_streams import compression_of
 from firesteel.connectors.split_list import SplitListEnumerator
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Split
 
-COMPRESSIONS: Final = {
-    ".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".lzma": "xz", ".deflate": "deflate",
-}  # fmt: skip
-"""File ending -> how the file is compressed. Compressed files are never cut."""
 DEFAULT_SPLIT_BYTES: Final = 16 * 1024 * 1024
 """A file is cut into ranges of about this many bytes."""
 
@@ -41,33 +39,36 @@ def list_files(paths: Sequence[str]) -> Iterator[tuple[str, int]]:
                 folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
                 for name in sorted(names):
                     full = os.path.join(folder, name)
-                    if not name.startswith((".", "_")) and os.path.isfile(full):
-                        yield full, os.path.getsize(full)
+                    if not name.startswith((".", "_")):
+                        yield from _file(full)
         else:
-            yield path, os.path.getsize(path)
+            yield from _file(path)
 
 
-def compression_of(path: str) -> str | None:
-    """How a file is compressed, by its ending; None = not."""
-    return COMPRESSIONS.get(os.path.splitext(path)[1].lower())
+def _file(path: str) -> Iterator[tuple[str, int]]:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:  # it was removed in the meantime
+        return
+    if stat.S_ISREG(found.st_mode):
+        yield path, found.st_size
 
 
 class FileEnumerator(SplitListEnumerator):
     """Lists files when it is made and hands out ranges of them, the files in order.
 
-    Configuration: ``paths``, ``split_bytes`` (0 = do not cut files).
-    A split's data are ``path``, ``start`` and ``end`` (bytes; a compressed file is one split of all its bytes).
+    Configuration: ``paths``, ``split_bytes`` (0 = do not cut files), ``decompress`` (files whose names say that they
+    are compressed are not cut).
+    A split's data are ``path``, ``start`` and ``end`` (bytes; a file that is not cut is one split of all its bytes).
 
     Raises:
         ProgramError: a path does not exist on this host, or can't be read.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        split_bytes = int(config.get("split_bytes", DEFAULT_SPLIT_BYTES))
         paths = [str(path) for path in config["paths"]]
         check_paths(paths)
-        files = list_files(paths)
-        super().__init__(split for path, size in files for split in _ranges(path, size, split_bytes))
+        super().__init__(split for path, size in list_files(paths) for split in ranges(path, size, config))
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
         """The next ranges: several small files at once, so that many small files do not need many requests."""
@@ -81,10 +82,12 @@ class FileEnumerator(SplitListEnumerator):
         return taken
 
 
-def _ranges(path: str, size: int, split_bytes: int) -> Iterator[Split]:
+def ranges(path: str, size: int, config: Mapping[str, Any]) -> Iterator[Split]:
+    """The splits of one file; an empty one has none."""
+    split_bytes = int(config.get("split_bytes", DEFAULT_SPLIT_BYTES))
     if size == 0:
         return
-    if compression_of(path) is not None or split_bytes <= 0:
+    if split_bytes <= 0 or (config.get("decompress", True) and compression_of(path) is not None):
         yield Split(f"{path}:0", {"path": path, "start": 0, "end": size})
         return
     count = max(1, round(size / split_bytes))

@@ -7,6 +7,7 @@ FiresteelError
 │   ├── SerializationError     a function or value can't be pickled; names the attribute
 │   ├── KeyTypeError           a value can't be a key (also a TypeError)
 │   └── TypeMismatchError      a record does not fit its declared type (also a TypeError)
+├── MalformedDataError         input of a connector can't be read; names file, line or offset (also a ValueError)
 ├── ConfigurationError         an option is unknown or has a bad value (also a ValueError)
 ├── TaskCancelledError         raised inside a task to end it; never leaves the slot
 ├── JobError                   what happened to a job, seen by the client
@@ -73,6 +74,29 @@ class TypeMismatchError(ProgramError, TypeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.field, self.declared, self.value, self.reason)
+
+
+class MalformedDataError(FiresteelError, ValueError):
+    """Input of a connector can't be read.
+
+    Attributes:
+        path: of the file; empty where the input is no file.
+        offset: byte at which the record or block begins, in the decompressed data; None = not known.
+        line: number of the line, from 1; None = not known.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, path: str, offset: int | None, line: int | None, reason: str) -> None:
+        places = [path] if path else []
+        if line is not None:
+            places.append(f"line {line}")
+        if offset is not None:
+            places.append(f"byte {offset}")
+        super().__init__(f"{', '.join(places)}: {reason}" if places else reason)
+        self.path, self.offset, self.line, self.reason = path, offset, line, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.offset, self.line, self.reason)
 
 
 class ConfigurationError(FiresteelError, ValueError):

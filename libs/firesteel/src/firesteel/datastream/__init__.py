@@ -35,11 +35,13 @@ from firesteel.datastream.functions import (
     KeyedProcessFunction,
     KeySelector,
     MapFunction,
+    ParallelSourceFunction,
     Partitioner,
     ProcessFunction,
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
+    SourceFunction,
 )
 from firesteel.datastream.output_tag import OutputTag
 from firesteel.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
@@ -87,6 +89,7 @@ __all__ = [
     "MapFunction",
     "MemorySize",
     "OutputTag",
+    "ParallelSourceFunction",
     "Partitioner",
     "PredefinedOptions",
     "ProcessFunction",
@@ -95,6 +98,7 @@ __all__ = [
     "RuntimeExecutionMode",
     "SinkFunction",
     "SlotSharingGroup",
+    "SourceFunction",
     "StateBackend",
     "StreamExecutionEnvironment",
     "TimeDomain",

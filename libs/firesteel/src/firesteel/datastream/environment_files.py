@@ -91,17 +91,6 @@ class EnvironmentFiles:
             "the file with add_python_archive(), and open it by its name in the working directory"
         )
 
-    def create_input(self, input_format: Any, type_info: Any = None) -> NoReturn:
-        """Refused: an ``InputFormat`` is a Java class.
-
-        Raises:
-            UnsupportedFeatureError: always.
-        """
-        raise UnsupportedFeatureError(
-            f"create_input({type(input_format).__name__}): input formats are Java classes, and there is no JVM; read "
-            "with from_source() and a source of firesteel.datastream.connectors"
-        )
-
     def _append(self, option: ConfigOption[Any], text: str) -> None:
         before = self._settings().get(option)
         self._configuration.set_string(option.key, f"{before},{text}" if before else text)

@@ -1,7 +1,8 @@
 """The functions that users implement, under PyFlink's module path: all of ``firesteel.functions.functions``."""
 
-from firesteel.functions import async_functions, functions
+from firesteel.functions import async_functions, functions, source_function
 from firesteel.functions.async_functions import *  # noqa: F403
 from firesteel.functions.functions import *  # noqa: F403
+from firesteel.functions.source_function import *  # noqa: F403
 
-__all__ = [*functions.__all__, *async_functions.__all__]
+__all__ = [*functions.__all__, *async_functions.__all__, *source_function.__all__]

@@ -24,7 +24,9 @@ from firesteel.datastream.data_stream import DataStream
 from firesteel.datastream.environment_checkpoints import EnvironmentCheckpoints
 from firesteel.datastream.environment_files import EnvironmentFiles
 from firesteel.datastream.environment_settings import apply_settings, program_settings, with_execution_config
+from firesteel.datastream.environment_sources import EnvironmentSources
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
+from firesteel.datastream.guarantees import warn_of_losses
 from firesteel.datastream.operator_settings import group_name
 from firesteel.datastream.slot_sharing_group import SlotSharingGroup
 from firesteel.datastream.time_methods import check_strategy, source_time
@@ -45,7 +47,7 @@ __all__ = ["StreamExecutionEnvironment"]
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles):
+class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, EnvironmentSources):
     """Makes streams, holds the program's settings, and executes what was built.
 
     Get one with ``StreamExecutionEnvironment.get_execution_environment()``. Settings come, later ones winning, from
@@ -324,6 +326,7 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles):
             graph = self._stream_graph(job_name if job_name is None else checks.some_text("the job name", job_name))
         finally:
             self._pending.clear()
+        warn_of_losses(graph, self._settings())
         return self._get_executor().submit(graph, with_execution_config(self._configuration, self._config))
 
     def _collect(self, inputs: tuple[StreamInput, ...], job_name: str | None) -> CloseableIterator:

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from firesteel.common.typeinfo import TypeInformation
+from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.subtask import SubtaskContext
 
 if TYPE_CHECKING:  # coordinators know splits and enumerators, and should not pay for Arrow
@@ -131,6 +132,10 @@ class ReaderContext(SubtaskContext):
     def wake_up(self) -> None:
         """Poll the reader again soon; may be called from any thread."""
 
+    def runtime_context(self) -> RuntimeContext | None:
+        """What functions are opened with: metrics, job parameters; None where there is no task, as in tests."""
+        return None
+
 
 class _ReaderBase(ABC, Generic[T]):
     def open(self) -> None:
@@ -187,6 +192,10 @@ class AsyncSourceReader(_ReaderBase[T]):
 
 class Source(ABC, Generic[T]):
     """A source; pickled into the chain of its vertex, so it holds configuration only, no open files or connections."""
+
+    replayable: bool = True
+    """Whether a split that is continued at a position gives all records behind it again. Where it does not, what was
+    read since the last checkpoint is lost when the job restarts: at most once."""
 
     @property
     @abstractmethod

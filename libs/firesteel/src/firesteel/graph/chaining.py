@@ -191,6 +191,7 @@ def _source(node: StreamNode, operator_id: OperatorId) -> SourceInfo:
         enumerator=enumerator.name,
         config=dict(enumerator.config),
         bounded=source.boundedness is Boundedness.BOUNDED,
+        replayable=source.replayable,
     )
 
 

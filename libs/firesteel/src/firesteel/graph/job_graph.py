@@ -31,6 +31,7 @@ class SourceInfo:
     enumerator: str
     config: Mapping[str, Any]
     bounded: bool
+    replayable: bool = True
 
 
 @dataclass(frozen=True)

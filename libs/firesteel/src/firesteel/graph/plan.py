@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 import json
-from typing import Any
+from typing import Any, Final
 
 from firesteel.graph.job_graph import JobGraph, JobVertex
 from firesteel.graph.stream_graph import StreamGraph, StreamNode
+
+AT_MOST_ONCE: Final = "AT_MOST_ONCE"
+"""Of sources that can't be replayed: what they gave since the last checkpoint is lost when the job restarts."""
 
 
 def execution_plan(graph: StreamGraph) -> str:
@@ -24,6 +27,8 @@ def _plan_node(node: StreamNode) -> dict[str, Any]:
         "contents": node.description,
         "parallelism": node.parallelism,
     }
+    if node.is_source and not getattr(node.operator.function, "replayable", True):
+        plain["guarantee"] = AT_MOST_ONCE
     if node.in_edges:
         plain["predecessors"] = [
             {"id": edge.source, "ship_strategy": edge.partitioner.value, "side": "second" if position else "first"}
@@ -52,6 +57,8 @@ def _job_plan_node(graph: JobGraph, vertex: JobVertex) -> dict[str, Any]:
         "description": _description(vertex),
         "optimizer_properties": {},
     }
+    if vertex.source is not None and not vertex.source.replayable:
+        plain["guarantee"] = AT_MOST_ONCE
     if inputs:
         plain["inputs"] = [
             {"num": number, "id": edge.source, "ship_strategy": edge.partitioner, "exchange": "pipelined_bounded"}

@@ -19,7 +19,7 @@ from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescri
 from firesteel.runtime.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.channel_inputs import ChannelInputs
-from firesteel.runtime.context import OperatorContext, TaskInfo
+from firesteel.runtime.context import OperatorContext, TaskInfo, TaskRuntimeContext
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
@@ -117,7 +117,7 @@ class Deployer:
             if isinstance(operator, SinkOperator):
                 operator.create(replace(context, stamp=plan.segment_of[index].stamp))
         task: list[StreamTask] = []
-        source = self._source(plan, info, token, lambda: task[0].wake())
+        source = self._source(plan, context, token, lambda: task[0].wake())
         blocking = any(operator.blocking for operator in plan.operators) or (source is not None and source.blocking)
         thread = TaskThread(f"firesteel-task {info.full_name}", services.loop.clock) if blocking else None
         loop = thread.loop if thread else services.loop
@@ -150,11 +150,12 @@ class Deployer:
         return RunningTask(task[0], token, guard, thread)
 
     def _source(
-        self, plan: ChainPlan, info: TaskInfo, token: CancelToken, on_readable: Callable[[], None]
+        self, plan: ChainPlan, context: OperatorContext, token: CancelToken, on_readable: Callable[[], None]
     ) -> SourceInput | None:
         head = plan.operators[0]
         if head.spec.kind is not OperatorKind.SOURCE:
             return None
+        info = context.info
         strategy, time = head.spec.extra.get("watermark_strategy"), None
         if strategy is not None:
             time = SourceTime(head.name, info.full_name, strategy, self._services.loop.clock, head.coerce)
@@ -169,6 +170,7 @@ class Deployer:
             max_records=self._settings.get(BATCH_MAX_RECORDS),
             time=time,
             watermark_interval=self._watermark_interval,
+            runtime_context=TaskRuntimeContext(info, head.name, None, context.metrics),
         )
 
     @property

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
+from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.source import (
     AsyncSourceReader,
     End,
@@ -52,8 +53,10 @@ class Fed(NamedTuple):
 class TaskReaderContext(ReaderContext):
     """What a reader may ask."""
 
-    def __init__(self, info: TaskInfo, clock: Clock, wake_up: Callable[[], None]) -> None:
-        self._info, self._clock, self._wake_up = info, clock, wake_up
+    def __init__(
+        self, info: TaskInfo, clock: Clock, wake_up: Callable[[], None], runtime_context: RuntimeContext | None = None
+    ) -> None:
+        self._info, self._clock, self._wake_up, self._runtime_context = info, clock, wake_up, runtime_context
 
     @property
     def subtask_index(self) -> int:
@@ -73,6 +76,10 @@ class TaskReaderContext(ReaderContext):
         """Poll again soon; from any thread."""
         self._wake_up()
 
+    def runtime_context(self) -> RuntimeContext | None:
+        """What functions are opened with."""
+        return self._runtime_context
+
 
 class SourceInput(UserCode):
     """Polls a reader and asks for splits.
@@ -89,6 +96,7 @@ class SourceInput(UserCode):
         max_records: most records in a batch.
         time: timestamps and watermarks; None = none are made.
         watermark_interval: seconds between periodic watermarks; 0 = never.
+        runtime_context: for the reader's user code and metrics.
 
     Attributes:
         positions: split id -> position behind the last record of a batch that the reader gave; unfinished splits only.
@@ -109,6 +117,7 @@ class SourceInput(UserCode):
         max_records: int,
         time: SourceTime | None = None,
         watermark_interval: float = 0.0,
+        runtime_context: RuntimeContext | None = None,
     ) -> None:
         self.name = name
         self.time = time
@@ -130,7 +139,7 @@ class SourceInput(UserCode):
         self._ended = False
         self._closed = False
         self._timer: Handle | None = None
-        context = TaskReaderContext(info, clock, lambda: self._post(self._wake))
+        context = TaskReaderContext(info, clock, lambda: self._post(self._wake), runtime_context)
         self._reader: SourceReader[Any] | AsyncSourceReader[Any] = source.create_reader(context)
         self._async: AsyncPolls | None = None
 

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamFormat
 from firesteel.connectors.file_layout import (
     BucketAssigner,
+    DefaultRollingPolicy,
+    OnCheckpointRollingPolicy,
     OutputFileConfig,
     OutputFileConfigBuilder,
     RollingPolicy,
 )
-from firesteel.connectors.file_sink import FileSink, RowFormatBuilder
-from firesteel.connectors.file_source import FileSource, FileSourceBuilder, StreamFormat
+from firesteel.connectors.file_sink import BulkFormatBuilder, FileSink, RowFormatBuilder
+from firesteel.connectors.file_source import (
+    FileEnumeratorProvider,
+    FileSource,
+    FileSourceBuilder,
+    FileSplitAssignerProvider,
+)
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord, MalformedRecords
+from firesteel.connectors.malformed_output import MalformedToSideOutput
 
 __all__ = [
     "BucketAssigner",
+    "BulkFormat",
+    "BulkFormatBuilder",
+    "DefaultRollingPolicy",
+    "FileEnumeratorProvider",
+    "FileFormat",
     "FileSink",
     "FileSource",
     "FileSourceBuilder",
+    "FileSplitAssignerProvider",
+    "MalformedPolicy",
+    "MalformedRecord",
+    "MalformedRecords",
+    "MalformedToSideOutput",
+    "OnCheckpointRollingPolicy",
     "OutputFileConfig",
     "OutputFileConfigBuilder",
     "RollingPolicy",

@@ -1,0 +1,98 @@
+"""How the records of a file are read: the contract of file formats."""
+
+from __future__ import annotations
+
+import codecs
+from abc import ABC, abstractmethod
+from typing import Any
+
+from firesteel.common.typeinfo import TypeInformation, Types
+from firesteel.connectors.line_cursor import LineBlocks, TextCursor
+from firesteel.connectors.malformed import MalformedRecords
+from firesteel.connectors.split_reader import SplitCursor
+from firesteel.core.errors import ProgramError
+from firesteel.functions.source import Split
+
+__all__ = ["BulkFormat", "FileFormat", "StreamFormat"]
+
+
+class FileFormat(ABC):
+    """Reads the records of one file, or of a range of it.
+
+    A format is pickled into the job, so it holds configuration only. A file that may be cut is handed out in ranges
+    ``start`` to ``end`` (bytes): a cursor gives the records that *begin* in its range, so each record of the file is
+    in exactly one of them. A cursor is opened at the split's ``position``, which an earlier cursor of the same
+    format gave, or at the start of the range if that is None.
+    """
+
+    @property
+    def splittable(self) -> bool:
+        """Whether several subtasks may read parts of one file."""
+        return False
+
+    @property
+    def decompresses(self) -> bool:
+        """Whether files that end with .gz, .bz2, .xz or .deflate hold the format compressed; such are never cut."""
+        return True
+
+    @abstractmethod
+    def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
+        """A cursor over the split's range at its position.
+
+        Args:
+            split: its data are ``path``, ``start`` and ``end``.
+            malformed: is told of everything that can't be read, and says what to give instead.
+        """
+
+    def produced_type(self) -> TypeInformation | None:
+        """Type of the records; None = any Python object."""
+        return None
+
+    def check(self) -> None:  # noqa: B027 - may be left out
+        """Called at the client when the source is built.
+
+        Raises:
+            ProgramError: the format can't be read here, for instance because a package is not installed.
+        """
+
+
+class StreamFormat(FileFormat):
+    """A format that is read record by record. Derive from it, or take one that exists."""
+
+    @staticmethod
+    def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
+        """Lines of text; they end with LF or CR LF, which is not part of the record.
+
+        Bytes that are not of the charset are replaced by U+FFFD.
+
+        Raises:
+            ProgramError: Python does not know the charset, or its newline is not the byte 0x0A.
+        """
+        try:
+            newline = codecs.lookup(charset_name).encode("\n")[0]
+        except LookupError as error:
+            raise ProgramError(f"text lines: unknown charset {charset_name!r}") from error
+        if newline != b"\n":
+            raise ProgramError(
+                f"text lines: in {charset_name!r} a newline is not the byte 0x0A; convert the files to UTF-8"
+            )
+        return _TextLines(charset_name)
+
+
+class BulkFormat(FileFormat):
+    """A format that is read in blocks of many records. Derive from it, or take one that exists."""
+
+
+class _TextLines(StreamFormat):
+    def __init__(self, charset: str) -> None:
+        self.charset = charset
+
+    @property
+    def splittable(self) -> bool:
+        return True
+
+    def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
+        return TextCursor(LineBlocks(split, malformed), self.charset)
+
+    def produced_type(self) -> TypeInformation:
+        return Types.STRING()

@@ -1,0 +1,263 @@
+"""Files of CSV."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from typing import IO, Any, Final
+
+from firesteel.common.serialization import BulkWriter, BulkWriterFactory
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.file_format import StreamFormat
+from firesteel.connectors.formats.csv_schema import CsvSchema
+from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options
+from firesteel.connectors.line_cursor import LineBlocks
+from firesteel.connectors.malformed import MalformedRecords
+from firesteel.connectors.split_reader import Chunk, SplitCursor
+from firesteel.core.errors import MalformedDataError
+from firesteel.functions.source import Split, Wait
+
+__all__ = ["CsvBulkWriters", "CsvReaderFormat"]
+
+_ROWS_AT_ONCE: Final = 10_000
+"""So many lines without a row are passed over in one go."""
+
+
+class CsvReaderFormat(StreamFormat):
+    """Files of CSV as rows. Made by ``CsvReaderFormat.for_schema(schema)``.
+
+    Empty lines hold no row. A row with more or fewer fields than there are columns is malformed. As in Flink, files
+    are not cut, since a field in quotes may hold newlines; ``rows_are_lines()`` promises that none does.
+    """
+
+    def __init__(self, schema: CsvSchema, *, one_line: bool = False) -> None:
+        self._schema, self._one_line = schema, one_line
+        RowReader(schema)  # refuses types at once
+
+    @staticmethod
+    def for_schema(schema: CsvSchema) -> CsvReaderFormat:
+        """The format of a schema.
+
+        Raises:
+            TypeError: it is no schema, or a column's type can't be read from CSV.
+        """
+        if not isinstance(schema, CsvSchema):
+            raise TypeError(f"CsvReaderFormat.for_schema() takes a CsvSchema, not {type(schema).__name__}")
+        return CsvReaderFormat(schema)
+
+    def rows_are_lines(self) -> CsvReaderFormat:
+        """The same format for files without newlines in quotes: large ones are cut and read by several subtasks."""
+        return CsvReaderFormat(self._schema, one_line=True)
+
+    @property
+    def splittable(self) -> bool:
+        """Only if no field holds a newline."""
+        return self._one_line
+
+    def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
+        """A cursor over the rows that begin in the range."""
+        return _CsvCursor(split, self._schema, malformed, self._one_line)
+
+    def produced_type(self) -> TypeInformation:
+        """The schema's row type."""
+        return self._schema.row_type
+
+
+class _Feed:
+    """Gives ``csv.reader`` its lines, and knows where they are.
+
+    Attributes:
+        offset: byte at which the next line begins.
+        pulled: lines since the last row began.
+    """
+
+    def __init__(self, blocks: LineBlocks, *, comments: bool, one_line: bool) -> None:
+        self._blocks, self._comments, self._one_line = blocks, comments, one_line
+        self._lines: list[bytes] = []
+        self._next = 0
+        self.offset = blocks.next
+        self.pulled: list[bytes] = []
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> str:
+        """The next line; errors leave the feed usable."""
+        if self._one_line and self.pulled:
+            raise StopIteration
+        while True:
+            if self._next >= len(self._lines):
+                data = self._blocks.load()
+                if data is None:
+                    raise StopIteration
+                self._lines, self._next = _lines(data), 0
+            line = self._lines[self._next]
+            self._next += 1
+            self.offset += len(line)
+            if not (self._comments and not self.pulled and line.startswith(b"#")):
+                break
+        self.pulled.append(line)
+        return line.decode("utf-8")
+
+    def put_back(self) -> None:
+        """Read the lines behind the first one again: they were taken for a part of a malformed row."""
+        again = self.pulled[1:]
+        self._lines[: self._next] = again
+        self._next = 0
+        self.offset -= sum(map(len, again))
+
+
+def _lines(data: bytes) -> list[bytes]:
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    last = lines.pop()[:-1]
+    return [*lines, last] if last else lines
+
+
+class _CsvCursor(SplitCursor[Any]):
+    """The position is ``[byte at which the next row begins, 0]``."""
+
+    def __init__(self, split: Split, schema: CsvSchema, malformed: MalformedRecords, one_line: bool) -> None:
+        self._path = str(split.data["path"])
+        self._dialect = schema.dialect
+        self._options = reader_options(schema.dialect)
+        self._one_line = one_line
+        self._instead: list[Any] | None = None
+        self._order: list[int] | None = None
+        """For each column its place in the file, where that is not the same."""
+        self._data_start = 0
+        self._bad_head: str | None = None
+        self._malformed = malformed
+        self._blocks = LineBlocks(split, malformed)
+        if schema.dialect.use_header or schema.dialect.skip_first_row:
+            try:
+                self._read_head(schema)
+            except ValueError as error:
+                self._bad_head = error.reason if isinstance(error, MalformedDataError) else str(error)
+                self._reports = split.position is None and split.data["start"] == 0  # others need not say it again
+        self._feed = _Feed(self._blocks, comments=schema.dialect.allow_comments, one_line=one_line)
+        self._rows = csv.reader(self._feed, **self._options)
+        self._row = RowReader(schema)
+
+    def _read_head(self, schema: CsvSchema) -> None:
+        """Find out where the rows begin, and in which order the columns stand."""
+        whole = Split("", {"path": self._path, "start": 0, "end": os.path.getsize(self._path)})
+        blocks = LineBlocks(whole, MalformedRecords())
+        try:
+            feed = _Feed(blocks, comments=self._dialect.allow_comments, one_line=self._one_line)
+            rows = csv.reader(feed, **self._options)
+            if self._dialect.use_header:
+                try:
+                    header = [name.strip() for name in next(rows, [])]
+                except csv.Error as error:
+                    raise ValueError(f"the header can't be read: {error}") from None
+                self._set_order(header, schema.row_type.field_names)
+            if self._dialect.skip_first_row:
+                feed.pulled.clear()
+                try:
+                    next(rows, None)
+                except csv.Error:
+                    feed.put_back()
+            self._data_start = feed.offset
+        finally:
+            blocks.close()
+
+    def _set_order(self, header: list[str], names: tuple[str, ...]) -> None:
+        if header == list(names):
+            return
+        missing = [name for name in names if name not in header]
+        if self._dialect.strict_headers or missing:
+            lacks = f"; {', '.join(missing)} not there" if missing else ""
+            raise ValueError(f"the header names the columns {', '.join(header)}, not {', '.join(names)}{lacks}")
+        self._order = [header.index(name) for name in names]
+        self._width = len(header)
+
+    def read(self, max_records: int) -> Chunk[Any] | Wait:
+        """At most so many rows."""
+        if self._bad_head is not None:
+            path, reason = self._path, self._bad_head
+            self._instead = list(self._malformed.found(path, 0, reason, line=1)) if self._reports else []
+        if self._instead is not None:
+            return Chunk(self._instead, [0, 0], finished=True)
+        values: list[Any] = []
+        feed, looked = self._feed, 0
+        while len(values) < max_records and looked < _ROWS_AT_ONCE:
+            looked += 1
+            feed.pulled.clear()
+            begin = feed.offset
+            try:
+                fields = next(self._rows)
+                if fields and begin >= self._data_start:
+                    values.append(self._row(self._ordered(fields)))
+            except StopIteration:
+                if not feed.pulled:
+                    values += self._blocks.instead
+                    return (
+                        Chunk(values, [feed.offset, 0], finished=True)
+                        if len(values) <= max_records
+                        else (self._two_chunks(values))
+                    )
+            except MalformedDataError:
+                raise  # of the file as a whole
+            except (ValueError, csv.Error) as error:
+                first = feed.pulled[0]
+                begin = feed.offset - sum(map(len, feed.pulled))
+                if not isinstance(error, ValueError) or isinstance(error, UnicodeDecodeError):
+                    feed.put_back()  # its end is not known
+                if begin < self._data_start:
+                    continue
+                values += self._blocks.found(begin, str(error), first.rstrip(b"\r\n"))
+        return Chunk(values, [feed.offset, 0]) if values else Wait(0.0)
+
+    def _two_chunks(self, values: list[Any]) -> Chunk[Any]:
+        """What stands for the damaged end of the file comes in a chunk of its own."""
+        self._instead = self._blocks.instead
+        return Chunk(values[: -len(self._instead)], [self._feed.offset, 0])
+
+    def _ordered(self, fields: list[str]) -> list[str]:
+        if self._order is None:
+            return fields
+        if len(fields) != self._width:
+            raise ValueError(f"{len(fields)} fields, but the header names {self._width} columns")
+        return [fields[place] for place in self._order]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._blocks.close()
+
+
+class CsvBulkWriters(BulkWriterFactory):
+    """Writes files of CSV. Made by ``CsvBulkWriters.for_schema(schema)``."""
+
+    def __init__(self, schema: CsvSchema) -> None:
+        self._schema = schema
+        RowWriter(schema)  # refuses types at once
+
+    @staticmethod
+    def for_schema(schema: CsvSchema) -> CsvBulkWriters:
+        """The writers of a schema; with ``set_use_header()`` each file begins with the names of the columns.
+
+        Raises:
+            TypeError: it is no schema, or a column's type can't be written as CSV.
+        """
+        if not isinstance(schema, CsvSchema):
+            raise TypeError(f"CsvBulkWriters.for_schema() takes a CsvSchema, not {type(schema).__name__}")
+        return CsvBulkWriters(schema)
+
+    def create(self, stream: IO[bytes]) -> BulkWriter:
+        """A writer of one file."""
+        return _CsvWriter(self._schema, stream)
+
+
+class _CsvWriter(BulkWriter):
+    def __init__(self, schema: CsvSchema, stream: IO[bytes]) -> None:
+        self._line = RowWriter(schema)
+        self._stream = stream
+        if schema.dialect.use_header:
+            stream.write(self._line.line(list(schema.row_type.field_names)).encode())
+
+    def write(self, elements: Sequence[Any]) -> None:
+        self._stream.write("".join(map(self._line, elements)).encode())
+
+    def finish(self) -> None:
+        pass

@@ -1,0 +1,190 @@
+"""Rows as CSV, one at a time: schemas for connectors."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from typing import Any
+
+from firesteel.common.serialization import DeserializationSchema, SerializationSchema
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema, one_character
+from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options
+from firesteel.connectors.formats.type_texts import row_type
+from firesteel.core.errors import MalformedDataError, ProgramError
+
+__all__ = ["CsvRowDeserializationSchema", "CsvRowSerializationSchema"]
+
+
+class CsvRowDeserializationSchema(DeserializationSchema):
+    """A line of CSV as a row. Made by ``CsvRowDeserializationSchema.Builder(row_type).build()``."""
+
+    def __init__(self, schema: CsvSchema, *, ignore_parse_errors: bool) -> None:
+        self._schema, self._ignore = schema, ignore_parse_errors
+        self._options = reader_options(schema.dialect)
+        self._read: RowReader | None = None
+        RowReader(schema)  # refuses types at once
+
+    def deserialize(self, message: bytes) -> Any:
+        """Returns the row; None for a comment, or if the message is malformed and errors are ignored.
+
+        Raises:
+            MalformedDataError: it is malformed.
+        """
+        if message is None:
+            return None
+        if self._read is None:
+            self._read = RowReader(self._schema)
+        try:
+            text = str(message, "utf-8")
+            if self._schema.dialect.allow_comments and text.startswith("#"):
+                return None
+            rows = list(csv.reader([text], **self._options))
+            if len(rows) != 1:
+                raise ValueError(f"{len(rows)} rows in one message")
+            return self._read(rows[0])
+        except (ValueError, csv.Error) as error:
+            if self._ignore:
+                return None
+            raise MalformedDataError("", None, None, f"malformed CSV {bytes(message)[:80]!r}: {error}") from error
+
+    def get_produced_type(self) -> TypeInformation:
+        """Returns the type of the rows."""
+        return self._schema.row_type
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_read": None}
+
+    class Builder:
+        """Builds a ``CsvRowDeserializationSchema``.
+
+        Args:
+            type_info: the type of the rows.
+        """
+
+        def __init__(self, type_info: TypeInformation) -> None:
+            self._type_info = row_type(type_info, "CsvRowDeserializationSchema")
+            self._dialect = CsvDialect()
+            self._ignore = False
+
+        def set_field_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
+            """What separates fields; a comma by default."""
+            self._dialect = replace(self._dialect, separator=one_character("field delimiter", delimiter))
+            return self
+
+        def set_allow_comments(self, allow_comments: bool) -> CsvRowDeserializationSchema.Builder:
+            """Lines that begin with ``#`` are no rows."""
+            self._dialect = replace(self._dialect, allow_comments=allow_comments)
+            return self
+
+        def set_array_element_delimiter(self, delimiter: str) -> CsvRowDeserializationSchema.Builder:
+            """What separates the elements of arrays; a semicolon by default."""
+            one_character("array element delimiter", delimiter)
+            self._dialect = replace(self._dialect, array_separator=delimiter)
+            return self
+
+        def set_quote_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
+            """What fields are quoted with; ``"`` by default."""
+            self._dialect = replace(self._dialect, quote=one_character("quote character", c))
+            return self
+
+        def set_escape_character(self, c: str) -> CsvRowDeserializationSchema.Builder:
+            """The character behind this one stands for itself; none by default."""
+            self._dialect = replace(self._dialect, escape=one_character("escape character", c))
+            return self
+
+        def set_null_literal(self, null_literal: str) -> CsvRowDeserializationSchema.Builder:
+            """The text that stands for None; none by default."""
+            self._dialect = replace(self._dialect, null_value=null_literal)
+            return self
+
+        def set_ignore_parse_errors(self, ignore_parse_errors: bool) -> CsvRowDeserializationSchema.Builder:
+            """Malformed messages give None instead of an error."""
+            self._ignore = ignore_parse_errors
+            return self
+
+        def build(self) -> CsvRowDeserializationSchema:
+            """The schema."""
+            return CsvRowDeserializationSchema(
+                CsvSchema(self._type_info, self._dialect), ignore_parse_errors=self._ignore
+            )
+
+
+class CsvRowSerializationSchema(SerializationSchema):
+    """A row as a line of CSV. Made by ``CsvRowSerializationSchema.Builder(row_type).build()``."""
+
+    def __init__(self, schema: CsvSchema, end: str) -> None:
+        self._schema, self._end = schema, end
+        self._write: RowWriter | None = None
+        RowWriter(schema)  # refuses types at once
+
+    def serialize(self, element: Any) -> bytes:
+        """Returns the line in UTF-8.
+
+        Raises:
+            ValueError, TypeError: the record does not fit the type.
+        """
+        if self._write is None:
+            self._write = RowWriter(self._schema)
+        return (self._write(element).removesuffix("\n") + self._end).encode()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_write": None}
+
+    class Builder:
+        """Builds a ``CsvRowSerializationSchema``.
+
+        Args:
+            type_info: the type of the rows.
+        """
+
+        def __init__(self, type_info: TypeInformation) -> None:
+            self._type_info = row_type(type_info, "CsvRowSerializationSchema")
+            self._dialect = CsvDialect()
+            self._end = "\n"
+
+        def set_field_delimiter(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """What separates fields; a comma by default."""
+            self._dialect = replace(self._dialect, separator=one_character("field delimiter", c))
+            return self
+
+        def set_line_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
+            """What stands behind the line: a newline by default; also CR, CR LF or nothing.
+
+            Raises:
+                ProgramError: it is something else.
+            """
+            if delimiter not in ("\n", "\r", "\r\n", ""):
+                raise ProgramError(f"CSV: a line ends with LF, CR, CR LF or nothing, not with {delimiter!r}")
+            self._end = delimiter
+            return self
+
+        def set_array_element_delimiter(self, delimiter: str) -> CsvRowSerializationSchema.Builder:
+            """What separates the elements of arrays; a semicolon by default."""
+            one_character("array element delimiter", delimiter)
+            self._dialect = replace(self._dialect, array_separator=delimiter)
+            return self
+
+        def disable_quote_character(self) -> CsvRowSerializationSchema.Builder:
+            """Never quote; fields that would have to be are refused unless there is an escape character."""
+            self._dialect = replace(self._dialect, quote=None)
+            return self
+
+        def set_quote_character(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """What fields are quoted with; ``"`` by default."""
+            self._dialect = replace(self._dialect, quote=one_character("quote character", c))
+            return self
+
+        def set_escape_character(self, c: str) -> CsvRowSerializationSchema.Builder:
+            """The character behind this one stands for itself; none by default."""
+            self._dialect = replace(self._dialect, escape=one_character("escape character", c))
+            return self
+
+        def set_null_literal(self, s: str) -> CsvRowSerializationSchema.Builder:
+            """The text that stands for None; empty by default."""
+            self._dialect = replace(self._dialect, null_value=s)
+            return self
+
+        def build(self) -> CsvRowSerializationSchema:
+            """The schema."""
+            return CsvRowSerializationSchema(CsvSchema(self._type_info, self._dialect), self._end)

@@ -1,0 +1,173 @@
+"""Fields of CSV and values of declared types."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from typing import Any
+
+from firesteel.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, TypeInformation
+from firesteel.common.types import Row, make_row
+from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
+from firesteel.connectors.formats.json_values import row_values
+from firesteel.connectors.formats.type_texts import element_type, from_text, is_bytes, to_text, unwrapped
+
+Read = Callable[[str], Any]
+Write = Callable[[Any], str]
+
+
+def reader_options(dialect: CsvDialect) -> dict[str, Any]:
+    """The arguments for ``csv.reader`` and ``csv.writer``."""
+    return {
+        "delimiter": dialect.separator,
+        "quotechar": dialect.quote,
+        "quoting": csv.QUOTE_NONE if dialect.quote is None else csv.QUOTE_MINIMAL,
+        "escapechar": dialect.escape,
+        "doublequote": True,
+        "strict": True,
+    }
+
+
+class RowReader:
+    """Turns the fields of a line into a row.
+
+    Raises:
+        TypeError: a column's type can't be read from CSV.
+    """
+
+    def __init__(self, schema: CsvSchema) -> None:
+        self._names = schema.row_type.field_names
+        types = schema.row_type.field_types
+        null = schema.dialect.null_value
+        self._readers = [_reader(t, null, schema.array_separator(i)) for i, t in enumerate(types)]
+
+    def __call__(self, fields: list[str]) -> Row:
+        """The row.
+
+        Raises:
+            ValueError: the fields are too many or too few, or one is not of its type.
+        """
+        if len(fields) != len(self._readers):
+            raise ValueError(f"{len(fields)} fields for {len(self._readers)} columns")
+        values: list[Any] = []
+        try:
+            for read, text in zip(self._readers, fields, strict=True):
+                values.append(read(text))
+        except ValueError as error:
+            raise ValueError(f"column {self._names[len(values)]!r}: {error}") from None
+        return make_row(self._names, values)
+
+
+def _reader(declared: TypeInformation, null: str | None, separator: str | None) -> Read:
+    declared = unwrapped(declared)
+    inner = _inner_reader(declared, null, separator)
+    is_text = isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.STRING
+    if is_text or is_bytes(declared):
+        return inner if null is None else lambda text: None if text == null else inner(text)
+    if null is not None and element_type(declared) is not None:
+        return lambda text: None if text == null else inner(text) if text else []
+    return lambda text: None if text == null or not text else inner(text)
+
+
+def _inner_reader(declared: TypeInformation, null: str | None, separator: str | None) -> Read:
+    parse = from_text(declared)
+    if parse is not None:
+        return parse
+    if isinstance(declared, RowTypeInfo):
+        names = declared.field_names
+        parts = [_part(t, null) for t in declared.field_types]
+
+        def read_row(text: str) -> Any:
+            found = text.split(separator) if separator else [text]
+            if len(found) != len(parts):
+                raise ValueError(f"{len(found)} values for the {len(parts)} fields {list(names)}")
+            return make_row(names, [part(piece) for part, piece in zip(parts, found, strict=True)])
+
+        return read_row
+    elements = element_type(declared)
+    if elements is None:
+        raise TypeError(f"values of type {declared} can't be read from CSV")
+    read = _part(elements, null)
+    return lambda text: [read(piece) for piece in (text.split(separator) if separator else [text])]
+
+
+def _part(declared: TypeInformation, null: str | None) -> Read:
+    if from_text(unwrapped(declared)) is None:
+        raise TypeError(f"values of type {declared} can't be inside an array or row of CSV")
+    return _reader(declared, null, None)
+
+
+class RowWriter:
+    """Turns rows into lines.
+
+    Raises:
+        TypeError: a column's type can't be written as CSV.
+    """
+
+    def __init__(self, schema: CsvSchema) -> None:
+        self._names = schema.row_type.field_names
+        null = schema.dialect.null_value or ""
+        types = schema.row_type.field_types
+        self._writers = [_writer(t, null, schema.array_separator(i)) for i, t in enumerate(types)]
+        options = reader_options(schema.dialect)
+        self._buffer = io.StringIO(newline="")
+        self._csv = csv.writer(self._buffer, lineterminator=schema.dialect.line_separator, **options)
+
+    def __call__(self, row: Any) -> str:
+        """The line, with its end.
+
+        Raises:
+            ValueError, TypeError: the record does not fit the schema.
+        """
+        values = row_values(row, self._names)
+        return self.line([write(value) for write, value in zip(self._writers, values, strict=True)])
+
+    def line(self, fields: list[str]) -> str:
+        """A line of these fields."""
+        try:
+            self._csv.writerow(fields)
+        except csv.Error as error:
+            self._take()
+            raise ValueError(f"{fields!r:.200} can't be written as CSV: {error}") from None
+        return self._take()
+
+    def _take(self) -> str:
+        text = self._buffer.getvalue()
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        return text
+
+
+def _writer(declared: TypeInformation, null: str, separator: str | None) -> Write:
+    declared = unwrapped(declared)
+    inner = _inner_writer(declared, null, separator)
+    return lambda value: null if value is None else inner(value)
+
+
+def _inner_writer(declared: TypeInformation, null: str, separator: str | None) -> Write:
+    text = to_text(declared)
+    if text is not None:
+        return text
+    if isinstance(declared, RowTypeInfo):
+        names = declared.field_names
+        writers = [_writer(t, null, None) for t in declared.field_types]
+
+        def write_row(value: Any) -> str:
+            pairs = zip(writers, row_values(value, names), strict=True)
+            return _joined([write(item) for write, item in pairs], separator)
+
+        return write_row
+    elements = element_type(declared)
+    if elements is None or to_text(unwrapped(elements)) is None:
+        raise TypeError(f"values of type {declared} can't be written as CSV")
+    write = _writer(elements, null, None)
+    return lambda value: _joined([write(item) for item in value], separator)
+
+
+def _joined(parts: list[str], separator: str | None) -> str:
+    if separator is None and len(parts) > 1:
+        raise ValueError(f"{len(parts)} elements, but the column has no separator for them")
+    if separator is not None and any(separator in part for part in parts):
+        raise ValueError(f"an element holds the separator {separator!r}: {parts!r:.100}")
+    return (separator or "").join(parts)

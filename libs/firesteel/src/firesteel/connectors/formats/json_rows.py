@@ -1,0 +1,229 @@
+"""Rows as JSON: schemas for connectors, and files of JSON lines."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from firesteel.common.serialization import DeserializationSchema, SerializationSchema
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.connectors.file_format import StreamFormat
+from firesteel.connectors.formats.json_values import has_decimals, json_reader, json_writer
+from firesteel.connectors.formats.type_texts import as_type
+from firesteel.connectors.line_cursor import NOTHING, LineBlocks, ParsedLineCursor
+from firesteel.connectors.malformed import MalformedRecords
+from firesteel.connectors.split_reader import SplitCursor
+from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
+from firesteel.functions.source import Split
+
+__all__ = ["JsonLinesFormat", "JsonRowDeserializationSchema", "JsonRowSerializationSchema"]
+
+
+class JsonRowDeserializationSchema(DeserializationSchema):
+    """JSON objects as rows. Made by ``JsonRowDeserializationSchema.builder().type_info(row_type).build()``."""
+
+    def __init__(self, type_info: TypeInformation, *, fail_on_missing_field: bool, ignore_parse_errors: bool) -> None:
+        self._type_info = type_info
+        self._fail_on_missing, self._ignore = fail_on_missing_field, ignore_parse_errors
+        self._parse: Callable[[bytes], Any] | None = None
+        json_reader(type_info)  # refuses types at once
+
+    @staticmethod
+    def builder() -> JsonRowDeserializationSchema.Builder:
+        """A builder."""
+        return JsonRowDeserializationSchema.Builder()
+
+    def deserialize(self, message: bytes) -> Any:
+        """Returns the row; None if the message is malformed and errors are ignored.
+
+        Raises:
+            MalformedDataError: it is malformed.
+        """
+        if message is None:
+            return None
+        if self._parse is None:
+            self._parse = json_parser(self._type_info, fail_on_missing_field=self._fail_on_missing)
+        try:
+            return self._parse(message)
+        except ValueError as error:
+            if self._ignore:
+                return None
+            raise MalformedDataError("", None, None, f"malformed JSON {bytes(message)[:80]!r}: {error}") from error
+
+    def get_produced_type(self) -> TypeInformation:
+        """Returns the type of the rows."""
+        return self._type_info
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_parse": None}
+
+    class Builder:
+        """Builds a ``JsonRowDeserializationSchema``."""
+
+        def __init__(self) -> None:
+            self._type_info: TypeInformation | None = None
+            self._fail_on_missing_field = self._ignore_parse_errors = False
+
+        def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
+            """The type of the rows."""
+            self._type_info = as_type(type_info, "JsonRowDeserializationSchema")
+            return self
+
+        def json_schema(self, json_schema: str) -> JsonRowDeserializationSchema.Builder:
+            """Refused: UnsupportedFeatureError; give the type with ``type_info()``."""
+            raise UnsupportedFeatureError("json_schema(): give the type of the rows with type_info() instead")
+
+        def fail_on_missing_field(self) -> JsonRowDeserializationSchema.Builder:
+            """A field that is missing makes a message malformed; otherwise it is None."""
+            self._fail_on_missing_field = True
+            return self
+
+        def ignore_parse_errors(self) -> JsonRowDeserializationSchema.Builder:
+            """Malformed messages give None instead of an error."""
+            self._ignore_parse_errors = True
+            return self
+
+        def build(self) -> JsonRowDeserializationSchema:
+            """The schema.
+
+            Raises:
+                ProgramError: no type was given, or the options contradict each other.
+            """
+            if self._type_info is None:
+                raise ProgramError("JsonRowDeserializationSchema: give the type of the rows with type_info()")
+            if self._fail_on_missing_field and self._ignore_parse_errors:
+                raise ProgramError(
+                    "JsonRowDeserializationSchema: fail_on_missing_field() and ignore_parse_errors() exclude each other"
+                )
+            return JsonRowDeserializationSchema(
+                self._type_info,
+                fail_on_missing_field=self._fail_on_missing_field,
+                ignore_parse_errors=self._ignore_parse_errors,
+            )
+
+
+class JsonRowSerializationSchema(SerializationSchema):
+    """Rows as JSON objects. Made by ``JsonRowSerializationSchema.builder().with_type_info(row_type).build()``."""
+
+    def __init__(self, type_info: TypeInformation) -> None:
+        self._type_info = type_info
+        self._write: Callable[[Any], str] | None = None
+        json_printer(type_info)  # refuses types at once
+
+    @staticmethod
+    def builder() -> JsonRowSerializationSchema.Builder:
+        """A builder."""
+        return JsonRowSerializationSchema.Builder()
+
+    def serialize(self, element: Any) -> bytes:
+        """Returns the row as JSON in UTF-8.
+
+        Raises:
+            ValueError, TypeError: the record does not fit the type.
+        """
+        if self._write is None:
+            self._write = json_printer(self._type_info)
+        return self._write(element).encode()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_write": None}
+
+    class Builder:
+        """Builds a ``JsonRowSerializationSchema``."""
+
+        def __init__(self) -> None:
+            self._type_info: TypeInformation | None = None
+
+        def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchema.Builder:
+            """The type of the rows."""
+            self._type_info = as_type(type_info, "JsonRowSerializationSchema")
+            return self
+
+        def build(self) -> JsonRowSerializationSchema:
+            """The schema.
+
+            Raises:
+                ProgramError: no type was given.
+            """
+            if self._type_info is None:
+                raise ProgramError("JsonRowSerializationSchema: give the type of the rows with with_type_info()")
+            return JsonRowSerializationSchema(self._type_info)
+
+
+class JsonLinesFormat(StreamFormat):
+    """Files whose lines are JSON values; lines of blanks only hold no record.
+
+    Args:
+        type_info: type of the records, usually a row type; None = whatever the JSON holds (dicts, lists, ...).
+        fail_on_missing_field: a line without one of the fields is malformed; otherwise the field is None.
+    """
+
+    def __init__(self, type_info: TypeInformation | None = None, *, fail_on_missing_field: bool = False) -> None:
+        self._type_info = None if type_info is None else as_type(type_info, "JsonLinesFormat")
+        self._fail_on_missing = fail_on_missing_field
+        if self._type_info is not None:
+            json_reader(self._type_info)  # refuses types at once
+
+    @property
+    def splittable(self) -> bool:
+        """Yes."""
+        return True
+
+    def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
+        """A cursor over the lines that begin in the range."""
+        parse = json_parser(self._type_info, fail_on_missing_field=self._fail_on_missing)
+        return ParsedLineCursor(LineBlocks(split, malformed), lambda line: parse(line) if line.strip() else NOTHING)
+
+    def produced_type(self) -> TypeInformation | None:
+        """The declared type."""
+        return self._type_info
+
+
+def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any]:
+    """Bytes -> value; raises ``ValueError``."""
+    read: Callable[[Any], Any] = _same
+    if type_info is not None:
+        read = json_reader(type_info, fail_on_missing_field=fail_on_missing_field)
+    needs_value = isinstance(type_info, RowTypeInfo)
+    exact = type_info is not None and has_decimals(type_info)
+    decoder = json.JSONDecoder(parse_float=Decimal if exact else None, parse_constant=_no_constant)
+
+    def parse(data: bytes) -> Any:
+        try:
+            value = read(decoder.decode(str(data, "utf-8")))
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        if value is None and needs_value:
+            raise ValueError("null is no row")
+        return value
+
+    return parse
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def json_printer(type_info: TypeInformation) -> Callable[[Any], str]:
+    """Value -> text. Decimal numbers keep their digits: they go through ``json.dumps`` under a random name."""
+    token = secrets.token_hex(16)
+    write = json_writer(type_info, lambda number: f"{token}{_plain_number(number)}")
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+    if not has_decimals(type_info):
+        return lambda value: encode(write(value))
+    marked = re.compile(f'"{token}([^"]*)"')
+    return lambda value: marked.sub(r"\1", encode(write(value)))
+
+
+def _plain_number(number: Decimal) -> str:
+    if not number.is_finite():
+        raise ValueError(f"{number} can't be written as JSON")
+    return str(number)

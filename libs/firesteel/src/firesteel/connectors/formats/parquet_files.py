@@ -1,0 +1,363 @@
+"""Files of Parquet, as source and sink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from firesteel.common.serialization import BulkWriter, RowDataBulkWriterFactory
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.common.types import make_row
+from firesteel.connectors.file_format import BulkFormat
+from firesteel.connectors.formats.arrow_types import arrow_schema, from_arrow, to_arrow
+from firesteel.connectors.formats.json_values import row_values
+from firesteel.connectors.formats.type_texts import row_type as checked_row_type
+from firesteel.connectors.malformed import MalformedRecords
+from firesteel.connectors.split_reader import Chunk, SplitCursor
+from firesteel.core.errors import ProgramError
+from firesteel.functions.source import Split, Wait
+
+__all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
+
+BATCH_ROWS: Final = 2048
+ROW_GROUP_ROWS: Final = 64 * 1024
+_ROW_BYTES: Final = 16
+"""A guess for each field that is not in the file yet."""
+ReadColumns = Callable[[Any, Any], Any]
+
+
+class ParquetColumnarRowInputFormat(BulkFormat):
+    """Files of Parquet as rows; only the columns of the row type are read. Large files are cut between row groups.
+
+    A column that a file does not have is None, as in Flink; one of a type that can't be brought to the declared one
+    makes the file malformed.
+
+    Args:
+        row_type: names and types of the columns to read.
+        hadoop_config: has no effect; there is no Hadoop here.
+        batch_size: rows that are decoded at once.
+        is_utc_timestamp: has no effect: timestamps without a zone are read as they stand, those of a zone in UTC.
+        is_case_sensitive: names of columns differ by case.
+
+    Raises:
+        ProgramError: the batch size is below 1.
+        TypeError: not a row type, or a field's type can't be in columns.
+    """
+
+    def __init__(
+        self,
+        row_type: Any,
+        hadoop_config: Any = None,
+        batch_size: int = BATCH_ROWS,
+        is_utc_timestamp: bool = False,
+        is_case_sensitive: bool = True,
+    ) -> None:
+        self._row_type = checked_row_type(row_type, "ParquetColumnarRowInputFormat")
+        arrow_schema(self._row_type)  # refuses types at once
+        if batch_size < 1:
+            raise ProgramError(f"ParquetColumnarRowInputFormat: the batch size is at least 1, not {batch_size}")
+        self._batch_size, self._case_sensitive = batch_size, is_case_sensitive
+
+    @property
+    def splittable(self) -> bool:
+        """Yes."""
+        return True
+
+    @property
+    def decompresses(self) -> bool:
+        """No: the columns inside the file are compressed."""
+        return False
+
+    def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
+        """A cursor over the row groups that begin in the range."""
+        columns = _RowColumns(self._row_type, self._case_sensitive)
+        return ParquetCursor(split, malformed, columns, self._batch_size)
+
+    def produced_type(self) -> TypeInformation:
+        """The row type."""
+        return self._row_type
+
+
+class _RowColumns:
+    """Brings a batch to the declared columns; gives a batch, or rows where Arrow's values would not do."""
+
+    def __init__(self, row: RowTypeInfo, case_sensitive: bool) -> None:
+        self._names, self._case_sensitive = row.field_names, case_sensitive
+        self._schema = arrow_schema(row)
+        self._converters = [from_arrow(t) for t in row.field_types]
+        self._flat = not any(self._converters)
+
+    def chosen(self, schema: pa.Schema) -> list[str]:
+        """The names in the file of the columns that it has.
+
+        Raises:
+            ValueError: a name stands for several columns of the file.
+        """
+        self._places: list[str | None] = [self._place(name, schema.names) for name in self._names]
+        return [name for name in self._places if name is not None]
+
+    def _place(self, name: str, names: Sequence[str]) -> str | None:
+        if self._case_sensitive:
+            return name if name in names else None
+        found = [other for other in names if other.lower() == name.lower()]
+        if len(found) > 1:
+            raise ValueError(f"the name {name!r} stands for several columns: {', '.join(found)}")
+        return found[0] if found else None
+
+    def __call__(self, batch: pa.RecordBatch) -> Any:
+        """The values.
+
+        Raises:
+            ValueError: a column can't be brought to its type.
+        """
+        arrays = []
+        for field, place in zip(self._schema, self._places, strict=True):
+            if place is None:
+                arrays.append(pa.nulls(batch.num_rows, field.type))
+                continue
+            column = batch.column(batch.schema.get_field_index(place))
+            try:
+                arrays.append(column if column.type == field.type else column.cast(field.type))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise ValueError(f"column {place!r} is {column.type}, not {field.type}: {error}") from error
+        if self._flat:
+            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        columns = [array.to_pylist() for array in arrays]
+        for number, convert in enumerate(self._converters):
+            if convert is not None:
+                columns[number] = list(map(convert, columns[number]))
+        return [make_row(self._names, values) for values in zip(*columns, strict=True)]
+
+
+class ParquetCursor(SplitCursor[Any]):
+    """A row group belongs to the range in which its first byte is.
+
+    The position is ``[number of a row group, rows of it that were given out]``.
+
+    Args:
+        split: of the source.
+        malformed: is told of row groups that can't be read.
+        columns: ``chosen(schema of the file)`` names the columns to read; called with a batch it gives the values.
+        batch_size: rows that are decoded at once.
+    """
+
+    def __init__(self, split: Split, malformed: MalformedRecords, columns: Any, batch_size: int) -> None:
+        self._path = str(split.data["path"])
+        self._start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
+        self._malformed, self._columns, self._batch_size = malformed, columns, batch_size
+        self._resume = split.position if isinstance(split.position, list) else None
+        self._file: pq.ParquetFile | None = None
+        self._groups: list[int] | None = None
+        self._chosen: list[str] = []
+        self._batches: Iterator[pa.RecordBatch] | None = None
+        self._values: Any = []
+        self._offset = 0
+        """Values of the batch at hand that were given out."""
+        self._given = 0
+        """Rows of the row group at hand that were given out."""
+
+    def read(self, max_records: int) -> Chunk[Any] | Wait:
+        """At most so many rows."""
+        if self._groups is None:
+            instead = self._begin()
+            if instead:
+                return Chunk(instead, [-1, 0], finished=True)
+        assert self._groups is not None
+        while self._offset >= len(self._values):
+            if not self._groups:
+                return Chunk([], [-1, 0], finished=True)
+            try:
+                self._values, self._offset = self._next_batch(), 0
+            except (pa.ArrowException, ValueError, OSError) as error:
+                if isinstance(error, OSError) and error.errno is not None:
+                    raise
+                return self._give_up(error)
+        if isinstance(self._values, list):
+            values = self._values[self._offset : self._offset + max_records]
+        else:
+            values = self._values.slice(self._offset, max_records)
+        self._offset += len(values)
+        self._given += len(values)
+        return Chunk(values, [self._groups[0], self._given])
+
+    def _begin(self) -> list[Any]:
+        """Open the file; what stands for one that can't be read."""
+        self._groups = []
+        try:
+            self._file = file = pq.ParquetFile(self._path)
+            self._chosen = self._columns.chosen(file.schema_arrow)
+        except (pa.ArrowException, ValueError) as error:
+            if self._start or self._resume is not None:
+                return []  # the first range of the file reports it
+            return list(self._malformed.found(self._path, 0, f"no file of Parquet that can be read: {error}"))
+        groups = range(file.metadata.num_row_groups)
+        self._groups = [i for i in groups if self._start <= _begin_of(file.metadata, i) < self._end]
+        if self._resume is not None:
+            first, self._given = self._resume
+            self._groups = [i for i in self._groups if i >= first >= 0]
+        return []
+
+    def _next_batch(self) -> Any:
+        """The next values of the row group at hand; empty when it is over, then the next one is at hand."""
+        assert self._file is not None
+        assert self._groups is not None
+        skip = 0
+        if self._batches is None:
+            skip = self._given
+            if not self._chosen:
+                # no column of the file is wanted: only the number of rows counts
+                rows = self._file.metadata.row_group(self._groups[0]).num_rows
+                self._batches = iter([pa.RecordBatch.from_struct_array(pa.nulls(rows, pa.struct([])))])
+            else:
+                self._batches = self._file.iter_batches(
+                    self._batch_size, row_groups=self._groups[:1], columns=self._chosen
+                )
+        while True:
+            batch = next(self._batches, None)
+            if batch is None:
+                self._next_group()
+                return []
+            if skip < batch.num_rows:
+                return self._columns(batch.slice(skip))
+            skip -= batch.num_rows
+
+    def _next_group(self) -> None:
+        assert self._groups is not None
+        del self._groups[0]
+        self._batches, self._given = None, 0
+
+    def _give_up(self, error: Exception) -> Chunk[Any] | Wait:
+        """Leave out the rest of the row group."""
+        assert self._file is not None
+        assert self._groups is not None
+        group, given = self._groups[0], self._given
+        rows = self._file.metadata.row_group(group).num_rows
+        where = _begin_of(self._file.metadata, group)
+        left = f"row group {group}: {rows - given} of its {rows} rows can't be read: {error}"
+        self._next_group()
+        self._values, self._offset = [], 0
+        instead = list(self._malformed.found(self._path, where, left))
+        position = [self._groups[0] if self._groups else -1, 0]
+        return Chunk(instead, position, finished=not self._groups) if instead or not self._groups else Wait(0.0)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close(force=True)
+
+
+def _begin_of(metadata: Any, group: int) -> int:
+    """The byte at which a row group begins."""
+    first = metadata.row_group(group).column(0)
+    dictionary = first.dictionary_page_offset
+    return int(first.data_page_offset if dictionary is None else min(dictionary, first.data_page_offset))
+
+
+class ParquetBulkWriters:
+    """Makes the writers of Parquet files."""
+
+    @staticmethod
+    def for_row_type(row_type: Any, hadoop_config: Any = None, utc_timestamp: bool = False) -> ParquetRowWriterFactory:
+        """The writers of rows.
+
+        Args:
+            row_type: names and types of the columns.
+            hadoop_config: has no effect; there is no Hadoop here. A dict may hold ``parquet.compression``
+                (``UNCOMPRESSED``, ``SNAPPY``, ``GZIP``, ``ZSTD``, ``LZ4``, ``BROTLI``).
+            utc_timestamp: timestamps are marked as UTC.
+
+        Raises:
+            ProgramError: the compression is not known.
+            TypeError: not a row type, or a field's type can't be in columns.
+        """
+        return ParquetRowWriterFactory(row_type, hadoop_config, utc_timestamp)
+
+
+class ParquetRowWriterFactory(RowDataBulkWriterFactory):
+    """Writes rows as Parquet."""
+
+    def __init__(self, row_type: Any, hadoop_config: Any, utc_timestamp: bool) -> None:
+        declared = checked_row_type(row_type, "ParquetBulkWriters.for_row_type()")
+        super().__init__(declared)
+        self._declared = declared
+        arrow_schema(declared, utc=utc_timestamp)  # refuses types at once
+        self._utc = utc_timestamp
+        self._compression = _compression(hadoop_config)
+
+    def create(self, stream: IO[bytes]) -> BulkWriter:
+        """A writer of one file."""
+        names = self._declared.field_names
+        converters = [to_arrow(t) for t in self._declared.field_types]
+
+        def rows(value: Any) -> list[Any]:
+            return row_values(value, names)
+
+        return ParquetWriter(stream, arrow_schema(self._declared, utc=self._utc), rows, converters, self._compression)
+
+
+def _compression(hadoop_config: Any) -> str:
+    wanted = "SNAPPY"
+    if isinstance(hadoop_config, dict):
+        wanted = str(hadoop_config.get("parquet.compression", wanted)).upper()
+    known = ("UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4", "BROTLI")
+    if wanted not in known:
+        raise ProgramError(f"parquet.compression {wanted!r} is not one of {', '.join(known)}")
+    return "NONE" if wanted == "UNCOMPRESSED" else wanted
+
+
+class ParquetWriter(BulkWriter):
+    """One file of Parquet.
+
+    Args:
+        stream: the empty file.
+        schema: of its columns.
+        fields: a record -> its values in the schema's order.
+        converters: for each column what makes a value fit for Arrow; None = nothing.
+        compression: of the columns.
+    """
+
+    def __init__(
+        self,
+        stream: IO[bytes],
+        schema: pa.Schema,
+        fields: Callable[[Any], list[Any]],
+        converters: Sequence[Callable[[Any], Any] | None],
+        compression: str,
+    ) -> None:
+        self._schema, self._fields, self._converters = schema, fields, converters
+        self._writer = pq.ParquetWriter(stream, schema, compression=compression)
+        self._rows: list[list[Any]] = []
+
+    def write(self, elements: Sequence[Any]) -> None:
+        """Takes records; a row group is written when there are enough."""
+        self._rows.extend(map(self._fields, elements))
+        while len(self._rows) >= ROW_GROUP_ROWS:
+            self._flush(ROW_GROUP_ROWS)
+
+    def _flush(self, count: int) -> None:
+        rows, self._rows = self._rows[:count], self._rows[count:]
+        arrays = []
+        for field, convert, column in zip(self._schema, self._converters, zip(*rows, strict=True), strict=True):
+            values = list(column) if convert is None else list(map(convert, column))
+            try:
+                arrays.append(pa.array(values, field.type))
+            except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
+                raise ValueError(f"a value of column {field.name!r} is no {field.type}: {error}") from error
+        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def finish(self) -> None:
+        """Writes the last row group and the footer."""
+        if self._rows:
+            self._flush(len(self._rows))
+        self._writer.close()
+
+    def abort(self) -> None:
+        """Keep the writer from adding a footer when it is collected."""
+        self._writer.is_open = False
+
+    def buffered_bytes(self) -> int:
+        """A guess: what the rows take."""
+        return len(self._rows) * len(self._schema) * _ROW_BYTES

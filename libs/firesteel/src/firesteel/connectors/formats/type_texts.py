@@ -1,0 +1,201 @@
+"""Values of declared types as text and back: what JSON and CSV have in common."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any, Final
+
+from firesteel.common.time import Instant
+from firesteel.common.typeinfo import (
+    BasicArrayTypeInfo,
+    BasicType,
+    BasicTypeInfo,
+    DateTypeInfo,
+    ExternalTypeInfo,
+    InstantTypeInfo,
+    ListTypeInfo,
+    LocalTimeTypeInfo,
+    ObjectArrayTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
+    TimestampTypeInfo,
+    TimeTypeInfo,
+    TypeInformation,
+)
+
+FromText = Callable[[str], Any]
+ToText = Callable[[Any], str]
+
+INTEGERS: Final = {
+    BasicType.BYTE: 8, BasicType.SHORT: 16, BasicType.INT: 32, BasicType.LONG: 64,
+}  # fmt: skip
+"""Integer types with a range -> bits."""
+UTC: Final = datetime.UTC
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def unwrapped(declared: TypeInformation) -> TypeInformation:
+    """The type inside a type of the Table API."""
+    while isinstance(declared, ExternalTypeInfo):
+        declared = declared.type_info
+    return declared
+
+
+def row_type(declared: Any, owner: str) -> RowTypeInfo:
+    """The row type that is meant.
+
+    Raises:
+        TypeError: it is no row type.
+    """
+    inner = unwrapped(as_type(declared, owner))
+    if not isinstance(inner, RowTypeInfo):
+        raise TypeError(f"{owner} takes a row type such as Types.ROW_NAMED([...], [...]), not {inner}")
+    return inner
+
+
+def as_type(declared: Any, owner: str) -> TypeInformation:
+    """Type information; a data type of the Table API says what it is by ``to_type_information()``.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    convert = getattr(declared, "to_type_information", None)
+    inner = convert() if callable(convert) and not isinstance(declared, type) else declared
+    if not isinstance(inner, TypeInformation):
+        raise TypeError(f"{owner} takes type information, not {declared!r}")
+    return inner
+
+
+def element_type(declared: TypeInformation) -> TypeInformation | None:
+    """The type of the elements of a list or array that is no byte array; None = it is something else."""
+    if isinstance(declared, (BasicArrayTypeInfo, ListTypeInfo, ObjectArrayTypeInfo)):
+        return declared.element_type
+    if isinstance(declared, PrimitiveArrayTypeInfo) and not is_bytes(declared):
+        return declared.element_type
+    return None
+
+
+def is_bytes(declared: TypeInformation) -> bool:
+    """Whether it is ``PRIMITIVE_ARRAY(BYTE())``, Python's ``bytes``."""
+    return isinstance(declared, PrimitiveArrayTypeInfo) and declared.element_type == BasicTypeInfo.BYTE_TYPE_INFO()
+
+
+def integer(value: int, bits: int) -> int:
+    """The number, if it fits.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise ValueError(f"{value} does not fit {bits} bits")
+    return value
+
+
+def from_text(declared: TypeInformation) -> FromText | None:
+    """How a value of a type without parts is read; the function raises ``ValueError``. None: it has parts."""
+    if isinstance(declared, BasicTypeInfo):
+        basic = declared.basic_type
+        if basic in INTEGERS:
+            bits = INTEGERS[basic]
+            return lambda text: integer(int(text), bits)
+        return _BASIC_FROM.get(basic)
+    if is_bytes(declared):
+        return _bytes
+    if isinstance(declared, (DateTypeInfo, TimeTypeInfo, TimestampTypeInfo)):
+        return _TEMPORAL_FROM[type(declared).__name__]
+    if isinstance(declared, LocalTimeTypeInfo):
+        return _TEMPORAL_FROM[declared.time_type.name]
+    return None
+
+
+def to_text(declared: TypeInformation) -> ToText | None:
+    """How a value of a type without parts is written. None: it has parts."""
+    if isinstance(declared, InstantTypeInfo):
+        return _instant_text
+    if isinstance(declared, BasicTypeInfo):
+        return _boolean_text if declared.basic_type is BasicType.BOOLEAN else str
+    if is_bytes(declared):
+        return lambda value: base64.b64encode(value).decode("ascii")
+    if isinstance(declared, (DateTypeInfo, TimeTypeInfo, TimestampTypeInfo, LocalTimeTypeInfo)):
+        return lambda value: str(value.isoformat())
+    return None
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(f"{text!r} is neither true nor false")
+    return lowered == "true"
+
+
+def _boolean_text(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _char(text: str) -> str:
+    if len(text) != 1:
+        raise ValueError(f"{text!r} is not one character")
+    return text
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text.strip())
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is no number") from None
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError(f"no base64: {error}") from None
+
+
+def _date(text: str) -> datetime.date:
+    return datetime.date.fromisoformat(text.strip())
+
+
+def _time(text: str) -> datetime.time:
+    return datetime.time.fromisoformat(text.strip()).replace(tzinfo=None)
+
+
+def _timestamp(text: str) -> datetime.datetime:
+    """In UTC if it names a zone; without a zone as it stands."""
+    found = datetime.datetime.fromisoformat(text.strip())
+    return found if found.tzinfo is None else found.astimezone(UTC).replace(tzinfo=None)
+
+
+def _instant(text: str) -> Instant:
+    found = datetime.datetime.fromisoformat(text.strip())
+    since = (found if found.tzinfo is not None else found.replace(tzinfo=UTC)) - _EPOCH
+    return Instant(since.days * 86_400 + since.seconds, since.microseconds * 1000)
+
+
+def _instant_text(value: Instant) -> str:
+    moment = _EPOCH + datetime.timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+    return moment.replace(tzinfo=None).isoformat() + "Z"
+
+
+_BASIC_FROM: Final[dict[BasicType, FromText]] = {
+    BasicType.STRING: str,
+    BasicType.BOOLEAN: _boolean,
+    BasicType.FLOAT: float,
+    BasicType.DOUBLE: float,
+    BasicType.CHAR: _char,
+    BasicType.BIG_INT: int,
+    BasicType.BIG_DEC: _decimal,
+    BasicType.INSTANT: _instant,
+}
+_TEMPORAL_FROM: Final[dict[str, FromText]] = {
+    "DateTypeInfo": _date,
+    "TimeTypeInfo": _time,
+    "TimestampTypeInfo": _timestamp,
+    "LOCAL_DATE": _date,
+    "LOCAL_TIME": _time,
+    "LOCAL_DATE_TIME": _timestamp,
+}

@@ -1,0 +1,252 @@
+"""Reads the lines of a range of a file, in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from firesteel.connectors.file_streams import BLOCK_BYTES, compression_of, damage, open_file
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
+from firesteel.connectors.split_reader import Chunk, SplitCursor
+from firesteel.functions.source import Split, Wait
+
+NOTHING: Final = object()
+"""What a parser gives for a line that holds no record, such as an empty one."""
+_LINES_AT_ONCE: Final = 10_000
+"""So many lines without a record are passed over in one go."""
+_LINES_COUNTED: Final = 256 * 1024 * 1024
+"""A malformed line's number is found out by reading the file up to it, if that is not longer than this."""
+
+
+class LineBlocks:
+    """Blocks of whole lines: those that *begin* in the split's range, also where the last one ends behind it.
+
+    The position is ``[byte at which a block begins, lines of it that were given out]``.
+
+    Attributes:
+        path: of the file.
+        block: byte at which the block at hand begins.
+        next: byte at which the next one begins.
+        skip: lines of the first block that were given out before the split was continued.
+    """
+
+    def __init__(self, split: Split, malformed: MalformedRecords) -> None:
+        self.path = str(split.data["path"])
+        start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
+        self.malformed = malformed
+        self.instead: list[Any] = []
+        """What stands for the damaged rest of the file; to be given out by the cursor."""
+        compression = compression_of(self.path)
+        self._stream = open_file(self.path, compression)
+        if compression is not None:
+            self._end = -1  # to the end of the stream
+        self._rest = b""
+        """Bytes that were read but belong to no block yet."""
+        self._damaged = False
+        self.skip = 0
+        self.block = self.next = start
+        try:
+            if isinstance(split.position, list):
+                self.block, self.skip = split.position
+                self.next = self.block
+                self._guarded(lambda: self._stream.seek(self.block))
+            elif start:
+                self._stream.seek(start - 1)
+                self.block = self.next = start + len(self._stream.readline()) - 1  # a line that is cut is not ours
+        except BaseException:
+            self._stream.close()
+            raise
+
+    def load(self) -> bytes | None:
+        """The next block; None when the range holds no more."""
+        self.block = self.next
+        if self._damaged or 0 <= self._end <= self.block:
+            return None
+        blocks = [self._rest]
+        while True:
+            more = self._read()
+            blocks.append(more)
+            if not more or b"\n" in more:
+                break
+        data = b"".join(blocks)
+        cut = data.rfind(b"\n") + 1
+        if not data:
+            return None
+        if self._damaged:
+            self._rest = b""
+            self.next = self.block + cut
+            return data[:cut] or None  # the piece of a line before the damage is part of it
+        if not cut:
+            cut = len(data)  # the last line has no newline
+        if 0 <= self._end < self.block + cut:
+            # lines that begin at or behind the end of the range belong to the next one
+            cut = data.find(b"\n", self._end - self.block - 1) + 1 or len(data)
+        self._rest = data[cut:]
+        self.next = self.block + cut
+        return data[:cut]
+
+    def _read(self) -> bytes:
+        """The next bytes; of a damaged file all that stand before the damage."""
+        if self._end >= 0:
+            return self._stream.read(BLOCK_BYTES)
+        stream: Any = self._stream  # decompresses: read() would lose what it had when it meets the damage
+        pieces: list[bytes] = []
+        left = BLOCK_BYTES
+        while left > 0:
+            wanted = left
+            piece = self._guarded(lambda: stream.read1(wanted))  # noqa: B023 - called at once
+            if not piece:
+                break
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
+
+    def _guarded(self, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except Exception as error:
+            reason = damage(error)
+            if reason is None:
+                raise
+            self.instead = list(self.malformed.found(self.path, self.block, reason))
+            self._damaged = True
+            return None
+
+    def line_number(self, offset: int) -> int | None:
+        """Number of the line that begins at this byte, from 1; None if it is too far into the file."""
+        if offset > _LINES_COUNTED:
+            return None
+        stream = open_file(self.path, compression_of(self.path))
+        try:
+            count, left = 1, offset
+            while left > 0:
+                data = stream.read(min(left, BLOCK_BYTES))
+                if not data:
+                    break
+                count += data.count(b"\n")
+                left -= len(data)
+            return count
+        finally:
+            stream.close()
+
+    def found(self, offset: int, reason: str, data: bytes) -> list[Any]:
+        """Report a malformed line; what to give instead."""
+        fails = self.malformed.policy is MalformedPolicy.FAIL
+        line = self.line_number(offset) if fails else None
+        return list(self.malformed.found(self.path, offset, reason, data, line=line))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+class _BlockCursor(SplitCursor[Any]):
+    """Hands out the lines of blocks."""
+
+    def __init__(self, blocks: LineBlocks) -> None:
+        self._blocks = blocks
+        self._lines: list[Any] = []
+        self._given = 0
+        while blocks.skip and self._load():
+            self._given = min(blocks.skip, len(self._lines))
+            blocks.skip -= self._given
+
+    def _load(self) -> bool:
+        data = self._blocks.load()
+        self._given = 0
+        self._lines = [] if data is None else self._split(data)
+        return data is not None
+
+    def _split(self, data: bytes) -> list[Any]:
+        raise NotImplementedError
+
+    def _position(self) -> list[int]:
+        if self._given >= len(self._lines):
+            return [self._blocks.next, 0]
+        return [self._blocks.block, self._given]
+
+    def _finished(self) -> Chunk[Any]:
+        return Chunk(self._blocks.instead, [self._blocks.next, 0], finished=True)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._blocks.close()
+
+
+class TextCursor(_BlockCursor):
+    """Lines as text.
+
+    Args:
+        blocks: of the split.
+        charset: its newline is the byte 0x0A.
+    """
+
+    def __init__(self, blocks: LineBlocks, charset: str) -> None:
+        self._charset = charset
+        super().__init__(blocks)
+
+    def _split(self, data: bytes) -> list[Any]:
+        text = data.decode(self._charset, "replace")
+        lines = text.split("\n")
+        if not lines[-1]:
+            lines.pop()
+        if "\r" in text:
+            lines = [line.removesuffix("\r") for line in lines]
+        return lines
+
+    def read(self, max_records: int) -> Chunk[Any]:
+        """At most so many lines."""
+        if self._given >= len(self._lines) and not self._load():
+            return self._finished()
+        values = self._lines[self._given : self._given + max_records]
+        self._given += len(values)
+        return Chunk(values, self._position())
+
+
+class ParsedLineCursor(_BlockCursor):
+    """Lines of which each is a record.
+
+    Args:
+        blocks: of the split.
+        parse: a line without its end -> the record, or ``NOTHING``; raises ``ValueError`` if the line is malformed.
+        is_first: told whether a line that begins at byte 0 of the file is a record.
+    """
+
+    def __init__(self, blocks: LineBlocks, parse: Callable[[bytes], Any], *, is_first: bool = True) -> None:
+        self._parse, self._is_first = parse, is_first
+        super().__init__(blocks)
+
+    def _split(self, data: bytes) -> list[Any]:
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        return lines
+
+    def read(self, max_records: int) -> Chunk[Any] | Wait:
+        """At most so many records."""
+        values: list[Any] = []
+        looked = 0
+        while not values:
+            if self._given >= len(self._lines) and not self._load():
+                return self._finished()
+            for line in self._lines[self._given : self._given + max_records]:
+                looked += 1
+                if line.endswith(b"\r"):
+                    line = line[:-1]
+                if self._given or self._blocks.block or self._is_first:
+                    try:
+                        record = self._parse(line)
+                    except ValueError as error:
+                        values += self._malformed(error)
+                    else:
+                        if record is not NOTHING:
+                            values.append(record)
+                self._given += 1
+            if looked >= _LINES_AT_ONCE and not values:
+                return Wait(0.0)
+        return Chunk(values, self._position())
+
+    def _malformed(self, error: ValueError) -> list[Any]:
+        before = self._lines[: self._given]
+        offset = self._blocks.block + sum(map(len, before)) + len(before)
+        return self._blocks.found(offset, str(error), self._lines[self._given])

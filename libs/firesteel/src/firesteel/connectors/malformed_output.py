@@ -1,0 +1,35 @@
+"""Malformed records to a side output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from firesteel.connectors.malformed import MalformedRecord
+from firesteel.functions.functions import ProcessFunction
+from firesteel.functions.output_tag import OutputTag
+
+__all__ = ["MalformedToSideOutput"]
+
+
+class MalformedToSideOutput(ProcessFunction[Any, Any]):
+    """Sends each ``MalformedRecord`` to a side output; all else passes.
+
+    For sources built with ``on_malformed(MalformedPolicy.EMIT)``:
+    ``stream.process(MalformedToSideOutput(tag), output_type=row_type)``, then ``get_side_output(tag)``.
+
+    Args:
+        tag: of the side output; its type is left out, since malformed records are Python objects.
+    """
+
+    def __init__(self, tag: OutputTag[Any]) -> None:
+        if not isinstance(tag, OutputTag):
+            raise TypeError(f"MalformedToSideOutput takes an OutputTag, not {type(tag).__name__}")
+        self.tag = tag
+
+    def process_element(self, value: Any, ctx: ProcessFunction.Context) -> Iterator[Any]:
+        """Passes the record on, or aside."""
+        if isinstance(value, MalformedRecord):
+            yield self.tag, value
+        else:
+            yield value

@@ -1,0 +1,17 @@
+"""Avro; needs the extra ``avro`` of firesteel."""
+
+from __future__ import annotations
+
+from firesteel.connectors.formats.avro_files import AvroBulkWriters, AvroFormat, AvroInputFormat
+from firesteel.connectors.formats.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from firesteel.connectors.formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo
+
+__all__ = [
+    "AvroBulkWriters",
+    "AvroFormat",
+    "AvroInputFormat",
+    "AvroRowDeserializationSchema",
+    "AvroRowSerializationSchema",
+    "AvroSchema",
+    "GenericRecordAvroTypeInfo",
+]

@@ -1,0 +1,16 @@
+"""CSV."""
+
+from __future__ import annotations
+
+from firesteel.connectors.formats.csv_files import CsvBulkWriters, CsvReaderFormat
+from firesteel.connectors.formats.csv_rows import CsvRowDeserializationSchema, CsvRowSerializationSchema
+from firesteel.connectors.formats.csv_schema import CsvSchema, CsvSchemaBuilder
+
+__all__ = [
+    "CsvBulkWriters",
+    "CsvReaderFormat",
+    "CsvRowDeserializationSchema",
+    "CsvRowSerializationSchema",
+    "CsvSchema",
+    "CsvSchemaBuilder",
+]

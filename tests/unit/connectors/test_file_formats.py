@@ -1,0 +1,195 @@
+"""Each format gives each record exactly once, wherever files are cut and readers are stopped and continued."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import tempfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firesteel.common.typeinfo import Types
+from firesteel.common.types import Row
+from firesteel.connectors.file_format import FileFormat, StreamFormat
+from firesteel.connectors.formats.avro_files import AvroFormat
+from firesteel.connectors.formats.avro_parquet import AvroParquetReaders
+from firesteel.connectors.formats.avro_schema import AvroSchema
+from firesteel.connectors.formats.csv_files import CsvReaderFormat
+from firesteel.connectors.formats.csv_schema import CsvSchema
+from firesteel.connectors.formats.json_rows import JsonLinesFormat
+from firesteel.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
+from firesteel.testing import check_source
+from tests.unit.connectors.reading import builder_of, read_file
+
+ROW_TYPE = Types.ROW_NAMED(["id", "text"], [Types.LONG(), Types.STRING()])
+AVRO = {
+    "type": "record",
+    "name": "Item",
+    "fields": [{"name": "id", "type": "long"}, {"name": "text", "type": ["null", "string"]}],
+}
+CSV = CsvSchema.builder().add_number_column("id").add_string_column("text").set_null_value("NULL")
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "": lambda data: data,
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".deflate": zlib.compress,
+}
+Items = list[tuple[int, str | None]]
+
+
+def write_text(items: Items, path: Path, **_: Any) -> None:
+    path.write_text("".join(f"{number}\t{text}\n" for number, text in items), newline="")
+
+
+def write_json(items: Items, path: Path, **_: Any) -> None:
+    path.write_text("".join(json.dumps({"id": i, "text": text}) + "\n" for i, text in items))
+
+
+def write_csv(items: Items, path: Path, **_: Any) -> None:
+    def quoted(text: str | None) -> str:
+        return "NULL" if text is None else '"' + text.replace('"', '""') + '"'
+
+    path.write_text("id,text\n" + "".join(f"{i},{quoted(text)}\n" for i, text in items), newline="")
+
+
+def write_avro(items: Items, path: Path, block: int = 3) -> None:
+    with path.open("wb") as stream:
+        records = [{"id": i, "text": text} for i, text in items]
+        fastavro.writer(stream, AVRO, records, codec="deflate", sync_interval=block * 4)
+
+
+def write_parquet(items: Items, path: Path, block: int = 3) -> None:
+    columns = {"other": [0.5] * len(items), "text": [t for _, t in items], "id": [i for i, _ in items]}
+    types = pa.schema([("other", pa.float64()), ("text", pa.string()), ("id", pa.int64())])
+    pq.write_table(pa.table(columns, types), path, row_group_size=block)
+
+
+def rows(items: Items) -> list[Any]:
+    return [Row(id=i, text=text) for i, text in items]
+
+
+def dicts(items: Items) -> list[Any]:
+    return [{"id": i, "text": text} for i, text in items]
+
+
+SCHEMA = AvroSchema(AVRO)
+FORMATS: dict[str, tuple[FileFormat, Callable[..., None], Callable[[Items], list[Any]]]] = {
+    "text": (StreamFormat.text_line_format(), write_text, lambda items: [f"{i}\t{text}" for i, text in items]),
+    "json": (JsonLinesFormat(ROW_TYPE), write_json, rows),
+    "json-any": (JsonLinesFormat(), write_json, dicts),
+    "csv": (CsvReaderFormat.for_schema(CSV.set_use_header().build()), write_csv, rows),
+    "csv-lines": (CsvReaderFormat.for_schema(CSV.build()).rows_are_lines(), write_csv, rows),
+    "avro": (AvroFormat(), write_avro, dicts),
+    "avro-schema": (AvroFormat(SCHEMA), write_avro, dicts),
+    "parquet": (ParquetColumnarRowInputFormat(ROW_TYPE, batch_size=4), write_parquet, rows),
+    "parquet-avro": (AvroParquetReaders.for_generic_record(SCHEMA), write_parquet, dicts),
+}
+TEXTS = {
+    "text": st.text(st.characters(blacklist_characters="\n\r", codec="utf-8")),
+    "csv-lines": st.none() | st.text(st.characters(blacklist_characters="\n\r", codec="utf-8")),
+}
+ANY_TEXT = st.none() | st.text(st.characters(codec="utf-8"))
+IDS = st.integers(-(2**63), 2**63 - 1)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_random_cuts_and_restarts_give_each_record_once(name: str, data: st.DataObject) -> None:
+    file_format, write, expected = FORMATS[name]
+    items = data.draw(st.lists(st.tuples(IDS, TEXTS.get(name, ANY_TEXT)), max_size=25))
+    block = data.draw(st.integers(1, 10))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "items"
+        write(items, path, block=block)
+        size = path.stat().st_size
+        cuts = data.draw(st.lists(st.integers(0, size), max_size=6)) if file_format.splittable else []
+        sizes = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
+        restarts = data.draw(st.lists(st.integers(0, 20), max_size=5))
+        assert read_file(file_format, path, cuts, sizes=sizes, restarts=restarts) == expected(items)
+
+
+@pytest.mark.parametrize("name", ["text", "json", "csv", "csv-lines"])
+@pytest.mark.parametrize("ending", COMPRESSIONS)
+@settings(max_examples=6, deadline=None)
+@given(data=st.data())
+def test_compressed_files_of_lines(name: str, ending: str, data: st.DataObject) -> None:
+    file_format, write, expected = FORMATS[name]
+    items = data.draw(st.lists(st.tuples(IDS, TEXTS.get(name, ANY_TEXT)), max_size=25))
+    restarts = data.draw(st.lists(st.integers(0, 20), max_size=5))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"items{ending}"
+        write(items, path)
+        path.write_bytes(COMPRESSIONS[ending](path.read_bytes()))
+        assert read_file(file_format, path, sizes=[3], restarts=restarts) == expected(items)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_source_contract(name: str, tmp_path: Path) -> None:
+    file_format, write, expected = FORMATS[name]
+    all_items: Items = []
+    for number, count in enumerate((7, 0, 20)):
+        items: Items = [(100 * number + i, None if i % 3 == 0 and name != "text" else "x" * i) for i in range(count)]
+        write(items, tmp_path / f"{number}")
+        all_items += items
+
+    def make() -> Any:
+        return builder_of(file_format, tmp_path).set_split_size(60).build()
+
+    plain = [value.as_dict() if isinstance(value, Row) else value for value in expected(all_items)]
+    check_source(make, plain if name == "parquet" else expected(all_items), parallelisms=(1, 3), batch_sizes=(1, 1000))
+
+
+def test_blocks_larger_than_what_is_read_at_once(tmp_path: Path) -> None:
+    lines = [json.dumps({"id": i, "text": str(i) * 20_000}) for i in range(40)]
+    path = tmp_path / "large"
+    path.write_text("\n".join(lines))
+    records = read_file(JsonLinesFormat(ROW_TYPE), path, [99_999, 100_000, 700_000], sizes=[2], restarts=range(50))
+    assert [record.id for record in records] == list(range(40))
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
+def test_compressed_avro(codec: str, tmp_path: Path) -> None:
+    items: Items = [(i, "x" * 100) for i in range(50)]
+    path = tmp_path / "a.avro"
+    with path.open("wb") as stream:
+        fastavro.writer(stream, AVRO, dicts(items), codec=codec, sync_interval=500)
+    assert read_file(AvroFormat(), path, range(0, 5000, 100)) == dicts(items)
+
+
+@pytest.mark.parametrize("codec", ["snappy", "zstandard"])
+def test_avro_blocks_of_other_programs(codec: str, tmp_path: Path) -> None:
+    """fastavro needs packages for these; the blocks are made by hand, as the format's description says."""
+    path = tmp_path / "a.avro"
+    with path.open("wb") as stream:
+        fastavro.writer(stream, AVRO, dicts([(1, "one"), (2, None)]), codec="null")
+    data = path.read_bytes()
+    marker = data[-16:]
+    head = data[: data.index(marker) + 16]
+    block = data[len(head) : -16]
+    count, size, body = block[:1], block[1] // 2, block[2:]
+    assert len(body) == size
+    if codec == "snappy":
+        packed = pa.compress(body, codec="snappy", asbytes=True) + zlib.crc32(body).to_bytes(4, "big")
+    else:
+        sink = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(sink, "zstd") as stream:
+            stream.write(body)
+        packed = sink.getvalue().to_pybytes()
+    name = bytes([len(codec) * 2]) + codec.encode()
+    head = head.replace(b"\x14avro.codec\x08null", b"\x14avro.codec" + name)
+    assert codec.encode() in head
+    path.write_bytes(head + count + bytes([len(packed) * 2]) + packed + marker)
+    assert read_file(AvroFormat(), path) == dicts([(1, "one"), (2, None)])

@@ -1,0 +1,277 @@
+"""What can't be read: an error that says where and why, a counted skip, or a record of its own. Never nothing."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import pickle
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from firesteel.common.typeinfo import Types
+from firesteel.common.types import Row
+from firesteel.connectors.file_format import FileFormat, StreamFormat
+from firesteel.connectors.formats.avro_files import AvroFormat
+from firesteel.connectors.formats.csv_files import CsvReaderFormat
+from firesteel.connectors.formats.csv_schema import CsvSchema, CsvSchemaBuilder
+from firesteel.connectors.formats.json_rows import JsonLinesFormat
+from firesteel.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord, MalformedRecords
+from firesteel.core.errors import MalformedDataError
+from firesteel.functions.source import Split
+from firesteel.testing import check_source
+from tests.unit.connectors.reading import builder_of, read_file, read_split
+
+SKIP, EMIT = MalformedPolicy.SKIP, MalformedPolicy.EMIT
+JSON = JsonLinesFormat(Types.ROW_NAMED(["id", "price"], [Types.INT(), Types.DOUBLE()]), fail_on_missing_field=True)
+
+
+def columns() -> CsvSchemaBuilder:
+    return CsvSchema.builder().add_number_column("id", Types.INT()).add_string_column("name")
+
+
+CSV = CsvReaderFormat.for_schema(columns().build())
+
+
+def fails(file_format: FileFormat, path: Path, cuts: Any = ()) -> MalformedDataError:
+    with pytest.raises(MalformedDataError) as caught:
+        read_file(file_format, path, cuts)
+    assert caught.value.path == str(path)
+    assert str(path) in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.line, again.offset) == (str(caught.value), caught.value.line, caught.value.offset)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"id": 2, "price": ', "Expecting value"),
+        ('{"id": 2}', "field 'price': the field is missing"),
+        ('{"id": "x", "price": 1.0}', "field 'id': invalid literal"),
+        ('{"id": 3000000000, "price": 1}', "field 'id': 3000000000 does not fit 32 bits"),
+        ('{"id": 1.5, "price": 1}', "field 'id': an integer is expected, not 1.5"),
+        ('{"id": 1, "price": true}', "field 'price': a number is expected, not True"),
+        ('{"id": 1, "price": NaN}', "NaN is not JSON"),
+        ("[1, 2.0]", "an object is expected"),
+        ("null", "null is no row"),
+        ("{} {}", "Extra data"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_json_lines(line: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(f'{{"id": 1, "price": 0.5}}\n\n{line}\n{{"id": 4, "price": 1}}\n')
+    error = fails(JSON, path)
+    assert (error.line, error.offset) == (3, 25)
+    assert reason in error.reason
+    good = [Row(id=1, price=0.5), Row(id=4, price=1.0)]
+    assert read_file(JSON, path, policy=SKIP) == good
+    one, bad, two = read_file(JSON, path, [5, 30], policy=EMIT)
+    assert [one, two] == good
+    assert isinstance(bad, MalformedRecord)
+    assert (bad.path, bad.offset, bad.data) == (str(path), 25, line.encode()[:1000])
+    assert reason in bad.reason
+
+
+def test_bytes_that_are_no_utf_8(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b'{"id": 1, "price": 1}\n{"id": \xff}\n')
+    assert "utf-8" in fails(JSON, path).reason
+    path.write_bytes(b"1,a\n2,\xff\n3,c\n")
+    assert fails(CSV, path).line == 2
+    assert read_file(CSV, path, policy=SKIP) == [Row(id=1, name="a"), Row(id=3, name="c")]
+    assert read_file(StreamFormat.text_line_format(), path) == ["1,a", "2,\ufffd", "3,c"]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("2", "1 fields for 2 columns"),
+        ("2,b,c", "3 fields for 2 columns"),
+        ("x,b", "column 'id': invalid literal"),
+        ("9999999999,b", "column 'id': 9999999999 does not fit 32 bits"),
+        ('2,"b"c', "',' expected after '\"'"),
+        ('2,"b', "unexpected end of data"),
+    ],
+)
+@pytest.mark.parametrize("one_line", [False, True])
+def test_csv(line: str, reason: str, one_line: bool, tmp_path: Path) -> None:
+    file_format = CSV.rows_are_lines() if one_line else CSV
+    path = tmp_path / "a.csv"
+    path.write_text(f"1,a\n\n{line}\n4,d\n5,e\n")
+    error = fails(file_format, path)
+    assert (error.line, error.offset) == (3, 5)
+    assert reason in error.reason
+    good = [Row(id=1, name="a"), Row(id=4, name="d"), Row(id=5, name="e")]
+    for sizes in ([1], [100]):
+        assert read_file(file_format, path, policy=SKIP, sizes=sizes, restarts=range(5)) == good
+    cuts = [2, 6, 10] if one_line else []
+    records = read_file(file_format, path, cuts, policy=EMIT, sizes=[1])
+    bad = [record for record in records if isinstance(record, MalformedRecord)]
+    assert [(record.offset, record.data) for record in bad] == [(5, line.encode())]
+    assert [record for record in records if record not in bad] == good
+
+
+def test_an_open_quote_costs_its_line_only(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('1,"a\n' + "".join(f"{i},{'x' * 100}\n" for i in range(2, 2000)))
+    records = read_file(CSV, path, policy=EMIT, sizes=[100], restarts=[0, 3])
+    assert isinstance(records[0], MalformedRecord)
+    assert [record.id for record in records[1:]] == list(range(2, 2000))
+
+
+def test_header_of_csv(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("#comment\nname, other ,id\nnot,a,row\na,,1\n#2\nb,x,2\n")
+    schema = columns().set_use_header().set_skip_first_data_row().set_allow_comments()
+    good = [Row(id=1, name="a"), Row(id=2, name="b")]
+    for file_format in (
+        CsvReaderFormat.for_schema(schema.build()),
+        CsvReaderFormat.for_schema(schema.build()).rows_are_lines(),
+    ):
+        cuts = range(0, 60, 3) if file_format.splittable else ()
+        assert read_file(file_format, path, cuts, sizes=[1], restarts=range(5)) == good
+    strict = CsvReaderFormat.for_schema(schema.set_strict_headers().build())
+    assert "the header names the columns name, other, id, not id, name" in fails(strict, path).reason
+    path.write_text("id,nom\n1,a\n")
+    error = fails(CsvReaderFormat.for_schema(columns().set_use_header().build()).rows_are_lines(), path, [3])
+    assert "name not there" in error.reason
+    assert error.line == 1
+    lines = CsvReaderFormat.for_schema(columns().set_use_header().build()).rows_are_lines()
+    assert len(read_file(lines, path, [3, 7], policy=EMIT)) == 1
+
+
+@pytest.mark.parametrize("file_format", [StreamFormat.text_line_format(), CSV])
+def test_a_compressed_file_that_ends_too_early(file_format: FileFormat, tmp_path: Path) -> None:
+    path = tmp_path / "a.gz"
+    data = gzip.compress("".join(f"{i},{i * 7919 % 10007}\n" for i in range(120_000)).encode())
+    path.write_bytes(data[: len(data) // 2])
+    assert "damaged or end too early" in fails(file_format, path).reason
+    records = read_file(file_format, path, policy=EMIT, sizes=[1000])
+    assert isinstance(records.pop(), MalformedRecord)
+    ids = [int(r.split(",")[0]) if isinstance(r, str) else r.id for r in records]
+    assert ids == list(range(len(ids)))
+    assert len(ids) > 20_000
+    assert len(read_file(file_format, path, policy=SKIP, sizes=[999], restarts=[3])) == len(ids)
+
+
+SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, {"name": "t", "type": "string"}]}
+
+
+def avro_blocks(path: Path, count: int = 5) -> list[int]:
+    """A file of blocks with four records each; where the blocks begin."""
+    with path.open("wb") as stream:
+        writer: Any = fastavro.write.Writer(stream, SCHEMA, sync_interval=10**9)
+        begins = []
+        for block in range(count):
+            writer.flush()
+            begins.append(stream.tell())
+            for i in range(4):
+                writer.write({"id": 4 * block + i, "t": "text"})
+        writer.flush()
+    return begins
+
+
+@pytest.mark.parametrize("damage", ["data", "count", "marker", "end"])
+@pytest.mark.parametrize("cut", [False, True])
+def test_avro_blocks(damage: str, cut: bool, tmp_path: Path) -> None:
+    path = tmp_path / "a.avro"
+    begins = avro_blocks(path)
+    data = bytearray(path.read_bytes())
+    lost = {4, 5, 6, 7}
+    if damage == "data":
+        data[begins[1] + 3] = 0xFF  # the length of the first text
+        data[begins[1] + 4] = 0xFF
+    elif damage == "count":
+        data[begins[1]] = 2
+    elif damage == "marker":
+        data[begins[2] - 1] ^= 0xFF
+        lost |= {8, 9, 10, 11}
+    else:
+        data = data[: begins[4] + 9]
+        lost = {16, 17, 18, 19}
+    path.write_bytes(data)
+    cuts = range(10, len(data), 7) if cut else ()
+    at = begins[4] if damage == "end" else begins[1]
+    assert fails(AvroFormat(), path, cuts).offset == at
+    good = [i for i in range(20) if i not in lost]
+    assert [r["id"] for r in read_file(AvroFormat(), path, cuts, policy=SKIP, sizes=[3], restarts=range(20))] == good
+    records = read_file(AvroFormat(), path, cuts, policy=EMIT)
+    bad = [r for r in records if isinstance(r, MalformedRecord)]
+    assert [r.offset for r in bad] == [at]
+    assert "it is left out up to" in bad[0].reason
+
+
+def test_files_that_are_not_of_the_format(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"this is text and nothing else")
+    assert "no container file of Avro" in fails(AvroFormat(), path, [10, 20]).reason
+    assert len(read_file(AvroFormat(), path, [10, 20], policy=EMIT)) == 1
+    parquet = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["a"], [Types.INT()]))
+    assert "no file of Parquet" in fails(parquet, path, [10, 20]).reason
+    assert len(read_file(parquet, path, [10, 20], policy=EMIT)) == 1
+
+
+def test_parquet_row_groups(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    table = pa.table({"id": list(range(400)), "text": [f"text {i}" for i in range(400)]})
+    pq.write_table(table, path, row_group_size=100, compression="snappy", use_dictionary=False)
+    metadata = pq.ParquetFile(path).metadata
+    begin = metadata.row_group(1).column(1).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[begin : begin + 60] = b"\xff" * 60
+    path.write_bytes(data)
+    file_format = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["id", "text"], [Types.INT(), Types.STRING()]))
+    error = fails(file_format, path, [500, 2000])
+    assert "row group 1: 100 of its 100 rows can't be read" in error.reason
+    good = [*range(100), *range(200, 400)]
+    records = read_file(file_format, path, [500, 2000], policy=SKIP, sizes=[30], restarts=range(20))
+    assert [r.id for r in records] == good
+    assert len(read_file(file_format, path, policy=EMIT)) == 301
+    only_ids = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["id"], [Types.LONG()]))
+    assert len(read_file(only_ids, path)) == 400, "columns that are not wanted are not read"
+    wrong = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["text"], [Types.INT()]))
+    assert "column 'text' is string, not int32" in fails(wrong, path).reason
+
+
+def test_skips_are_counted_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("bad\n" * 20)
+    malformed = MalformedRecords(SKIP)
+    split = Split("a", {"path": str(path), "start": 0, "end": 80})
+    with caplog.at_level(logging.WARNING):
+        assert read_split(JSON, split, malformed, [3], []) == []
+    assert malformed.count == 20
+    counts = [record.args[0] for record in caplog.records if isinstance(record.args, tuple)]
+    assert counts == [1, 2, 4, 8, 16]
+    assert f"{path}, byte 0: Expecting value" in caplog.text
+
+
+def test_the_contract_holds_with_malformed_lines(tmp_path: Path) -> None:
+    text = "".join(json.dumps({"id": i, "price": i / 2}) + "\nbad\n" for i in range(20))
+    (tmp_path / "a").write_text(text)
+    good = [Row(id=i, price=i / 2) for i in range(20)]
+
+    def make(policy: MalformedPolicy) -> Any:
+        return builder_of(JSON, tmp_path).set_split_size(100).on_malformed(policy).build()
+
+    check_source(lambda: make(SKIP), good, parallelisms=(1, 3), batch_sizes=(1, 7))
+    offsets = [i for i in range(len(text)) if text.startswith("\nbad", i)]
+    bad = [MalformedRecord(str(tmp_path / "a"), i + 1, _reason(), b"bad") for i in offsets]
+    check_source(lambda: make(EMIT), good + bad, parallelisms=(1, 3), batch_sizes=(1, 7))
+    assert make(EMIT).produced_type() is None
+
+
+def _reason() -> str:
+    try:
+        json.loads("bad")
+    except ValueError as error:
+        return str(error)
+    raise AssertionError

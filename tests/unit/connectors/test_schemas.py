@@ -1,0 +1,343 @@
+"""Serialisation schemas and bulk writers: what was written is read again."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import json
+import pickle
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firesteel.common.serialization import BulkWriterFactory, Encoder, SimpleStringSchema
+from firesteel.common.time import Instant
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from firesteel.common.types import Row, make_row
+from firesteel.connectors.formats.avro_files import AvroBulkWriters, AvroFormat
+from firesteel.connectors.formats.avro_parquet import AvroParquetReaders, AvroParquetWriters
+from firesteel.connectors.formats.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
+from firesteel.connectors.formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo
+from firesteel.connectors.formats.csv_files import CsvBulkWriters, CsvReaderFormat
+from firesteel.connectors.formats.csv_rows import CsvRowDeserializationSchema, CsvRowSerializationSchema
+from firesteel.connectors.formats.csv_schema import CsvSchema
+from firesteel.connectors.formats.json_rows import (
+    JsonLinesFormat,
+    JsonRowDeserializationSchema,
+    JsonRowSerializationSchema,
+)
+from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
+from tests.unit.connectors.reading import read_file
+
+TEXT = st.text(st.characters(codec="utf-8"))
+LOCAL = st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1))
+FLAT: list[tuple[TypeInformation, st.SearchStrategy[Any]]] = [
+    (Types.STRING(), TEXT),
+    (Types.BOOLEAN(), st.booleans()),
+    (Types.BYTE(), st.integers(-128, 127)),
+    (Types.SHORT(), st.integers(-(2**15), 2**15 - 1)),
+    (Types.INT(), st.integers(-(2**31), 2**31 - 1)),
+    (Types.LONG(), st.integers(-(2**63), 2**63 - 1)),
+    (Types.FLOAT(), st.floats(width=32, allow_nan=False, allow_infinity=False)),
+    (Types.DOUBLE(), st.floats(allow_nan=False, allow_infinity=False)),
+    (Types.CHAR(), st.characters(codec="utf-8")),
+    (Types.BIG_INT(), st.integers(-(10**37), 10**37)),
+    (Types.BIG_DEC(), st.decimals(-(10**15), 10**15, places=6)),
+    (Types.INSTANT(), LOCAL.map(lambda d: _instant(d))),
+    (Types.SQL_DATE(), st.dates()),
+    (Types.SQL_TIME(), st.times()),
+    (Types.SQL_TIMESTAMP(), LOCAL),
+    (Types.PRIMITIVE_ARRAY(Types.BYTE()), st.binary()),
+]
+
+
+def _instant(moment: datetime.datetime) -> Instant:
+    since = moment - datetime.datetime(1970, 1, 1)
+    return Instant(since.days * 86400 + since.seconds, since.microseconds * 1000)
+
+
+def nested(draw: st.DrawFn, depth: int) -> tuple[TypeInformation, st.SearchStrategy[Any]]:
+    kind = draw(st.integers(0, 5)) if depth else 0
+    if kind == 1:
+        element, values = nested(draw, depth - 1)
+        return Types.LIST(element), st.lists(st.none() | values, max_size=3)
+    if kind == 2:
+        element, values = nested(draw, depth - 1)
+        return Types.MAP(Types.STRING(), element), st.dictionaries(TEXT, st.none() | values, max_size=3)
+    if kind == 3:
+        return row_of(draw, depth - 1)
+    flat: tuple[TypeInformation, st.SearchStrategy[Any]] = draw(st.sampled_from(FLAT))
+    return flat
+
+
+def row_of(draw: st.DrawFn, depth: int) -> tuple[RowTypeInfo, st.SearchStrategy[Any]]:
+    fields = [nested(draw, depth) for _ in range(draw(st.integers(1, 4)))]
+    names = [f"field_{i}" for i in range(len(fields))]
+    values = st.tuples(*(st.none() | strategy for _, strategy in fields))
+    return RowTypeInfo([t for t, _ in fields], names), values.map(lambda vs: make_row(tuple(names), list(vs)))
+
+
+@st.composite
+def typed_rows(draw: st.DrawFn, depth: int) -> tuple[RowTypeInfo, list[Any]]:
+    row_type, values = row_of(draw, depth)
+    return row_type, draw(st.lists(values, max_size=5))
+
+
+def written(factory: BulkWriterFactory, records: list[Any], path: Path, pieces: int = 2) -> None:
+    pickle.loads(pickle.dumps(factory)).check()
+    with path.open("wb") as stream:
+        writer = factory.create(stream)
+        try:
+            for start in range(0, len(records), pieces):
+                writer.write(records[start : start + pieces])
+            writer.finish()
+        except ValueError:
+            writer.abort()
+            raise
+        assert writer.buffered_bytes() == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(typed_rows(2))
+def test_json_both_ways(case: tuple[RowTypeInfo, list[Any]]) -> None:
+    row_type, rows = case
+    write = pickle.loads(pickle.dumps(JsonRowSerializationSchema.builder().with_type_info(row_type).build()))
+    read = pickle.loads(pickle.dumps(JsonRowDeserializationSchema.builder().type_info(row_type).build()))
+    assert read.get_produced_type() == row_type
+    encoder = Encoder.of_schema(write)
+    for row in rows:
+        data = write.serialize(row)
+        assert b"\n" not in data
+        json.loads(data)
+        assert read.deserialize(data) == row
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows"
+        path.write_bytes(b"".join(map(encoder.encode, rows)))
+        assert read_file(JsonLinesFormat(row_type), path, [10, 50]) == rows
+
+
+@st.composite
+def csv_rows(draw: st.DrawFn) -> tuple[RowTypeInfo, list[Any]]:
+    kinds = draw(st.lists(st.sampled_from(FLAT), min_size=1, max_size=5))
+    names = tuple(f"c{i}" for i in range(len(kinds)))
+    # None and the empty text are the same in CSV without a null literal
+    values = st.tuples(*(st.none() | strategy for _, strategy in kinds))
+    rows = draw(st.lists(values.map(lambda vs: make_row(names, list(vs))), max_size=6))
+    return RowTypeInfo([t for t, _ in kinds], list(names)), rows
+
+
+@settings(max_examples=60, deadline=None)
+@given(csv_rows(), st.sampled_from([",", ";", "\t"]), st.sampled_from([None, "\\"]), st.booleans())
+def test_csv_both_ways(case: tuple[RowTypeInfo, list[Any]], separator: str, escape: str | None, header: bool) -> None:
+    row_type, rows = case
+    to, of = CsvRowSerializationSchema.Builder(row_type), CsvRowDeserializationSchema.Builder(row_type)
+    to.set_field_delimiter(separator).set_null_literal("\0NULL")
+    of.set_field_delimiter(separator).set_null_literal("\0NULL")
+    schema = CsvSchema.builder().add_columns_from(CsvSchema(row_type)).set_column_separator(separator)
+    schema.set_null_value("\0NULL").set_use_header(header)
+    if escape is not None:
+        to.set_escape_character(escape)
+        of.set_escape_character(escape)
+        schema.set_escape_char(escape)
+    write, read = pickle.loads(pickle.dumps(to.build())), pickle.loads(pickle.dumps(of.build()))
+    for row in rows:
+        assert read.deserialize(write.serialize(row)) == row
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows"
+        written(CsvBulkWriters.for_schema(schema.build()), rows, path)
+        assert read_file(CsvReaderFormat.for_schema(schema.build()), path, sizes=[2], restarts=[1]) == rows
+
+
+def test_csv_arrays_rows_and_dialects() -> None:
+    inner = Types.ROW_NAMED(["x", "y"], [Types.INT(), Types.STRING()])
+    row_type = Types.ROW_NAMED(["a", "b", "r"], [Types.LIST(Types.INT()), Types.BASIC_ARRAY(Types.STRING()), inner])
+    to = CsvRowSerializationSchema.Builder(row_type).set_array_element_delimiter("|").set_line_delimiter("\r\n")
+    of = CsvRowDeserializationSchema.Builder(row_type).set_array_element_delimiter("|").set_quote_character("'")
+    row = Row(a=[1, None, 3], b=["p", "q,r"], r=Row(x=7, y="z"))
+    data = to.set_quote_character("'").build().serialize(row)
+    assert data == b"1||3,'p|q,r',7|z\r\n"
+    assert of.build().deserialize(data) == row
+    assert of.build().deserialize(b",,\n") == Row(a=None, b=None, r=None)
+    with pytest.raises(ValueError, match="holds the separator"):
+        to.build().serialize(Row(a=[], b=["x|y"], r=None))
+    with pytest.raises(ValueError, match="can't be written as CSV"):
+        to.disable_quote_character().build().serialize(Row(a=None, b=["q,r"], r=None))
+    comments = CsvRowDeserializationSchema.Builder(Types.ROW([Types.INT()])).set_allow_comments(True).build()
+    assert comments.deserialize(b"# 1") is None
+    one = CsvSchema.builder().add_array_column("n", "-", Types.INT()).add_boolean_column("b").build()
+    assert (one.size(), str(one.row_type)) == (2, "RowTypeInfo(n: ListTypeInfo<Integer>, b: Boolean)")
+
+
+def test_malformed_messages() -> None:
+    row_type = Types.ROW_NAMED(["a"], [Types.INT()])
+    for strict, lenient, message in (
+        (
+            JsonRowDeserializationSchema.builder().type_info(row_type).build(),
+            JsonRowDeserializationSchema.builder().type_info(row_type).ignore_parse_errors().build(),
+            b'{"a": "x"}',
+        ),
+        (
+            CsvRowDeserializationSchema.Builder(row_type).build(),
+            CsvRowDeserializationSchema.Builder(row_type).set_ignore_parse_errors(True).build(),
+            b"x",
+        ),
+    ):
+        with pytest.raises(MalformedDataError, match=r"malformed \w+ b'.*': (field|column) 'a': invalid literal"):
+            strict.deserialize(message)
+        assert lenient.deserialize(message) is None
+    with pytest.raises(MalformedDataError, match=r"2 rows in one message|new-line character"):
+        CsvRowDeserializationSchema.Builder(row_type).build().deserialize(b"1\n2\n")
+    avro = AvroRowDeserializationSchema(avro_schema_string=json.dumps(RECORD))
+    with pytest.raises(MalformedDataError, match="malformed Avro"):
+        avro.deserialize(b"\x02")
+
+
+def test_what_schemas_refuse() -> None:
+    with pytest.raises(ProgramError, match=r"give the type of the rows with type_info\(\)"):
+        JsonRowDeserializationSchema.builder().build()
+    both = JsonRowDeserializationSchema.builder().type_info(Types.ROW([])).fail_on_missing_field()
+    with pytest.raises(ProgramError, match="exclude each other"):
+        both.ignore_parse_errors().build()
+    with pytest.raises(UnsupportedFeatureError, match="json_schema"):
+        JsonRowDeserializationSchema.builder().json_schema("{}")
+    with pytest.raises(TypeError, match="takes a row type"):
+        CsvRowSerializationSchema.Builder(Types.INT())
+    with pytest.raises(TypeError, match="can't be read from CSV"):
+        CsvReaderFormat.for_schema(CsvSchema(Types.ROW([Types.MAP(Types.INT(), Types.INT())])))
+    with pytest.raises(ProgramError, match="more than once: a"):
+        CsvSchema.builder().add_string_column("a").add_string_column("a").build()
+    with pytest.raises(ProgramError, match="the column separator is one character, not 'ab'"):
+        CsvSchema.builder().set_column_separator("ab")
+    with pytest.raises(ProgramError, match="is no JSON"):
+        AvroSchema.parse_string("{")
+    with pytest.raises(ProgramError, match="is not valid"):
+        AvroSchema.parse_string('{"type": "nothing"}')
+    with pytest.raises(ProgramError, match="takes an Avro schema of records"):
+        AvroRowSerializationSchema(avro_schema_string='"int"')
+    with pytest.raises(ValueError, match=r"NaN|JSON compliant"):
+        JsonRowSerializationSchema(Types.ROW([Types.DOUBLE()])).serialize(Row(float("nan")))
+    with pytest.raises(TypeError, match="of_schema"):
+        Encoder.of_schema("x")  # type: ignore[arg-type]
+    assert Encoder.of_schema(SimpleStringSchema(), b"\0").encode("ä") == b"\xc3\xa4\0"
+
+
+@settings(max_examples=50, deadline=None)
+@given(typed_rows(2))
+def test_parquet_both_ways(case: tuple[RowTypeInfo, list[Any]]) -> None:
+    row_type, rows = case
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows"
+        written(ParquetBulkWriters.for_row_type(row_type), rows, path)
+        got = read_file(ParquetColumnarRowInputFormat(row_type), path)
+        assert got == rows
+
+
+def test_parquet_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firesteel.connectors.formats.parquet_files.ROW_GROUP_ROWS", 10)
+    row_type = Types.ROW_NAMED(["Id", "at"], [Types.INT(), Types.SQL_TIMESTAMP()])
+    moment = datetime.datetime(2026, 1, 2, 3, 4, 5, 600)
+    rows = [Row(Id=i, at=moment) for i in range(35)]
+    path = tmp_path / "a.parquet"
+    written(ParquetBulkWriters.for_row_type(row_type, {"parquet.compression": "ZSTD"}, True), rows, path, 7)
+    metadata = pq.ParquetFile(path).metadata
+    assert metadata.num_row_groups == 4
+    assert metadata.row_group(0).column(0).compression == "ZSTD"
+    assert read_file(ParquetColumnarRowInputFormat(row_type), path) == rows
+    other = Types.ROW_NAMED(["ID", "missing"], [Types.LONG(), Types.STRING()])
+    assert read_file(ParquetColumnarRowInputFormat(other, is_case_sensitive=False), path)[3] == Row(ID=3, missing=None)
+    assert read_file(ParquetColumnarRowInputFormat(other), path)[34] == Row(ID=None, missing=None)
+    with pytest.raises(ProgramError, match="not one of UNCOMPRESSED"):
+        ParquetBulkWriters.for_row_type(row_type, {"parquet.compression": "lzo"})
+    with pytest.raises(ValueError, match="a value of column 'Id' is no int32"):
+        written(ParquetBulkWriters.for_row_type(row_type), [("x", None)], tmp_path / "b")
+
+
+RECORD: dict[str, Any] = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "carrier", "type": ["null", "string"]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "stops", "type": {"type": "array", "items": {"type": "record", "name": "Stop", "fields": [
+            {"name": "code", "type": "string"}, {"name": "delay", "type": ["null", "double"]}]}}},
+        {"name": "tags", "type": {"type": "map", "values": "int"}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+    ],
+}  # fmt: skip
+AT = datetime.datetime(2026, 3, 4, 5, 6, 7, 8000)
+
+
+def flight(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "carrier": None if number % 2 else "UA",
+        "at": AT.replace(tzinfo=datetime.UTC),
+        "stops": [{"code": "JFK", "delay": 1.5}, {"code": "LAX", "delay": None}][: number % 3],
+        "tags": {"a": number},
+        "kind": "AB"[number % 2],
+    }
+
+
+def test_avro_rows_both_ways() -> None:
+    text = json.dumps(RECORD)
+    write = pickle.loads(pickle.dumps(AvroRowSerializationSchema(avro_schema_string=text)))
+    read = pickle.loads(pickle.dumps(AvroRowDeserializationSchema(avro_schema_string=text)))
+    row = Row(id=5, carrier=None, at=AT, stops=[Row(code="X", delay=0.5)], tags={"t": 1}, kind="B")
+    data = write.serialize(row)
+    assert read.deserialize(data) == row
+    expected = {"id": 5, "carrier": None, "stops": [{"code": "X", "delay": 0.5}], "tags": {"t": 1}, "kind": "B"}
+    plain = fastavro.schemaless_reader(io.BytesIO(data), fastavro.parse_schema(RECORD), None)
+    assert plain == expected | {"at": AT.replace(tzinfo=datetime.UTC)}
+    assert str(read.get_produced_type()).startswith("RowTypeInfo(id: Long, carrier: String, at: Timestamp, stops: List")
+    with pytest.raises(MalformedDataError, match="left behind"):
+        read.deserialize(data + b"x")
+    with pytest.raises(ValueError, match=r"not fields|do not exist"):
+        write.serialize({"id": 5, "other": 1})
+    with pytest.raises(UnsupportedFeatureError, match="record_class"):
+        AvroRowSerializationSchema(record_class="org.Example")
+
+
+def test_avro_schemas_that_hold_themselves() -> None:
+    children = {"name": "children", "type": {"type": "array", "items": "Node"}}
+    tree = {"type": "record", "name": "Node", "fields": [{"name": "value", "type": "int"}, children]}
+    text = json.dumps(tree)
+    row = Row(value=1, children=[Row(value=2, children=[]), Row(value=3, children=[Row(value=4, children=[])])])
+    data = AvroRowSerializationSchema(avro_schema_string=text).serialize(row)
+    assert AvroRowDeserializationSchema(avro_schema_string=text).deserialize(data) == row
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "xz"])
+def test_avro_files_both_ways(codec: str, tmp_path: Path) -> None:
+    schema_file = tmp_path / "flight.avsc"
+    schema_file.write_text(json.dumps(RECORD))
+    schema = AvroSchema.parse_file(schema_file)
+    records = [flight(i) for i in range(40)]
+    path = tmp_path / "a.avro"
+    written(AvroBulkWriters(schema, codec), records, path)
+    assert read_file(AvroFormat(), path, [500]) == records
+    newer = {**RECORD, "fields": [*RECORD["fields"][:1], {"name": "new", "type": "int", "default": 9}]}
+    assert read_file(AvroFormat(AvroSchema(newer)), path) == [{"id": i, "new": 9} for i in range(40)]
+    with path.open("rb") as stream:
+        assert list(fastavro.reader(stream)) == records
+    assert GenericRecordAvroTypeInfo(schema) == GenericRecordAvroTypeInfo(AvroSchema(RECORD))
+
+
+def test_avro_records_in_parquet_both_ways(tmp_path: Path) -> None:
+    schema = AvroSchema(RECORD)
+    records = [flight(i) for i in range(40)]
+    path = tmp_path / "a.parquet"
+    written(AvroParquetWriters.for_generic_record(schema), records, path)
+    assert read_file(AvroParquetReaders.for_generic_record(schema), path) == records
+    some = AvroSchema({**RECORD, "fields": [RECORD["fields"][4], {"name": "other", "type": ["null", "int"]}]})
+    got = read_file(AvroParquetReaders.for_generic_record(some), path)
+    assert got == [{"tags": {"a": i}, "other": None} for i in range(40)]
+    with pytest.raises(ProgramError, match="the union"):
+        AvroParquetWriters(AvroSchema({**RECORD, "fields": [{"name": "u", "type": ["int", "string"]}]}))

@@ -1,0 +1,196 @@
+"""Source functions: a thread that hands records over, driven by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from firesteel.connectors.enumerators import create_enumerator
+from firesteel.connectors.source_function import AHEAD, FunctionReader, SourceFunctionSource
+from firesteel.core.errors import ProgramError, UnsupportedFeatureError
+from firesteel.functions.source import END, NEED_SPLITS, ReaderContext, SourceBatch, Split, Wait
+from firesteel.functions.source_function import SourceFunction
+
+SECONDS = 60.0
+
+
+class Context(ReaderContext):
+    """Knows when it was woken."""
+
+    subtask_index = 0
+    parallelism = 1
+
+    def __init__(self) -> None:
+        self.woken = threading.Semaphore(0)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def wake_up(self) -> None:
+        self.woken.release()
+
+
+class Running(SourceFunction[Any]):
+    def __init__(self, run: Callable[[Any], None]) -> None:
+        self._run = run
+        self.cancelled, self.closed = threading.Event(), threading.Event()
+
+    def run(self, ctx: SourceFunction.SourceContext[Any]) -> None:
+        self._run(ctx)
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def started(function: SourceFunction[Any]) -> tuple[FunctionReader, Context]:
+    context = Context()
+    reader = FunctionReader(function, context)
+    assert reader.poll(10) is NEED_SPLITS
+    reader.add_splits([Split("subtask-0", {"subtask": 0})])
+    reader.no_more_splits()
+    return reader, context
+
+
+def batches(reader: FunctionReader, context: Context, size: int = 10) -> Iterator[SourceBatch[Any]]:
+    """All batches until the end; waits to be woken whenever there is nothing."""
+    while True:
+        answer = reader.poll(size)
+        if answer is END:
+            return
+        if isinstance(answer, Wait):
+            assert context.woken.acquire(timeout=SECONDS)
+        else:
+            assert isinstance(answer, SourceBatch)
+            yield answer
+
+
+def answers(reader: FunctionReader, context: Context, size: int = 10) -> list[SourceBatch[Any]]:
+    return list(batches(reader, context, size))
+
+
+def test_records_and_timestamps_in_order() -> None:
+    def run(ctx: Any) -> None:
+        with ctx.get_checkpoint_lock():
+            for i in range(25):
+                ctx.collect(i)
+        for i in range(5):
+            ctx.collect_with_timestamp(i, 100 + i)
+        ctx.mark_as_temporarily_idle()
+        ctx.collect("last")
+
+    function = Running(run)
+    reader, context = started(function)
+    batches = answers(reader, context)
+    assert [value for batch in batches for value in batch.values] == [*range(25), *range(5), "last"]
+    stamps: list[Any] = []
+    for batch in batches:
+        stamps.extend([None] * len(batch.values) if batch.timestamps is None else batch.timestamps)
+    assert stamps == [
+        *[None] * 25, *range(100, 105), None,
+    ]  # fmt: skip
+    assert all(len(batch.values) <= 10 for batch in batches)
+    assert batches[-1].split_finished
+    assert reader.snapshot() == []
+    assert function.closed.is_set()
+    reader.close()
+    assert not function.cancelled.is_set()
+
+
+def test_a_function_waits_while_nobody_takes_its_records() -> None:
+    given: list[int] = []
+
+    def run(ctx: Any) -> None:
+        for i in range(3 * AHEAD):
+            ctx.collect(i)
+            given.append(i)
+
+    reader, context = started(Running(run))
+    first = reader.poll(1)
+    if isinstance(first, Wait):
+        assert context.woken.acquire(timeout=SECONDS)
+        first = reader.poll(1)
+    assert isinstance(first, SourceBatch)
+    reader.pause_splits(["subtask-0"])
+    assert isinstance(reader.poll(5), Wait)
+    assert reader.snapshot() == [Split("subtask-0", {"subtask": 0})]
+    assert len(given) <= AHEAD + 2
+    reader.resume_splits(["subtask-0"])
+    rest = [value for batch in answers(reader, context, 1000) for value in batch.values]
+    assert first.values + rest == list(range(3 * AHEAD))
+    reader.close()
+
+
+def test_an_error_of_run_comes_after_what_it_gave() -> None:
+    def run(ctx: Any) -> None:
+        ctx.collect(1)
+        raise ValueError("no more")
+
+    function = Running(run)
+    reader, context = started(function)
+    assert next(batches(reader, context)).values == [1]
+    with pytest.raises(ValueError, match="no more"):
+        next(batches(reader, context))
+    assert function.closed.is_set()
+    reader.close()
+
+
+def test_cancel_ends_functions_that_wait_for_room_and_those_that_do_not_look() -> None:
+    def endless(ctx: Any) -> None:
+        i = 0
+        while True:
+            ctx.collect(i)
+            i += 1
+
+    def busy(ctx: Any) -> None:
+        began.set()
+        while True:
+            pass
+
+    began = threading.Event()
+    for run in (endless, busy):
+        function = Running(run)
+        reader, context = started(function)
+        assert began.wait(SECONDS) if run is busy else context.woken.acquire(timeout=SECONDS)
+        reader.close()
+        assert function.cancelled.is_set()
+        assert function.closed.wait(SECONDS)
+        reader._thread.join(SECONDS)
+        assert not reader._thread.is_alive()
+
+
+def test_what_is_refused() -> None:
+    def run(ctx: Any) -> None:
+        with pytest.raises(UnsupportedFeatureError, match="assign_timestamps_and_watermarks"):
+            ctx.emit_watermark(5)
+        with pytest.raises(TypeError, match="takes a timestamp in ms, an int, not"):
+            ctx.collect_with_timestamp(1, 1.5)
+        ctx.collect("all refused")
+
+    reader, context = started(Running(run))
+    assert answers(reader, context)[0].values == ["all refused"]
+    with pytest.raises(ProgramError, match="version 9"):
+        FunctionReader(Running(run), context).add_splits([Split("x", {}, version=9)])
+    reader.close()
+    assert not SourceFunctionSource(Running(run)).replayable
+
+
+def test_each_subtask_gets_one_split() -> None:
+    enumerator = create_enumerator("subtasks", {})
+    assert not enumerator.exhausted
+    assert [s.id for s in enumerator.next_splits(1, 2)] == ["subtask-1"]
+    assert enumerator.next_splits(1, 2) == []
+    again = create_enumerator("subtasks", {})
+    again.restore(enumerator.snapshot())
+    assert again.next_splits(1, 2) == []
+    assert not again.exhausted
+    splits = again.next_splits(0, 2)
+    assert again.exhausted
+    again.add_splits_back(splits)
+    assert not again.exhausted
+    assert again.next_splits(0, 2) == splits
