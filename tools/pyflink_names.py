@@ -89,6 +89,8 @@ def judge(name: Name) -> Verdict:
     parts = [*name.owner.split("."), *([] if name.kind == "class" else [name.name])]
     for part in filter(None, parts):
         owner = found
+        if inspect.isclass(owner) and (verdict := _by_docstring(owner)).status == REFUSED:
+            return verdict
         found = inspect.getattr_static(found, part, None) if inspect.isclass(found) else getattr(found, part, None)
         if found is None:
             return _absent(name)
