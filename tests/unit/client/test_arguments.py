@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -96,6 +97,24 @@ def test_what_is_wrong_is_said_in_one_sentence(words: list[str], said: str, caps
     shown = capsys.readouterr().err
     assert said in shown
     assert "Traceback" not in shown
+
+
+def test_a_misspelt_option_of_flinks_is_named_with_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", "-Dtaskmanager.memory.proces.size=2g"]) == exit_codes.WRONG
+    said = capsys.readouterr().err
+    assert "taskmanager.memory.proces.size (from command line; did you mean taskmanager.memory.process.size" in said
+    assert "is not configured" in said
+
+
+def test_a_reader_that_leaves_early_gets_no_traceback() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "firesteel.client.cli", "memory", "-Dtaskmanager.memory.process.size=2g"]
+    try:
+        ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    finally:
+        os.close(writer)
+    assert (ended.returncode, ended.stderr) == (exit_codes.FAILED, "")
 
 
 def test_an_unknown_verb_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

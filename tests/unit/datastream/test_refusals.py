@@ -99,7 +99,6 @@ def test_partition_custom_checks_both(pairs: DataStream) -> None:
     ("method", "arguments", "feature"),
     [
         ("window_all", [None], "windows"),
-        ("broadcast", ["descriptor"], "broadcast state"),
         ("map", [coroutine], "coroutine functions"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from firesteel.common.typeinfo import Types
+from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, Types
 from firesteel.common.types import Row
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import (
@@ -30,6 +30,7 @@ from firesteel.functions.source import (
 from firesteel.runtime.batch import END_OF_INPUT
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.rows import to_records
 from firesteel.runtime.source_input import Fed, SourceInput
 from tests.unit.runtime.support import INFO, ManualClock
 
@@ -258,13 +259,16 @@ def test_pause_and_resume_pass_through(bench: Bench) -> None:
         (Types.ROW_NAMED(["id", "t"], [Types.LONG(), Types.STRING()]), {"id": [1], "t": ["x"]}, [Row(id=1, t="x")]),
     ],
 )
-def test_columns_become_rows_at_the_door(type_info: Any, columns: dict[str, Any], expected: list[Any]) -> None:
+def test_columns_stand_for_records(type_info: Any, columns: dict[str, Any], expected: list[Any]) -> None:
     made = Bench(AnySource(type_info=type_info))
     made.reader.script.append(SourceBatch(pa.RecordBatch.from_pydict(columns), "s", 1))
     fed = made.input.poll()
     assert isinstance(fed, Fed)
-    assert fed.values == expected
-    assert [type(value) for value in fed.values] == [type(value) for value in expected]
+    records = to_records(fed.values)
+    assert records == expected
+    assert [type(value) for value in records] == [type(value) for value in expected]
+    keep_columns = isinstance(type_info, RowTypeInfo | TupleTypeInfo)
+    assert isinstance(fed.values, pa.RecordBatch) == keep_columns
     made.loop.close()
 
 

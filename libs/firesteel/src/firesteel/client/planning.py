@@ -35,7 +35,7 @@ def plan_table(graph: JobGraph) -> str:
         )
         for vertex in graph.vertices
     ]
-    lines = [f"Job {graph.name!r}: {len(graph.vertices)} tasks, {graph.slots_needed()} slots", ""]
+    lines = [f"Job {graph.name!r}: {_count(len(graph.vertices), 'task')}, {_count(graph.slots_needed(), 'slot')}", ""]
     return "\n".join([*lines, *_table(("#", "task", "parallelism", "max", "slot group", "inputs"), rows)])
 
 
@@ -47,3 +47,7 @@ def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     lines = (head, *rows)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -121,8 +121,8 @@ STATE_BACKEND = ConfigOption(
     "state.backend.type",
     STRING,
     "hashmap",
-    "Where keyed state lives: hashmap (memory of the slot). Another name is kept with the job, and the slots of this "
-    "version use hashmap.",
+    "Where keyed state lives: hashmap (memory of the slot), or a plug-in by its name. With rocksdb, which this version "
+    "does not have, slots use hashmap.",
 )
 STATE_CHANGELOG = ConfigOption(
     "state.changelog.enabled",

@@ -176,6 +176,12 @@ TYPES_STRICT_INTEGERS = ConfigOption(
     False,
     "If true, a number outside its declared integer type is an error instead of wrapping as in Java.",
 )
+EXPRESSIONS_WRAP = ConfigOption(
+    "firesteel.expressions.wrap-integers",
+    BOOL,
+    False,
+    "If true, whole numbers that overflow in expressions over columns wrap around; otherwise that is an error.",
+)
 COLLECTION_MAX_BYTES = ConfigOption(
     "firesteel.collection.max-bytes",
     MEMORY,

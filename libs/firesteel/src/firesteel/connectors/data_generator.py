@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split, Wait
+
+if TYPE_CHECKING:  # coordinators know sources, and should not pay for Arrow
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -72,6 +75,37 @@ class DataGeneratorSource(Source[T], Generic[T]):
         self._function, self._count = generator_function, count
         self._rate = (rate_limiter_strategy or RateLimiterStrategy()).records_per_second
         self._type_info = type_info
+        self._makes_batches = False
+
+    @classmethod
+    def of_batches(
+        cls,
+        generator_function: Callable[[int, int], pa.RecordBatch],
+        type_info: TypeInformation,
+        count: int | None = None,
+        rate_limiter_strategy: RateLimiterStrategy | None = None,
+    ) -> DataGeneratorSource[Any]:
+        """Records ``start`` to ``start + count - 1`` are ``generator_function(start, count)``.
+
+        Args:
+            generator_function: makes a ``pyarrow.RecordBatch`` of as many rows as it is asked for.
+            type_info: declared type of the rows or tuples; its fields are the batch's columns, found by name.
+            count: how many records; None = without end.
+            rate_limiter_strategy: how fast.
+
+        Raises:
+            ProgramError: ``count`` is negative, or the type has no columns.
+            TypeError: the function can't be called.
+        """
+        from firesteel.expressions.schema import uncolumnar  # loads Arrow
+
+        reason = uncolumnar(type_info)
+        if reason is not None:
+            raise ProgramError(f"the records of a generator of batches need typed fields: {reason}")
+        function: Any = generator_function
+        made: DataGeneratorSource[Any] = cls(function, count, rate_limiter_strategy, type_info)
+        made._makes_batches = True
+        return made
 
     @property
     def boundedness(self) -> Boundedness:
@@ -85,15 +119,34 @@ class DataGeneratorSource(Source[T], Generic[T]):
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[T]:
         """A reader that generates."""
         rate = None if self._rate is None else self._rate / context.parallelism
-        return _GeneratorReader(self._function, rate, context)
+        make = _checked_batch(self._function) if self._makes_batches else _records(self._function)
+        return _GeneratorReader(make, rate, context)
 
     def produced_type(self) -> TypeInformation | None:
         """The declared type."""
         return self._type_info
 
 
+def _records(function: Callable[[int], T]) -> Callable[[int, int], list[T]]:
+    return lambda start, count: list(map(function, range(start, start + count)))
+
+
+def _checked_batch(function: Any) -> Callable[[int, int], pa.RecordBatch]:
+    import pyarrow as pa
+
+    def make(start: int, count: int) -> pa.RecordBatch:
+        batch = function(start, count)
+        if not isinstance(batch, pa.RecordBatch):
+            raise ProgramError(f"the generator of batches returned {type(batch).__name__}, not a pyarrow.RecordBatch")
+        if batch.num_rows != count:
+            raise ProgramError(f"the generator of batches was asked for {count} rows and made {batch.num_rows}")
+        return batch
+
+    return make
+
+
 class _GeneratorReader(SplitQueueReader[T]):
-    def __init__(self, function: Callable[[int], T], rate: float | None, context: ReaderContext) -> None:
+    def __init__(self, function: Callable[[int, int], Any], rate: float | None, context: ReaderContext) -> None:
         super().__init__()
         self._function, self._rate, self._context = function, rate, context
 
@@ -104,7 +157,7 @@ class _GeneratorReader(SplitQueueReader[T]):
 
 class _GeneratorCursor(SplitCursor[T]):
     def __init__(
-        self, function: Callable[[int], T], start: int, end: int, rate: float | None, context: ReaderContext
+        self, function: Callable[[int, int], Any], start: int, end: int, rate: float | None, context: ReaderContext
     ) -> None:
         self._function, self._position, self._end = function, start, end
         self._rate, self._context = rate, context
@@ -120,6 +173,6 @@ class _GeneratorCursor(SplitCursor[T]):
                 return Wait((self._position - self._first) / self._rate - elapsed)
             count = min(count, due)
         stop = self._position + count
-        values = list(map(self._function, range(self._position, stop)))
+        values = self._function(self._position, count) if count else []
         self._position = stop
         return Chunk(values, stop, stop >= self._end)

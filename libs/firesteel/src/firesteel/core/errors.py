@@ -6,6 +6,7 @@ FiresteelError
 │   ├── UnsupportedFeatureError  not in this version; the message says so in one sentence
 │   ├── SerializationError     a function or value can't be pickled; names the attribute
 │   ├── KeyTypeError           a value can't be a key (also a TypeError)
+│   ├── StateMigrationError    state that was written before does not fit its type now; names the field
 │   └── TypeMismatchError      a record does not fit its declared type (also a TypeError)
 ├── MalformedDataError         input of a connector can't be read; names file, line or offset (also a ValueError)
 ├── ConfigurationError         an option is unknown or has a bad value (also a ValueError)
@@ -74,6 +75,23 @@ class TypeMismatchError(ProgramError, TypeError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.field, self.declared, self.value, self.reason)
+
+
+class StateMigrationError(ProgramError):
+    """State that was written before does not fit the type that it is asked for with now.
+
+    Attributes:
+        state: its name.
+        field: path of the field, empty for the value itself.
+    """
+
+    def __init__(self, state: str, field: str, reason: str) -> None:
+        where = f"field {field!r} of state {state!r}" if field else f"state {state!r}"
+        super().__init__(f"{where} can't be read with its type of now: {reason}; give it another name or its old type")
+        self.state, self.field, self.reason = state, field, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.state, self.field, self.reason)
 
 
 class MalformedDataError(FiresteelError, ValueError):

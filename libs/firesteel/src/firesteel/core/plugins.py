@@ -19,6 +19,9 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "jobmaster": "firesteel_jobmaster.app:create_service",
         "taskmanager": "firesteel_taskmanager.app:create_service",
     },
+    "firesteel.state_backends": {
+        "hashmap": "firesteel.state.heap:HashMapStateBackend",
+    },
     "firesteel.worker_drivers": {
         "standalone": "firesteel_resourcemanager.drivers.standalone:StandaloneDriver",
         "local-process": "firesteel_resourcemanager.drivers.local_process:LocalProcessDriver",

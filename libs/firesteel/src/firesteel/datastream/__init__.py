@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from firesteel.datastream.async_data_stream import AsyncDataStream
+from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from firesteel.datastream.checkpoint_config import CheckpointConfig
 from firesteel.datastream.checkpoint_storage import (
     CheckpointStorage,
@@ -25,12 +26,15 @@ from firesteel.datastream.functions import (
     AsyncFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
+    BroadcastProcessFunction,
+    CheckpointedFunction,
     CoFlatMapFunction,
     CoMapFunction,
     CoProcessFunction,
     FilterFunction,
     FlatMapFunction,
     Function,
+    KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
     KeySelector,
@@ -61,9 +65,13 @@ __all__ = [
     "AsyncFunction",
     "AsyncRetryPredicate",
     "AsyncRetryStrategy",
+    "BroadcastConnectedStream",
+    "BroadcastProcessFunction",
+    "BroadcastStream",
     "CachedDataStream",
     "CheckpointConfig",
     "CheckpointStorage",
+    "CheckpointedFunction",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
@@ -83,6 +91,7 @@ __all__ = [
     "HashMapStateBackend",
     "JobManagerCheckpointStorage",
     "KeySelector",
+    "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",

@@ -7,19 +7,23 @@ function class or a plain callable, except where a class is asked for by name.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from firesteel.common.execution_config import ExecutionConfig
-from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
+from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastMethods, BroadcastStream
 from firesteel.datastream.cached_data_stream import CachedDataStream, Caching
 from firesteel.datastream.closeable_iterator import CloseableIterator
+from firesteel.datastream.column_methods import ColumnMethods, is_column_key
 from firesteel.datastream.data_stream_sink import DataStreamSink
-from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures, refuse
+from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures
 from firesteel.datastream.operator_settings import OperatorSettings
+from firesteel.datastream.projecting import Projecting
 from firesteel.datastream.time_methods import TimeMethods
+from firesteel.expressions import Expression
 from firesteel.functions.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -49,7 +53,9 @@ _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(Caching, TimeMethods, LaterStreamFeatures, OperatorSettings):
+class DataStream(
+    Caching, Projecting, ColumnMethods, TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSettings
+):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -97,8 +103,10 @@ class DataStream(Caching, TimeMethods, LaterStreamFeatures, OperatorSettings):
         checks.check_function("flat_map", func, FlatMapFunction)
         return self._apply("FlatMap", OperatorKind.FLAT_MAP, func, output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any]) -> DataStream:
-        """Keeps the records for which the function is true."""
+    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any] | Expression) -> DataStream:
+        """Keeps the records for which the function, or an expression over columns, is true."""
+        if isinstance(func, Expression):
+            return self._filter_columns(func)
         checks.check_function("filter", func, FilterFunction)
         return self._derive("Filter", OperatorKind.FILTER, func, self._record_type, coerce_to=None)
 
@@ -107,24 +115,6 @@ class DataStream(Caching, TimeMethods, LaterStreamFeatures, OperatorSettings):
         hint = "; key the stream first: key_by(...).process(...)" if isinstance(func, KeyedProcessFunction) else ""
         checks.check_class("process", func, ProcessFunction, hint=hint)
         return self._apply("PROCESS", OperatorKind.PROCESS, func, output_type)
-
-    def project(self, *field_indexes: int) -> DataStream:
-        """Keeps some fields of a tuple stream, in the order given.
-
-        Raises:
-            TypeError: the records are no typed tuples, or an index is no int.
-            ValueError: no index is given, or there is no such field.
-        """
-        if not isinstance(self._record_type, TupleTypeInfo):
-            raise TypeError(f"Only Tuple DataStreams can be projected; this one has the type {self._record_type}")
-        types = self._record_type.field_types
-        if not field_indexes:
-            raise ValueError("project() takes at least one field index")
-        for index in field_indexes:
-            checks.whole_number("a field index of project()", index, 0, len(types) - 1)
-        chosen = TupleTypeInfo([types[index] for index in field_indexes])
-        function = aggregations.Project(tuple(field_indexes))
-        return self._derive("Projection", OperatorKind.MAP, function, chosen, coerce_to=None)
 
     # --- several streams -------------------------------------------------------------------------------------------
 
@@ -144,19 +134,35 @@ class DataStream(Caching, TimeMethods, LaterStreamFeatures, OperatorSettings):
                 )
         return DataStream(self._environment, tuple(i for s in together for i in s._inputs), self._record_type)
 
-    def connect(self, ds: DataStream) -> ConnectedStreams:
+    @overload
+    def connect(self, ds: DataStream) -> ConnectedStreams: ...
+    @overload
+    def connect(self, ds: BroadcastStream) -> BroadcastConnectedStream: ...
+    def connect(self, ds: DataStream | BroadcastStream) -> ConnectedStreams | BroadcastConnectedStream:
         """This stream and another one, of whatever type, as the two inputs of one function."""
+        if isinstance(ds, BroadcastStream):
+            self._same_environment("connect", ds.input_stream)
+            return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, self._same_environment("connect", ds))
 
     # --- partitioning ----------------------------------------------------------------------------------------------
 
     def key_by(
-        self, key_selector: Callable[[Any], Any] | KeySelector[Any, Any], key_type: TypeInformation | None = None
+        self,
+        key_selector: Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression],
+        key_type: TypeInformation | None = None,
     ) -> KeyedStream:
         """Sends all records of a key to one subtask, and lets functions keep state for each key.
 
         A keyed stream is keyed anew, from the stream that it was made of.
+
+        Args:
+            key_selector: gives the key of a record; or the name of a column, or a list of names for a tuple as key.
+            key_type: type of the key; that of the columns if they are named.
         """
+        if is_column_key(key_selector):
+            selector, found = self._column_key(key_selector)
+            return KeyedStream(self, selector, found if key_type is None else key_type)
         return KeyedStream(self, checks.key_function("key_selector", key_selector), key_type)
 
     def shuffle(self) -> DataStream:
@@ -174,12 +180,6 @@ class DataStream(Caching, TimeMethods, LaterStreamFeatures, OperatorSettings):
     def forward(self) -> DataStream:
         """Sends records to the subtask with the same index; the parallelisms must be equal."""
         return self._partition(PartitionerKind.FORWARD)
-
-    def broadcast(self, broadcast_state_descriptor: Any = None, *other_broadcast_state_descriptors: Any) -> DataStream:
-        """Sends each record to all subtasks. Broadcast state is refused in this version."""
-        if broadcast_state_descriptor is not None or other_broadcast_state_descriptors:
-            refuse("broadcast(descriptor): broadcast state is")
-        return self._partition(PartitionerKind.BROADCAST)
 
     def global_(self) -> DataStream:
         """Sends all records to the first subtask (Java's ``global``)."""
@@ -290,6 +290,9 @@ class DataStream(Caching, TimeMethods, LaterStreamFeatures, OperatorSettings):
         )
         return DataStream(self._environment, (StreamInput(made),), type_info)
 
+    def _result_of(self, made: Transformation, type_info: TypeInformation) -> DataStream:
+        return DataStream(self._environment, (StreamInput(made),), type_info)
+
     def _end(self, name: str, kind: OperatorKind, function: Any, extra: dict[str, Any]) -> DataStreamSink:
         return DataStreamSink(self._environment._add(name, kind, function, (self._inputs,), extra=extra))
 
@@ -328,8 +331,10 @@ class KeyedStream(LaterKeyedStreamFeatures, DataStream):
         checks.check_function("flat_map", func, FlatMapFunction)
         return self._apply_keyed("FlatMap", OperatorKind.FLAT_MAP, OperatorKind.KEYED_FLAT_MAP, func, output_type)
 
-    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any]) -> DataStream:
+    def filter(self, func: Callable[[Any], bool] | FilterFunction[Any] | Expression) -> DataStream:
         """Keeps the records for which the function is true; a ``FilterFunction`` may use keyed state."""
+        if isinstance(func, Expression):
+            return self._filter_columns(func)
         checks.check_function("filter", func, FilterFunction)
         if not isinstance(func, Function):
             return super().filter(func)

@@ -1,7 +1,6 @@
-"""Keyed state and its descriptors, under PyFlink's module path."""
+"""State and its descriptors, under PyFlink's module path: all of ``firesteel.functions.state``."""
 
-from __future__ import annotations
+from firesteel.functions import state
+from firesteel.functions.state import *  # noqa: F403
 
-from firesteel.functions.state import State, StateDescriptor, ValueState, ValueStateDescriptor
-
-__all__ = ["State", "StateDescriptor", "ValueState", "ValueStateDescriptor"]
+__all__ = state.__all__

@@ -14,7 +14,18 @@ from typing import Any, ClassVar, Generic, NoReturn, TypeVar
 
 from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.functions.metrics import MetricGroup
-from firesteel.functions.state import ValueState, ValueStateDescriptor
+from firesteel.functions.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
 from firesteel.functions.timerservice import TimeDomain, TimerService
 
 __all__ = [
@@ -58,21 +69,21 @@ class KeyedStateStore(ABC):
             ProgramError: the operator is not keyed, or the name is taken by state of another type.
         """
 
-    def get_list_state(self, state_descriptor: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        _refuse("list state is")
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """Returns the list state of this name; raises as ``get_state``."""
 
-    def get_map_state(self, state_descriptor: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        _refuse("map state is")
+    @abstractmethod
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """Returns the map state of this name; raises as ``get_state``."""
 
-    def get_reducing_state(self, state_descriptor: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        _refuse("reducing state is")
+    @abstractmethod
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """Returns the reducing state of this name; raises as ``get_state``."""
 
-    def get_aggregating_state(self, state_descriptor: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        _refuse("aggregating state is")
+    @abstractmethod
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """Returns the aggregating state of this name; raises as ``get_state``."""
 
 
 class RuntimeContext(KeyedStateStore):

@@ -1,24 +1,56 @@
-"""State that a function keeps for each key, and the descriptors that ask for it. PyFlink's names."""
+"""State that a function keeps, and the descriptors that ask for it. PyFlink's names.
+
+Keyed state belongs to the key of the record being processed. What a state gives is the object itself, no copy: change
+it in place only within the call that asked for it, and hand it back with ``update`` or ``put``, since other state
+backends keep nothing else.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, NoReturn, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from firesteel.common.typeinfo import TypeInformation
-from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.common.typeinfo import MapTypeInfo, TypeInformation
+from firesteel.functions.state_ttl import StateTtlConfig
 
-__all__ = ["State", "StateDescriptor", "ValueState", "ValueStateDescriptor"]
+if TYPE_CHECKING:
+    from firesteel.functions.functions import ReduceFunction
+
+__all__ = [
+    "AggregatingState",
+    "AggregatingStateDescriptor",
+    "AppendingState",
+    "BroadcastState",
+    "ListState",
+    "ListStateDescriptor",
+    "MapState",
+    "MapStateDescriptor",
+    "MergingState",
+    "OperatorStateStore",
+    "ReadOnlyBroadcastState",
+    "ReducingState",
+    "ReducingStateDescriptor",
+    "State",
+    "StateDescriptor",
+    "StateTtlConfig",
+    "ValueState",
+    "ValueStateDescriptor",
+]
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+IN = TypeVar("IN")
+OUT = TypeVar("OUT")
 
 
 class State(ABC):
-    """Root of all kinds of keyed state; what it holds belongs to the key of the record being processed."""
+    """Root of all kinds of state."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Forgets what is held for the current key."""
+        """Forgets what is held (of keyed state: for the current key)."""
 
 
 class ValueState(State, Generic[T]):
@@ -37,12 +69,178 @@ class ValueState(State, Generic[T]):
         """
 
 
+class AppendingState(State, Generic[IN, OUT]):
+    """State to which values are added."""
+
+    @abstractmethod
+    def get(self) -> OUT | None:
+        """Returns what the values added give so far."""
+
+    @abstractmethod
+    def add(self, value: IN) -> None:
+        """Adds a value."""
+
+
+class MergingState(AppendingState[IN, OUT]):
+    """Appending state of which two can be made one, as windows do when they merge."""
+
+
+class ReducingState(MergingState[T, T]):
+    """One value for each key, which each added value is combined with by the descriptor's function."""
+
+
+class AggregatingState(MergingState[IN, OUT]):
+    """An accumulator for each key; what is added may be of another type than what is read."""
+
+
+class ListState(MergingState[T, Iterable[T]]):
+    """A list for each key (or, of operator state, for each subtask)."""
+
+    @abstractmethod
+    def get(self) -> Iterable[T]:
+        """Returns the elements in the order in which they were added, as a list of their own; empty if none."""
+
+    @abstractmethod
+    def update(self, values: Iterable[T]) -> None:
+        """Replaces the elements; none at all clears the list."""
+
+    @abstractmethod
+    def add_all(self, values: Iterable[T]) -> None:
+        """Adds elements."""
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.get())
+
+
+class MapState(State, Generic[K, V]):
+    """A map for each key.
+
+    It is iterated in the order in which its keys were first put. With a time-to-live: in the order in which the life of
+    its entries was last extended, which is the order in which they expire. Change it only after an iteration, or
+    iterate over a copy.
+    """
+
+    @abstractmethod
+    def get(self, key: K) -> V | None:
+        """Returns the value under a key, None if there is none."""
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None:
+        """Sets the value under a key."""
+
+    @abstractmethod
+    def put_all(self, dict_value: Mapping[K, V]) -> None:
+        """Sets several values."""
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Removes the value under a key, if there is one."""
+
+    @abstractmethod
+    def contains(self, key: K) -> bool:
+        """Returns whether there is a value under a key."""
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V]]:
+        """Returns all keys and values."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[K]:
+        """Returns all keys."""
+
+    @abstractmethod
+    def values(self) -> Iterable[V]:
+        """Returns all values."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Returns whether there is nothing."""
+
+    def __getitem__(self, key: K) -> V | None:
+        return self.get(key)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self.remove(key)
+
+    def __contains__(self, key: K) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+
+class ReadOnlyBroadcastState(State, Generic[K, V]):
+    """A map that is the same in all subtasks, as the side that is not broadcast sees it. Do not change its values."""
+
+    @abstractmethod
+    def get(self, key: K) -> V | None:
+        """Returns the value under a key, None if there is none."""
+
+    @abstractmethod
+    def contains(self, key: K) -> bool:
+        """Returns whether there is a value under a key."""
+
+    @abstractmethod
+    def items(self) -> Iterable[tuple[K, V]]:
+        """Returns all keys and values, in an order that may differ between subtasks."""
+
+    @abstractmethod
+    def keys(self) -> Iterable[K]:
+        """Returns all keys."""
+
+    @abstractmethod
+    def values(self) -> Iterable[V]:
+        """Returns all values."""
+
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """Returns whether there is nothing."""
+
+    def __getitem__(self, key: K) -> V | None:
+        return self.get(key)
+
+    def __contains__(self, key: K) -> bool:
+        return self.contains(key)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self.keys())
+
+
+class BroadcastState(ReadOnlyBroadcastState[K, V]):
+    """A map that is the same in all subtasks, since all of them see the same broadcast records.
+
+    Change it by what the record says only, and by nothing that differs between subtasks.
+    """
+
+    @abstractmethod
+    def put(self, key: K, value: V) -> None:
+        """Sets the value under a key."""
+
+    @abstractmethod
+    def put_all(self, dict_value: Mapping[K, V]) -> None:
+        """Sets several values."""
+
+    @abstractmethod
+    def remove(self, key: K) -> None:
+        """Removes the value under a key, if there is one."""
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        self.remove(key)
+
+
 class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor only carries data
     """Name and type of a piece of state.
 
     Attributes:
         name: unique within its operator.
         type_info: type of what is held.
+        ttl_config: how long it is kept; None = until it is cleared.
 
     Raises:
         ValueError: the name is empty.
@@ -54,36 +252,42 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
             raise TypeError(f"the name of a state is a str, not {type(name).__name__}")
         if not name:
             raise ValueError("the name of a state is empty; give each state of a function a name of its own")
-        if not isinstance(type_info, TypeInformation):
-            hint = "; did you leave out the parentheses?" if callable(type_info) else ""
-            raise TypeError(f"the type of state {name!r} is {type_info!r}, not a TypeInformation{hint}")
+        _check_type(name, type_info)
         self.name = name
         self.type_info = type_info
+        self.ttl_config: StateTtlConfig | None = None
 
     def get_name(self) -> str:
         """Returns the name."""
         return self.name
 
-    def enable_time_to_live(self, ttl_config: Any) -> NoReturn:
-        """Refused in this version.
+    def enable_time_to_live(self, ttl_config: StateTtlConfig) -> None:
+        """Lets the state expire. Call it before the state is asked for.
 
         Raises:
-            UnsupportedFeatureError: always.
+            TypeError: the configuration is none.
         """
-        raise UnsupportedFeatureError(
-            f"state {self.name!r}: time-to-live of state is not in this version; clear the state with clear()"
-        )
+        if not isinstance(ttl_config, StateTtlConfig):
+            raise TypeError(
+                f"state {self.name!r}: enable_time_to_live() takes a StateTtlConfig, made by "
+                f"StateTtlConfig.new_builder(...).build(), not {type(ttl_config).__name__}"
+            )
+        self.ttl_config = ttl_config
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.name, self.type_info, self.ttl_config
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StateDescriptor):
             return NotImplemented
-        return type(self) is type(other) and (self.name, self.type_info) == (other.name, other.type_info)
+        return type(self) is type(other) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash((type(self).__name__, self.name))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.type_info})"
+        ttl = "" if self.ttl_config is None else f", {self.ttl_config}"
+        return f"{type(self).__name__}({self.name!r}, {self.type_info}{ttl})"
 
 
 class ValueStateDescriptor(StateDescriptor):
@@ -91,3 +295,116 @@ class ValueStateDescriptor(StateDescriptor):
 
     def __init__(self, name: str, value_type_info: TypeInformation) -> None:
         super().__init__(name, value_type_info)
+
+
+class ListStateDescriptor(StateDescriptor):
+    """Asks for a ``ListState``.
+
+    Attributes:
+        type_info: of each element.
+    """
+
+    def __init__(self, name: str, elem_type_info: TypeInformation) -> None:
+        super().__init__(name, elem_type_info)
+
+
+class MapStateDescriptor(StateDescriptor):
+    """Asks for a ``MapState``, or for broadcast state.
+
+    Attributes:
+        type_info: a ``MapTypeInfo``.
+        key_type_info, value_type_info: of the keys and values.
+    """
+
+    def __init__(self, name: str, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
+        for part, type_info in (("key", key_type_info), ("value", value_type_info)):
+            _check_type(name, type_info, f"{part} type")
+        super().__init__(name, MapTypeInfo(key_type_info, value_type_info))
+        self.key_type_info = key_type_info
+        self.value_type_info = value_type_info
+
+
+class ReducingStateDescriptor(StateDescriptor):
+    """Asks for a ``ReducingState``.
+
+    Args:
+        name: of the state.
+        reduce_function: a ``ReduceFunction`` or a callable of two values.
+        type_info: of the values.
+
+    Attributes:
+        reduce: what combines two values.
+
+    Raises:
+        TypeError: the function is neither.
+    """
+
+    def __init__(
+        self, name: str, reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any], type_info: TypeInformation
+    ) -> None:
+        super().__init__(name, type_info)
+        method = getattr(reduce_function, "reduce", None)
+        if isinstance(reduce_function, type) or not (callable(method) or callable(reduce_function)):
+            raise TypeError(
+                f"state {name!r} takes a ReduceFunction or a callable of two values, not {reduce_function!r}"
+            )
+        self._reduce_function = reduce_function
+        self.reduce: Callable[[Any, Any], Any] = method if callable(method) else reduce_function  # type: ignore[assignment]
+
+    def get_reduce_function(self) -> Any:
+        """Returns the function as it was given."""
+        return self._reduce_function
+
+
+class AggregatingStateDescriptor(StateDescriptor):
+    """Asks for an ``AggregatingState``.
+
+    Args:
+        name: of the state.
+        agg_function: an ``AggregateFunction``.
+        state_type_info: of the accumulator.
+
+    Raises:
+        TypeError: the function lacks a method of ``AggregateFunction``.
+    """
+
+    def __init__(self, name: str, agg_function: Any, state_type_info: TypeInformation) -> None:
+        super().__init__(name, state_type_info)
+        methods = ("create_accumulator", "add", "get_result", "merge")
+        if isinstance(agg_function, type) or not all(callable(getattr(agg_function, m, None)) for m in methods):
+            raise TypeError(f"state {name!r} takes an instance of an AggregateFunction, not {agg_function!r}")
+        self._agg_function = agg_function
+
+    def get_agg_function(self) -> Any:
+        """Returns the function."""
+        return self._agg_function
+
+
+class OperatorStateStore(ABC):
+    """State of a subtask that belongs to no key: lists that are dealt out anew when the parallelism changes."""
+
+    @abstractmethod
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        """Returns the broadcast state of this name."""
+
+    @abstractmethod
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """Returns the list of this name; with another parallelism its elements are dealt out to all subtasks."""
+
+    @abstractmethod
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """Returns the list of this name; after a restore each subtask sees the elements of all subtasks."""
+
+    @abstractmethod
+    def get_registered_state_names(self) -> set[str]:
+        """Returns the names of the lists."""
+
+    @abstractmethod
+    def get_registered_broadcast_state_names(self) -> set[str]:
+        """Returns the names of the broadcast states."""
+
+
+def _check_type(name: Any, type_info: Any, what: str = "type") -> None:
+    if not isinstance(type_info, TypeInformation):
+        hint = "; did you leave out the parentheses?" if callable(type_info) else ""
+        raise TypeError(f"the {what} of state {name!r} is {type_info!r}, not a TypeInformation{hint}")

@@ -26,6 +26,9 @@ class OperatorKind(Enum):
     KEYED_MAP = "keyed_map"  # MapFunction that may use keyed state
     KEYED_FLAT_MAP = "keyed_flat_map"
     KEYED_FILTER = "keyed_filter"
+    COLUMNS_FILTER = "columns_filter"  # function: Expression; extra of COLUMNS_*: input_type, result_type, wrap
+    COLUMNS_PROJECT = "columns_project"  # function: Expressions, one for each column of the result
+    COLUMNS_MAP = "columns_map"  # from RecordBatch to RecordBatch; extra: timestamp_column
     REDUCE = "reduce"  # keyed running reduce
     WATERMARKS = "watermarks"  # WatermarkStrategy, in the middle of a program
     CO_MAP = "co_map"
@@ -35,6 +38,8 @@ class OperatorKind(Enum):
     KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
     KEYED_CO_PROCESS = "keyed_co_process"
     ASYNC_WAIT = "async_wait"  # AsyncFunction; extra: ordered, capacity, timeout_ms, retry
+    BROADCAST_PROCESS = "broadcast_process"  # BroadcastProcessFunction; extra: broadcast_states
+    KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"  # KeyedBroadcastProcessFunction; input 1 has no keys
     SINK = "sink"  # functions.sink.Sink
     SINK_FUNCTION = "sink_function"  # SinkFunction subclassed in Python
     PRINT = "print"  # extra: identifier

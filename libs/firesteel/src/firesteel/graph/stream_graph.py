@@ -316,6 +316,8 @@ _INPUTS: Final[Mapping[OperatorKind, int]] = {
     OperatorKind.KEYED_CO_MAP: 2,
     OperatorKind.KEYED_CO_FLAT_MAP: 2,
     OperatorKind.KEYED_CO_PROCESS: 2,
+    OperatorKind.BROADCAST_PROCESS: 2,
+    OperatorKind.KEYED_BROADCAST_PROCESS: 2,
 }
 """Number of inputs of the kinds that have not one."""
 

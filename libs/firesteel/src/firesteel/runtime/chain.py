@@ -16,20 +16,24 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, islice, repeat
 from typing import Any, Final, Protocol
 
+import pyarrow as pa
+
 from firesteel.functions.output_tag import tags_exist
-from firesteel.runtime.batch import MIN_WATERMARK, Watermark
+from firesteel.runtime.batch import MIN_WATERMARK, Values, Watermark
 from firesteel.runtime.chain_plan import LARGEST_SLICE, LONGEST_SEGMENT, SLICE_BYTES, ChainPlan, Segment
 from firesteel.runtime.context import Stamp
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.operators import Operator
+from firesteel.runtime.operators.columnar import Part
 from firesteel.runtime.operators.timed import TIMER_DONE
+from firesteel.runtime.rows import to_records
 from firesteel.runtime.side_outputs import SideRecord
 
 __all__ = ["LARGEST_SLICE", "LONGEST_SEGMENT", "SLICE_BYTES", "ChainExecutor", "ChainPlan", "Segment", "Writable"]
 
 TARGET_SECONDS: Final = 0.002
 _now = time.perf_counter
-Chunk = tuple[Segment, list[Any], list[int] | None]
+Chunk = tuple[Segment, Values, list[int] | None]
 """Records that leave a segment, with their timestamps."""
 
 
@@ -51,6 +55,16 @@ class _Frame:
         self.left = len(values)
         self.records: Iterator[Any] = iter(values) if stamps is None else zip(values, stamps, strict=True)
         self.pipeline: Iterator[Any] | None = None
+
+
+class _ColumnFrame:
+    """Columns on their way through a segment that takes them."""
+
+    __slots__ = ("batch", "pipeline", "segment", "stamps")
+
+    def __init__(self, segment: Segment, batch: pa.RecordBatch, stamps: list[int] | None) -> None:
+        self.segment, self.batch, self.stamps = segment, batch, stamps
+        self.pipeline: Iterator[Part] | None = None
 
 
 class _Advance:
@@ -105,7 +119,7 @@ class ChainExecutor:
         self.input_watermark = MIN_WATERMARK
         self.output_watermark = MIN_WATERMARK
         self._token = token
-        self._stack: list[_Frame | _Advance | _Pass | _Fire] = []
+        self._stack: list[_Frame | _ColumnFrame | _Advance | _Pass | _Fire] = []
         self._full: list[Writable] = []
 
     @property
@@ -138,10 +152,10 @@ class ChainExecutor:
 
     # -- what goes in, when nothing is pending
 
-    def feed(self, values: list[Any], stamps: list[int] | None, input_index: int) -> None:
+    def feed(self, values: Values, stamps: list[int] | None, input_index: int) -> None:
         """Put in a batch."""
         self.records_in += len(values)
-        if values:
+        if len(values):
             self._push(self.plan.root, values, stamps, input_index)
 
     def advance(self, watermark: Watermark) -> None:
@@ -173,9 +187,17 @@ class ChainExecutor:
                 if watermark is not None:
                     self._stack.append(_Pass(segment, watermark))
 
-    def _push(self, segment: Segment, values: list[Any], stamps: list[int] | None, input_index: int) -> None:
+    def _push(self, segment: Segment, values: Values, stamps: list[int] | None, input_index: int) -> None:
+        """Rows or columns, as the segment takes them."""
         if stamps is None:
             segment.stamp.value = None
+        if segment.columns and isinstance(values, list):
+            values = segment.columns[0].input.from_records(values)
+        if isinstance(values, pa.RecordBatch):
+            if segment.takes(values):
+                self._stack.append(_ColumnFrame(segment, values, stamps))
+                return
+            values = to_records(values)
         self._stack.append(_Frame(segment, values, stamps, input_index))
 
     # -- slices
@@ -187,6 +209,9 @@ class ChainExecutor:
             return
         frame = self._stack[-1]
         segment = frame.segment
+        if isinstance(frame, _ColumnFrame):
+            self._step_columns(frame)
+            return
         if not isinstance(frame, _Frame):
             self._step_time(frame)
             return
@@ -231,6 +256,23 @@ class ChainExecutor:
         if results:
             segment.measure(results)
             self._route(segment, results, stamps)
+
+    def _step_columns(self, frame: _ColumnFrame) -> None:
+        """The next batch of results."""
+        segment = frame.segment
+        if not segment.columns:
+            self._stack.pop()
+            self._emit(((segment, frame.batch, frame.stamps),))
+            return
+        if frame.pipeline is None:
+            frame.pipeline = segment.column_pipeline(frame.batch, frame.stamps)
+        self.guard.active = self._token
+        part = next(frame.pipeline, None)
+        self.guard.active = None
+        if part is None:
+            self._stack.pop()
+        elif part[0].num_rows:
+            self._emit(((segment, *part),))
 
     def _step_time(self, frame: _Advance | _Pass | _Fire) -> None:
         segment = frame.segment
@@ -326,18 +368,22 @@ class ChainExecutor:
             for child in reversed(segment.children):
                 self._push(child, values, stamps, 0)
 
-    def _write(self, segment: Segment, values: list[Any], stamps: list[int] | None) -> None:
+    def _write(self, segment: Segment, values: Values, stamps: list[int] | None) -> None:
         guard, token = self.guard, self._token
+        records = to_records(values) if segment.consumers else []
         for consumer in segment.consumers:
             guard.active = token
-            consumer.write(values, stamps)
+            consumer.write(records, stamps)
             guard.active = None
             if not consumer.writable:
                 self._full.append(consumer)
         for output in segment.outputs:
             self.records_out += len(values)
             guard.active = token
-            routed = output.route(values, stamps)
+            if isinstance(values, list):
+                routed = output.route(values, stamps)
+            else:
+                routed = output.route_columns(values, stamps)
             guard.active = None
             for channel, batch in routed:
                 channel.write(batch)

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+import pyarrow as pa
+
+from firesteel.core.clock import Clock
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec
-from firesteel.runtime.context import Stamp
+from firesteel.runtime.columns import Stamps
+from firesteel.runtime.context import Stamp, TaskInfo
 from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.operators import (
+    CoerceOperator,
+    ColumnTransform,
     Consumer,
+    KeyedTransform,
     LaterResults,
     Operator,
     TimedTransform,
@@ -17,7 +24,9 @@ from firesteel.runtime.operators import (
     WatermarksOperator,
     create_operator,
 )
+from firesteel.runtime.operators.columnar import Part
 from firesteel.runtime.partitioners import Output
+from firesteel.state.backend import StateBackend
 
 LARGEST_SLICE: Final = 1024
 LONGEST_SEGMENT: Final = 64
@@ -37,6 +46,7 @@ class Segment:
     Attributes:
         operators: in order; may be empty (a source, a sink at the head, or a side output).
         consumers, outputs, children: what takes the results.
+        columns: operators over record batches; there are no others in a segment that has some.
         sides: by tag, what takes the records of side outputs: segments without operators.
         timed: its operator with timers.
         later: takes the records instead, and gives results when it has some; there are no operators then.
@@ -48,6 +58,7 @@ class Segment:
 
     def __init__(self) -> None:
         self.operators: list[Transform] = []
+        self.columns: list[ColumnTransform] = []
         self.consumers: list[Consumer] = []
         self.outputs: list[Output] = []
         self.children: list[Segment] = []
@@ -64,6 +75,21 @@ class Segment:
     def sets_stamps(self) -> bool:
         """Whether results may have timestamps of their own."""
         return self.timed is not None and self.timed.sets_stamps
+
+    def takes(self, batch: pa.RecordBatch) -> bool:
+        """Whether it takes columns as they are; else rows are made of them at its door."""
+        if self.columns:
+            return True
+        if self.watermarks is not None or self.later is not None:
+            return False
+        return all(isinstance(one, CoerceOperator) and one.fits(batch) for one in self.operators)
+
+    def column_pipeline(self, batch: pa.RecordBatch, stamps: Stamps) -> Iterator[Part]:
+        """The results of the operators over record batches."""
+        parts: Iterator[Part] = iter(((batch, stamps),))
+        for operator in self.columns:
+            parts = operator.apply_columns(parts)
+        return parts
 
     def measure(self, results: list[Any]) -> None:
         """Adapt ``limit`` to the size of the records at hand."""
@@ -105,6 +131,12 @@ class ChainPlan:
         for output in spec.outputs:
             self.output_segment(output)
 
+    def use_state_backend(self, backend: StateBackend, info: TaskInfo, clock: Clock) -> None:
+        """Keep the state of operators with keys in this backend; before anything is opened."""
+        for operator in self.operators:
+            if isinstance(operator, KeyedTransform):
+                operator.use_backend(backend, info, clock)
+
     def output_segment(self, output: OutputSpec) -> Segment:
         """The segment whose results go to an edge; that of a side output if the edge reads one."""
         segment = self.segment_of[output.operator_index]
@@ -129,6 +161,8 @@ class ChainPlan:
                 segment.watermarks = operator
             elif isinstance(operator, LaterResults):
                 segment.later = operator
+            elif isinstance(operator, ColumnTransform):
+                segment.columns.append(operator)
             elif isinstance(operator, Transform) and not _is_plain_source(operator):
                 segment.operators.append(operator)
                 segment.expands = operator.expands
@@ -141,6 +175,7 @@ class ChainPlan:
                 or segment.expands
                 or segment.watermarks is not None
                 or segment.later is not None
+                or _changes_form(segment, self.operators[children[0]])
                 or len(segment.operators) >= LONGEST_SEGMENT
                 or isinstance(self.operators[children[0]], Consumer | WatermarksOperator | LaterResults)
             ):
@@ -160,6 +195,11 @@ class ChainPlan:
         assert isinstance(operator, Consumer)
         self.segment_of[index] = segment
         return operator
+
+
+def _changes_form(segment: Segment, child: Operator) -> bool:
+    """Whether a child takes columns and the segment gives rows, or the other way round."""
+    return bool(segment.operators if isinstance(child, ColumnTransform) else segment.columns)
 
 
 def _is_plain_source(operator: Operator) -> bool:

@@ -8,7 +8,6 @@ from firesteel.core.clock import Clock, SystemClock
 from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput, InBand, Watermark
 from firesteel.runtime.channel_watermarks import ChannelWatermarks
 from firesteel.runtime.exchange.channels import InputChannel
-from firesteel.runtime.rows import to_records
 from firesteel.runtime.source_input import Fed
 
 
@@ -67,7 +66,7 @@ class ChannelInputs:
                 left -= 1
             elif isinstance(got, Batch):
                 self._next += 1
-                return Fed(to_records(got.values, None), got.timestamps, index)
+                return Fed(got.values, got.timestamps, index)
             elif isinstance(got, EndOfInput):
                 del self._open[self._next]
                 left -= 1

@@ -18,11 +18,22 @@ from firesteel.functions.functions import (
 )
 from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.sink import WriterContext
-from firesteel.functions.state import ValueState, ValueStateDescriptor
+from firesteel.functions.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
 from firesteel.functions.timerservice import TimeDomain, TimerService
 from firesteel.runtime.batch import MIN_WATERMARK
 from firesteel.runtime.task_metrics import MetricRegistry
-from firesteel.state.heap import HeapKeyedState
+from firesteel.state.backend import KeyedStateBackend
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ class OperatorContext:
 class TaskRuntimeContext(RuntimeContext):
     """Handed to ``open`` of the user's functions."""
 
-    def __init__(self, info: TaskInfo, operator: str, keyed: HeapKeyedState | None, metrics: MetricRegistry) -> None:
+    def __init__(self, info: TaskInfo, operator: str, keyed: KeyedStateBackend | None, metrics: MetricRegistry) -> None:
         self._info, self._operator, self._keyed, self._metrics = info, operator, keyed, metrics
 
     def get_metrics_group(self) -> MetricGroup:
@@ -136,12 +147,31 @@ class TaskRuntimeContext(RuntimeContext):
         Raises:
             ProgramError: the operator is not keyed, or the name is taken by state of another type.
         """
+        return self._store().get_state(state_descriptor)
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """Keyed list state; raises as ``get_state``."""
+        return self._store().get_list_state(state_descriptor)
+
+    def get_map_state(self, state_descriptor: MapStateDescriptor) -> MapState[Any, Any]:
+        """Keyed map state; raises as ``get_state``."""
+        return self._store().get_map_state(state_descriptor)
+
+    def get_reducing_state(self, state_descriptor: ReducingStateDescriptor) -> ReducingState[Any]:
+        """Keyed reducing state; raises as ``get_state``."""
+        return self._store().get_reducing_state(state_descriptor)
+
+    def get_aggregating_state(self, state_descriptor: AggregatingStateDescriptor) -> AggregatingState[Any, Any]:
+        """Keyed aggregating state; raises as ``get_state``."""
+        return self._store().get_aggregating_state(state_descriptor)
+
+    def _store(self) -> KeyedStateBackend:
         if self._keyed is None:
             raise ProgramError(
                 f"operator {self._operator!r} asks for keyed state but is not on a keyed stream: "
                 "call key_by() before it"
             )
-        return self._keyed.value_state(state_descriptor)
+        return self._keyed
 
 
 class _Timestamp:
@@ -158,7 +188,7 @@ class _Timestamp:
 class _Key(_Timestamp):
     __slots__ = ("_keyed",)
 
-    def __init__(self, stamp: Stamp, keyed: HeapKeyedState) -> None:
+    def __init__(self, stamp: Stamp, keyed: KeyedStateBackend) -> None:
         super().__init__(stamp)
         self._keyed = keyed
 
@@ -182,7 +212,7 @@ class _Time(_Timestamp):
 class _KeyedTime(_Key):
     __slots__ = ("_timers",)
 
-    def __init__(self, stamp: Stamp, keyed: HeapKeyedState, timers: TimerService) -> None:
+    def __init__(self, stamp: Stamp, keyed: KeyedStateBackend, timers: TimerService) -> None:
         super().__init__(stamp, keyed)
         self._timers = timers
 

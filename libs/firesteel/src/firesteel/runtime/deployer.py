@@ -12,6 +12,7 @@ from firesteel.config.options import (
     METRICS_MAX_PER_TASK,
     PIPELINE_AUTO_WATERMARK_INTERVAL,
     PIPELINE_GLOBAL_JOB_PARAMETERS,
+    STATE_BACKEND,
 )
 from firesteel.graph.physical import downstream_channels, upstream_channels
 from firesteel.graph.specs import OperatorKind, PartitionerKind
@@ -31,6 +32,7 @@ from firesteel.runtime.task import StreamTask, TaskInput, TaskReporter
 from firesteel.runtime.task_metrics import MetricRegistry
 from firesteel.runtime.task_thread import TaskThread
 from firesteel.runtime.user_code import load_chain, read_blob
+from firesteel.state.backend import load_state_backend
 
 
 @dataclass
@@ -105,6 +107,7 @@ class Deployer:
         info = self.info(descriptor)
         services.guard.active = token
         plan = ChainPlan(load_chain(read_blob(self._deployment.blobs[descriptor.chain], descriptor.chain)))
+        plan.use_state_backend(load_state_backend(self._settings.get(STATE_BACKEND)), info, services.loop.clock)
         context = OperatorContext(
             info,
             services.loop.clock,

@@ -14,14 +14,21 @@ from itertools import compress
 from operator import length_hint, not_
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from firesteel.core.errors import KeyTypeError, ProgramError
 from firesteel.core.short_repr import short_repr
+from firesteel.expressions.keys import ColumnKey
 from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch
+from firesteel.runtime.columns import Stamps, take
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.operators.base import UserCode, method_of
+from firesteel.runtime.rows import to_records
 
 Routed = Iterable[tuple[OutputChannel, Batch]]
 
@@ -42,6 +49,10 @@ class Output(UserCode, ABC):
     def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
         """Batches for channels; may run the user's key selector. The lists are not changed."""
 
+    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
+        """The same for columns; as rows where the choice needs them."""
+        return self.route(to_records(batch), timestamps)
+
 
 class SingleOutput(Output):
     """FORWARD, GLOBAL, and whatever has one channel only."""
@@ -50,6 +61,10 @@ class SingleOutput(Output):
         """All to the first channel."""
         return ((self.channels[0], Batch(values, timestamps)),)
 
+    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
+        """All to the first channel."""
+        return ((self.channels[0], Batch(batch, timestamps)),)
+
 
 class BroadcastOutput(Output):
     """Each record to every channel; the lists are shared."""
@@ -57,6 +72,10 @@ class BroadcastOutput(Output):
     def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
         """The chunk to each channel."""
         return [(channel, Batch(values, timestamps)) for channel in self.channels]
+
+    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
+        """The batch to each channel."""
+        return [(channel, Batch(batch, timestamps)) for channel in self.channels]
 
 
 class RoundRobinOutput(Output):
@@ -77,6 +96,13 @@ class RoundRobinOutput(Output):
         self._next = (self._next + len(values)) % count
         return routed
 
+    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
+        """Every n-th row to each channel."""
+        count = len(self.channels)
+        targets = (np.arange(batch.num_rows) + self._next) % count
+        self._next = (self._next + batch.num_rows) % count
+        return columns_to_channels(batch, timestamps, targets, self.channels)
+
 
 class _Bucketed(Output):
     """Each record to a channel of its own choice."""
@@ -93,9 +119,20 @@ class _Bucketed(Output):
             if part
         ]
 
+    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
+        """A batch for each channel that has rows."""
+        targets = self.targets_of_columns(batch)
+        if targets is None:
+            return self.route(to_records(batch), timestamps)
+        return columns_to_channels(batch, timestamps, targets, self.channels)
+
     @abstractmethod
     def targets(self, values: list[Any]) -> list[int]:
         """Position in ``channels`` for each record."""
+
+    def targets_of_columns(self, batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
+        """The same for each row; None if rows have to be made for it."""
+        return None
 
 
 class ShuffleOutput(_Bucketed):
@@ -109,10 +146,15 @@ class ShuffleOutput(_Bucketed):
         """Uniformly random."""
         return self._choices(self._range, k=len(values))
 
+    def targets_of_columns(self, batch: pa.RecordBatch) -> npt.NDArray[Any]:
+        """Uniformly random."""
+        return np.array(self._choices(self._range, k=batch.num_rows))
+
 
 class _KeyedOutput(_Bucketed):
     def __init__(self, name: str, channels: Sequence[OutputChannel], key_selector: Callable[[Any], Any] | None) -> None:
         super().__init__(name, channels)
+        self._selector = key_selector
         self._key = method_of(key_selector, KeySelector, "get_key")
 
     def keys(self, values: list[Any]) -> list[Any]:
@@ -148,6 +190,16 @@ class HashOutput(_KeyedOutput):
                 self._assigner(key)
             raise
 
+    def targets_of_columns(self, batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
+        """By key group, if the key is made of columns."""
+        if not isinstance(self._selector, ColumnKey):
+            return None
+        columns = [batch.column(index) for index in self._selector.indexes]
+        if len(columns) == 1:
+            return self._assigner.assign_array(columns[0])
+        keys = list(zip(*[column.to_pylist() for column in columns], strict=True))
+        return np.array(self._assigner.assign(keys))
+
 
 class CustomOutput(_KeyedOutput):
     """CUSTOM: what the user's partitioner says for the key."""
@@ -177,6 +229,20 @@ class CustomOutput(_KeyedOutput):
                 target = target.__index__()
             targets.append(target)
         return targets
+
+
+def columns_to_channels(
+    batch: pa.RecordBatch, stamps: Stamps, targets: npt.NDArray[Any], channels: Sequence[OutputChannel]
+) -> Routed:
+    """The rows of each channel, in order; nothing is copied if all go to one."""
+    routed = []
+    for position, channel in enumerate(channels):
+        chosen = np.flatnonzero(targets == position)
+        if len(chosen) == batch.num_rows:
+            return [(channel, Batch(batch, stamps))]
+        if len(chosen):
+            routed.append((channel, Batch(*take(batch, stamps, chosen))))
+    return routed
 
 
 def bucket(values: list[Any], targets: list[int], count: int) -> list[list[Any]]:

@@ -7,8 +7,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
+from firesteel.expressions.schema import uncolumnar
 from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.source import (
     AsyncSourceReader,
@@ -23,7 +26,8 @@ from firesteel.functions.source import (
     Wait,
 )
 from firesteel.runtime.async_polls import AsyncPolls, asks_in_vain
-from firesteel.runtime.batch import END_OF_INPUT, InBand
+from firesteel.runtime.batch import END_OF_INPUT, InBand, Values
+from firesteel.runtime.columns import StreamColumns
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.interrupts import CancelToken, Guard
@@ -45,7 +49,7 @@ _now = time.perf_counter
 class Fed(NamedTuple):
     """A batch for the chain."""
 
-    values: list[Any]
+    values: Values
     timestamps: list[int] | None
     input_index: int
 
@@ -133,6 +137,7 @@ class SourceInput(UserCode):
         self._max = max_records
         self._count = min(SMALLEST_POLL, max_records)
         self._type = source.produced_type()
+        self._columns = None if self._type is None or uncolumnar(self._type) else StreamColumns(self._type)
         self._ready = True
         self._asked = False
         self._no_more = False
@@ -186,13 +191,12 @@ class SourceInput(UserCode):
                     self.positions.pop(answer.split_id, None)
                 else:
                     self.positions[answer.split_id] = answer.position
-                records = to_records(answer.values, self._type)
                 if self.time is not None:
-                    self._take(self.time, answer, records)
+                    self._take(self.time, answer, to_records(answer.values, self._type))
                     if self._pieces:
                         return self._pieces.popleft()
-                elif records:
-                    return Fed(records, answer.timestamps, 0)
+                elif len(answer.values):
+                    return Fed(self._values(answer.values), answer.timestamps, 0)
             elif isinstance(answer, End):
                 self._ended = True
                 return END_OF_INPUT
@@ -211,6 +215,12 @@ class SourceInput(UserCode):
                     "SourceBatch, Wait, NEED_SPLITS or END"
                 )
         return None
+
+    def _values(self, values: Values) -> Values:
+        """Columns stay columns where the declared type can have some."""
+        if isinstance(values, pa.RecordBatch) and self._columns is not None:
+            return self._columns.fitted(values, f"a batch that source {self.name!r} read")
+        return to_records(values, self._type)
 
     def _take(self, time: SourceTime, answer: SourceBatch[Any], records: list[Any]) -> None:
         """Assign timestamps; the batch is cut where watermarks stand."""

@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK
-from firesteel.state.heap import NO_KEY, HeapKeyedState
+from firesteel.state.backend import KeyedStateBackend
+from firesteel.state.keys import NO_KEY
 
 __all__ = [
     "MAX_WATERMARK",
@@ -202,7 +203,7 @@ class HeapTimerService(TimerService):
     """
 
     def __init__(
-        self, keyed: HeapKeyedState, clock: Clock, on_register: Callable[[int], None] = lambda timestamp: None
+        self, keyed: KeyedStateBackend, clock: Clock, on_register: Callable[[int], None] = lambda timestamp: None
     ) -> None:
         self.event = TimerQueue()
         self.processing = TimerQueue()

@@ -1,4 +1,4 @@
-"""Keyed state on the heap: one dict for each name, from key to value.
+"""``hashmap``: keyed state on the heap, one dict for each name, from key to value.
 
 Keys that Python holds equal are one key, as in the stable key hash. The key group of a key is worked out when state is
 written out, not when it is used: on the hot path a value costs one dict look-up.
@@ -6,154 +6,303 @@ written out, not when it is used: on the hot path a value costs one dict look-up
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from functools import partial
+from typing import Any, Final
 
-from firesteel.common.coerce import make_coercer
-from firesteel.common.typeinfo import BasicType, BasicTypeInfo, TypeInformation
-from firesteel.core.errors import ProgramError, TypeMismatchError
-from firesteel.functions.state import StateDescriptor, ValueState, ValueStateDescriptor
+from firesteel.core.errors import ProgramError, StateMigrationError
+from firesteel.functions.functions import KeyedStateStore
+from firesteel.functions.state import StateDescriptor
+from firesteel.state.backend import (
+    SLICE_SECONDS,
+    KeyedSnapshot,
+    KeyedStateBackend,
+    KeyedStateParameters,
+    StateBackend,
+    StateChunk,
+    StateInfo,
+)
+from firesteel.state.heap_migration import adopt
+from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
+from firesteel.state.heap_states import STATES, HeapState, HeapValueState, Kind, kind_of, merge_values
+from firesteel.state.heap_ttl import DROPS, TTL_STATES, Life, Sweeper, pruned
+from firesteel.state.keys import NO_KEY, NamespacedKey, NoKey
+from firesteel.state.schema import schema_of
+from firesteel.state.stores import StateGetters
+from firesteel.state.tables import MISSING, HeapTable, Table, TtlTable, drain
 
+__all__ = ["NO_KEY", "HashMapStateBackend", "HeapKeyedState", "HeapValueState", "NoKey"]
 
-class NoKey:
-    """Stands where no record, and so no key, is being processed."""
-
-    def __repr__(self) -> str:
-        return "no key"
-
-    def __hash__(self) -> int:
-        raise ProgramError(
-            "keyed state was used while no record was being processed: use it in the function's own methods, "
-            "not in open() or close()"
-        )
-
-
-NO_KEY = NoKey()
-
-
-_INTEGER_BITS = {BasicType.BYTE: 8, BasicType.SHORT: 16, BasicType.INT: 32, BasicType.LONG: 64}
-_EXACT: dict[BasicType, type] = {
-    BasicType.STRING: str,
-    BasicType.BOOLEAN: bool,
-    BasicType.DOUBLE: float,
-    **dict.fromkeys(_INTEGER_BITS, int),
-}
+TABLE: Final = "table"
+_MERGING: Final = frozenset({"list", "reducing", "aggregating"})
 
 
-def _fits_as_it_is(type_info: TypeInformation) -> tuple[type | None, int, int]:
-    """Class (and, of integers, range) of values that need no coercion: spares a call for each update."""
-    basic = type_info.basic_type if isinstance(type_info, BasicTypeInfo) else None
-    if basic is None or basic not in _EXACT:
-        return None, 0, 0
-    half = 1 << (_INTEGER_BITS.get(basic, 1) - 1)
-    return _EXACT[basic], -half, half - 1
+class _Declared:
+    """State that was asked for.
+
+    Attributes:
+        kind: how it is written, with its descriptor.
+        life: its time-to-live, if it has one.
+        states: those without a namespace; their methods are bound anew when a snapshot begins or ends.
+    """
+
+    __slots__ = ("kind", "life", "state")
+
+    def __init__(self, kind: Kind, life: Life | None) -> None:
+        self.kind, self.life = kind, life
+        self.state: HeapState | None = None
 
 
-class HeapKeyedState:
-    """All keyed state of one operator.
+class _Part:
+    """A table, and what a snapshot says about it."""
+
+    __slots__ = ("info", "prune", "table")
+
+    def __init__(self, info: StateInfo, table: Table, prune: Callable[[Any, int], Any] | None = None) -> None:
+        self.info, self.table, self.prune = info, table, prune
+
+
+class HeapKeyedState(StateGetters, KeyedStateBackend):
+    """All keyed state of one operator of one subtask.
 
     Attributes:
         key: of the record being processed; set by the operator, read by the states.
     """
 
-    __slots__ = ("_declared", "_states", "_strict", "_tables", "key")
+    __slots__ = ("_declared", "_every_record", "_parameters", "_parts", "_restored", "_snapshot", "key")
 
-    def __init__(self, *, strict_integers: bool = False) -> None:
+    def __init__(self, parameters: KeyedStateParameters | None = None, *, strict_integers: bool = False) -> None:
         self.key: Any = NO_KEY
-        self._strict = strict_integers
-        self._tables: dict[str, dict[Any, Any]] = {}
-        self._declared: dict[str, StateDescriptor] = {}
-        self._states: dict[str, HeapValueState] = {}
+        self._parameters = parameters or KeyedStateParameters(strict_integers=strict_integers)
+        self._declared: dict[str, _Declared] = {}
+        self._parts: dict[tuple[str, str], _Part] = {}
+        self._restored: dict[tuple[str, str], _Part] = {}
+        self._every_record: list[Sweeper] = []
+        self._snapshot: HeapSnapshot | None = None
 
-    def value_state(self, descriptor: ValueStateDescriptor) -> HeapValueState:
-        """The state of this name; the same object each time.
+    # -- states
 
-        Raises:
-            ProgramError: the descriptor is of another class, or the name is taken by state of another type.
-        """
-        if not isinstance(descriptor, ValueStateDescriptor):
-            raise ProgramError(f"get_state() takes a ValueStateDescriptor, not {descriptor!r}")
+    def store(self, namespace: Any = None) -> KeyedStateStore:
+        """The states of the current key and a namespace."""
+        return self if namespace is None else _NamespaceStore(self, namespace)
+
+    def _state(self, descriptor: Any, wanted: type[StateDescriptor], method: str) -> Any:
+        declared = self._declare(descriptor, wanted, method)
+        if declared.state is None:
+            declared.state = self._make(declared, self, namespaced=False)
+        return declared.state
+
+    def namespaced_state(self, descriptor: Any, wanted: type[StateDescriptor], method: str, namespace: Any) -> Any:
+        """A state of the current key and a namespace."""
+        return self._make(self._declare(descriptor, wanted, method), NamespacedKey(self, namespace), namespaced=True)
+
+    def _declare(self, descriptor: Any, wanted: type[StateDescriptor], method: str) -> _Declared:
+        if not isinstance(descriptor, wanted):
+            raise ProgramError(f"{method}() takes a {wanted.__name__}, not {descriptor!r}")
         name = descriptor.name
         declared = self._declared.get(name)
         if declared is None:
-            self._declared[name] = descriptor
-            coerce = make_coercer(descriptor.type_info, strict_integers=self._strict)
-            self._states[name] = HeapValueState(self, self.table(name), descriptor, coerce)
-        elif declared != descriptor:
+            config = descriptor.ttl_config
+            life = Life(config, self._parameters.clock) if config is not None and config.is_enabled() else None
+            kind = kind_of(descriptor, strict_integers=self._parameters.strict_integers)
+            declared = self._declared[name] = _Declared(kind, life)
+        elif declared.kind.descriptor is not descriptor and declared.kind.descriptor != descriptor:
             raise ProgramError(
-                f"state {name!r} was asked for as {declared!r} before and is asked for as {descriptor!r} now: "
-                "give each state of a function a name of its own"
+                f"state {name!r} was asked for as {declared.kind.descriptor!r} before and is asked for as "
+                f"{descriptor!r} now: give each state of a function a name of its own"
             )
-        return self._states[name]
+        return declared
 
-    def table(self, name: str) -> dict[Any, Any]:
+    def _make(self, declared: _Declared, keyed: Any, *, namespaced: bool) -> HeapState:
+        kind, life = declared.kind, declared.life
+        table = self._part(declared, namespaced=namespaced).table
+        if life is None:
+            return STATES[kind.name](keyed, table, kind)
+        assert isinstance(table, TtlTable)
+        return TTL_STATES[kind.name](keyed, table, kind, life, DROPS[kind.name])
+
+    def _part(self, declared: _Declared, *, namespaced: bool) -> _Part:
+        kind, life = declared.kind, declared.life
+        name = kind.descriptor.name
+        place = (name, "namespaced" if namespaced else "plain")
+        part = self._parts.get(place)
+        if part is None:
+            info = StateInfo(name, kind.name, schema_of(kind.descriptor.type_info), namespaced, life is not None)
+            before = self._restored.get(place)
+            if before is None:
+                table: Table = HeapTable() if life is None else TtlTable()
+            else:
+                table = adopt(before.info, before.table, info, self._parameters.clock.epoch_ms())
+            prune = partial(pruned, kind.name) if life is not None and life.drop_at_snapshot else None
+            self._restored.pop(place, None)
+            part = self._parts[place] = _Part(info, table, prune)
+            if life is not None and life.every_record and life.cleanup_size:
+                self._every_record.append(Sweeper(table, life, DROPS[kind.name]))  # type: ignore[arg-type]
+                self.__class__ = _SweepingKeyedState
+        return part
+
+    # -- namespaces and tables
+
+    def clear_namespace(self, namespace: Any) -> None:
+        """Forget all states of the current key and a namespace."""
+        place = (self.key, namespace)
+        for parts in (self._parts, self._restored):
+            for part in parts.values():
+                if part.info.namespaced:
+                    part.table.pop(place, None)
+
+    def merge_namespaces(self, descriptor: StateDescriptor, target: Any, sources: Iterable[Any]) -> None:
+        """Bring the state of some namespaces into that of another one."""
+        declared = self._declare(descriptor, StateDescriptor, "merge_namespaces")
+        kind, life = declared.kind, declared.life
+        if kind.name not in _MERGING:
+            raise ProgramError(f"state {descriptor.name!r} is {kind.name} state, which can't be merged")
+        table = self._part(declared, namespaced=True).table
+        place = (self.key, target)
+        for source in sources:
+            other: Any = MISSING if source == target else table.pop((self.key, source), MISSING)
+            if other is MISSING:
+                continue
+            one: Any = table.get(place, MISSING)
+            if one is MISSING:
+                merged = other
+            elif life is None:
+                merged = merge_values(kind, one, other)
+            elif kind.name == "list":
+                merged = sorted([*one, *other], key=_stamp_of)
+            else:
+                merged = (merge_values(kind, one[0], other[0]), max(one[1], other[1]))
+            table[place] = merged
+            table.touch(place)
+
+    def table(self, name: str) -> MutableMapping[Any, Any]:
         """The values of a name by key; made when it is not there."""
-        return self._tables.setdefault(name, {})
+        place = (name, TABLE)
+        part = self._parts.get(place)
+        if part is None:
+            before = self._restored.pop(place, None)
+            part = self._parts[place] = before or _Part(StateInfo(name, TABLE, {}), HeapTable())
+        return part.table
 
-    def by_key_group(self, groups_of: Callable[[list[Any]], list[int]]) -> dict[int, dict[str, list[tuple[Any, Any]]]]:
-        """Everything, for a snapshot: key group -> state name -> (key, value) pairs.
+    def table_names(self) -> list[str]:
+        """Of all tables."""
+        return list(dict.fromkeys(name for name, area in (*self._restored, *self._parts) if area == TABLE))
 
-        Args:
-            groups_of: the key group of each of a list of keys.
-        """
-        found: dict[int, dict[str, list[tuple[Any, Any]]]] = {}
-        for name, table in self._tables.items():
-            items = list(table.items())
-            for group, item in zip(groups_of([key for key, _ in items]), items, strict=True):
-                found.setdefault(group, {}).setdefault(name, []).append(item)
-        return found
+    def drop_table(self, name: str) -> None:
+        """Forget a table; a snapshot that has begun goes on reading it."""
+        self._restored.pop((name, TABLE), None)
+        self._parts.pop((name, TABLE), None)
 
-    def keys(self) -> Iterator[Any]:
-        """Each key that has a value in some state, once."""
-        return iter(dict.fromkeys(key for table in self._tables.values() for key in table))
+    def keys(self, descriptor: StateDescriptor | None = None) -> list[Any]:
+        """Each key that has state without a namespace, once."""
+        parts = {**self._restored, **self._parts}
+        found: dict[Any, None] = {}
+        for (name, area), part in parts.items():
+            if area != "namespaced" and (descriptor is None or (name == descriptor.name and area == "plain")):
+                found.update(dict.fromkeys(part.table))
+        return list(found)
+
+    # -- snapshots
+
+    def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
+        """Begin to write out the state of now."""
+        before = self._snapshot
+        if before is not None and not before.closed:
+            raise RuntimeError("a snapshot of this state is being written: there is one at a time")
+        dead = self._parameters.clock.epoch_ms
+        sources = []
+        for part in (*self._parts.values(), *self._restored.values()):
+            drain(part.table, len(part.table.writing.changes) if part.table.writing is not None else 0)
+            prune = None if part.prune is None else partial(_prune, part.prune, dead() - self._ttl_of(part))
+            sources.append(TableSource(part.info, part.table, prune))
+        self._snapshot = HeapSnapshot(sources, self._parameters.key_group_of, slice_seconds, self._bind)
+        return self._snapshot
+
+    def _ttl_of(self, part: _Part) -> int:
+        life = self._declared[part.info.name].life
+        assert life is not None
+        return life.ttl
+
+    def _bind(self) -> None:
+        """Tables have other methods now."""
+        for declared in self._declared.values():
+            if declared.state is not None:
+                declared.state.bind()
+
+    def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
+        """Take over what a snapshot wrote, as far as it belongs to the own key groups."""
+        if self._declared or self._parts:
+            raise RuntimeError("state is restored before any is asked for")
+        own = self._parameters.key_groups
+        parts: list[_Part] = []
+        for info in states:
+            area = info.kind if info.kind == TABLE else "namespaced" if info.namespaced else "plain"
+            part = self._restored.setdefault((info.name, area), _Part(info, HeapTable()))
+            if part.info != info:
+                raise StateMigrationError(info.name, "", "the snapshots of two subtasks differ in its type")
+            parts.append(part)
+        for chunk in chunks:
+            if chunk.key_group in own:
+                parts[chunk.state].table.update(decode(chunk.data))
 
     def close(self) -> None:
         """Forget everything."""
-        for table in self._tables.values():
-            table.clear()
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
+        for part in (*self._parts.values(), *self._restored.values()):
+            writing = part.table.writing
+            if writing is not None:
+                drain(part.table, len(writing.changes))
+            part.table.clear()
+        self._restored.clear()
         self.key = NO_KEY
 
 
-class HeapValueState(ValueState[Any]):
-    """One value for each key."""
+def _stamp_of(pair: tuple[Any, int]) -> int:
+    return pair[1]
 
-    __slots__ = ("_coerce", "_exact", "_get", "_highest", "_keyed", "_lowest", "_name", "_table")
 
-    def __init__(
-        self,
-        keyed: HeapKeyedState,
-        table: dict[Any, Any],
-        descriptor: ValueStateDescriptor,
-        coerce: Callable[[object], Any] | None,
-    ) -> None:
-        self._keyed, self._table, self._name, self._coerce = keyed, table, descriptor.name, coerce
-        self._get = table.get
-        self._exact, self._lowest, self._highest = _fits_as_it_is(descriptor.type_info)
+def _prune(prune: Callable[[Any, int], Any], dead: int, entry: Any) -> Any:
+    return prune(entry, dead)
 
-    def value(self) -> Any:
-        """The value of the current key, None if it has none."""
-        return self._get(self._keyed.key)
 
-    def update(self, value: Any) -> None:
-        """Set the value of the current key; None clears it.
+_KEY: Final[Any] = HeapKeyedState.__dict__["key"]
 
-        Raises:
-            TypeMismatchError: the value does not fit the declared type.
-        """
-        exact = value.__class__
-        if exact is self._exact and (exact is not int or self._lowest <= value <= self._highest):
-            self._table[self._keyed.key] = value
-        elif value is None:
-            self._table.pop(self._keyed.key, None)
-        elif self._coerce is None:
-            self._table[self._keyed.key] = value
-        else:
-            try:
-                self._table[self._keyed.key] = self._coerce(value)
-            except TypeMismatchError as error:
-                field = f"state {self._name}" + (f".{error.field}" if error.field else "")
-                raise TypeMismatchError(field, error.declared, error.value, error.reason) from None
 
-    def clear(self) -> None:
-        """Forget the value of the current key."""
-        self._table.pop(self._keyed.key, None)
+class _SweepingKeyedState(HeapKeyedState):
+    """With state that is cleaned up at each record: the price is paid by such operators only."""
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> Any:
+        return _KEY.__get__(self, HeapKeyedState)
+
+    @key.setter
+    def key(self, key: Any) -> None:
+        _KEY.__set__(self, key)
+        for sweeper in self._every_record:
+            sweeper.sweep()
+
+
+class _NamespaceStore(StateGetters):
+    """The states of the current key and a namespace."""
+
+    __slots__ = ("_keyed", "_namespace")
+
+    def __init__(self, keyed: HeapKeyedState, namespace: Any) -> None:
+        self._keyed, self._namespace = keyed, namespace
+
+    def _state(self, descriptor: Any, wanted: type[StateDescriptor], method: str) -> Any:
+        return self._keyed.namespaced_state(descriptor, wanted, method, self._namespace)
+
+
+class HashMapStateBackend(StateBackend):
+    """``hashmap``: state on the heap."""
+
+    name = "hashmap"
+
+    def create_keyed_state(self, parameters: KeyedStateParameters) -> HeapKeyedState:
+        """New, empty state."""
+        return HeapKeyedState(parameters)

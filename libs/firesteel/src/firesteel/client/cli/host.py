@@ -15,6 +15,8 @@ from firesteel.config.memory import taskmanager_memory
 def memory(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel memory``."""
     settings = settings_of(parsed)
+    for warning in settings.check():
+        console.note(f"firesteel memory: {warning}")
     console.say(taskmanager_memory(settings).table(settings.get(options.TASKMANAGER_SLOTS)))
     return exit_codes.DONE
 

@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FiresteelError as error:
         console.note(f"{name}: {error}")
         return exit_codes.FAILED
+    except BrokenPipeError:  # whoever read the output has left, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered has nowhere to go
+        return exit_codes.FAILED
     except KeyboardInterrupt:
         console.note(f"{name}: interrupted")
         return exit_codes.INTERRUPTED

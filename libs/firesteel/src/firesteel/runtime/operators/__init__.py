@@ -7,7 +7,9 @@ from typing import Final
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
 from firesteel.runtime.operators.base import Operator, Transform, UserCode
+from firesteel.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
 from firesteel.runtime.operators.collect import Collected, CollectOperator
+from firesteel.runtime.operators.columnar import ColumnTransform, FilterColumns, MapBatches, ProjectColumns
 from firesteel.runtime.operators.connected import (
     CoFlatMapOperator,
     CoMapOperator,
@@ -37,8 +39,10 @@ from firesteel.runtime.operators.watermarks import WatermarksOperator
 
 __all__ = [
     "OPERATORS",
+    "CoerceOperator",
     "CollectOperator",
     "Collected",
+    "ColumnTransform",
     "Consumer",
     "KeyedTransform",
     "LaterResults",
@@ -61,6 +65,9 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_MAP: KeyedMapOperator,
     OperatorKind.KEYED_FLAT_MAP: KeyedFlatMapOperator,
     OperatorKind.KEYED_FILTER: KeyedFilterOperator,
+    OperatorKind.COLUMNS_FILTER: FilterColumns,
+    OperatorKind.COLUMNS_PROJECT: ProjectColumns,
+    OperatorKind.COLUMNS_MAP: MapBatches,
     OperatorKind.REDUCE: ReduceOperator,
     OperatorKind.WATERMARKS: WatermarksOperator,
     OperatorKind.CO_MAP: CoMapOperator,
@@ -69,6 +76,8 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_CO_MAP: KeyedCoMapOperator,
     OperatorKind.KEYED_CO_FLAT_MAP: KeyedCoFlatMapOperator,
     OperatorKind.KEYED_CO_PROCESS: KeyedCoProcessOperator,
+    OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
+    OperatorKind.KEYED_BROADCAST_PROCESS: KeyedBroadcastProcessOperator,
     OperatorKind.ASYNC_WAIT: AsyncWaitOperator,
     OperatorKind.SINK: SinkOperator,
     OperatorKind.SINK_FUNCTION: SinkFunctionOperator,

@@ -15,13 +15,16 @@ from firesteel.common.coerce import make_coercer
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
+from firesteel.functions.checkpointed import CheckpointedFunction
 from firesteel.functions.functions import Function
 from firesteel.functions.output_tag import OutputTag, tags_exist
 from firesteel.graph.key_hash import stable_hash
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
+from firesteel.runtime.initialization import InitializationContext
 from firesteel.runtime.side_outputs import SideRecord
-from firesteel.state.heap import HeapKeyedState
+from firesteel.state.backend import KeyedStateBackend
+from firesteel.state.operator_state import HeapOperatorState
 
 Coercer = Callable[[object], Any]
 
@@ -45,7 +48,7 @@ class Operator(UserCode):
     expands: ClassVar[bool] = False
     """It may give more results than it takes records: results are pulled in bounded chunks."""
 
-    keyed: HeapKeyedState | None = None
+    keyed: KeyedStateBackend | None = None
     """Its keyed state, if it is on a keyed stream."""
 
     may_tag: ClassVar[bool] = False
@@ -62,6 +65,7 @@ class Operator(UserCode):
         self._opened: list[Function] = []
         self._helpers: list[Any] = list(spec.key_selectors)
         self._tags: dict[str, tuple[TypeInformation, Coercer | None]] = {}
+        self.operator_state = HeapOperatorState(spec.name, strict_integers=spec.strict_integers)
         self.coerce: Coercer | None = None
         if spec.output_type is not None:
             self.coerce = make_coercer(spec.output_type, strict_integers=spec.strict_integers)
@@ -77,6 +81,8 @@ class Operator(UserCode):
         for function in (*self._helpers, self.function):
             if isinstance(function, Function) and not any(function is other for other in self._opened):
                 self._opened.append(function)
+                if isinstance(function, CheckpointedFunction):
+                    function.initialize_state(InitializationContext(self.name, self.operator_state, self.keyed))
                 function.open(runtime_context)
         if self.may_tag and (self.spec.extra.get("side_outputs") or tags_exist()):
             self.enable_tags()
@@ -129,8 +135,11 @@ class Operator(UserCode):
 
     def close(self) -> None:
         """Release everything; closes what was opened, the function first."""
-        while self._opened:
-            self._opened.pop().close()
+        try:
+            while self._opened:
+                self._opened.pop().close()
+        finally:
+            self.operator_state.close()
 
 
 class Transform(Operator, ABC):

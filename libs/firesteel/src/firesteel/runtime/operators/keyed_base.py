@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import KeySelector
+from firesteel.graph.key_groups import KeyGroupAssigner, key_group_range
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.operators.base import KeyCheck, Transform, method_of
-from firesteel.state.heap import NO_KEY, HeapKeyedState
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
+from firesteel.state.heap import HeapKeyedState
+from firesteel.state.keys import NO_KEY
 
 
 class KeyedTransform(Transform):
@@ -33,8 +38,21 @@ class KeyedTransform(Transform):
         self.key_selectors: list[Callable[[Any], Any]] = [
             method_of(selector, KeySelector, "get_key") for selector in spec.key_selectors
         ]
-        self.keyed: HeapKeyedState = HeapKeyedState(strict_integers=spec.strict_integers)
+        self.keyed: KeyedStateBackend = HeapKeyedState(strict_integers=spec.strict_integers)
         self.check = KeyCheck()
+
+    def use_backend(self, backend: StateBackend, info: TaskInfo, clock: Clock) -> None:
+        """Keep the state in this backend; before anything is opened."""
+        first, last = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
+        self.keyed = backend.create_keyed_state(
+            KeyedStateParameters(
+                key_group_of=KeyGroupAssigner(info.max_parallelism, info.max_parallelism),
+                key_groups=range(first, last + 1),
+                clock=clock,
+                strict_integers=self.spec.strict_integers,
+                operator=self.name,
+            )
+        )
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """What the operator without keys gives, with the current key set for each record."""

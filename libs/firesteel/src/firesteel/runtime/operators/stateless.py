@@ -6,8 +6,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
+
+from firesteel.expressions.schema import uncolumnar
 from firesteel.functions.functions import FilterFunction, FlatMapFunction, MapFunction
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.columns import StreamColumns
 from firesteel.runtime.context import OperatorContext, ProcessContext
 from firesteel.runtime.function_timers import TimeOnly
 from firesteel.runtime.operators.base import Transform, is_iterable, method_of, not_iterable
@@ -119,6 +123,15 @@ class ProcessOperator(Transform):
 
 class CoerceOperator(Transform):
     """Fits the records of a source to their declared type."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        declared = spec.output_type
+        self._columns = None if declared is None or uncolumnar(declared) else StreamColumns(declared)
+
+    def fits(self, batch: pa.RecordBatch) -> bool:
+        """Whether columns are of the declared type already."""
+        return self._columns is not None and self._columns.matches(batch)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """The records, coerced."""

@@ -12,7 +12,7 @@ from firesteel.state.heap import HeapKeyedState
 
 def test_each_key_has_its_own_value_and_equal_keys_share_one() -> None:
     keyed = HeapKeyedState()
-    state = keyed.value_state(ValueStateDescriptor("n", Types.LONG()))
+    state = keyed.get_state(ValueStateDescriptor("n", Types.LONG()))
     keyed.key = 1
     assert state.value() is None
     state.update(7)
@@ -27,7 +27,7 @@ def test_each_key_has_its_own_value_and_equal_keys_share_one() -> None:
 
 def test_none_clears() -> None:
     keyed = HeapKeyedState()
-    state = keyed.value_state(ValueStateDescriptor("n", Types.LONG()))
+    state = keyed.get_state(ValueStateDescriptor("n", Types.LONG()))
     keyed.key = "a"
     state.update(1)
     state.update(None)
@@ -51,7 +51,7 @@ def test_none_clears() -> None:
 )
 def test_values_are_fitted_to_the_declared_type(type_info: object, value: object, kept: object) -> None:
     keyed = HeapKeyedState()
-    state = keyed.value_state(ValueStateDescriptor("n", type_info))  # type: ignore[arg-type]
+    state = keyed.get_state(ValueStateDescriptor("n", type_info))  # type: ignore[arg-type]
     keyed.key = 1
     state.update(value)
     assert state.value() == kept
@@ -60,7 +60,7 @@ def test_values_are_fitted_to_the_declared_type(type_info: object, value: object
 
 def test_a_value_of_another_type_names_the_state() -> None:
     keyed = HeapKeyedState()
-    state = keyed.value_state(ValueStateDescriptor("price", Types.DOUBLE()))
+    state = keyed.get_state(ValueStateDescriptor("price", Types.DOUBLE()))
     keyed.key = 1
     with pytest.raises(TypeMismatchError, match="state price"):
         state.update("cheap")
@@ -68,7 +68,7 @@ def test_a_value_of_another_type_names_the_state() -> None:
 
 def test_strict_integers_refuse_to_wrap() -> None:
     keyed = HeapKeyedState(strict_integers=True)
-    state = keyed.value_state(ValueStateDescriptor("n", Types.SHORT()))
+    state = keyed.get_state(ValueStateDescriptor("n", Types.SHORT()))
     keyed.key = 1
     with pytest.raises(TypeMismatchError):
         state.update(43878)
@@ -76,28 +76,15 @@ def test_strict_integers_refuse_to_wrap() -> None:
 
 def test_a_name_has_one_type() -> None:
     keyed = HeapKeyedState()
-    first = keyed.value_state(ValueStateDescriptor("n", Types.LONG()))
-    assert keyed.value_state(ValueStateDescriptor("n", Types.LONG())) is first
+    first = keyed.get_state(ValueStateDescriptor("n", Types.LONG()))
+    assert keyed.get_state(ValueStateDescriptor("n", Types.LONG())) is first
     with pytest.raises(ProgramError, match="'n' was asked for"):
-        keyed.value_state(ValueStateDescriptor("n", Types.STRING()))
+        keyed.get_state(ValueStateDescriptor("n", Types.STRING()))
 
 
 def test_state_without_a_record_says_what_is_wrong() -> None:
-    state = HeapKeyedState().value_state(ValueStateDescriptor("n", Types.LONG()))
+    state = HeapKeyedState().get_state(ValueStateDescriptor("n", Types.LONG()))
     with pytest.raises(ProgramError, match=r"not in open\(\) or close\(\)"):
         state.value()
     with pytest.raises(ProgramError):
         state.update(1)
-
-
-def test_state_can_be_written_out_by_key_group() -> None:
-    keyed = HeapKeyedState()
-    one = keyed.value_state(ValueStateDescriptor("one", Types.LONG()))
-    two = keyed.value_state(ValueStateDescriptor("two", Types.LONG()))
-    for key in range(4):
-        keyed.key = key
-        one.update(key * 10)
-    two.update(5)
-    groups = keyed.by_key_group(lambda keys: [key % 2 for key in keys])
-    assert groups == {0: {"one": [(0, 0), (2, 20)]}, 1: {"one": [(1, 10), (3, 30)], "two": [(3, 5)]}}
-    assert sorted(keyed.keys()) == [0, 1, 2, 3]

@@ -1,0 +1,45 @@
+"""Python's constants as Arrow's scalars."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from firesteel.core.errors import ProgramError
+from firesteel.expressions.schema import TIME, TIMESTAMP
+
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+
+
+def literal(value: Any) -> pa.Scalar:
+    """A constant; integers are LONG and floats DOUBLE until a column says otherwise.
+
+    Raises:
+        ProgramError: an integer beyond LONG, a datetime with a time zone.
+    """
+    if value is None:
+        return pa.scalar(None, pa.null())
+    if isinstance(value, bool):
+        return pa.scalar(value, pa.bool_())
+    if isinstance(value, int):
+        if not _LOWEST <= value <= _HIGHEST:
+            raise ProgramError(f"the constant {value} is beyond LONG (64 bits)")
+        return pa.scalar(int(value), pa.int64())
+    if isinstance(value, float):
+        return pa.scalar(float(value), pa.float64())
+    if isinstance(value, str):
+        return pa.scalar(str(value), pa.string())
+    if isinstance(value, bytes):
+        return pa.scalar(value, pa.binary())
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is not None:
+            raise ProgramError(f"the constant {value!r} has a time zone; timestamps of columns have none")
+        return pa.scalar(value, TIMESTAMP)
+    if isinstance(value, datetime.date):
+        return pa.scalar(value, pa.date32())
+    if isinstance(value, datetime.time):
+        return pa.scalar(value, TIME)
+    assert isinstance(value, datetime.timedelta)
+    return pa.scalar(value, pa.duration("us"))

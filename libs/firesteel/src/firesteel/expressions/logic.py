@@ -1,0 +1,97 @@
+"""Comparison, logic, nulls and choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from firesteel.expressions.registry import Call, Kernel, Refused, common_type, function, is_number, to
+
+_COMPARISONS = {
+    "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+}  # fmt: skip
+_LOGIC = {"&": pc.and_kleene, "|": pc.or_kleene, "^": pc.xor}
+
+
+def _boolean(call: Call) -> None:
+    call.refuse_unless(pt.is_boolean, "Booleans")
+
+
+@function(*_COMPARISONS)
+def _comparison(call: Call) -> tuple[pa.DataType, Kernel]:
+    data_type, kernel = common_type(call), _COMPARISONS[call.name]
+    data_type = pa.bool_() if data_type == pa.null() else data_type
+    return pa.bool_(), lambda a, b: kernel(to(a, data_type), to(b, data_type))
+
+
+@function(*_LOGIC)
+def _logic(call: Call) -> tuple[pa.DataType, Kernel]:
+    _boolean(call)
+    kernel = _LOGIC[call.name]
+    return pa.bool_(), lambda a, b: kernel(to(a, pa.bool_()), to(b, pa.bool_()))
+
+
+@function("not")
+def _not(call: Call) -> tuple[pa.DataType, Kernel]:
+    _boolean(call)
+    return pa.bool_(), lambda a: pc.invert(to(a, pa.bool_()))
+
+
+@function("is_null")
+def _is_null(call: Call) -> tuple[pa.DataType, Kernel]:
+    return pa.bool_(), lambda a: pc.is_null(a)
+
+
+@function("is_nan")
+def _is_nan(call: Call) -> tuple[pa.DataType, Kernel]:
+    call.refuse_unless(is_number, "numbers")
+    data_type = call.inputs[0].data_type
+    floating = data_type if pt.is_floating(data_type) else pa.float64()
+    return pa.bool_(), lambda a: pc.is_nan(to(a, floating))
+
+
+@function("is_in")
+def _is_in(call: Call) -> tuple[pa.DataType, Kernel]:
+    subject, *values = call.inputs
+    if any(one.value is None for one in values):
+        raise Refused("is_in() takes constants; compare with == and | for other values")
+    if any(one.data_type == pa.null() for one in values):
+        raise Refused("is_in() takes no None; add | and is_null()")
+    data_type = common_type(call, [subject, *values])
+    data_type = pa.bool_() if data_type == pa.null() else data_type
+    found = pa.array([one.value.as_py() for one in values if one.value is not None], type=data_type)
+
+    def kernel(a: Any, *_: Any) -> Any:
+        a = to(a, data_type)
+        return pc.if_else(pc.is_valid(a), pc.is_in(a, value_set=found), pa.scalar(None, pa.bool_()))
+
+    return pa.bool_(), kernel
+
+
+@function("coalesce")
+def _coalesce(call: Call) -> tuple[pa.DataType, Kernel]:
+    data_type = common_type(call)
+    return data_type, lambda *values: pc.coalesce(*[to(value, data_type) for value in values])
+
+
+@function("when")
+def _when(call: Call) -> tuple[pa.DataType, Kernel]:
+    *branches, otherwise = call.inputs
+    conditions, values = branches[::2], branches[1::2]
+    for one in conditions:
+        if one.data_type not in (pa.bool_(), pa.null()):
+            raise Refused(f"when() takes a condition that is Boolean, not {one}")
+    data_type = common_type(call, [*values, otherwise])
+
+    def kernel(*inputs: Any) -> Any:
+        *chosen, result = inputs
+        result = to(result, data_type)
+        for condition, value in zip(reversed(chosen[::2]), reversed(chosen[1::2]), strict=True):
+            holds = pc.coalesce(to(condition, pa.bool_()), pa.scalar(False))
+            result = pc.if_else(holds, to(value, data_type), result)
+        return result
+
+    return data_type, kernel

@@ -1,0 +1,150 @@
+"""Arithmetic and casts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from firesteel.expressions.registry import Call, Kernel, Refused, common_type, function, is_number, to
+from firesteel.expressions.schema import TIMESTAMP, arrow_type, type_info_of
+
+_ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply"}
+
+
+def _kernel(name: str, call: Call) -> Kernel:
+    return getattr(pc, name if call.wrap else f"{name}_checked")  # type: ignore[no-any-return]
+
+
+def _number_type(call: Call) -> pa.DataType:
+    call.refuse_unless(is_number, "numbers")
+    found = common_type(call)
+    return pa.int64() if found == pa.null() else found
+
+
+def _floating_type(call: Call) -> pa.DataType:
+    return pa.float32() if _number_type(call) == pa.float32() else pa.float64()
+
+
+@function("+", "-", "*")
+def _arithmetic(call: Call) -> tuple[pa.DataType, Kernel]:
+    left, right = (one.data_type for one in call.inputs)
+    if call.name == "+" and pt.is_string(left) and pt.is_string(right):
+        return pa.string(), lambda a, b: pc.binary_join_element_wise(a, b, "", null_handling="emit_null")
+    if left == TIMESTAMP and pt.is_duration(right) and call.name in "+-":
+        shift = pc.add_checked if call.name == "+" else pc.subtract_checked
+        return TIMESTAMP, lambda a, b: pc.cast(shift(a, b), TIMESTAMP)
+    if left == right == TIMESTAMP:
+        raise Refused("the difference of timestamps has no type; subtract their dt.epoch_millis()")
+    data_type, kernel = _number_type(call), _kernel(_ARITHMETIC[call.name], call)
+    return data_type, lambda a, b: kernel(to(a, data_type), to(b, data_type))
+
+
+@function("/")
+def _true_division(call: Call) -> tuple[pa.DataType, Kernel]:
+    data_type = _floating_type(call)
+    return data_type, lambda a, b: pc.divide(to(a, data_type), to(b, data_type))
+
+
+@function("//", "%")
+def _python_division(call: Call) -> tuple[pa.DataType, Kernel]:
+    """Rounded down, the remainder with the sign of the divisor, as Python does; numpy has kernels for it."""
+    data_type = _number_type(call)
+    divide = np.floor_divide if call.name == "//" else np.remainder
+    integer, checked = pt.is_integer(data_type), not call.wrap
+
+    def kernel(a: Any, b: Any) -> Any:
+        count = next((len(one) for one in (a, b) if not isinstance(one, pa.Scalar)), None)
+        rows = 1 if count is None else count
+        left, left_nulls = _numpy(to(a, data_type), rows, 0)
+        right, right_nulls = _numpy(to(b, data_type), rows, 1)
+        if integer:
+            _check_division(left, right, left_nulls | right_nulls, checked and call.name == "//")
+        with np.errstate(all="ignore"):
+            result = pa.array(divide(left, right), type=data_type, mask=left_nulls | right_nulls)
+        return result[0] if count is None else result
+
+    return data_type, kernel
+
+
+def _numpy(value: Any, count: int, filler: int) -> tuple[Any, Any]:
+    """As an array without nulls, and where the nulls were."""
+    if isinstance(value, pa.Scalar):
+        value = pa.repeat(value, count)
+    nulls = np.zeros(count, bool) if value.null_count == 0 else pc.is_null(value).to_numpy(zero_copy_only=False)
+    filled = value if value.null_count == 0 else pc.fill_null(value, pa.scalar(filler, value.type))
+    return filled.to_numpy(zero_copy_only=False), nulls
+
+
+def _check_division(left: Any, right: Any, nulls: Any, overflow: bool) -> None:
+    if ((right == 0) & ~nulls).any():
+        raise ZeroDivisionError("division by zero")
+    if overflow and ((left == np.iinfo(left.dtype).min) & (right == -1) & ~nulls).any():
+        raise OverflowError("overflow")
+
+
+@function("**")
+def _power(call: Call) -> tuple[pa.DataType, Kernel]:
+    data_type, exponent = _number_type(call), call.inputs[1].value
+    whole = pt.is_integer(data_type) and exponent is not None and exponent.is_valid and exponent.as_py() >= 0
+    if whole:
+        kernel = _kernel("power", call)
+        return data_type, lambda a, b: kernel(to(a, data_type), to(b, data_type))
+    floating = pa.float32() if data_type == pa.float32() else pa.float64()
+    return floating, lambda a, b: pc.power(to(a, floating), to(b, floating))
+
+
+@function("negate", "abs")
+def _sign(call: Call) -> tuple[pa.DataType, Kernel]:
+    data_type, kernel = _number_type(call), _kernel(call.name, call)
+    return data_type, lambda a: kernel(to(a, data_type))
+
+
+@function("round", "floor", "ceil")
+def _rounding(call: Call) -> tuple[pa.DataType, Kernel]:
+    data_type = _number_type(call)
+    digits = call.options.get("digits", 0)
+    if pt.is_integer(data_type):
+        if digits < 0:
+            raise Refused("whole numbers can't be rounded to tens; divide and multiply with //")
+        return data_type, lambda a: to(a, data_type)
+    if call.name == "round":
+        return data_type, lambda a: pc.round(a, ndigits=digits, round_mode="half_to_even")
+    return data_type, getattr(pc, call.name)
+
+
+@function("sqrt", "exp", "ln")
+def _real(call: Call) -> tuple[pa.DataType, Kernel]:
+    data_type, kernel = _floating_type(call), getattr(pc, call.name)
+    return data_type, lambda a: kernel(to(a, data_type))
+
+
+@function("cast")
+def _cast(call: Call) -> tuple[pa.DataType, Kernel]:
+    source, target = call.inputs[0].data_type, arrow_type(call.options["type_info"])
+    if target is None:
+        raise Refused(f"no column can be {call.options['type_info']}")
+    safe = not call.wrap
+    if source in (target, pa.null()):
+        return target, lambda a: to(a, target)
+    if pt.is_integer(source) and pt.is_integer(target):
+        return target, lambda a: pc.cast(a, target, safe=safe)
+    if pt.is_floating(source) and pt.is_integer(target):
+        return target, lambda a: pc.cast(pc.trunc(a), target)
+    if is_number(target) and (is_number(source) or pt.is_boolean(source)):
+        return target, lambda a: pc.cast(a, target, safe=False)
+    if pt.is_boolean(target) and is_number(source):
+        return target, lambda a: pc.not_equal(a, pa.scalar(0, source))
+    if pt.is_string(target) and (is_number(source) or pt.is_boolean(source) or pt.is_temporal(source)):
+        return target, lambda a: pc.cast(a, target)
+    if pt.is_string(source) and not pt.is_binary(target):
+        return target, lambda a: pc.cast(a, target)
+    if source == TIMESTAMP and target == pa.date32():
+        return target, lambda a: pc.cast(pc.floor_temporal(a, unit="day"), target)
+    if source == pa.date32() and target == TIMESTAMP:
+        return target, lambda a: pc.cast(a, target)
+    hint = "; take dt.epoch_millis()" if source == TIMESTAMP and is_number(target) else ""
+    raise Refused(f"{type_info_of(source)} can't become {type_info_of(target)}{hint}")

@@ -1,0 +1,137 @@
+"""What a function of expressions is: a check of its inputs' types that gives the type of the result and a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from firesteel.expressions.schema import TIMESTAMP, type_info_of
+
+Kernel = Callable[..., Any]
+"""Takes an array or a scalar for each input, gives an array, or a scalar if all inputs are scalars."""
+
+
+class Refused(Exception):
+    """The inputs of a function do not fit; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """Type of an input; its value if it is a constant."""
+
+    data_type: pa.DataType
+    value: pa.Scalar | None = None
+
+    def __str__(self) -> str:
+        if self.data_type == pa.null():
+            return "null"
+        try:
+            return str(type_info_of(self.data_type))
+        except TypeError:
+            return "a timedelta"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One use of a function.
+
+    Attributes:
+        wrap: integers that overflow wrap around.
+    """
+
+    name: str
+    inputs: tuple[Operand, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    wrap: bool = False
+
+    def refuse_unless(self, fits: Callable[[pa.DataType], bool], wanted: str) -> None:
+        """Every input has to be of this kind, or null.
+
+        Raises:
+            Refused: one is not.
+        """
+        for one in self.inputs:
+            if one.data_type != pa.null() and not fits(one.data_type):
+                raise Refused(f"{self.name} takes {wanted}, not {one}")
+
+
+Definition = Callable[[Call], tuple[pa.DataType, Kernel]]
+FUNCTIONS: dict[str, Definition] = {}
+"""By name. A definition raises ``Refused`` when the inputs do not fit."""
+
+
+def function(*names: str) -> Callable[[Definition], Definition]:
+    """Register a definition."""
+
+    def register(definition: Definition) -> Definition:
+        FUNCTIONS.update(dict.fromkeys(names, definition))
+        return definition
+
+    return register
+
+
+def is_number(data_type: pa.DataType) -> bool:
+    """Integer or floating point."""
+    return bool(pt.is_integer(data_type) or pt.is_floating(data_type))
+
+
+def to(value: Any, data_type: pa.DataType) -> Any:
+    """The value as this type; only for casts that lose nothing but the precision of large integers."""
+    return value if value.type == data_type else pc.cast(value, data_type, safe=False)
+
+
+def common_type(call: Call, operands: Sequence[Operand] | None = None) -> pa.DataType:
+    """The type that operands are brought to. Constants adapt to columns where they fit.
+
+    Raises:
+        Refused: there is none.
+    """
+    operands = [one for one in (call.inputs if operands is None else operands) if one.data_type != pa.null()]
+    types = [one.data_type for one in operands]
+    if not types:
+        return pa.null()
+    if all(one == types[0] for one in types):
+        return types[0]
+    if all(map(is_number, types)):
+        return _common_number(operands)
+    if all(one in (pa.date32(), TIMESTAMP) for one in types):
+        return TIMESTAMP
+    other = next(one for one in operands if one.data_type != types[0] and not _go_together(one.data_type, types[0]))
+    raise Refused(f"{operands[0]} and {other} do not go together")
+
+
+def _go_together(one: pa.DataType, other: pa.DataType) -> bool:
+    return is_number(one) and is_number(other)
+
+
+def _common_number(operands: Sequence[Operand]) -> pa.DataType:
+    found: pa.DataType | None = None
+    for one in operands:
+        if one.value is None:
+            found = one.data_type if found is None else _wider(found, one.data_type)
+    for one in sorted((one for one in operands if one.value is not None), key=lambda o: pt.is_floating(o.data_type)):
+        if found is None:
+            found = one.data_type
+        elif pt.is_floating(one.data_type):
+            found = found if pt.is_floating(found) else pa.float64()
+        elif pt.is_integer(found) and one.value is not None and not _fits(one.value.as_py(), found):
+            found = pa.int64()
+    assert found is not None
+    return found
+
+
+def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    if pt.is_integer(one) and pt.is_integer(other):
+        return one if one.bit_width >= other.bit_width else other
+    small = all(pt.is_floating(t) or t.bit_width <= 16 for t in (one, other))
+    return pa.float32() if small and pa.float64() not in (one, other) else pa.float64()
+
+
+def _fits(value: int, data_type: pa.DataType) -> bool:
+    half: int = 1 << (data_type.bit_width - 1)
+    return -half <= value < half

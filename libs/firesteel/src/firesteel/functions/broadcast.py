@@ -1,0 +1,121 @@
+"""Functions over a stream and a broadcast stream. PyFlink's classes, names and signatures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from firesteel.functions.functions import Function
+from firesteel.functions.state import BroadcastState, MapStateDescriptor, ReadOnlyBroadcastState, StateDescriptor
+from firesteel.functions.timerservice import TimeDomain, TimerService
+
+__all__ = ["BaseBroadcastProcessFunction", "BroadcastProcessFunction", "KeyedBroadcastProcessFunction"]
+
+IN1 = TypeVar("IN1")
+IN2 = TypeVar("IN2")
+OUT = TypeVar("OUT")
+KEY = TypeVar("KEY")
+
+
+class BaseBroadcastProcessFunction(Function):
+    """What the two kinds have in common: broadcast state may be changed on the broadcast side only."""
+
+    class BaseContext(ABC):
+        """What may be asked on both sides."""
+
+        @abstractmethod
+        def timestamp(self) -> int | None:
+            """Returns the record's timestamp in ms since 1970-01-01 UTC, None if it has none."""
+
+        @abstractmethod
+        def current_processing_time(self) -> int:
+            """Returns the clock, ms since 1970-01-01 UTC."""
+
+        @abstractmethod
+        def current_watermark(self) -> int:
+            """Returns the event time of the operator."""
+
+    class Context(BaseContext):
+        """What ``process_broadcast_element`` may ask."""
+
+        @abstractmethod
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+            """Returns the broadcast state of this name, to read and to change.
+
+            Raises:
+                ProgramError: ``broadcast()`` was called without this descriptor, or with another type.
+            """
+
+    class ReadOnlyContext(BaseContext):
+        """What ``process_element`` may ask."""
+
+        @abstractmethod
+        def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+            """Returns the broadcast state of this name, to read. Do not change its values in place.
+
+            Raises:
+                ProgramError: ``broadcast()`` was called without this descriptor, or with another type.
+            """
+
+
+class BroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[IN1, IN2, OUT]):
+    """A process function over a stream that is not keyed and a broadcast stream."""
+
+    class Context(BaseBroadcastProcessFunction.Context, ABC):
+        """What ``process_broadcast_element`` may ask."""
+
+    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
+        """What ``process_element`` may ask."""
+
+    @abstractmethod
+    def process_element(self, value: IN1, ctx: BroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record of the stream."""
+
+    @abstractmethod
+    def process_broadcast_element(self, value: IN2, ctx: BroadcastProcessFunction.Context) -> Iterable[OUT] | None:
+        """Returns or yields the results for a broadcast record, which each subtask gets."""
+
+
+class KeyedBroadcastProcessFunction(BaseBroadcastProcessFunction, Generic[KEY, IN1, IN2, OUT]):
+    """A process function over a keyed stream and a broadcast stream, with keyed state and timers."""
+
+    class Context(BaseBroadcastProcessFunction.Context, ABC):
+        """What ``process_broadcast_element`` may ask. There is no current key on this side."""
+
+        @abstractmethod
+        def apply_to_keyed_state(self, state_descriptor: StateDescriptor, function: Callable[[Any, Any], Any]) -> None:
+            """Calls ``function(key, state)`` for each key that has state of this name in this subtask.
+
+            Flink's ``applyToKeyedState``. The function may read, change and clear the state.
+            """
+
+    class ReadOnlyContext(BaseBroadcastProcessFunction.ReadOnlyContext, ABC):
+        """What ``process_element`` may ask."""
+
+        @abstractmethod
+        def timer_service(self) -> TimerService:
+            """Returns what reads the time and sets timers for the current key."""
+
+        @abstractmethod
+        def get_current_key(self) -> Any:
+            """Returns the key of the record at hand."""
+
+    class OnTimerContext(ReadOnlyContext, ABC):
+        """What ``on_timer`` may ask about the timer at hand; ``timestamp()`` is the timer's."""
+
+        @abstractmethod
+        def time_domain(self) -> TimeDomain:
+            """Returns which time the timer followed."""
+
+    @abstractmethod
+    def process_element(self, value: IN1, ctx: KeyedBroadcastProcessFunction.ReadOnlyContext) -> Iterable[OUT] | None:
+        """Returns or yields the results for a record of the keyed stream."""
+
+    @abstractmethod
+    def process_broadcast_element(self, value: IN2, ctx: KeyedBroadcastProcessFunction.Context) -> Iterable[OUT] | None:
+        """Returns or yields the results for a broadcast record, which each subtask gets."""
+
+    def on_timer(self, timestamp: int, ctx: KeyedBroadcastProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
+        """Returns or yields the results for a timer of a key."""
+        return None

@@ -1,0 +1,353 @@
+"""Time-to-live of state: how long it is kept after it was written (or read), and how it is cleaned up. PyFlink's names.
+
+Time is the processing time of the task that holds the state. State expires ``ttl`` after the last write, or the last
+access; of lists and maps each element by itself. What has expired is removed when it is met, and in the background.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from enum import Enum
+from typing import Any, Final
+
+from firesteel.common.time import Time
+
+__all__ = ["StateTtlConfig"]
+
+_DEFAULT_CLEANUP_SIZE: Final = 5
+
+
+class _UpdateType(Enum):
+    """What puts the end of life off."""
+
+    Disabled = 0
+    """Nothing ever expires."""
+    OnCreateAndWrite = 1
+    """Each write."""
+    OnReadAndWrite = 2
+    """Each read and each write."""
+
+
+class _StateVisibility(Enum):
+    """Whether what has expired may still be seen."""
+
+    ReturnExpiredIfNotCleanedUp = 0
+    """Yes, once, if it was not cleaned up before."""
+    NeverReturnExpired = 1
+    """No."""
+
+
+class _TtlTimeCharacteristic(Enum):
+    """Which time is meant."""
+
+    ProcessingTime = 0
+
+
+class _CleanupStrategies:
+    """How what has expired and is never asked for again is removed.
+
+    Args:
+        strategies: by kind.
+        is_cleanup_in_background: whether state is also cleaned when no strategy was chosen.
+    """
+
+    class Strategies(Enum):
+        """The kinds."""
+
+        FULL_STATE_SCAN_SNAPSHOT = 0
+        INCREMENTAL_CLEANUP = 1
+        ROCKSDB_COMPACTION_FILTER = 2
+
+    class CleanupStrategy(ABC):  # noqa: B024 - PyFlink's root class
+        """A strategy."""
+
+        def _key(self) -> tuple[Any, ...]:
+            return ()
+
+        def __eq__(self, other: object) -> bool:
+            return type(self) is type(other) and self._key() == other._key()
+
+        def __hash__(self) -> int:
+            return hash((type(self).__name__, *self._key()))
+
+    class EmptyCleanupStrategy(CleanupStrategy):
+        """One without settings."""
+
+    class IncrementalCleanupStrategy(CleanupStrategy):
+        """Some entries are looked at with each access to the state.
+
+        Args:
+            cleanup_size: so many entries at most.
+            run_cleanup_for_every_record: also when the record does not touch the state.
+
+        Raises:
+            ValueError: the size is not positive.
+        """
+
+        def __init__(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> None:
+            if isinstance(cleanup_size, bool) or not isinstance(cleanup_size, int):
+                raise TypeError(f"cleanup_size is an int, not {type(cleanup_size).__name__}")
+            if cleanup_size <= 0:
+                raise ValueError(f"cleanup_size must be at least 1, not {cleanup_size}")
+            self._cleanup_size = cleanup_size
+            self._run_cleanup_for_every_record = bool(run_cleanup_for_every_record)
+
+        def get_cleanup_size(self) -> int:
+            """Returns how many entries are looked at."""
+            return self._cleanup_size
+
+        def run_cleanup_for_every_record(self) -> bool:
+            """Returns whether records that do not touch the state clean up as well."""
+            return self._run_cleanup_for_every_record
+
+        def _key(self) -> tuple[Any, ...]:
+            return (self._cleanup_size, self._run_cleanup_for_every_record)
+
+    class RocksdbCompactFilterCleanupStrategy(CleanupStrategy):
+        """For backends on RocksDB; the heap cleans up incrementally instead.
+
+        Args:
+            query_time_after_num_entries: entries between two looks at the clock.
+            periodic_compaction_time: age after which files are compacted.
+        """
+
+        def __init__(self, query_time_after_num_entries: int, periodic_compaction_time: Time | None = None) -> None:
+            self._query_time_after_num_entries = query_time_after_num_entries
+            self._periodic_compaction_time = (
+                Time.days(30) if periodic_compaction_time is None else periodic_compaction_time
+            )
+
+        def get_query_time_after_num_entries(self) -> int:
+            """Returns the number of entries between two looks at the clock."""
+            return self._query_time_after_num_entries
+
+        def get_periodic_compaction_time(self) -> Time:
+            """Returns the age after which files are compacted."""
+            return self._periodic_compaction_time
+
+        def _key(self) -> tuple[Any, ...]:
+            return (self._query_time_after_num_entries, self._periodic_compaction_time)
+
+    EMPTY_STRATEGY = EmptyCleanupStrategy()
+
+    def __init__(self, strategies: dict[Strategies, CleanupStrategy], is_cleanup_in_background: bool) -> None:
+        self._strategies = dict(strategies)
+        self._is_cleanup_in_background = is_cleanup_in_background
+
+    def is_cleanup_in_background(self) -> bool:
+        """Returns whether state is cleaned in the background."""
+        return self._is_cleanup_in_background
+
+    def in_full_snapshot(self) -> bool:
+        """Returns whether what has expired is left out of snapshots."""
+        return self.Strategies.FULL_STATE_SCAN_SNAPSHOT in self._strategies
+
+    def get_incremental_cleanup_strategy(self) -> IncrementalCleanupStrategy | None:
+        """Returns the incremental strategy; the default one if cleaning is on and none was chosen."""
+        chosen = self._strategies.get(self.Strategies.INCREMENTAL_CLEANUP)
+        if chosen is None:
+            return self.IncrementalCleanupStrategy(_DEFAULT_CLEANUP_SIZE, False) if self._background else None
+        assert isinstance(chosen, self.IncrementalCleanupStrategy)
+        return chosen
+
+    def get_rocksdb_compact_filter_cleanup_strategy(self) -> RocksdbCompactFilterCleanupStrategy | None:
+        """Returns the strategy of RocksDB; the default one if cleaning is on and none was chosen."""
+        chosen = self._strategies.get(self.Strategies.ROCKSDB_COMPACTION_FILTER)
+        if chosen is None:
+            return self.RocksdbCompactFilterCleanupStrategy(1000) if self._background else None
+        assert isinstance(chosen, self.RocksdbCompactFilterCleanupStrategy)
+        return chosen
+
+    @property
+    def _background(self) -> bool:
+        return self._is_cleanup_in_background
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _CleanupStrategies):
+            return NotImplemented
+        return (self._strategies, self._background) == (other._strategies, other._background)
+
+    def __hash__(self) -> int:
+        return hash((frozenset(self._strategies.items()), self._background))
+
+
+class _Builder:
+    """Builds a ``StateTtlConfig``; each setter returns the builder.
+
+    Args:
+        ttl: how long state is kept.
+    """
+
+    def __init__(self, ttl: Time) -> None:
+        self._ttl = _checked_ttl(ttl)
+        self._update_type = _UpdateType.OnCreateAndWrite
+        self._state_visibility = _StateVisibility.NeverReturnExpired
+        self._ttl_time_characteristic = _TtlTimeCharacteristic.ProcessingTime
+        self._is_cleanup_in_background = True
+        self._strategies: dict[_CleanupStrategies.Strategies, _CleanupStrategies.CleanupStrategy] = {}
+
+    def set_update_type(self, update_type: _UpdateType) -> _Builder:
+        """What puts the end of life off."""
+        if not isinstance(update_type, _UpdateType):
+            raise TypeError(f"update_type is a StateTtlConfig.UpdateType, not {type(update_type).__name__}")
+        self._update_type = update_type
+        return self
+
+    def update_ttl_on_create_and_write(self) -> _Builder:
+        """Writes put the end of life off (the default)."""
+        return self.set_update_type(_UpdateType.OnCreateAndWrite)
+
+    def update_ttl_on_read_and_write(self) -> _Builder:
+        """Reads and writes put the end of life off."""
+        return self.set_update_type(_UpdateType.OnReadAndWrite)
+
+    def set_state_visibility(self, state_visibility: _StateVisibility) -> _Builder:
+        """Whether what has expired may still be seen."""
+        if not isinstance(state_visibility, _StateVisibility):
+            raise TypeError(
+                f"state_visibility is a StateTtlConfig.StateVisibility, not {type(state_visibility).__name__}"
+            )
+        self._state_visibility = state_visibility
+        return self
+
+    def return_expired_if_not_cleaned_up(self) -> _Builder:
+        """What has expired is given once more if it is still there."""
+        return self.set_state_visibility(_StateVisibility.ReturnExpiredIfNotCleanedUp)
+
+    def never_return_expired(self) -> _Builder:
+        """What has expired is never given (the default)."""
+        return self.set_state_visibility(_StateVisibility.NeverReturnExpired)
+
+    def set_ttl_time_characteristic(self, ttl_time_characteristic: _TtlTimeCharacteristic) -> _Builder:
+        """Which time is meant; there is processing time only."""
+        if not isinstance(ttl_time_characteristic, _TtlTimeCharacteristic):
+            raise TypeError(
+                "ttl_time_characteristic is a StateTtlConfig.TtlTimeCharacteristic, "
+                f"not {type(ttl_time_characteristic).__name__}"
+            )
+        self._ttl_time_characteristic = ttl_time_characteristic
+        return self
+
+    def use_processing_time(self) -> _Builder:
+        """Processing time (the default)."""
+        return self.set_ttl_time_characteristic(_TtlTimeCharacteristic.ProcessingTime)
+
+    def cleanup_full_snapshot(self) -> _Builder:
+        """What has expired is left out of snapshots."""
+        return self._add(_CleanupStrategies.Strategies.FULL_STATE_SCAN_SNAPSHOT, _CleanupStrategies.EMPTY_STRATEGY)
+
+    def cleanup_incrementally(self, cleanup_size: int, run_cleanup_for_every_record: bool) -> _Builder:
+        """Some entries are looked at with each access, or with each record."""
+        strategy = _CleanupStrategies.IncrementalCleanupStrategy(cleanup_size, run_cleanup_for_every_record)
+        return self._add(_CleanupStrategies.Strategies.INCREMENTAL_CLEANUP, strategy)
+
+    def cleanup_in_rocksdb_compact_filter(
+        self, query_time_after_num_entries: int, periodic_compaction_time: Time | None = None
+    ) -> _Builder:
+        """For backends on RocksDB; the heap backend goes on cleaning up incrementally."""
+        strategy = _CleanupStrategies.RocksdbCompactFilterCleanupStrategy(
+            query_time_after_num_entries, periodic_compaction_time
+        )
+        return self._add(_CleanupStrategies.Strategies.ROCKSDB_COMPACTION_FILTER, strategy)
+
+    def disable_cleanup_in_background(self) -> _Builder:
+        """Nothing is cleaned up but what is met, unless a strategy is chosen."""
+        self._is_cleanup_in_background = False
+        return self
+
+    def set_ttl(self, ttl: Time) -> _Builder:
+        """How long state is kept."""
+        self._ttl = _checked_ttl(ttl)
+        return self
+
+    def build(self) -> StateTtlConfig:
+        """Returns the configuration."""
+        return StateTtlConfig(
+            self._update_type,
+            self._state_visibility,
+            self._ttl_time_characteristic,
+            self._ttl,
+            _CleanupStrategies(self._strategies, self._is_cleanup_in_background),
+        )
+
+    def _add(self, kind: _CleanupStrategies.Strategies, strategy: _CleanupStrategies.CleanupStrategy) -> _Builder:
+        self._strategies[kind] = strategy
+        return self
+
+
+class StateTtlConfig:
+    """How long state is kept: ``StateTtlConfig.new_builder(Time.hours(1)).build()``, for ``enable_time_to_live``."""
+
+    UpdateType = _UpdateType
+    StateVisibility = _StateVisibility
+    TtlTimeCharacteristic = _TtlTimeCharacteristic
+    CleanupStrategies = _CleanupStrategies
+    Builder = _Builder
+
+    def __init__(
+        self,
+        update_type: _UpdateType,
+        state_visibility: _StateVisibility,
+        ttl_time_characteristic: _TtlTimeCharacteristic,
+        ttl: Time,
+        cleanup_strategies: _CleanupStrategies,
+    ) -> None:
+        self._update_type = update_type
+        self._state_visibility = state_visibility
+        self._ttl_time_characteristic = ttl_time_characteristic
+        self._ttl = _checked_ttl(ttl)
+        self._cleanup_strategies = cleanup_strategies
+
+    @staticmethod
+    def new_builder(ttl: Time) -> _Builder:
+        """Returns a builder.
+
+        Raises:
+            TypeError: the time is no ``Time``.
+            ValueError: it is not positive.
+        """
+        return _Builder(ttl)
+
+    def get_update_type(self) -> _UpdateType:
+        """Returns what puts the end of life off."""
+        return self._update_type
+
+    def get_state_visibility(self) -> _StateVisibility:
+        """Returns whether what has expired may still be seen."""
+        return self._state_visibility
+
+    def get_ttl(self) -> Time:
+        """Returns how long state is kept."""
+        return self._ttl
+
+    def get_ttl_time_characteristic(self) -> _TtlTimeCharacteristic:
+        """Returns which time is meant."""
+        return self._ttl_time_characteristic
+
+    def is_enabled(self) -> bool:
+        """Returns whether anything expires."""
+        return self._update_type is not _UpdateType.Disabled
+
+    def get_cleanup_strategies(self) -> _CleanupStrategies:
+        """Returns how state is cleaned up."""
+        return self._cleanup_strategies
+
+    def _key(self) -> tuple[Any, ...]:
+        return self._update_type, self._state_visibility, self._ttl, self._cleanup_strategies
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, StateTtlConfig) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        return f"StateTtlConfig({self._ttl}, {self._update_type.name}, {self._state_visibility.name})"
+
+
+def _checked_ttl(ttl: Any) -> Time:
+    if not isinstance(ttl, Time):
+        raise TypeError(f"the time-to-live of state is a Time such as Time.hours(1), not {type(ttl).__name__}")
+    if ttl.to_milliseconds() <= 0:
+        raise ValueError(f"the time-to-live of state must be positive, not {ttl}")
+    return ttl

@@ -1,0 +1,139 @@
+"""Operators over whole record batches: conditions, projections and functions of batches."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from itertools import compress
+from typing import Any
+
+import pyarrow as pa
+
+from firesteel.core.errors import ProgramError
+from firesteel.core.short_repr import short_repr
+from firesteel.expressions.schema import schema_of
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.columns import Stamps, StreamColumns
+from firesteel.runtime.operators.base import Operator
+
+Part = tuple[pa.RecordBatch, Stamps]
+"""A batch and the timestamps of its rows."""
+
+
+class ColumnTransform(Operator):
+    """An operator that takes and gives record batches.
+
+    Attributes:
+        input: columns of the batches that it takes.
+    """
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self.input = StreamColumns(spec.extra["input_type"])
+        self.wrap = bool(spec.extra.get("wrap"))
+        declared = schema_of(spec.extra["input_type"])
+        assert declared is not None
+        self.declared = declared
+
+    @abstractmethod
+    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
+        """The results, a batch at a time."""
+
+    def columns_of(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """The arrays by name."""
+        return dict(zip(self.input.names, batch.columns, strict=True))
+
+
+class FilterColumns(ColumnTransform):
+    """Keeps the rows for which a condition is true; neither false nor null."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        from firesteel.expressions.binding import bind_condition  # loads Arrow's kernels, which few slots need
+
+        self._condition = bind_condition(spec.function, self.declared, wrap=self.wrap)
+
+    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
+        """The rows that stay."""
+        for batch, stamps in batches:
+            mask = self._condition.evaluate(self.columns_of(batch), batch.num_rows)
+            kept = batch.filter(mask)
+            if stamps is not None and kept.num_rows < batch.num_rows:
+                stamps = list(compress(stamps, mask.to_pylist()))
+            yield kept, stamps
+
+
+class ProjectColumns(ColumnTransform):
+    """Makes each column of the result by an expression."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        from firesteel.expressions.binding import bind  # loads Arrow's kernels, which few slots need
+
+        self._columns = [bind(expression, self.declared, wrap=self.wrap) for expression in spec.function]
+        self._output = StreamColumns(spec.extra["result_type"])
+
+    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
+        """Batches of the new columns."""
+        schema = self._output.schema
+        for batch, stamps in batches:
+            given, count = self.columns_of(batch), batch.num_rows
+            arrays = [column.evaluate(given, count) for column in self._columns]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema), stamps
+
+
+class MapBatches(ColumnTransform):
+    """A user's function from batch to batch, or to several."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self._output = StreamColumns(spec.extra["result_type"])
+        self._timestamp_column: str | None = spec.extra.get("timestamp_column")
+
+    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
+        """What the function gives, checked."""
+        function = self.function
+        for value, stamps in batches:
+            result = function(value)
+            if result is None:
+                continue
+            if isinstance(result, pa.RecordBatch):
+                yield self._checked(result, value, stamps)
+                continue
+            if not isinstance(result, Iterator):
+                raise _no_batch("returned", result)
+            for part in result:
+                if not isinstance(part, pa.RecordBatch):
+                    raise _no_batch("yielded", part)
+                yield self._checked(part, value, stamps)
+
+    def _checked(self, result: pa.RecordBatch, given: pa.RecordBatch, stamps: Stamps) -> Part:
+        batch = self._output.fitted(result, f"a batch of {result.num_rows} rows that {self.name!r} gave")
+        if self._timestamp_column is not None:
+            return batch, _stamps_of(result, self._timestamp_column)
+        if stamps is not None and batch.num_rows != given.num_rows:
+            raise ProgramError(
+                f"map_batches(): {batch.num_rows} rows came of {given.num_rows}, so whose timestamp is whose? Name the "
+                "column that holds them: map_batches(..., timestamp_column='…')"
+            )
+        return batch, stamps
+
+
+def _stamps_of(batch: pa.RecordBatch, name: str) -> list[int]:
+    index = batch.schema.get_field_index(name)
+    column = None if index < 0 else batch.column(index)
+    if column is None or not pa.types.is_integer(column.type) or column.null_count:
+        found = f"one of {column.type} with {column.null_count} nulls" if column is not None else "none"
+        raise ProgramError(
+            f"map_batches(): the column {name!r} has to hold timestamps, whole numbers of milliseconds, and there is "
+            f"{found}"
+        )
+    stamps: list[int] = column.to_pylist()
+    return stamps
+
+
+def _no_batch(verb: str, result: Any) -> ProgramError:
+    return ProgramError(
+        f"map_batches(): the function {verb} {short_repr(result, 80)} ({type(result).__name__}); it has to return a "
+        "pyarrow.RecordBatch, an iterator of them, or None"
+    )

@@ -1,0 +1,70 @@
+"""Brings restored entries to the type that state is asked for with now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from firesteel.core.errors import StateMigrationError
+from firesteel.state.backend import StateInfo
+from firesteel.state.heap_ttl import NEWEST
+from firesteel.state.schema import Answer, Convert, compare
+from firesteel.state.tables import HeapTable, Table, TtlTable
+
+
+def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
+    """The restored entries as a table of the new state.
+
+    Args:
+        old: what the snapshot says.
+        entries: as they were written.
+        new: the state that is asked for.
+        now: epoch ms; time of the last access of values that had no time-to-live before.
+
+    Raises:
+        StateMigrationError: the types are incompatible; names the field.
+    """
+    if old.kind != new.kind:
+        raise StateMigrationError(new.name, "", f"it was {old.kind} state and is {new.kind} state now")
+    found = compare(old.schema, new.schema)
+    if found.answer is Answer.INCOMPATIBLE:
+        raise StateMigrationError(new.name, found.field, found.reason)
+    if found.convert is None and old.ttl == new.ttl:
+        if not new.ttl:
+            return entries
+        converter = None
+    else:
+        converter = _converter(new.kind, old.ttl, new.ttl, found.convert, now)
+    migrated = [(key, value if converter is None else converter(value)) for key, value in entries.items()]
+    if not new.ttl:
+        plain = HeapTable()
+        plain.update(migrated)
+        return plain
+    newest = NEWEST[new.kind]
+    table = TtlTable()
+    table.update(sorted(migrated, key=lambda item: newest(item[1])))
+    return table
+
+
+def _converter(kind: str, had_ttl: bool, has_ttl: bool, convert: Convert | None, now: int) -> Callable[[Any], Any]:
+    """What turns an entry of the old state into one of the new state."""
+
+    def fit(value: Any) -> Any:
+        return value if value is None or convert is None else convert(value)
+
+    def one(entry: Any) -> Any:
+        value, stamp = entry if had_ttl else (entry, now)
+        return (fit(value), stamp) if has_ttl else fit(value)
+
+    def many(entry: list[Any]) -> list[Any]:
+        return [one(element) for element in entry]
+
+    def mapping(entry: dict[Any, Any]) -> dict[Any, Any]:
+        stamps = [stamp for _, stamp in entry.values()] if had_ttl else [now] * len(entry)
+        values = fit({key: value for key, (value, _) in entry.items()} if had_ttl else dict(entry))
+        if not has_ttl:
+            return values  # type: ignore[no-any-return]
+        return {key: (value, stamp) for (key, value), stamp in zip(values.items(), stamps, strict=True)}
+
+    converters: dict[str, Callable[[Any], Any]] = {"list": many, "map": mapping}
+    return converters.get(kind, one)

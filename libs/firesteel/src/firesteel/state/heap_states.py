@@ -1,0 +1,306 @@
+"""The kinds of keyed state on the heap, without time-to-live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from firesteel.functions.state import (
+    AggregatingState,
+    AggregatingStateDescriptor,
+    ListState,
+    ListStateDescriptor,
+    MapState,
+    MapStateDescriptor,
+    ReducingState,
+    ReducingStateDescriptor,
+    StateDescriptor,
+    ValueState,
+    ValueStateDescriptor,
+)
+from firesteel.state.fitting import Fit, fits_as_it_is, make_fit
+from firesteel.state.tables import MISSING, Table
+
+_EMPTY: Final[dict[Any, Any]] = {}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How state of one descriptor is written.
+
+    Attributes:
+        name: of the kind.
+        descriptor: of the state.
+        fit: values, elements, a map's values, or accumulators; None if any object does.
+        fit_key: keys of a map.
+    """
+
+    name: str
+    descriptor: StateDescriptor
+    fit: Fit | None
+    fit_key: Fit | None = None
+
+
+KINDS: Final[Mapping[type[StateDescriptor], str]] = {
+    ValueStateDescriptor: "value",
+    ListStateDescriptor: "list",
+    MapStateDescriptor: "map",
+    ReducingStateDescriptor: "reducing",
+    AggregatingStateDescriptor: "aggregating",
+}
+
+
+def kind_of(descriptor: StateDescriptor, *, strict_integers: bool) -> Kind:
+    """How state of this descriptor is written."""
+    name = next(kind for cls, kind in KINDS.items() if isinstance(descriptor, cls))
+    where = f"state {descriptor.name}"
+    if isinstance(descriptor, MapStateDescriptor):
+        fit_key = make_fit(f"{where}[key]", descriptor.key_type_info, strict_integers=strict_integers)
+        fit = make_fit(f"{where}[value]", descriptor.value_type_info, strict_integers=strict_integers)
+        return Kind(name, descriptor, fit, fit_key)
+    return Kind(name, descriptor, make_fit(where, descriptor.type_info, strict_integers=strict_integers))
+
+
+class HeapState:
+    """What all kinds have in common. The table's ``get`` is bound once; ``bind`` does it anew.
+
+    Args:
+        keyed: its ``key`` is the current key.
+        table: values by key.
+        kind: how values are written.
+    """
+
+    __slots__ = ("_get", "_keyed", "_kind", "_table")
+
+    def __init__(self, keyed: Any, table: Table, kind: Kind) -> None:
+        self._keyed, self._table, self._kind = keyed, table, kind
+        self._get: Any = table.get
+
+    def bind(self) -> None:
+        """The table's methods are others now."""
+        self._get = self._table.get
+
+    def clear(self) -> None:
+        """Forget what the current key has."""
+        self._table.pop(self._keyed.key, None)
+
+
+class HeapValueState(HeapState, ValueState[Any]):
+    """One value for each key."""
+
+    __slots__ = ("_exact", "_fit", "_highest", "_lowest")
+
+    def __init__(self, keyed: Any, table: Table, kind: Kind) -> None:
+        super().__init__(keyed, table, kind)
+        self._fit = kind.fit
+        self._exact, self._lowest, self._highest = fits_as_it_is(kind.descriptor.type_info)
+
+    def value(self) -> Any:
+        """The value of the current key, None if it has none."""
+        return self._get(self._keyed.key)
+
+    def update(self, value: Any) -> None:
+        """Set the value of the current key; None clears it."""
+        exact = value.__class__
+        if exact is self._exact and (exact is not int or self._lowest <= value <= self._highest):
+            self._table[self._keyed.key] = value
+        elif value is None:
+            self._table.pop(self._keyed.key, None)
+        else:
+            self._table[self._keyed.key] = value if self._fit is None else self._fit(value)
+
+
+def elements_of(kind: Kind, method: str, values: Iterable[Any]) -> list[Any]:
+    """The fitted elements of what was handed to a list state."""
+    name = kind.descriptor.name
+    if values is None or isinstance(values, str | bytes):
+        raise TypeError(f"state {name!r}: {method}() takes an iterable of elements, not {type(values).__name__}")
+    return [element_of(kind, value) for value in values]
+
+
+def element_of(kind: Kind, value: Any) -> Any:
+    """A fitted element of a list state."""
+    if value is None:
+        raise TypeError(f"state {kind.descriptor.name!r}: None can't be an element of list state")
+    return value if kind.fit is None else kind.fit(value)
+
+
+class HeapListState(HeapState, ListState[Any]):
+    """A list for each key; an empty one is not kept."""
+
+    __slots__ = ()
+
+    def get(self) -> list[Any]:
+        """The elements, as a list of their own."""
+        found = self._get(self._keyed.key)
+        return [] if found is None else found.copy()
+
+    def add(self, value: Any) -> None:
+        """Add an element."""
+        value = element_of(self._kind, value)
+        found = self._get(self._keyed.key)
+        if found is None:
+            self._table[self._keyed.key] = [value]
+        else:
+            found.append(value)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Add elements: all or, if one does not fit, none."""
+        fitted = elements_of(self._kind, "add_all", values)
+        found = self._get(self._keyed.key)
+        if found is not None:
+            found.extend(fitted)
+        elif fitted:
+            self._table[self._keyed.key] = fitted
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace the elements."""
+        fitted = elements_of(self._kind, "update", values)
+        if fitted:
+            self._table[self._keyed.key] = fitted
+        else:
+            self.clear()
+
+
+class HeapMapState(HeapState, MapState[Any, Any]):
+    """A dict for each key; an empty one is not kept."""
+
+    __slots__ = ()
+
+    def get(self, key: Any) -> Any:
+        """The value under a key, None if there is none."""
+        return self._get(self._keyed.key, _EMPTY).get(key)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value under a key."""
+        kind = self._kind
+        if kind.fit_key is not None:
+            key = kind.fit_key(key)
+        if kind.fit is not None and value is not None:
+            value = kind.fit(value)
+        found = self._get(self._keyed.key)
+        if found is None:
+            self._table[self._keyed.key] = {key: value}
+        else:
+            found[key] = value
+
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        """Set several values: all or, if one does not fit, none."""
+        fitted = entries_of(self._kind, dict_value)
+        if fitted:
+            found = self._get(self._keyed.key)
+            if found is None:
+                self._table[self._keyed.key] = fitted
+            else:
+                found.update(fitted)
+
+    def remove(self, key: Any) -> None:
+        """Remove the value under a key."""
+        found = self._get(self._keyed.key)
+        if found is not None:
+            found.pop(key, None)
+            if not found:
+                self.clear()
+
+    def contains(self, key: Any) -> bool:
+        """Whether there is a value under a key."""
+        return key in self._get(self._keyed.key, _EMPTY)
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Keys and values, in the order of the keys' first ``put``."""
+        return self._get(self._keyed.key, _EMPTY).items()  # type: ignore[no-any-return]
+
+    def keys(self) -> Iterable[Any]:
+        """Keys."""
+        return self._get(self._keyed.key, _EMPTY).keys()  # type: ignore[no-any-return]
+
+    def values(self) -> Iterable[Any]:
+        """Values."""
+        return self._get(self._keyed.key, _EMPTY).values()  # type: ignore[no-any-return]
+
+    def is_empty(self) -> bool:
+        """Whether the current key has no entry."""
+        return self._keyed.key not in self._table
+
+
+def entries_of(kind: Kind, dict_value: Any) -> dict[Any, Any]:
+    """The fitted entries of what was handed to a map."""
+    if not isinstance(dict_value, Mapping):
+        raise TypeError(f"state {kind.descriptor.name!r}: put_all() takes a dict, not {type(dict_value).__name__}")
+    fit_key, fit = kind.fit_key, kind.fit
+    return {
+        (key if fit_key is None else fit_key(key)): (value if value is None or fit is None else fit(value))
+        for key, value in dict_value.items()
+    }
+
+
+class HeapReducingState(HeapState, ReducingState[Any]):
+    """A value for each key, combined with each value added."""
+
+    __slots__ = ("_reduce",)
+
+    def __init__(self, keyed: Any, table: Table, kind: Kind) -> None:
+        super().__init__(keyed, table, kind)
+        self._reduce: Callable[[Any, Any], Any] = kind.descriptor.reduce  # type: ignore[attr-defined]
+
+    def get(self) -> Any:
+        """The combination so far, None if nothing was added."""
+        return self._get(self._keyed.key)
+
+    def add(self, value: Any) -> None:
+        """Combine a value with it; None clears, as in Flink."""
+        if value is None:
+            self.clear()
+            return
+        fit = self._kind.fit
+        before = self._get(self._keyed.key)
+        if before is not None:
+            value = self._reduce(before, value)
+        self._table[self._keyed.key] = value if fit is None else fit(value)
+
+
+class HeapAggregatingState(HeapState, AggregatingState[Any, Any]):
+    """An accumulator for each key."""
+
+    __slots__ = ("_function",)
+
+    def __init__(self, keyed: Any, table: Table, kind: Kind) -> None:
+        super().__init__(keyed, table, kind)
+        self._function: Any = kind.descriptor.get_agg_function()  # type: ignore[attr-defined]
+
+    def get(self) -> Any:
+        """The accumulator's result, None if nothing was added."""
+        found = self._get(self._keyed.key, MISSING)
+        return None if found is MISSING else self._function.get_result(found)
+
+    def add(self, value: Any) -> None:
+        """Add a value to the accumulator; None clears, as in Flink."""
+        if value is None:
+            self.clear()
+            return
+        fit, function = self._kind.fit, self._function
+        found = self._get(self._keyed.key, MISSING)
+        found = function.add(value, function.create_accumulator() if found is MISSING else found)
+        self._table[self._keyed.key] = found if fit is None else fit(found)
+
+
+def merge_values(kind: Kind, one: Any, other: Any) -> Any:
+    """Two stored values of mergeable state as one."""
+    fit = kind.fit
+    if kind.name == "list":
+        return one + other
+    if kind.name == "reducing":
+        merged = kind.descriptor.reduce(one, other)  # type: ignore[attr-defined]
+    else:
+        merged = kind.descriptor.get_agg_function().merge(one, other)  # type: ignore[attr-defined]
+    return merged if fit is None else fit(merged)
+
+
+STATES: Final[Mapping[str, type[HeapState]]] = {
+    "value": HeapValueState,
+    "list": HeapListState,
+    "map": HeapMapState,
+    "reducing": HeapReducingState,
+    "aggregating": HeapAggregatingState,
+}

@@ -1,0 +1,308 @@
+"""Operator state on the heap: lists that are dealt out anew, lists that all subtasks see whole, broadcast state.
+
+Lists are tables by position and broadcast state is a table by its key, so all of it is written out as keyed state is:
+in slices, while it is used (``state/tables.py``). A snapshot is one subtask's; ``restore`` is given those of all
+subtasks, and takes what belongs to the own one. So coordinators move bytes and never look into them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from firesteel.core.errors import ProgramError, StateMigrationError
+from firesteel.functions.state import (
+    BroadcastState,
+    ListState,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    OperatorStateStore,
+    ReadOnlyBroadcastState,
+    StateDescriptor,
+)
+from firesteel.state.backend import SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
+from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
+from firesteel.state.heap_states import Kind, element_of, elements_of, entries_of, kind_of
+from firesteel.state.schema import Answer, compare, schema_of
+from firesteel.state.tables import HeapTable, drain
+
+SPLIT: Final = "split"
+UNION: Final = "union"
+BROADCAST: Final = "broadcast"
+_READ_ONLY: Final = (
+    "broadcast state can be changed in process_broadcast_element() only: all subtasks have to change it alike"
+)
+
+
+@dataclass
+class OperatorSnapshot:
+    """What one subtask wrote."""
+
+    states: Sequence[StateInfo]
+    chunks: Sequence[StateChunk]
+
+
+class HeapOperatorListState(ListState[Any]):
+    """A list of the subtask."""
+
+    __slots__ = ("_kind", "_table")
+
+    def __init__(self, table: HeapTable, kind: Kind) -> None:
+        self._table, self._kind = table, kind
+
+    def get(self) -> list[Any]:
+        """The elements, as a list of their own."""
+        table = self._table
+        return [table[position] for position in range(len(table))]
+
+    def add(self, value: Any) -> None:
+        """Add an element."""
+        self._table[len(self._table)] = element_of(self._kind, value)
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Add elements: all or, if one does not fit, none."""
+        table = self._table
+        for position, value in enumerate(elements_of(self._kind, "add_all", values), len(table)):
+            table[position] = value
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace the elements."""
+        fitted = elements_of(self._kind, "update", values)
+        self._table.clear()
+        self.add_all(fitted)
+
+    def clear(self) -> None:
+        """Forget the elements."""
+        self._table.clear()
+
+
+class _Reading(ReadOnlyBroadcastState[Any, Any]):
+    """Reads a table by key."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: HeapTable) -> None:
+        self._table = table
+
+    def get(self, key: Any) -> Any:
+        """The value under a key, None if there is none."""
+        return self._table.get(key)
+
+    def contains(self, key: Any) -> bool:
+        """Whether there is a value under a key."""
+        return key in self._table
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        """Keys and values."""
+        return self._table.items()
+
+    def keys(self) -> Iterable[Any]:
+        """Keys."""
+        return self._table.keys()
+
+    def values(self) -> Iterable[Any]:
+        """Values."""
+        return self._table.values()
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing."""
+        return not self._table
+
+
+class HeapReadOnlyBroadcastState(_Reading):
+    """What the side that is not broadcast sees."""
+
+    __slots__ = ()
+
+    def clear(self) -> None:
+        """Refused."""
+        raise ProgramError(_READ_ONLY)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("put", "put_all", "remove"):
+            raise ProgramError(_READ_ONLY)
+        raise AttributeError(name)
+
+
+class HeapBroadcastState(_Reading, BroadcastState[Any, Any]):
+    """What the broadcast side sees."""
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, table: HeapTable, kind: Kind) -> None:
+        super().__init__(table)
+        self._kind = kind
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value under a key."""
+        self.put_all({key: value})
+
+    def put_all(self, dict_value: Mapping[Any, Any]) -> None:
+        """Set several values: all or, if one does not fit, none."""
+        for key, value in entries_of(self._kind, dict_value).items():
+            self._table[key] = value
+
+    def remove(self, key: Any) -> None:
+        """Remove the value under a key."""
+        self._table.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._table.clear()
+
+
+class _Part:
+    """A table with the descriptor that it was asked for with, if it was."""
+
+    __slots__ = ("info", "kind", "table")
+
+    def __init__(self, info: StateInfo, table: HeapTable, kind: Kind | None = None) -> None:
+        self.info, self.table, self.kind = info, table, kind
+
+
+class HeapOperatorState(OperatorStateStore):
+    """All operator state of one operator of one subtask.
+
+    Args:
+        operator: its name, for errors.
+        strict_integers: integers that do not fit their type are an error instead of wrapping.
+    """
+
+    def __init__(self, operator: str = "", *, strict_integers: bool = False) -> None:
+        self._operator, self._strict = operator, strict_integers
+        self._parts: dict[str, _Part] = {}
+        self._snapshot: HeapSnapshot | None = None
+
+    def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list whose elements are dealt out when the parallelism changes."""
+        part = self._part(state_descriptor, ListStateDescriptor, "get_list_state", SPLIT)
+        assert part.kind is not None
+        return HeapOperatorListState(part.table, part.kind)
+
+    def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
+        """A list that each subtask sees whole after a restore."""
+        part = self._part(state_descriptor, ListStateDescriptor, "get_union_list_state", UNION)
+        assert part.kind is not None
+        return HeapOperatorListState(part.table, part.kind)
+
+    def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
+        """A map that is the same in all subtasks."""
+        part = self._part(state_descriptor, MapStateDescriptor, "get_broadcast_state", BROADCAST)
+        assert part.kind is not None
+        return HeapBroadcastState(part.table, part.kind)
+
+    def read_only(self, state_descriptor: MapStateDescriptor) -> ReadOnlyBroadcastState[Any, Any]:
+        """The same, to read."""
+        return HeapReadOnlyBroadcastState(
+            self._part(state_descriptor, MapStateDescriptor, "get_broadcast_state", BROADCAST).table
+        )
+
+    def get_registered_state_names(self) -> set[str]:
+        """Of lists."""
+        return {name for name, part in self._parts.items() if part.kind is not None and part.info.kind != BROADCAST}
+
+    def get_registered_broadcast_state_names(self) -> set[str]:
+        """Of broadcast states."""
+        return {name for name, part in self._parts.items() if part.kind is not None and part.info.kind == BROADCAST}
+
+    def _part(self, descriptor: Any, wanted: type[StateDescriptor], method: str, mode: str) -> _Part:
+        if not isinstance(descriptor, wanted):
+            raise ProgramError(f"{method}() takes a {wanted.__name__}, not {descriptor!r}")
+        name = descriptor.name
+        part = self._parts.get(name)
+        if part is None or part.kind is None:
+            if descriptor.ttl_config is not None:
+                raise ProgramError(f"operator {self._operator!r}: operator state {name!r} can't have a time-to-live")
+            info = StateInfo(name, mode, schema_of(descriptor.type_info))
+            kind = kind_of(descriptor, strict_integers=self._strict)
+            table = HeapTable() if part is None else _adopted(part, info)
+            part = self._parts[name] = _Part(info, table, kind)
+        elif part.info.kind != mode or (part.kind is not None and part.kind.descriptor != descriptor):
+            before = part.kind.descriptor if part.kind is not None else None
+            raise ProgramError(
+                f"operator {self._operator!r}: {part.info.kind} state {name!r} was asked for as {before!r} before and "
+                f"is asked for as {mode} state {descriptor!r} now: give each state of an operator a name of its own"
+            )
+        return part
+
+    # -- snapshots
+
+    def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
+        """Begin to write out the state of now; the rules are those of keyed state."""
+        before = self._snapshot
+        if before is not None and not before.closed:
+            raise RuntimeError("a snapshot of this state is being written: there is one at a time")
+        for part in self._parts.values():
+            drain(part.table, 0 if part.table.writing is None else len(part.table.writing.changes))
+        sources = [TableSource(part.info, part.table) for part in self._parts.values()]
+        self._snapshot = HeapSnapshot(sources, _no_group, slice_seconds, _nothing)
+        return self._snapshot
+
+    def restore(self, snapshots: Sequence[OperatorSnapshot], subtask: int, parallelism: int) -> None:
+        """Take over what is the own subtask's of what all subtasks wrote, in their order; before any is asked for.
+
+        Args:
+            snapshots: one of each subtask at the time of the snapshot.
+            subtask: the own number.
+            parallelism: of now.
+        """
+        if self._parts:
+            raise RuntimeError("state is restored before any is asked for")
+        dealt: dict[str, int] = {}
+        for writer, snapshot in enumerate(snapshots):
+            contents: list[dict[Any, Any]] = [{} for _ in snapshot.states]
+            for chunk in snapshot.chunks:
+                contents[chunk.state].update(decode(chunk.data))
+            for info, content in zip(snapshot.states, contents, strict=True):
+                part = self._parts.setdefault(info.name, _Part(info, HeapTable()))
+                if part.info != info:
+                    raise StateMigrationError(info.name, "", "the snapshots of two subtasks differ in its type")
+                if info.kind == BROADCAST:
+                    if writer == subtask % len(snapshots):
+                        part.table.update(content)
+                    continue
+                elements = [content[position] for position in range(len(content))]
+                if info.kind == SPLIT:
+                    first = dealt.get(info.name, 0)
+                    dealt[info.name] = first + len(elements)
+                    same = parallelism == len(snapshots)
+                    elements = [
+                        element
+                        for number, element in enumerate(elements, first)
+                        if (writer if same else number % parallelism) == subtask
+                    ]
+                part.table.update(enumerate(elements, len(part.table)))
+
+    def close(self) -> None:
+        """Forget everything."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+        self._parts.clear()
+
+
+def _adopted(restored: _Part, info: StateInfo) -> HeapTable:
+    """Restored entries, brought to the type of now."""
+    old = restored.info
+    if old.kind != info.kind:
+        raise StateMigrationError(info.name, "", f"it was {old.kind} state and is {info.kind} state now")
+    found = compare(old.schema, info.schema)
+    if found.answer is Answer.INCOMPATIBLE:
+        raise StateMigrationError(info.name, found.field, found.reason)
+    convert = found.convert
+    if convert is None:
+        return restored.table
+    table = HeapTable()
+    if info.kind == BROADCAST:
+        table.update(convert(dict(restored.table)))
+    else:
+        table.update((position, convert(value)) for position, value in restored.table.items())
+    return table
+
+
+def _no_group(key: Any) -> int:
+    return 0
+
+
+def _nothing() -> None:
+    """States of operators look their table up each time."""

@@ -1,0 +1,220 @@
+"""Serializer snapshots: the schema of typed state as plain data, and what a later type may do with values of it.
+
+A schema is JSON: ``{"type": "row", "fields": [{"name": "id", "type": {"type": "basic", "of": "INT"}}, ...]}``. Three
+answers: values are used as they are; they are migrated (a field was added or removed, a number widened); or the types
+are incompatible, and the field is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+
+from firesteel.common.typeinfo import (
+    BasicArrayTypeInfo,
+    BasicType,
+    BasicTypeInfo,
+    ExternalTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    ObjectArrayTypeInfo,
+    PickledBytesTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+)
+from firesteel.common.types import Row, make_row
+
+Schema = dict[str, Any]
+Convert = Callable[[Any], Any]
+
+_SEQUENCES: Final[tuple[tuple[type[Any], str], ...]] = (
+    (PrimitiveArrayTypeInfo, "primitive_array"),
+    (BasicArrayTypeInfo, "basic_array"),
+    (ObjectArrayTypeInfo, "object_array"),
+    (ListTypeInfo, "list"),
+)
+_WIDER: Final[Mapping[str, tuple[str, ...]]] = {
+    "BYTE": ("SHORT", "INT", "LONG", "BIG_INT", "FLOAT", "DOUBLE", "BIG_DEC"),
+    "SHORT": ("INT", "LONG", "BIG_INT", "FLOAT", "DOUBLE", "BIG_DEC"),
+    "INT": ("LONG", "BIG_INT", "DOUBLE", "BIG_DEC"),
+    "LONG": ("BIG_INT", "BIG_DEC"),
+    "BIG_INT": ("BIG_DEC",),
+    "FLOAT": ("DOUBLE",),
+    "CHAR": ("STRING",),
+}
+"""Types that hold each value of the type without loss."""
+_BYTE: Final = {"type": "basic", "of": BasicType.BYTE.name}
+_CONVERT: Final[Mapping[str, Convert]] = {"FLOAT": float, "DOUBLE": float, "BIG_DEC": Decimal}
+
+
+class Answer(Enum):
+    """What becomes of values of an older schema."""
+
+    AS_IS = "as is"
+    MIGRATE = "migrate"
+    INCOMPATIBLE = "incompatible"
+
+
+@dataclass(frozen=True)
+class Compatibility:
+    """An answer with its reason.
+
+    Attributes:
+        field: path of the field that decided, empty for the value itself.
+        reason: what differs; empty if nothing does.
+        convert: MIGRATE: an old value as a new one; None where Python's value is the same.
+    """
+
+    answer: Answer
+    field: str = ""
+    reason: str = ""
+    convert: Convert | None = None
+
+
+_AS_IS: Final = Compatibility(Answer.AS_IS)
+
+
+def schema_of(type_info: TypeInformation) -> Schema:
+    """The schema of a type, as plain data."""
+    if isinstance(type_info, ExternalTypeInfo):
+        return schema_of(type_info.type_info)
+    if isinstance(type_info, PickledBytesTypeInfo):
+        return {"type": "pickled"}
+    if isinstance(type_info, BasicTypeInfo):
+        return {"type": "basic", "of": type_info.basic_type.name}
+    if isinstance(type_info, RowTypeInfo):
+        names = type_info.field_names
+        return {"type": "row", "fields": _fields(names, type_info.field_types)}
+    if isinstance(type_info, TupleTypeInfo):
+        names = tuple(f"f{i}" for i in range(len(type_info.field_types)))
+        return {"type": "tuple", "fields": _fields(names, type_info.field_types)}
+    if isinstance(type_info, MapTypeInfo):
+        return {"type": "map", "key": schema_of(type_info.key_type), "value": schema_of(type_info.value_type)}
+    for cls, name in _SEQUENCES:
+        if isinstance(type_info, cls):
+            return {"type": name, "element": schema_of(type_info.element_type)}
+    return {"type": "other", "of": str(type_info)}
+
+
+def _fields(names: tuple[str, ...], types: tuple[TypeInformation, ...]) -> list[Schema]:
+    return [{"name": name, "type": schema_of(t)} for name, t in zip(names, types, strict=True)]
+
+
+def text_of(schema: Schema) -> str:
+    """A schema as people read it."""
+    kind = schema["type"]
+    if kind in ("row", "tuple"):
+        fields = ", ".join(f"{field['name']}: {text_of(field['type'])}" for field in schema["fields"])
+        return f"{kind}({fields})"
+    if kind == "map":
+        return f"map<{text_of(schema['key'])}, {text_of(schema['value'])}>"
+    if "element" in schema:
+        return f"{kind}<{text_of(schema['element'])}>"
+    return str(schema.get("of", kind))
+
+
+def compare(old: Schema, new: Schema, path: str = "") -> Compatibility:
+    """What becomes of values written with the old schema under the new one."""
+    if old == new:
+        return _AS_IS
+    kind = old["type"]
+    if kind != new["type"]:
+        return _incompatible(old, new, path)
+    if kind == "basic":
+        if new["of"] in _WIDER.get(old["of"], ()):
+            reason = f"widened from {old['of']} to {new['of']}"
+            return Compatibility(Answer.MIGRATE, path, reason, _CONVERT.get(new["of"]))
+        return _incompatible(old, new, path)
+    if kind in ("row", "tuple"):
+        return _compare_fields(old, new, path)
+    if kind == "map":
+        return _compare_maps(old, new, path)
+    if "element" in old:
+        return _compare_elements(old, new, path)
+    return _incompatible(old, new, path)
+
+
+def _incompatible(old: Schema, new: Schema, path: str) -> Compatibility:
+    return Compatibility(Answer.INCOMPATIBLE, path, f"it was {text_of(old)} and is {text_of(new)} now")
+
+
+def _compare_fields(old: Schema, new: Schema, path: str) -> Compatibility:
+    before = {field["name"]: (position, field["type"]) for position, field in enumerate(old["fields"])}
+    reasons: list[tuple[str, str]] = []
+    plan: list[tuple[int, Convert | None]] = []
+    for field in new["fields"]:
+        name = field["name"]
+        where = f"{path}.{name}" if path else name
+        if name not in before:
+            reasons.append((where, "added"))
+            plan.append((-1, None))
+            continue
+        position, schema = before.pop(name)
+        found = compare(schema, field["type"], where)
+        if found.answer is Answer.INCOMPATIBLE:
+            return found
+        if found.answer is Answer.MIGRATE:
+            reasons.append((found.field, found.reason))
+        plan.append((position, found.convert))
+    reasons += [(f"{path}.{name}" if path else name, "removed") for name in before]
+    field_name, reason = reasons[0] if reasons else (path, "its fields are in another order")
+    if old["type"] == "row":
+        return Compatibility(
+            Answer.MIGRATE, field_name, reason, _row_converter(tuple(f["name"] for f in new["fields"]), plan)
+        )
+    return Compatibility(Answer.MIGRATE, field_name, reason, lambda value: tuple(_pick(value, plan)))
+
+
+def _pick(values: Any, plan: list[tuple[int, Convert | None]]) -> list[Any]:
+    """The new fields; those that were not there before are None."""
+    picked: list[Any] = []
+    for position, convert in plan:
+        value = None if position < 0 else values[position]
+        picked.append(value if value is None or convert is None else convert(value))
+    return picked
+
+
+def _row_converter(names: tuple[str, ...], plan: list[tuple[int, Convert | None]]) -> Convert:
+    def convert(row: Row) -> Row:
+        return make_row(names, _pick(list(row), plan), row.get_row_kind())
+
+    return convert
+
+
+def _compare_maps(old: Schema, new: Schema, path: str) -> Compatibility:
+    keys = compare(old["key"], new["key"], f"{path}[key]")
+    values = compare(old["value"], new["value"], f"{path}[value]")
+    for found in (keys, values):
+        if found.answer is Answer.INCOMPATIBLE:
+            return found
+    first = keys if keys.answer is Answer.MIGRATE else values
+    fit_key, fit_value = keys.convert, values.convert
+    if fit_key is None and fit_value is None:
+        return Compatibility(Answer.MIGRATE, first.field, first.reason)
+
+    def convert(value: dict[Any, Any]) -> dict[Any, Any]:
+        return {
+            (key if fit_key is None else fit_key(key)): (item if item is None or fit_value is None else fit_value(item))
+            for key, item in value.items()
+        }
+
+    return Compatibility(Answer.MIGRATE, first.field, first.reason, convert)
+
+
+def _compare_elements(old: Schema, new: Schema, path: str) -> Compatibility:
+    if old["type"] == "primitive_array" and _BYTE in (old["element"], new["element"]):
+        return _incompatible(old, new, path)  # bytes, not a list
+    found = compare(old["element"], new["element"], f"{path}[]")
+    fit = found.convert
+    if found.answer is Answer.INCOMPATIBLE or fit is None:
+        return found
+
+    def convert(value: list[Any]) -> list[Any]:
+        return [item if item is None else fit(item) for item in value]
+
+    return Compatibility(found.answer, found.field, found.reason, convert)

@@ -1,0 +1,309 @@
+"""Tables on the heap: dicts that can be written out in slices while they are used.
+
+A table is a dict, and costs what a dict costs. While it is written out its class is another one: what is in it stays as
+it is, changes go to a second dict in front of it, and a value that may be changed in place is serialised before it is
+handed out for the first time. When all is written the changes are put back, a few at a time, and the table is a plain
+dict again. So bound methods of a table must not be kept from one call of the operator to the next.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Any, Final
+
+MISSING: Final = object()
+_DRAINED_AT_ACCESS: Final = 4
+
+_ATOMS: Final = frozenset(
+    {
+        int,
+        str,
+        float,
+        bool,
+        bytes,
+        complex,
+        type(None),
+        decimal.Decimal,
+        datetime.date,
+        datetime.time,
+        datetime.timedelta,
+    }
+)
+
+
+def is_frozen(value: Any) -> bool:
+    """Whether nobody can change the value: a scalar, or a tuple of such values."""
+    kind = value.__class__
+    if kind in _ATOMS:
+        return True
+    if kind is tuple:
+        return all(item.__class__ in _ATOMS or is_frozen(item) for item in value)
+    return False
+
+
+Encode = Callable[[Any, Any], bytes]
+
+
+class Writing:
+    """A table on its way out.
+
+    Attributes:
+        encode: (key, value) -> serialised value.
+        changes: key -> value now, MISSING if it was removed. In order for tables that have one.
+        saved: key -> value as it was, serialised; of values that were handed out.
+        reading: the values are still being written out; else changes are being put back.
+        done: called when the table is as any other again.
+    """
+
+    __slots__ = ("changes", "done", "encode", "reading", "saved")
+
+    def __init__(self, changes: dict[Any, Any], encode: Encode, done: Callable[[], None]) -> None:
+        self.changes, self.encode, self.done = changes, encode, done
+        self.saved: dict[Any, bytes] = {}
+        self.reading = True
+
+
+class HeapTable(dict[Any, Any]):
+    """Values by key, in no order that means anything.
+
+    Attributes:
+        writing: not None while it is written out.
+    """
+
+    __slots__ = ("writing",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writing: Writing | None = None
+
+    def begin(self, encode: Encode, done: Callable[[], None]) -> None:
+        """From now on what is in the table stays as it is.
+
+        Args:
+            encode: (key, value) -> serialised value.
+            done: called when the changes have been put back.
+        """
+        self.writing = Writing({}, encode, done)
+        self.__class__ = _WrittenTable
+
+    raw_keys = dict.__iter__
+
+    def raw_put(self, key: Any, value: Any) -> None:
+        """Put it into the dict itself."""
+        dict.__setitem__(self, key, value)
+
+    raw_delete = dict.__delitem__
+
+    def touch(self, key: Any) -> None:
+        """The life of an entry was extended."""
+
+    @staticmethod
+    def pop_change(changes: Any) -> tuple[Any, Any]:
+        """A change, out of those that wait."""
+        return changes.popitem()  # type: ignore[no-any-return]
+
+
+class TtlTable(OrderedDict[Any, Any]):
+    """A table in the order in which the life of its entries was last extended: the oldest one first.
+
+    Attributes:
+        writing: not None while it is written out.
+    """
+
+    __slots__ = ("writing",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writing: Writing | None = None
+
+    def begin(self, encode: Encode, done: Callable[[], None]) -> None:
+        """As of ``HeapTable``."""
+        self.writing = Writing(OrderedDict(), encode, done)
+        self.__class__ = _WrittenTtlTable
+
+    raw_keys = OrderedDict.__iter__
+
+    def raw_put(self, key: Any, value: Any) -> None:
+        """Put it into the dict itself, as the youngest entry."""
+        OrderedDict.__setitem__(self, key, value)
+        OrderedDict.move_to_end(self, key)
+
+    raw_delete = OrderedDict.__delitem__
+
+    def touch(self, key: Any) -> None:
+        """The life of an entry was extended: it is the youngest."""
+        OrderedDict.move_to_end(self, key)
+
+    @staticmethod
+    def pop_change(changes: Any) -> tuple[Any, Any]:
+        """The oldest change, out of those that wait."""
+        return changes.popitem(last=False)  # type: ignore[no-any-return]
+
+
+Table = HeapTable | TtlTable
+
+
+def stop_reading(table: Table) -> None:
+    """Nothing of the table will be written any more: what was changed may be put back."""
+    if table.writing is not None and table.writing.reading:
+        table.writing.reading = False
+        table.writing.saved = {}
+        drain(table, 0)
+
+
+def drain(table: Table, most: int) -> bool:
+    """Put back so many changes; whether none are left, and the table is as any other."""
+    writing = table.writing
+    if writing is None:
+        return True
+    changes, pop = writing.changes, table.pop_change
+    while changes and most > 0:
+        most -= 1
+        key, value = pop(changes)
+        if value is not MISSING:
+            table.raw_put(key, value)
+        elif dict.__contains__(table, key):
+            table.raw_delete(key)
+    if changes:
+        return False
+    table.writing = None
+    table.__class__ = HeapTable if isinstance(table, HeapTable) else TtlTable
+    writing.done()
+    return True
+
+
+def _peek(table: Any, key: Any) -> Any:
+    """The value or MISSING, not to be handed out."""
+    writing = table.writing
+    if writing is not None:
+        value = writing.changes.get(key, writing)
+        if value is not writing:
+            return value
+    return dict.get(table, key, MISSING)
+
+
+def _find(table: Any, key: Any) -> Any:
+    """The value or MISSING, to be handed out."""
+    writing = table.writing
+    if writing is None:
+        return dict.get(table, key, MISSING)
+    value = writing.changes.get(key, writing)
+    if value is not writing:
+        return value
+    value = dict.get(table, key, MISSING)
+    if writing.reading and value is not MISSING and not is_frozen(value):
+        writing.saved[key] = writing.encode(key, value)
+        writing.changes[key] = value
+    return value
+
+
+def _change(table: Any, key: Any, value: Any) -> None:
+    writing = table.writing
+    if writing is None:
+        if value is MISSING:
+            table.raw_delete(key)
+        else:
+            table.raw_put(key, value)
+        return
+    changes = writing.changes
+    changes.pop(key, None)  # to the end of those in order
+    changes[key] = value
+    if not writing.reading:
+        drain(table, _DRAINED_AT_ACCESS)
+
+
+class _Guarded:
+    """What a table does while it is written out; in front of a table class.
+
+    A bound method may outlive that time by some accesses of the same call, so nothing here relies on the class.
+    """
+
+    __slots__ = ()
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        value = _find(self, key)
+        return default if value is MISSING else value
+
+    def __getitem__(self, key: Any) -> Any:
+        value = _find(self, key)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        return _peek(self, key) is not MISSING
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _change(self, key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        if _peek(self, key) is MISSING:
+            raise KeyError(key)
+        _change(self, key, MISSING)
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        value = _find(self, key)
+        if value is MISSING:
+            if default:
+                return default[0]
+            raise KeyError(key)
+        _change(self, key, MISSING)
+        return value
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        value = _find(self, key)
+        if value is MISSING:
+            _change(self, key, default)
+            return default
+        return value
+
+    def clear(self) -> None:
+        for key in list(self):
+            _change(self, key, MISSING)
+
+    def __iter__(self: Any) -> Iterator[Any]:
+        writing = self.writing
+        changes = {} if writing is None else writing.changes
+        for key in self.raw_keys():
+            if changes.get(key) is not MISSING:
+                yield key
+        for key, value in changes.items():
+            if value is not MISSING and not dict.__contains__(self, key):
+                yield key
+
+    def __len__(self: Any) -> int:
+        length = dict.__len__(self)
+        for key, value in {} if self.writing is None else self.writing.changes.items():
+            length += (value is not MISSING) - dict.__contains__(self, key)
+        return length
+
+    def __bool__(self) -> bool:
+        return len(self) > 0
+
+    def copy(self: Any) -> dict[Any, Any]:
+        return dict(self.items())
+
+    def __eq__(self, other: object) -> bool:
+        return self.copy() == other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def touch(self, key: Any) -> None:
+        """Changes are kept in order, and put back in order."""
+
+    keys = MutableMapping.keys
+    values = MutableMapping.values
+    items = MutableMapping.items
+    update = MutableMapping.update
+    popitem = MutableMapping.popitem
+
+
+class _WrittenTable(_Guarded, HeapTable):  # type: ignore[misc]
+    __slots__ = ()
+
+
+class _WrittenTtlTable(_Guarded, TtlTable):  # type: ignore[misc]
+    __slots__ = ()

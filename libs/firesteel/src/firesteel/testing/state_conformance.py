@@ -1,0 +1,405 @@
+"""Holds a state backend against its contract (``firesteel.state.backend``)."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from firesteel.common.time import Time
+from firesteel.common.typeinfo import Types
+from firesteel.core.errors import ProgramError, SerializationError, StateMigrationError, TypeMismatchError
+from firesteel.functions.functions import KeyedStateStore
+from firesteel.functions.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend, StateChunk, StateInfo
+from firesteel.state.keys import NO_KEY
+from firesteel.testing.clock import ManualClock
+
+GROUPS: Final = 8
+_ANY: Final = Types.PICKLED_BYTE_ARRAY()
+_KEYS: Final = ("a", "b", 3, 4.5, ("t", 1), "f", "g", "h", 9, 10)
+
+
+class _Mean:
+    """An aggregation whose accumulator is changed in place."""
+
+    def create_accumulator(self) -> list[int]:
+        return [0, 0]
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        accumulator[0] += value
+        accumulator[1] += 1
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> float:
+        return accumulator[0] / accumulator[1]
+
+    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
+        return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
+
+
+_NUMBER: Final = ValueStateDescriptor("number", Types.LONG())
+_THINGS: Final = ValueStateDescriptor("things", _ANY)
+_LIST: Final = ListStateDescriptor("list", Types.STRING())
+_MAP: Final = MapStateDescriptor("map", Types.STRING(), _ANY)
+_SUM: Final = ReducingStateDescriptor("sum", lambda one, other: one + other, Types.LONG())
+_MEAN: Final = AggregatingStateDescriptor("mean", _Mean(), _ANY)
+
+
+def group_of(key: Any) -> int:
+    """A key group of the kit's own."""
+    return sum(repr(key).encode()) % GROUPS
+
+
+def read(keyed: KeyedStateBackend, namespaces: Iterable[Any] = (None,)) -> dict[Any, Any]:
+    """All state of the kit's keys, as plain objects: (key, namespace) -> what is there."""
+    found: dict[Any, Any] = {}
+    for key in _KEYS:
+        keyed.key = key
+        for namespace in namespaces:
+            store = keyed.store(namespace)
+            there = {
+                "number": store.get_state(_NUMBER).value(),
+                "things": copy.deepcopy(store.get_state(_THINGS).value()),
+                "list": list(store.get_list_state(_LIST).get()),
+                "map": copy.deepcopy(list(store.get_map_state(_MAP).items())),
+                "sum": store.get_reducing_state(_SUM).get(),
+                "mean": store.get_aggregating_state(_MEAN).get(),
+            }
+            there = {name: value for name, value in there.items() if value not in (None, [])}
+            if there:
+                found[key, namespace] = there
+        row = keyed.table("raw").get(key)
+        if row is not None:
+            found[key, "raw"] = copy.deepcopy(row)
+    keyed.key = NO_KEY
+    return found
+
+
+def _change(keyed: KeyedStateBackend, store: KeyedStateStore, rng: random.Random) -> None:
+    """Something that programs do to the state of the current key."""
+    number = rng.randrange(100)
+    kind = rng.randrange(14)
+    if kind == 0:
+        store.get_state(_NUMBER).update(number)
+    elif kind == 1:
+        things = store.get_state(_THINGS)
+        changed = things.value() or {"seen": []}
+        changed["seen"].append(number)  # in place, then written back
+        things.update(changed)
+    elif kind == 2:
+        store.get_list_state(_LIST).add(str(number))
+    elif kind == 3:
+        store.get_list_state(_LIST).update([str(number)] * (number % 3))
+    elif kind == 4:
+        store.get_map_state(_MAP).put(str(number % 5), [number])
+    elif kind == 5:
+        entries = store.get_map_state(_MAP)
+        inner = entries.get(str(number % 5)) or []
+        inner.append(number)
+        entries.put(str(number % 5), inner)
+    elif kind == 6:
+        store.get_map_state(_MAP).remove(str(number % 5))
+    elif kind == 7:
+        store.get_reducing_state(_SUM).add(number)
+    elif kind == 8:
+        store.get_aggregating_state(_MEAN).add(number)
+    elif kind == 9:
+        keyed.table("raw").setdefault(keyed.key, {})[number % 3] = number
+    elif kind == 10:
+        keyed.table("raw").pop(keyed.key, None)
+    elif kind == 11:
+        store.get_list_state(_LIST).add_all([str(number), "x"])
+    elif kind == 12:
+        rng.choice(
+            [
+                store.get_state(_NUMBER),
+                store.get_state(_THINGS),
+                store.get_list_state(_LIST),
+                store.get_map_state(_MAP),
+                store.get_reducing_state(_SUM),
+                store.get_aggregating_state(_MEAN),
+            ]
+        ).clear()
+    else:
+        keyed.clear_namespace("w1")
+
+
+class _Kit:
+    """The checks; ``parts`` says over how many subtasks state is restored."""
+
+    def __init__(self, backend: StateBackend) -> None:
+        self._backend = backend
+        self.clock = ManualClock()
+
+    def make(self, groups: range = range(GROUPS), **more: Any) -> KeyedStateBackend:
+        return self._backend.create_keyed_state(
+            KeyedStateParameters(key_group_of=group_of, key_groups=groups, clock=self.clock, operator="kit", **more)
+        )
+
+    def written(self, keyed: KeyedStateBackend) -> tuple[list[StateInfo], list[StateChunk]]:
+        """A whole snapshot."""
+        snapshot = keyed.snapshot()
+        infos = [StateInfo.from_json(info.to_json()) for info in snapshot.states]
+        return infos, [chunk for part in snapshot for chunk in part]
+
+    def restored(self, states: list[StateInfo], chunks: list[StateChunk], parallelism: int) -> dict[Any, Any]:
+        """What subtasks of another parallelism find."""
+        found: dict[Any, Any] = {}
+        for subtask in range(parallelism):
+            own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
+            keyed = self.make(own)
+            keyed.restore(states, chunks)
+            for place, value in read(keyed, (None, "w1", ("w", 2))).items():
+                _require(
+                    group_of(place[0]) in own, f"restore() brought key {place[0]!r} to a subtask that does not own it"
+                )
+                found[place] = value
+            keyed.close()
+        return found
+
+
+def check_state_backend(backend: StateBackend, *, seeds: Iterable[int] = range(12), steps: int = 300) -> None:
+    """Every rule of the contract, and random programs with snapshots in slices between their steps.
+
+    Args:
+        backend: makes empty state each time.
+        seeds: one random program each.
+        steps: of each program.
+
+    Raises:
+        AssertionError: says which rule is broken.
+    """
+    kit = _Kit(backend)
+    _check_keys_and_types(kit)
+    _check_tables(kit)
+    _check_namespaces(kit)
+    _check_snapshot_rules(kit)
+    _check_migration(kit)
+    _check_time_to_live(kit)
+    for seed in seeds:
+        _check_random_program(kit, seed, steps)
+
+
+def _check_random_program(kit: _Kit, seed: int, steps: int) -> None:
+    rng = random.Random(seed)
+    keyed = kit.make()
+    namespaces = (None, "w1", ("w", 2))
+    snapshot = None
+    chunks: list[StateChunk] = []
+    expected: dict[Any, Any] = {}
+    for _ in range(steps):
+        if snapshot is None and rng.random() < 0.08:
+            expected = read(keyed, namespaces)
+            snapshot, chunks = keyed.snapshot(rng.choice((0.0, 0.0, 0.002))), []
+        elif snapshot is not None and rng.random() < 0.3:
+            part = next(snapshot, None)
+            if part is not None:
+                chunks += part
+            else:
+                found = kit.restored(list(snapshot.states), chunks, rng.choice((1, 2, 3, 8)))
+                _require(found == expected, f"seed {seed}: a snapshot holds {found!r}, the state was {expected!r}")
+                snapshot = None
+        elif snapshot is not None and rng.random() < 0.02:
+            snapshot.close()
+            snapshot = None
+        keyed.key = rng.choice(_KEYS)
+        _change(keyed, keyed.store(rng.choice(namespaces)), rng)
+    if snapshot is not None:
+        for part in snapshot:
+            chunks += part
+        _require(
+            kit.restored(list(snapshot.states), chunks, 2) == expected, f"seed {seed}: the last snapshot is another"
+        )
+    now = read(keyed, namespaces)
+    states, chunks = kit.written(keyed)
+    _require(kit.restored(states, chunks, 1) == now, f"seed {seed}: state and snapshot differ at the end")
+    keyed.close()
+
+
+def _check_keys_and_types(kit: _Kit) -> None:
+    keyed = kit.make(strict_integers=True)
+    number = keyed.get_state(_NUMBER)
+    _raises(ProgramError, number.value, "state without a key does not raise ProgramError")
+    keyed.key = 1
+    number.update(7)
+    keyed.key = 1.0
+    _require(number.value() == 7, "1 and 1.0 are equal, but have different state")
+    _require(keyed.get_state(_NUMBER) is number, "a state is another object the second time")
+    other = ValueStateDescriptor("number", Types.STRING())
+    _raises(ProgramError, lambda: keyed.get_state(other), "a name was given a second type")
+    _raises(ProgramError, lambda: keyed.get_state(_LIST), "get_state() took a ListStateDescriptor")  # type: ignore[arg-type]
+    error = _raises(TypeMismatchError, lambda: number.update("x"), "a value of another type was taken")
+    _require("number" in str(error), f"the error does not name the state: {error}")
+    _raises(TypeMismatchError, lambda: number.update(2**63), "strict integers wrap")
+    _require(number.value() == 7, "a value that was refused is there")
+    number.update(None)
+    _require(number.value() is None and keyed.keys(_NUMBER) == [], "update(None) does not clear")
+    entries = keyed.get_map_state(_MAP)
+    for name in "zya":
+        entries.put(name, [name])
+    entries.put("z", ["again"])
+    _require(list(entries.keys()) == ["z", "y", "a"], "a map is not iterated in the order of the first put")
+    _require(keyed.keys() == [1.0], "keys() does not list each key once")
+    keyed.close()
+
+
+def _check_tables(kit: _Kit) -> None:
+    keyed = kit.make()
+    _require(keyed.table("one") is keyed.table("one"), "a table is another object the second time")
+    keyed.table("one")["a"] = {"x": [1]}
+    keyed.table("two")["b"] = 2
+    running = keyed.snapshot(0.0)
+    keyed.table("one")["a"]["x"].append("changed in place")
+    keyed.drop_table("one")
+    keyed.drop_table("never made")
+    _require(keyed.table_names() == ["two"], f"drop_table() leaves {keyed.table_names()}")
+    _require("a" not in keyed.table("one"), "a table that was dropped is not empty when it is made again")
+    chunks = [chunk for part in running for chunk in part]
+    keyed.close()
+    later = kit.make()
+    later.restore(list(running.states), chunks)
+    _require(sorted(later.table_names()) == ["one", "two"], "table_names() does not know restored tables")
+    found = later.table("one").get("a")
+    _require(found == {"x": [1]}, f"a table that was dropped during a snapshot is {found!r} in it")
+    later.close()
+
+
+def _check_namespaces(kit: _Kit) -> None:
+    keyed = kit.make()
+    keyed.key = "k"
+    for namespace, text in ((None, "plain"), ("w1", "one"), (("w", 2), "two")):
+        keyed.store(namespace).get_list_state(_LIST).add(text)
+        keyed.store(namespace).get_reducing_state(_SUM).add(1)
+        keyed.store(namespace).get_aggregating_state(_MEAN).add(len(text))
+    keyed.merge_namespaces(_LIST, "w3", ["w1", ("w", 2), "none"])
+    keyed.merge_namespaces(_SUM, "w1", ["w1", ("w", 2)])
+    keyed.merge_namespaces(_MEAN, "w1", [("w", 2)])
+    found = list(keyed.store("w3").get_list_state(_LIST).get())
+    _require(found == ["one", "two"], f"merge_namespaces() made {found} of the lists")
+    _require(keyed.store("w1").get_reducing_state(_SUM).get() == 2, "merge_namespaces() does not reduce")
+    _require(
+        keyed.store("w1").get_aggregating_state(_MEAN).get() == 3, "merge_namespaces() does not merge accumulators"
+    )
+    _require(keyed.store(("w", 2)).get_reducing_state(_SUM).get() is None, "a merged namespace is still there")
+    _raises(ProgramError, lambda: keyed.merge_namespaces(_MAP, "w1", ["w2"]), "map state was merged")
+    keyed.clear_namespace("w1")
+    keyed.clear_namespace("w3")
+    _require(keyed.store("w1").get_reducing_state(_SUM).get() is None, "clear_namespace() leaves state")
+    _require(list(keyed.get_list_state(_LIST).get()) == ["plain"], "clear_namespace() took state without a namespace")
+    keyed.close()
+
+
+def _check_snapshot_rules(kit: _Kit) -> None:
+    keyed = kit.make()
+    things = keyed.get_state(_THINGS)
+    for key in _KEYS:
+        keyed.key = key
+        things.update({"in": [key]})
+    running = keyed.snapshot(0.0)
+    _raises(RuntimeError, keyed.snapshot, "two snapshots run at once")
+    for key in _KEYS:
+        keyed.key = key
+        found: Any = things.value()
+        found["in"].append("changed in place, not written back")
+        things.clear()
+    chunks = [chunk for part in running for chunk in part]
+    _require(sum(chunk.count for chunk in chunks) == len(_KEYS), "chunks do not count their entries")
+    found = kit.restored(list(running.states), chunks, 2)
+    expected = {(key, None): {"things": {"in": [key]}} for key in _KEYS}
+    _require(found == expected, f"a change in place is in the snapshot: {found!r}")
+    things.update({"bad": (letter for letter in "x")})
+    bad = keyed.snapshot()
+    error = _raises(SerializationError, lambda: list(bad), "what can not be serialised was serialised")
+    _require("things" in str(error), f"the error does not name the state: {error}")
+    things.update({"in": [1]})
+    _require(len(kit.written(keyed)[1]) == 1, "the next snapshot after a failed one does not work")
+    keyed.close()
+
+
+def _check_migration(kit: _Kit) -> None:
+    old = ValueStateDescriptor("row", Types.ROW_NAMED(["id", "gone", "n"], [Types.INT(), Types.STRING(), Types.INT()]))
+    new = ValueStateDescriptor(
+        "row", Types.ROW_NAMED(["n", "id", "added"], [Types.DOUBLE(), Types.LONG(), Types.INT()])
+    )
+    bad = ValueStateDescriptor("row", Types.ROW_NAMED(["id", "n"], [Types.INT(), Types.STRING()]))
+    keyed = kit.make()
+    keyed.key = "a"
+    keyed.get_state(old).update({"id": 1, "gone": "x", "n": 2})
+    keyed.get_state(_NUMBER).update(5)
+    states, chunks = kit.written(keyed)
+    keyed.close()
+    later = kit.make()
+    later.restore(states, chunks)
+    later.key = "a"
+    row: Any = later.get_state(new).value()
+    _require((row.n, row.id, row.added) == (2.0, 1, None) and type(row.n) is float, f"the row was migrated to {row!r}")
+    again, more = kit.written(later)
+    later.close()
+    last = kit.make()
+    last.restore(again, more)
+    last.key = "a"
+    _require(last.get_state(_NUMBER).value() == 5, "state that nobody asked for is not in the next snapshot")
+    last.close()
+    refused = kit.make()
+    refused.restore(states, chunks)
+    error = _raises(StateMigrationError, lambda: refused.get_state(bad), "an incompatible type was taken")
+    _require(getattr(error, "field", "") == "n", f"the error does not name the field: {error}")
+    refused.close()
+
+
+def _check_time_to_live(kit: _Kit) -> None:
+    config = StateTtlConfig.new_builder(Time.seconds(10)).cleanup_full_snapshot().build()
+    kept = ValueStateDescriptor("kept", Types.LONG())
+    entries = MapStateDescriptor("entries", Types.STRING(), Types.LONG())
+    for descriptor in (kept, entries):
+        descriptor.enable_time_to_live(config)
+    keyed = kit.make()
+    value, mapped = keyed.get_state(kept), keyed.get_map_state(entries)
+    for key in _KEYS:
+        keyed.key = key
+        value.update(1)
+        mapped.put("old", 1)
+    kit.clock.advance(6)
+    keyed.key = "a"
+    value.update(2)
+    mapped.put("new", 2)
+    kit.clock.advance(4)
+    _require(value.value() == 2, "an entry expired too early")
+    _require(list(mapped.items()) == [("new", 2)], "each entry of a map lives by itself")
+    states, chunks = kit.written(keyed)
+    _require(sum(chunk.count for chunk in chunks) == 2, "what has expired is in the snapshot")
+    for _ in range(4 * len(_KEYS)):
+        value.value()
+        mapped.get("new")
+    _require(keyed.keys() == ["a"], f"what has expired is not cleaned up: {keyed.keys()}")
+    keyed.close()
+    later = kit.make()
+    later.restore(states, chunks)
+    later.key = "a"
+    without = ValueStateDescriptor("kept", Types.LONG())
+    _require(later.get_state(without).value() == 2, "time-to-live can't be taken away")
+    kit.clock.advance(6)
+    _require(list(later.get_map_state(entries).items()) == [], "an entry lives anew after a restore")
+    later.close()
+
+
+def _require(holds: bool, rule: str) -> None:
+    if not holds:
+        raise AssertionError(rule)
+
+
+def _raises(error: type[BaseException], call: Callable[[], Any], rule: str) -> BaseException:
+    try:
+        call()
+    except error as raised:
+        return raised
+    raise AssertionError(rule)

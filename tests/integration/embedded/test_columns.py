@@ -1,0 +1,127 @@
+"""Programs over columns, in real slots: the same results as with Python functions over rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from firesteel.common import Row, Types, WatermarkStrategy
+from firesteel.core.errors import UserFunctionError
+from firesteel.datastream import KeyedProcessFunction, RuntimeContext
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource
+from firesteel.datastream.state import ValueStateDescriptor
+from firesteel.expressions import col, when
+from tests.integration.embedded.programs import new_environment
+
+pytestmark = pytest.mark.usefixtures("cluster")
+BID = Types.ROW_NAMED(["auction", "price", "channel"], [Types.LONG(), Types.INT(), Types.STRING()])
+COUNT = 20_000
+
+
+def bids_of(start: int, count: int) -> pa.RecordBatch:
+    """Rows start to start + count - 1; the columns stand in another order than in the type, and there is one more."""
+    numbers = range(start, start + count)
+    return pa.RecordBatch.from_pydict(
+        {
+            "channel": [f"channel {number % 7}" if number % 11 else None for number in numbers],
+            "auction": pa.array([number % 97 for number in numbers], pa.int64()),
+            "unused": [number * 0.5 for number in numbers],
+            "price": pa.array([number % 1000 for number in numbers], pa.int64()),
+        }
+    )
+
+
+def bid(number: int) -> Row:
+    return Row(auction=number % 97, price=number % 1000, channel=f"channel {number % 7}" if number % 11 else None)
+
+
+class Running(KeyedProcessFunction[int, Row, Row]):
+    """Number of bids of an auction so far, as a Python function between columns."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self._count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: Row, ctx: KeyedProcessFunction.Context) -> Any:
+        count = (self._count.value() or 0) + 1
+        self._count.update(count)
+        yield Row(auction=value.auction, n=count, cents=value.cents)
+
+
+def cents(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.append_column("cents", pc.multiply(batch.column("price"), 100))
+
+
+CENTS = Types.ROW_NAMED(["auction", "cents"], [Types.LONG(), Types.LONG()])
+RUNNING = Types.ROW_NAMED(["auction", "n", "cents"], [Types.LONG(), Types.LONG(), Types.LONG()])
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_columns_from_source_to_sink(parallelism: int) -> None:
+    env = new_environment(parallelism)
+    source = DataGeneratorSource.of_batches(bids_of, BID, COUNT)
+    bids = env.from_source(source, WatermarkStrategy.no_watermarks(), "Bids")
+    counted = (
+        bids.filter(col("channel").is_not_null() & (col("price") >= 100))
+        .map_batches(cents, CENTS)
+        .key_by("auction")
+        .process(Running(), RUNNING)
+    )
+    result = counted.with_columns(when(col("n") == 1).then("first").otherwise("later").alias("which"))
+    found = [tuple(row) for row in result.execute_and_collect()]
+    kept = [row for row in map(bid, range(COUNT)) if row.channel is not None and row.price >= 100]
+    seen: dict[int, int] = {}
+    expected = []
+    for row in kept:
+        seen[row.auction] = seen.get(row.auction, 0) + 1
+        expected.append((row.auction, seen[row.auction], "first" if seen[row.auction] == 1 else "later"))
+    assert sorted((auction, n, which) for auction, n, _, which in found) == sorted(expected)
+    assert sum(amount for _, _, amount, _ in found) == sum(row.price * 100 for row in kept)
+    if parallelism == 1:
+        assert [row[2] for row in found] == [row.price * 100 for row in kept]  # in order, each with its own value
+
+
+def test_rows_become_columns_and_columns_rows_across_slots() -> None:
+    env = new_environment(2)
+    rows = env.from_collection([tuple(bid(number)) for number in range(300)], BID)
+    result = (
+        rows.rebalance()
+        .select("auction", (col("price") // 2).alias("half"))
+        .shuffle()
+        .filter(col("half") % 2 == 0)
+        .broadcast()
+        .key_by(["auction", "half"])
+        .reduce(lambda one, other: one)
+    )
+    found = sorted({tuple(row) for row in result.execute_and_collect()})
+    halves = {(row.auction, row.price // 2) for row in map(bid, range(300))}
+    assert found == sorted(pair for pair in halves if pair[1] % 2 == 0)
+
+
+def test_a_number_that_overflows_names_operator_and_row_unless_it_may_wrap() -> None:
+    def program(wrap: str) -> list[Row]:
+        env = new_environment(1, firesteel__expressions__wrap_integers=wrap)
+        rows = env.from_collection([(1,), (2**31 - 1,)], Types.ROW_NAMED(["n"], [Types.INT()]))
+        return list(rows.select((col("n") + 1).alias("m")).name("plus one").execute_and_collect())
+
+    with pytest.raises(UserFunctionError) as error:
+        program("false")
+    assert "plus one" in str(error.value)
+    assert "can't be computed for n = 2147483647: overflow" in str(error.value)
+    assert program("true") == [Row(m=2), Row(m=-(2**31))]
+
+
+def test_a_function_of_batches_that_raises_is_shown_as_any_other() -> None:
+    env = new_environment(1)
+
+    def broken(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise ValueError(f"{batch.num_rows} rows are too many")
+
+    stream = env.from_collection([(1,)], Types.ROW_NAMED(["n"], [Types.INT()]))
+    stream.map_batches(broken, stream.get_type()).print()
+    with pytest.raises(UserFunctionError, match="1 rows are too many") as error:
+        env.execute()
+    assert "MapBatches" in str(error.value)
+    assert "in broken" in str(error.value)

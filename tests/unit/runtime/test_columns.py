@@ -1,0 +1,243 @@
+"""Columns and rows give the same results in a chain and behind every partitioner."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.common import Row, Types
+from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
+from firesteel.core.errors import ProgramError, TypeMismatchError
+from firesteel.expressions import Expression, col, when
+from firesteel.expressions.keys import ColumnKey
+from firesteel.expressions.schema import uncolumnar
+from firesteel.graph.specs import OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
+from firesteel.runtime.batch import Batch, Watermark
+from firesteel.runtime.chain import ChainExecutor
+from firesteel.runtime.columns import StreamColumns
+from firesteel.runtime.interrupts import CancelToken, Guard
+from firesteel.runtime.partitioners import SingleOutput, create_output
+from firesteel.runtime.rows import to_records
+from tests.unit.runtime.support import FakeOutput, line, opened, spec
+
+ROW = Types.ROW_NAMED(["item", "price", "n"], [Types.STRING(), Types.DOUBLE(), Types.INT()])
+PAIR = Types.TUPLE([Types.STRING(), Types.LONG()])
+
+ROWS = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.text("abcü", max_size=3)),
+        st.floats(allow_nan=False, width=32),
+        st.integers(-1000, 1000),
+    ),
+    max_size=40,
+)
+
+
+def rows(values: list[tuple[Any, ...]]) -> list[Row]:
+    return [Row(item=item, price=price, n=n) for item, price, n in values]
+
+
+def columns_spec(
+    kind: OperatorKind, function: Any, given: TypeInformation, result: TypeInformation, **extra: Any
+) -> OperatorSpec:
+    made: OperatorSpec = spec(kind, function, extra={"input_type": given, "result_type": result, **extra})
+    return made
+
+
+def keep(condition: Expression, type_info: TypeInformation = ROW) -> OperatorSpec:
+    return columns_spec(OperatorKind.COLUMNS_FILTER, condition, type_info, type_info)
+
+
+def project(given: TypeInformation, result: RowTypeInfo, *expressions: Expression) -> OperatorSpec:
+    return columns_spec(OperatorKind.COLUMNS_PROJECT, expressions, given, result)
+
+
+def run(batches: list[Batch], *operators: OperatorSpec, watermarks: bool = False) -> FakeOutput:
+    """What leaves a chain."""
+    chain = line(*operators, outputs=[OutputSpec(len(operators) - 1, 0, PartitionerKind.FORWARD)])
+    plan = opened(chain)
+    channel = FakeOutput()
+    plan.output_segment(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
+    executor = ChainExecutor(plan, Guard(), CancelToken("t"))
+    for number, batch in enumerate(batches):
+        executor.feed(batch.values, batch.timestamps, 0)
+        while executor.pending:
+            executor.step()
+        if watermarks:
+            executor.advance(Watermark(number))
+            while executor.pending:
+                executor.step()
+    return channel
+
+
+def records(channel: FakeOutput) -> list[Any]:
+    return [record for batch in channel.batches for record in to_records(batch.values)]
+
+
+def cut(values: list[Any], sizes: list[int], stamped: bool, columns: StreamColumns | None) -> list[Batch]:
+    """Batches of these sizes, as rows or as columns."""
+    made, start = [], 0
+    for size in [*sizes, len(values)]:
+        part = values[start : start + size]
+        stamps = list(range(start, start + len(part))) if stamped else None
+        made.append(Batch(part if columns is None else columns.from_records(part), stamps))
+        start += len(part)
+    return made
+
+
+RESULT = Types.ROW_NAMED(["name", "twice", "kind"], [Types.STRING(), Types.INT(), Types.STRING()])
+
+
+def doubled(value: Row) -> Row:
+    return Row(name=value.item, twice=value.n * 2, kind="high" if value.price > 1 else "low")
+
+
+@given(given=ROWS, sizes=st.lists(st.integers(0, 9), max_size=4), stamped=st.booleans(), columnar=st.booleans())
+def test_conditions_and_projections_are_what_functions_of_rows_would_be(
+    given: list[tuple[Any, ...]], sizes: list[int], stamped: bool, columnar: bool
+) -> None:
+    batches = cut(rows(given), sizes, stamped, StreamColumns(ROW) if columnar else None)
+    kind = when(col("price") > 1).then("high").otherwise("low")
+    found = run(
+        batches,
+        keep((col("n") % 3 == 0) | col("item").is_null()),
+        project(ROW, RESULT, col("item"), col("n") * 2, kind),
+    )
+    kept = [(row, stamp) for stamp, row in enumerate(rows(given)) if row.n % 3 == 0 or row.item is None]
+    assert records(found) == [doubled(row) for row, _ in kept]
+    assert found.timestamps == [stamp if stamped else None for _, stamp in kept]
+    assert all(isinstance(batch.values, pa.RecordBatch) for batch in found.batches)
+
+
+@given(given=ROWS)
+def test_functions_of_rows_and_columns_mix(given: list[tuple[Any, ...]]) -> None:
+    batches = cut(rows(given), [7, 7], True, StreamColumns(ROW))
+    found = run(
+        batches,
+        keep(col("n") > 0),
+        spec(OperatorKind.MAP, doubled, output_type=RESULT),
+        project(RESULT, Types.ROW_NAMED(["t"], [Types.INT()]), col("twice") + 1),
+        spec(OperatorKind.FILTER, lambda row: row.t > 3),
+    )
+    expected = [(row.n * 2 + 1, stamp) for stamp, row in enumerate(rows(given)) if row.n > 0 and row.n * 2 + 1 > 3]
+    assert [(row.t, stamp) for row, stamp in zip(records(found), found.timestamps, strict=True)] == expected
+
+
+def test_watermarks_stay_behind_the_columns_before_them() -> None:
+    batches = cut(rows([("a", 1.0, n) for n in range(6)]), [2, 2], True, StreamColumns(ROW))
+    found = run(batches[:3], keep(col("n") != 2), watermarks=True)
+    assert found.elements == [(2, Watermark(0)), (3, Watermark(1)), (5, Watermark(2))]
+
+
+def test_tuples_stay_tuples() -> None:
+    pairs = [("a", 1), ("b", 2), ("c", 3)]
+    found = run([Batch(list(pairs))], keep(col("f1") > 1, PAIR), spec(OperatorKind.MAP, lambda pair: pair))
+    assert records(found) == pairs[1:]
+    assert all(type(pair) is tuple for pair in records(found))
+
+
+def mapped(
+    function: Callable[[pa.RecordBatch], Any], result: TypeInformation = ROW, stamps: bool = True, **extra: Any
+) -> FakeOutput:
+    batch = StreamColumns(ROW).from_records(rows([("a", 1.0, 1), ("b", 2.0, 2), ("c", 3.0, 3)]))
+    operator = columns_spec(OperatorKind.COLUMNS_MAP, function, ROW, result, **extra)
+    return run([Batch(batch, [10, 20, 30] if stamps else None)], operator)
+
+
+def test_a_function_of_batches_gives_one_several_or_none() -> None:
+    assert records(mapped(lambda batch: batch)) == rows([("a", 1.0, 1), ("b", 2.0, 2), ("c", 3.0, 3)])
+    assert mapped(lambda batch: batch).timestamps == [10, 20, 30]
+    assert mapped(lambda batch: None).batches == []
+
+    def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        yield batch.slice(0, 1)
+        yield batch.slice(1)
+
+    several = mapped(slices, stamps=False)
+    assert [len(batch) for batch in several.batches] == [1, 2]
+    wider = Types.ROW_NAMED(["n"], [Types.LONG()])
+    assert records(mapped(lambda batch: batch, wider)) == [Row(n=1), Row(n=2), Row(n=3)]
+
+
+def test_timestamps_of_a_function_that_changes_the_number_of_rows() -> None:
+    with pytest.raises(ProgramError, match="1 rows came of 3"):
+        mapped(lambda batch: batch.slice(2))
+    found = mapped(lambda batch: batch.slice(1), Types.ROW_NAMED(["item"], [Types.STRING()]), timestamp_column="n")
+    assert found.timestamps == [2, 3]
+    with pytest.raises(ProgramError, match=r"'price' has to hold timestamps.*one of double with 0 nulls"):
+        mapped(lambda batch: batch, timestamp_column="price")
+    with pytest.raises(ProgramError, match=r"'at' has to hold timestamps.*there is none"):
+        mapped(lambda batch: batch, timestamp_column="at")
+
+
+def test_what_a_function_of_batches_must_not_give() -> None:
+    with pytest.raises(ProgramError, match=r"returned \[1\] \(list\)"):
+        mapped(lambda batch: [1])
+    with pytest.raises(ProgramError, match=r"yielded 1 \(int\)"):
+        mapped(lambda batch: iter([1]), stamps=False)
+    with pytest.raises(TypeMismatchError, match="has no column 'n'"):
+        mapped(lambda batch: batch.drop_columns(["n"]))
+    with pytest.raises(TypeMismatchError) as error:
+        mapped(lambda batch: batch, Types.ROW_NAMED(["item"], [Types.INT()]))
+    assert error.value.field == "item"
+    assert "'a'" in str(error.value)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("kind", [PartitionerKind.HASH, PartitionerKind.REBALANCE, PartitionerKind.BROADCAST])
+@given(data=st.data())
+def test_partitioners_send_columns_where_they_send_rows(kind: PartitionerKind, count: int, data: st.DataObject) -> None:
+    given = rows(data.draw(ROWS))
+    names, indexes = data.draw(st.sampled_from([(["item"], [0]), (["n"], [2]), (["n", "item"], [2, 0])]))
+    key = ColumnKey(names, indexes)
+    columns = StreamColumns(ROW)
+    channels: list[list[FakeOutput]] = []
+    for columnar in (False, True):
+        own = [FakeOutput(number) for number in range(count)]
+        channels.append(own)
+        output = create_output(OutputSpec(0, 0, kind, key_selector=key), "op", own, 128, random.Random(1))
+        for start in range(0, len(given), 7):
+            part = given[start : start + 7]
+            stamps = list(range(start, start + len(part)))
+            routed = (
+                output.route_columns(columns.from_records(part), stamps) if columnar else output.route(part, stamps)
+            )
+            for channel, batch in routed:
+                channel.write(batch)
+    for by_row, by_column in zip(*channels, strict=True):
+        assert records(by_column) == records(by_row)
+        assert by_column.timestamps == by_row.timestamps
+
+
+def test_rows_that_do_not_fit_name_the_field() -> None:
+    with pytest.raises(TypeMismatchError) as error:
+        StreamColumns(ROW).from_records([Row(item="a", price="much", n=1)])
+    assert error.value.field == "price"
+
+
+@pytest.mark.parametrize(
+    ("type_info", "reason"),
+    [
+        (Types.STRING(), "has no fields"),
+        (Types.PICKLED_BYTE_ARRAY(), "has no fields"),
+        (Types.ROW_NAMED(["a", "l"], [Types.INT(), Types.LIST(Types.INT())]), "its field 'l' is ListTypeInfo<Integer>"),
+        (Types.TUPLE([]), "no fields"),
+        (ROW, None),
+        (PAIR, None),
+    ],
+)
+def test_which_types_have_columns(type_info: TypeInformation, reason: str | None) -> None:
+    found = uncolumnar(type_info)
+    assert found == reason if reason is None else reason in str(found)
+
+
+def test_a_key_of_columns_is_that_of_rows_and_tuples() -> None:
+    assert ColumnKey(["a"], [1])(("x", 5)) == 5
+    assert ColumnKey(["a", "b"], [1, 0])(Row(b="x", a=5)) == (5, "x")
+    assert isinstance(TupleTypeInfo([Types.INT()]), TypeInformation)

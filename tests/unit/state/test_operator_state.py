@@ -1,0 +1,123 @@
+"""Operator state: lists dealt out and lists in union, broadcast state, and what other parallelisms find of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.common.time import Time
+from firesteel.common.typeinfo import Types
+from firesteel.core.errors import ProgramError, StateMigrationError, TypeMismatchError
+from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig
+from firesteel.state.operator_state import HeapOperatorState, OperatorSnapshot
+
+DEALT = ListStateDescriptor("dealt", Types.PICKLED_BYTE_ARRAY())
+ALL = ListStateDescriptor("all", Types.INT())
+RULES = MapStateDescriptor("rules", Types.STRING(), Types.PICKLED_BYTE_ARRAY())
+
+
+def written(state: HeapOperatorState) -> OperatorSnapshot:
+    snapshot = state.snapshot()
+    return OperatorSnapshot(snapshot.states, [chunk for part in snapshot for chunk in part])
+
+
+def test_lists_and_broadcast_state() -> None:
+    store = HeapOperatorState("op")
+    state = store.get_list_state(ListStateDescriptor("n", Types.SHORT()))
+    state.add(1)
+    state.add_all([2, 43878])
+    assert list(state.get()) == [1, 2, -21658]
+    state.update([5])
+    assert list(store.get_list_state(ListStateDescriptor("n", Types.SHORT())).get()) == [5]
+    state.clear()
+    assert list(state) == []
+    with pytest.raises(TypeMismatchError, match="state n"):
+        state.add("x")
+    rules = store.get_broadcast_state(MapStateDescriptor("rules", Types.STRING(), Types.INT()))
+    rules["a"] = 1
+    rules.put_all({"b": 2, "c": 3})
+    del rules["c"]
+    assert (dict(rules.items()), "a" in rules, rules["none"], rules.is_empty()) == ({"a": 1, "b": 2}, True, None, False)
+    assert (list(rules), list(rules.keys()), list(rules.values())) == (["a", "b"], ["a", "b"], [1, 2])
+    with pytest.raises(TypeMismatchError, match=r"state rules\[value\]"):
+        rules.put("d", "x")
+    assert store.get_registered_state_names() == {"n"}
+    assert store.get_registered_broadcast_state_names() == {"rules"}
+    rules.clear()
+    assert rules.is_empty()
+
+
+def test_the_side_that_is_not_broadcast_can_only_read() -> None:
+    store = HeapOperatorState("op")
+    store.get_broadcast_state(RULES).put("a", [1])
+    seen: Any = store.read_only(RULES)
+    assert (seen.get("a"), seen.contains("b"), list(seen.items())) == ([1], False, [("a", [1])])
+    for change in (lambda: seen.put("a", 2), lambda: seen.put_all({}), lambda: seen.remove("a"), seen.clear):
+        with pytest.raises(ProgramError, match="process_broadcast_element"):
+            change()
+    assert not hasattr(seen, "other")
+
+
+def test_a_name_stands_for_one_state() -> None:
+    store = HeapOperatorState("op")
+    store.get_list_state(ALL)
+    with pytest.raises(ProgramError, match=r"'op': split state 'all' .* as union state"):
+        store.get_union_list_state(ALL)
+    with pytest.raises(ProgramError, match="asked for as"):
+        store.get_list_state(ListStateDescriptor("all", Types.STRING()))
+    mortal = ListStateDescriptor("mortal", Types.INT())
+    mortal.enable_time_to_live(StateTtlConfig.new_builder(Time.seconds(1)).build())
+    with pytest.raises(ProgramError, match="can't have a time-to-live"):
+        store.get_list_state(mortal)
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=4), st.integers(1, 5))
+def test_state_comes_back_with_any_parallelism(lists: list[list[int]], parallelism: int) -> None:
+    snapshots = []
+    for number, elements in enumerate(lists):
+        store = HeapOperatorState("op")
+        store.get_list_state(DEALT).update([[element] for element in elements])
+        store.get_union_list_state(ALL).update(elements)
+        store.get_broadcast_state(RULES).put("x", [7])
+        running = store.snapshot(0.0)
+        chunks = list(next(running, []))
+        for found in store.get_list_state(DEALT).get():
+            found.append("changed in place")
+        store.get_list_state(DEALT).add("later")
+        store.get_broadcast_state(RULES).put("x", number)
+        chunks += [chunk for part in running for chunk in part]
+        snapshots.append(OperatorSnapshot(running.states, chunks))
+    dealt = []
+    for subtask in range(parallelism):
+        store = HeapOperatorState("op")
+        store.restore(snapshots, subtask, parallelism)
+        mine = [element[0] for element in store.get_list_state(DEALT).get()]
+        dealt.append(mine)
+        assert list(store.get_union_list_state(ALL).get()) == [element for part in lists for element in part]
+        assert dict(store.get_broadcast_state(RULES).items()) == {"x": [7]}
+    everything = [element for part in lists for element in part]
+    assert sorted(element for part in dealt for element in part) == sorted(everything)
+    if parallelism == len(lists):
+        assert dealt == lists
+    else:
+        assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+
+
+def test_types_are_compared_after_a_restore() -> None:
+    store = HeapOperatorState("op")
+    store.get_list_state(ListStateDescriptor("n", Types.INT())).add(1)
+    store.get_broadcast_state(MapStateDescriptor("m", Types.STRING(), Types.INT())).put("a", 1)
+    snapshot = written(store)
+    later = HeapOperatorState("op")
+    later.restore([snapshot], 0, 1)
+    assert list(later.get_list_state(ListStateDescriptor("n", Types.DOUBLE())).get()) == [1.0]
+    assert later.get_broadcast_state(MapStateDescriptor("m", Types.STRING(), Types.DOUBLE())).get("a") == 1.0
+    last = HeapOperatorState("op")
+    last.restore([snapshot], 0, 1)
+    with pytest.raises(StateMigrationError, match="state 'n'"):
+        last.get_list_state(ListStateDescriptor("n", Types.STRING()))
+    with pytest.raises(StateMigrationError, match="was broadcast state and is split state"):
+        last.get_list_state(ListStateDescriptor("m", Types.INT()))

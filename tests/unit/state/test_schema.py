@@ -1,0 +1,161 @@
+"""Schemas beside typed state: what becomes of values when types change."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.common.coerce import make_coercer
+from firesteel.common.typeinfo import Types
+from firesteel.common.types import Row
+from firesteel.core.errors import StateMigrationError
+from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from firesteel.state.heap import HeapKeyedState
+from firesteel.state.schema import Answer, compare, schema_of, text_of
+
+INT, LONG, DOUBLE, STRING = Types.INT(), Types.LONG(), Types.DOUBLE(), Types.STRING()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "answer", "field"),
+    [
+        (INT, INT, Answer.AS_IS, ""),
+        (Types.ROW([INT]), Types.ROW_NAMED(["f0"], [INT]), Answer.AS_IS, ""),
+        (INT, LONG, Answer.MIGRATE, ""),
+        (LONG, INT, Answer.INCOMPATIBLE, ""),
+        (LONG, DOUBLE, Answer.INCOMPATIBLE, ""),
+        (INT, STRING, Answer.INCOMPATIBLE, ""),
+        (Types.PICKLED_BYTE_ARRAY(), INT, Answer.INCOMPATIBLE, ""),
+        (Types.LIST(INT), Types.LIST(LONG), Answer.MIGRATE, "[]"),
+        (Types.LIST(INT), Types.OBJECT_ARRAY(INT), Answer.INCOMPATIBLE, ""),
+        (Types.PRIMITIVE_ARRAY(Types.BYTE()), Types.PRIMITIVE_ARRAY(INT), Answer.INCOMPATIBLE, ""),
+        (Types.MAP(STRING, INT), Types.MAP(STRING, STRING), Answer.INCOMPATIBLE, "[value]"),
+        (Types.ROW_NAMED(["a"], [INT]), Types.ROW_NAMED(["a", "b"], [INT, INT]), Answer.MIGRATE, "b"),
+        (Types.ROW_NAMED(["a", "b"], [INT, INT]), Types.ROW_NAMED(["a"], [INT]), Answer.MIGRATE, "b"),
+        (Types.ROW_NAMED(["a", "b"], [INT, INT]), Types.ROW_NAMED(["b", "a"], [INT, INT]), Answer.MIGRATE, ""),
+        (Types.TUPLE([INT, INT]), Types.TUPLE([INT, STRING]), Answer.INCOMPATIBLE, "f1"),
+        (
+            Types.ROW_NAMED(["a"], [Types.LIST(Types.TUPLE([INT]))]),
+            Types.ROW_NAMED(["a"], [Types.LIST(Types.TUPLE([STRING]))]),
+            Answer.INCOMPATIBLE,
+            "a[].f0",
+        ),
+    ],
+)
+def test_three_answers_with_the_field(old: Any, new: Any, answer: Answer, field: str) -> None:
+    before, after = json.loads(json.dumps(schema_of(old))), schema_of(new)
+    found = compare(before, after)
+    assert (found.answer, found.field) == (answer, field)
+    assert bool(found.reason) == (answer is not Answer.AS_IS)
+
+
+@pytest.mark.parametrize(
+    ("old", "value", "new", "migrated"),
+    [
+        (INT, 3, DOUBLE, 3.0),
+        (INT, 3, Types.BIG_DEC(), Decimal(3)),
+        (Types.LIST(INT), [1, None], Types.LIST(DOUBLE), [1.0, None]),
+        (Types.MAP(STRING, INT), {"a": 1, "b": None}, Types.MAP(STRING, DOUBLE), {"a": 1.0, "b": None}),
+        (Types.TUPLE([INT, STRING]), (1, "x"), Types.TUPLE([DOUBLE]), (1.0,)),
+        (
+            Types.ROW_NAMED(["a", "b"], [INT, STRING]),
+            Row(a=1, b="x"),
+            Types.ROW_NAMED(["c", "a"], [STRING, DOUBLE]),
+            Row(c=None, a=1.0),
+        ),
+    ],
+)
+def test_values_are_migrated(old: Any, value: Any, new: Any, migrated: Any) -> None:
+    keyed = HeapKeyedState()
+    keyed.key = 1
+    keyed.get_state(ValueStateDescriptor("s", old)).update(value)
+    snapshot = keyed.snapshot()
+    chunks = [chunk for part in snapshot for chunk in part]
+    later = HeapKeyedState()
+    later.restore(list(snapshot.states), chunks)
+    later.key = 1
+    found = later.get_state(ValueStateDescriptor("s", new)).value()
+    assert found == migrated
+    assert repr(found) == repr(migrated)
+
+
+def test_elements_and_entries_are_migrated() -> None:
+    keyed = HeapKeyedState()
+    keyed.key = 1
+    keyed.get_list_state(ListStateDescriptor("l", INT)).add_all([1, 2])
+    keyed.get_map_state(MapStateDescriptor("m", STRING, INT)).put_all({"b": 1, "a": 2})
+    snapshot = keyed.snapshot()
+    chunks = [chunk for part in snapshot for chunk in part]
+    later = HeapKeyedState()
+    later.restore(list(snapshot.states), chunks)
+    later.key = 1
+    with pytest.raises(StateMigrationError, match="it was list state and is value state now"):
+        later.get_state(ValueStateDescriptor("l", INT))
+    fresh = HeapKeyedState()
+    fresh.restore(list(snapshot.states), chunks)
+    fresh.key = 1
+    assert repr(fresh.get_list_state(ListStateDescriptor("l", DOUBLE)).get()) == "[1.0, 2.0]"
+    assert list(fresh.get_map_state(MapStateDescriptor("m", STRING, DOUBLE)).items()) == [("b", 1.0), ("a", 2.0)]
+
+
+def test_errors_name_state_and_field() -> None:
+    error = StateMigrationError("order", "price", "it was STRING and is INT now")
+    assert str(error).startswith("field 'price' of state 'order' can't be read with its type of now: it was STRING")
+    assert text_of(schema_of(Types.ROW_NAMED(["a"], [Types.LIST(INT)]))) == "row(a: list<INT>)"
+    assert text_of(schema_of(Types.MAP(STRING, Types.TUPLE([LONG])))) == "map<STRING, tuple(f0: LONG)>"
+
+
+BASIC = st.sampled_from(
+    [Types.BYTE(), Types.SHORT(), INT, LONG, Types.FLOAT(), DOUBLE, STRING, Types.BIG_INT(), Types.BIG_DEC()]
+)
+TYPES = st.recursive(
+    BASIC,
+    lambda inner: st.one_of(
+        inner.map(Types.LIST),
+        st.lists(inner, min_size=1, max_size=3).map(Types.TUPLE),
+        st.lists(st.tuples(st.sampled_from("abcd"), inner), min_size=1, max_size=4, unique_by=lambda f: f[0]).map(
+            lambda fields: Types.ROW_NAMED([name for name, _ in fields], [t for _, t in fields])
+        ),
+        inner.map(lambda value: Types.MAP(STRING, value)),
+    ),
+    max_leaves=6,
+)
+
+
+def some_value(type_info: Any, number: int) -> Any:
+    """A value of a type, the same each time."""
+    schema = schema_of(type_info)
+    if schema["type"] == "basic":
+        made = {"STRING": str(number), "FLOAT": 0.5, "DOUBLE": 0.25, "BIG_DEC": Decimal(number)}
+        return made.get(schema["of"], number)
+    if schema["type"] == "list":
+        return [some_value(type_info.element_type, number + 1), None]
+    if schema["type"] == "map":
+        return {"k": some_value(type_info.value_type, number + 1)}
+    values = [some_value(t, number + i) for i, t in enumerate(type_info.field_types)]
+    if schema["type"] == "tuple":
+        return tuple(values)
+    return Row(**dict(zip(type_info.field_names, values, strict=True)))
+
+
+@given(TYPES, TYPES)
+def test_whatever_is_not_refused_fits_the_new_type(old: Any, new: Any) -> None:
+    found = compare(schema_of(old), schema_of(new))
+    if found.answer is Answer.INCOMPATIBLE:
+        return
+    value = some_value(old, 1)
+    migrated = value if found.convert is None else found.convert(value)
+    coerce = make_coercer(new, strict_integers=True)
+    assert coerce is not None
+    assert repr(coerce(migrated)) == repr(migrated)
+
+
+@given(TYPES)
+def test_a_type_is_compatible_with_itself_and_with_its_schema_as_text(type_info: Any) -> None:
+    schema = schema_of(type_info)
+    assert compare(json.loads(json.dumps(schema)), schema).answer is Answer.AS_IS

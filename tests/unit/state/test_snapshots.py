@@ -1,0 +1,166 @@
+"""Snapshots in slices: how much a slice does, and that tables are plain again afterwards."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+
+from firesteel.common.typeinfo import Types
+from firesteel.core.errors import SerializationError
+from firesteel.functions.state import ListStateDescriptor, ValueStateDescriptor
+from firesteel.state.backend import StateInfo
+from firesteel.state.heap import HeapKeyedState
+from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
+from firesteel.state.tables import HeapTable, TtlTable, drain
+
+
+class Ticking:
+    """Half a millisecond passes with each look."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        self.seconds += 0.0005
+        return self.seconds
+
+
+def nothing() -> None: ...
+
+
+def snapshot_of(table: Any, now: Any) -> HeapSnapshot:
+    return HeapSnapshot([TableSource(StateInfo("s", "table", {}), table)], lambda key: key % 3, 0.002, nothing, now)
+
+
+@pytest.mark.parametrize(("value", "most"), [(1, 64), ([1], 4)], ids=["scalars", "objects"])
+def test_a_slice_ends_when_its_time_is_over(value: Any, most: int) -> None:
+    table = HeapTable()
+    table.update((key, value) for key in range(1000))
+    clock = Ticking()
+    found: dict[int, Any] = {}
+    slices = 0
+    for part in snapshot_of(table, clock):
+        taken = clock.seconds
+        slices += 1
+        assert sum(chunk.count for chunk in part) <= most
+        for chunk in part:
+            entries = dict(decode(chunk.data))
+            assert len(entries) == chunk.count
+            assert all(key % 3 == chunk.key_group for key in entries)
+            found.update(entries)
+        assert clock.seconds == taken
+    assert found == dict.fromkeys(range(1000), value)
+    assert slices > 1000 // most
+    assert type(table) is HeapTable
+
+
+def test_putting_changes_back_is_cut_in_slices_too() -> None:
+    table = HeapTable()
+    table.update((key, [key]) for key in range(1000))
+    clock = Ticking()
+    running = snapshot_of(table, clock)
+    for key in range(1000):
+        table[key].append("changed")
+    left = [1000]
+    while next(running, None) is not None:
+        left.append(0 if table.writing is None else len(table.writing.changes))
+    assert max(before - after for before, after in itertools.pairwise(left)) <= 256
+    assert len(set(left)) > 3
+    assert table == {key: [key, "changed"] for key in range(1000)}
+
+
+def test_a_snapshot_that_was_given_up_costs_accesses_a_little() -> None:
+    table = TtlTable()
+    for key in range(100):
+        table[key] = [key]
+    running = snapshot_of(table, Ticking())
+    for key in range(100):
+        table[key] = [-key]
+    running.close()
+    assert next(running, None) is None
+    before = table.writing
+    assert before is not None
+    for key in range(10):
+        table[key] = [key]
+    assert 60 <= len(before.changes) < 100
+    assert drain(table, 1000)
+    assert type(table) is TtlTable
+    assert dict(table) == {key: [key] if key < 10 else [-key] for key in range(100)}
+    assert isinstance(pickle.loads(pickle.dumps(OrderedDict(table))), OrderedDict)
+
+
+def test_a_table_that_is_written_out_is_a_mapping_as_any_other() -> None:
+    table = HeapTable()
+    table.update({1: [1], 2: 2, 3: 3})
+    bound = table.get
+    running = snapshot_of(table, Ticking())
+    table[4] = 4
+    del table[3]
+    assert table.pop(2) == 2
+    assert table.pop(2, "gone") == "gone"
+    assert table.setdefault(5, []) == []
+    assert table.setdefault(1, "other") == [1]
+    assert (sorted(table), len(table), bool(table)) == ([1, 4, 5], 3, True)
+    assert dict(table.items()) == {1: [1], 4: 4, 5: []}
+    assert 3 not in table
+    with pytest.raises(KeyError):
+        table[3]
+    with pytest.raises(KeyError):
+        del table[3]
+    with pytest.raises(KeyError):
+        table.pop(3)
+    late = table.get
+    found = {key: value for part in running for chunk in part for key, value in decode(chunk.data)}
+    assert found == {1: [1], 2: 2, 3: 3}
+    assert late(4) == bound(4) == 4, "a method that was bound meanwhile goes on working"
+    table.clear()
+    assert not table
+
+
+def test_states_read_plain_tables_again_after_a_snapshot() -> None:
+    keyed = HeapKeyedState()
+    state = keyed.get_state(ValueStateDescriptor("n", Types.LONG()))
+    keyed.key = "a"
+    state.update(1)
+    plain = state._get
+    running = keyed.snapshot()
+    assert state._get is not plain
+    state.update(2)
+    for _ in running:
+        pass
+    assert state._get == plain
+    assert type(keyed._parts["n", "plain"].table) is HeapTable
+    assert state.value() == 2
+
+
+def test_what_can_not_be_serialised_is_named_and_does_not_hurt_the_program() -> None:
+    keyed = HeapKeyedState()
+    state = keyed.get_list_state(ListStateDescriptor("things", Types.PICKLED_BYTE_ARRAY()))
+    keyed.key = "here"
+    state.add(letter for letter in "x")
+    running = keyed.snapshot()
+    assert len(list(state.get())) == 1, "the access itself goes on"
+    state.add(2)
+    with pytest.raises(SerializationError, match="state 'things' of key 'here' can't be serialised"):
+        list(running)
+    assert len(list(state.get())) == 2
+    state.clear()
+    assert list(keyed.snapshot()) == []
+
+
+def test_functions_of_the_program_itself_are_serialised() -> None:
+    keyed = HeapKeyedState()
+    state = keyed.get_state(ValueStateDescriptor("f", Types.PICKLED_BYTE_ARRAY()))
+    keyed.key = 1
+    state.update(lambda x: x + 1)
+    running = keyed.snapshot()
+    chunks = [chunk for part in running for chunk in part]
+    later = HeapKeyedState()
+    later.restore(list(running.states), chunks)
+    later.key = 1
+    function: Any = later.get_state(ValueStateDescriptor("f", Types.PICKLED_BYTE_ARRAY())).value()
+    assert function(1) == 2
