@@ -9,6 +9,7 @@ from aiohttp import web
 
 from firesteel.core.clock import Clock
 from firesteel.protocol import messages as m
+from firesteel.protocol.alignment import ReportWatermark
 from firesteel.protocol.message import Message
 from firesteel.rpc import Handler, RpcRequest, rpc_routes
 from firesteel_jobmaster.shell import JobMaster
@@ -61,6 +62,7 @@ def job_routes(host: Jobs, secret: str, clock: Clock) -> list[web.RouteDef]:
         "offer_slots": _handler(host, m.OfferSlots, JobMaster.offer_slots),
         "update_task_states": _handler(host, m.UpdateTaskStates, JobMaster.update_task_states),
         "request_splits": _handler(host, m.ExecutionRef, JobMaster.request_splits),
+        "report_watermark": _handler(host, ReportWatermark, JobMaster.report_watermark),
         "end_of_data": _handler(host, m.ExecutionRef, JobMaster.end_of_data),
         "report_metrics": _handler(host, m.ReportMetrics, JobMaster.report_metrics),
         "fail_slot": _handler(host, m.FailSlot, JobMaster.fail_slot),

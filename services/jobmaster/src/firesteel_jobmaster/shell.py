@@ -14,6 +14,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import ProtocolError, RpcError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
+from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteDispatcher, RemoteResourceManager, RemoteTaskManager
 from firesteel.service.logs import log_fields
@@ -121,6 +122,10 @@ class JobMaster:
         return self._ask(
             "a request for splits", lambda: self.core.request_splits(message.execution_id), m.Splits((), False)
         )
+
+    def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
+        """See ``JobMasterGateway``."""
+        return self.core.report_watermark(message)
 
     def end_of_data(self, message: m.ExecutionRef) -> None:
         """See ``JobMasterGateway``."""

@@ -182,6 +182,8 @@ class TaskManagerService(Service):
                 self._jobmasters.offer(instruction)
             case i.AskForSplits():
                 self.spawn(self._jobmasters.ask_for_splits(instruction), "request for splits")
+            case i.AskForAlignment():
+                self.spawn(self._jobmasters.ask_for_alignment(instruction), "watermark alignment")
             case i.SlotFreed():
                 freed = m.SlotAvailable(self.taskmanager_id, instruction.slot_index, instruction.allocation_id)
                 self.spawn(self._link.tell_free(freed), "free slot")
