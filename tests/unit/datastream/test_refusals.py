@@ -98,7 +98,6 @@ def test_partition_custom_checks_both(pairs: DataStream) -> None:
 @pytest.mark.parametrize(
     ("method", "arguments", "feature"),
     [
-        ("cache", [], "cached streams"),
         ("map", [coroutine], "coroutine functions"),
     ],
 )

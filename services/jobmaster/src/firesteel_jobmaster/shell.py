@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from firesteel.config import Settings
+from firesteel.config.options import PYTHON_ENVIRONMENT_TIMEOUT
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProtocolError, RpcError
 from firesteel.graph.job_graph import JobGraph
@@ -72,7 +74,7 @@ class JobMaster:
         self._dispatcher = DispatcherReporter(dispatcher, self.job_id, clock, spawn_call)
         self._resourcemanager = ResourceManagerLink(
             RemoteResourceManager(rpc, start.resourcemanager_address),
-            m.RegisterJobMaster(self.job_id, job_graph.name, address, token),
+            m.RegisterJobMaster(self.job_id, job_graph.name, address, token, _python(job_graph, start.blob_address)),
             settings,
             clock,
             spawn,
@@ -276,3 +278,11 @@ class JobMaster:
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
+
+
+def _python(job_graph: JobGraph, blob_address: str) -> dict[str, Any]:
+    """What TaskManagers have to know to prepare Python for the job's slots."""
+    if not job_graph.python_environment:
+        return {}
+    timeout = Settings(dict(job_graph.config), "job").get(PYTHON_ENVIRONMENT_TIMEOUT).total_seconds()
+    return {**job_graph.python_environment, "blob_address": blob_address, "timeout_seconds": timeout}

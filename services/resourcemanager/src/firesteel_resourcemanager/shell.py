@@ -117,7 +117,12 @@ class ResourceManagerService(Service):
         self._jobmasters.watch(message.job_id)
         self.perform(
             self.core.register_jobmaster(
-                message.job_id, message.job_name, message.address, message.jobmaster_token, self.now
+                message.job_id,
+                message.job_name,
+                message.address,
+                message.jobmaster_token,
+                self.now,
+                message.python,
             )
         )
         return m.JobMasterRegistered(self.token)
@@ -218,6 +223,7 @@ class ResourceManagerService(Service):
             request.job_id,
             request.jobmaster_address,
             request.jobmaster_token,
+            request.python,
         )
         try:
             answer = await self._client.call(request.taskmanager_address, "request_slot", message.to_plain())
