@@ -110,7 +110,7 @@ class Consumer:
         if isinstance(batch, EndOfInput):
             self.wall, self.cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
             self._loop.stop()
-        elif batch is not None:
+        elif isinstance(batch, Batch):
             self.records += len(batch)
             self.batches += 1
             if self._latencies is not None:

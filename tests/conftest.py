@@ -19,7 +19,12 @@ TESTS = Path(__file__).parent
 WATCHED = (TESTS / "integration", TESTS / "docs")
 STRICT_SKIPS = os.environ.get("FIRESTEEL_STRICT_SKIPS") == "1"
 
-hypothesis.settings.register_profile("firesteel", deadline=None, derandomize=os.environ.get("CI") == "true")
+hypothesis.settings.register_profile(
+    "firesteel",
+    deadline=None,
+    derandomize=os.environ.get("CI") == "true",
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],  # a busy machine is no fault of a test
+)
 hypothesis.settings.load_profile("firesteel")
 
 _in_unit_test = False

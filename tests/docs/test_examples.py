@@ -61,7 +61,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.place)
 def test_example_does_what_the_page_shows(example: Example, tmp_path: Path) -> None:
     if not example.runs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from firesteel.datastream import (
     OutputTag,
     ProcessFunction,
     RuntimeContext,
+    SinkFunction,
     TimeDomain,
 )
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
@@ -32,8 +34,9 @@ from firesteel.functions.source import (
     SourceBatch,
     SourceReader,
     Split,
+    Wait,
 )
-from tests.integration.embedded.programs import new_environment
+from tests.integration.embedded.programs import ended, new_environment, rest_of, running, until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 PARALLELISMS = pytest.mark.parametrize("parallelism", [1, 3])
@@ -142,6 +145,10 @@ class Sorter(KeyedProcessFunction[str, Event, Any]):
         assert all(event[0] == ctx.get_current_key() for event in due)
         for event in due:
             yield *event, watermark == MAX_WATERMARK
+
+
+class Nowhere(SinkFunction[Any]):
+    def invoke(self, value: Any, context: SinkFunction.Context) -> None: ...
 
 
 class Stamped(ProcessFunction[Any, Any]):
@@ -313,3 +320,122 @@ class NoTimers(ProcessFunction[int, Any]):
 def test_timers_without_a_key_are_refused() -> None:
     with pytest.raises(Exception, match="Setting timers is only supported on keyed streams"):
         run(new_environment(1).from_collection([1]).process(NoTimers()))
+
+
+# --- endless sources: idleness, alignment, what REST shows ---------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Endless(Source[Event]):
+    """Splits that go on for ever: each gives its next timestamp at its own pace; a pace of 0 gives nothing."""
+
+    paces: tuple[int, ...]
+
+    @property
+    def boundedness(self) -> Boundedness:
+        return Boundedness.CONTINUOUS_UNBOUNDED
+
+    def enumerator(self) -> EnumeratorSpec:
+        splits = [Split(str(n), {"pace": pace}).to_plain() for n, pace in enumerate(self.paces)]
+        return EnumeratorSpec("static", {"splits": splits})
+
+    def create_reader(self, context: ReaderContext) -> Any:
+        return EndlessReader()
+
+
+class EndlessReader(SourceReader[Event]):
+    def __init__(self) -> None:
+        self.splits: list[Split] = []
+        self.paused: set[str] = set()
+        self.no_more = False
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        self.splits.extend(splits)
+
+    def no_more_splits(self) -> None:
+        self.no_more = True
+
+    def pause_splits(self, split_ids: Sequence[str]) -> None:
+        self.paused.update(split_ids)
+
+    def resume_splits(self, split_ids: Sequence[str]) -> None:
+        self.paused.difference_update(split_ids)
+
+    def snapshot(self) -> list[Split]:
+        return self.splits
+
+    def poll(self, max_records: int) -> Any:
+        if not self.no_more:
+            return NEED_SPLITS
+        if not self.splits:
+            return END
+        for _ in self.splits:
+            split = self.splits.pop(0)
+            pace, position = int(split.data["pace"]), int(split.position or 0)  # type: ignore[arg-type]
+            self.splits.append(split.at(position + 1))
+            if pace and split.id not in self.paused:
+                time.sleep(0.0005)
+                return SourceBatch([(split.id, position * pace, len(self.paused))], split.id, position + 1)
+            self.splits[-1] = split
+        return Wait(0.01)
+
+
+class ByWatermark(KeyedProcessFunction[str, Event, Any]):
+    """Gives the timestamps that event time has passed."""
+
+    def process_element(self, value: Event, ctx: KeyedProcessFunction.Context) -> None:
+        ctx.timer_service().register_event_time_timer(value[1])
+
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[Any]:
+        yield ctx.get_current_key(), timestamp
+
+
+MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_assigner(ByField())
+QUICK = {"pipeline__auto_watermark_interval": "10 ms"}
+
+
+@pytest.mark.parametrize("idle", ["split", "subtask"])
+def test_what_is_idle_holds_back_nobody(idle: str) -> None:
+    """One silent split beside one that goes on, in one subtask or in two."""
+    env = new_environment(1 if idle == "split" else 2, **QUICK)
+    strategy = MONOTONOUS.with_idleness(Duration.of_millis(200))
+    events = env.from_source(Endless((1, 0)), strategy, "events")
+    results = events.key_by(lambda event: event[0]).process(ByWatermark()).execute_and_collect(limit=100)
+    assert results == [("0", timestamp) for timestamp in range(100)]
+
+
+def test_a_source_that_is_ahead_of_its_group_is_paused() -> None:
+    env = new_environment(1, **QUICK)
+    drift = 1000
+    aligned = MONOTONOUS.with_watermark_alignment("group", Duration.of_millis(drift), Duration.of_millis(10))
+    slow = env.from_source(Endless((1,)), aligned, "slow").set_parallelism(1)
+    fast = env.from_source(Endless((50, 1)), aligned, "fast").set_parallelism(1)
+    both = slow.map(lambda event: ("slow", event)).union(fast.map(lambda event: ("fast", event)))
+    with both.execute_and_collect() as results:
+        for name, (split, _, paused) in results:
+            if (name, split, paused) == ("fast", "1", 1):
+                break  # it was read while its neighbour stood still
+        for name, (split, _, _) in results:
+            if (name, split) == ("fast", "0"):
+                break  # and the neighbour goes on when the slow source has caught up
+
+
+def test_rest_shows_the_watermarks() -> None:
+    env = new_environment(2, **QUICK)
+    events = env.from_source(Endless((1, 1)), MONOTONOUS, "events").key_by(lambda event: event[0])
+    events.process(ByWatermark()).add_sink(Nowhere())
+    job = env.execute_async()
+    try:
+        running(job)
+        source, target = (vertex["id"] for vertex in rest_of(job)["vertices"])
+        assert rest_of(job, f"/vertices/{source}/watermarks") == []
+
+        def advanced() -> bool:
+            marks = rest_of(job, f"/vertices/{target}/watermarks")
+            assert {mark["id"] for mark in marks} <= {"0.currentInputWatermark", "1.currentInputWatermark"}
+            return len(marks) == 2 and all(int(mark["value"]) > 0 for mark in marks)
+
+        until(advanced, "watermarks of both subtasks")
+    finally:
+        job.cancel().result()
+    assert ended(job) == "CANCELED"

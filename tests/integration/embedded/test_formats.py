@@ -15,6 +15,7 @@ import pytest
 from firesteel.common import Duration, Encoder, Row, Types, WatermarkStrategy
 from firesteel.core.errors import JobFailedError, MalformedDataError
 from firesteel.datastream import (
+    OutputTag,
     ParallelSourceFunction,
     RuntimeContext,
     SourceFunction,
@@ -27,6 +28,7 @@ from firesteel.datastream.connectors.file_system import (
     FileSink,
     FileSource,
     MalformedPolicy,
+    MalformedToSideOutput,
     RollingPolicy,
     StreamFormat,
 )
@@ -151,6 +153,19 @@ def test_malformed_lines_are_skipped(tmp_path: Path) -> None:
     (name,) = [m["id"] for m in rest_of(job, path) if m["id"].endswith("numRecordsInErrors")]
     (total,) = rest_of(job, f"{path}?get={name}&agg=sum")
     assert total["sum"] == 100
+
+
+def test_malformed_lines_go_to_a_side_output(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a", 1000)
+    good = [i for i in range(1000) if i % 10]
+    env = new_environment(2)
+    tag: OutputTag[Any] = OutputTag("malformed")
+    stream = env.from_source(source_of("json", tmp_path, MalformedPolicy.EMIT), NO_WATERMARKS, "items")
+    main = stream.process(MalformedToSideOutput(tag), output_type=ROW_TYPE)
+    aside = main.get_side_output(tag).map(lambda bad: ("bad", bad.data.decode()))
+    with main.map(lambda r: ("good", r["id"])).union(aside).execute_and_collect() as results:
+        expected = [("good", i) for i in good] + [("bad", f"bad {i}") for i in range(0, 1000, 10)]
+        assert Counter(results) == Counter(expected)
 
 
 def test_files_that_appear_while_the_job_runs(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 
 from firesteel.core.clock import SystemClock
-from firesteel.runtime.batch import EndOfInput
+from firesteel.runtime.batch import Batch, EndOfInput
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
 from firesteel.runtime.loop import TaskLoop
 
@@ -34,8 +34,10 @@ class Echo:
         if isinstance(batch, EndOfInput):
             self._target.end()
             self.ended = True
-        elif batch is not None:
+        elif isinstance(batch, Batch):
             self._target.write(batch)
+        elif batch is not None:
+            self._target.send(batch)
         if not self._source.readable:
             self._target.flush()
         self.runnable = self._target.writable and self._source.readable

@@ -19,7 +19,7 @@ import pytest
 
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import Batch, EndOfInput
+from firesteel.runtime.batch import Batch, EndOfInput, InBand
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
 from firesteel.runtime.loop import TaskLoop
 
@@ -111,7 +111,7 @@ def test_everything_comes_back_once_and_in_order(
     columns = pa.RecordBatch.from_pydict({"n": list(range(50_000)), "s": [f"word{i % 99}" for i in range(50_000)]})
     batches = [Batch([(f"word{i % 1000}", part, i) for i in range(4096)], list(range(4096))) for part in range(50)]
     batches += [Batch([array]), Batch(columns), Batch(["last"])]
-    got: list[Batch | EndOfInput] = []
+    got: list[Batch | InBand] = []
 
     def exchange_all() -> bool:
         while batches and pair.output.writable:

@@ -13,15 +13,30 @@ from typing import Any
 import pytest
 
 from firesteel.common.serialization import Encoder
+from firesteel.common.typeinfo import Types
+from firesteel.common.types import Row
 from firesteel.connectors.collection import CollectionSource
 from firesteel.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
-from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
+from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
+from firesteel.connectors.file_layout import (
+    BucketAssigner,
+    DefaultRollingPolicy,
+    OnCheckpointRollingPolicy,
+    OutputFileConfig,
+    RollingPolicy,
+)
 from firesteel.connectors.file_sink import FileSink
 from firesteel.connectors.file_source import FileSource, StreamFormat
+from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.connectors.number_sequence import NumberSequenceSource
+from firesteel.connectors.part_files import FileWriter
 from firesteel.connectors.split_reader import Chunk
+from firesteel.core.errors import ProgramError, UnsupportedFeatureError
+from firesteel.functions.sink import WriterContext
 from firesteel.functions.source import Source
 from firesteel.testing import check_sink, check_source
+from firesteel.testing.clock import ManualClock
+from tests.unit.connectors.reading import read_file
 
 
 def double(number: int) -> int:
@@ -108,6 +123,91 @@ def test_file_sink_rolls_by_size_and_names_parts(tmp_path: Path) -> None:
     parts = sorted(path.name for path in tmp_path.iterdir())
     assert len(parts) == 3  # 9 bytes a row: the second row of a part passes the limit
     assert all(name.startswith("rows-") and name.endswith(f"-{i}.txt") for i, name in enumerate(parts))
+
+
+def test_file_sink_of_a_bulk_format(tmp_path: Path) -> None:
+    row_type = Types.ROW_NAMED(["id"], [Types.LONG()])
+    rows = [Row(id=i) for i in range(25)]
+
+    def make() -> FileSink:
+        builder = FileSink.for_bulk_format(tmp_path, ParquetBulkWriters.for_row_type(row_type))
+        builder.with_rolling_policy(RollingPolicy.default_rolling_policy(part_size=100))
+        return builder.with_bucket_assigner(BucketAssigner(_even)).build()
+
+    def visible() -> list[Any]:
+        reader = ParquetColumnarRowInputFormat(row_type)
+        return [row for path in sorted(tmp_path.rglob("part-*")) for row in read_file(reader, path)]
+
+    check_sink(make, rows, visible)
+    assert {path.parent.name for path in tmp_path.rglob("part-*")} == {"even", "odd"}
+    assert len(list(tmp_path.rglob("part-*"))) > 4
+    assert [path for path in tmp_path.rglob(".*") if path.is_file()] == []
+
+
+def _even(record: Any, now_ms: int) -> str:
+    return "odd" if record.id % 2 else "even"
+
+
+class Writing(WriterContext):
+    subtask_index = attempt = 0
+    parallelism = 1
+    job_id = "0" * 32
+
+    def register_temporary_file(self, path: str) -> None:
+        pass
+
+    def forget_temporary_file(self, path: str) -> None:
+        pass
+
+
+def test_parts_are_closed_by_age_and_inactivity_in_buckets_without_records(tmp_path: Path) -> None:
+    clock = ManualClock()
+    writer = FileWriter(
+        tmp_path, Encoder.simple_string_encoder(), BucketAssigner(lambda record, now_ms: str(record)[0]),
+        RollingPolicy.default_rolling_policy(1000, 10_000, 4_000), OutputFileConfig(), 100, Writing(), clock,
+    )  # fmt: skip
+
+    def written(*records: str, after: float) -> list[int]:
+        """Numbers of open and closed parts."""
+        clock.advance(after)
+        writer.write(records, None)
+        return [len(writer._open), len(writer._closed)]
+
+    assert written("a1", "b1", after=0) == [2, 0]
+    assert written("a2", after=3.9) == [2, 0]
+    assert written("a3", after=0.2) == [1, 1], "nothing came for b during four seconds"
+    assert written("a4", after=3.9) == [1, 1]
+    assert written("a5", after=2.5) == [1, 2], "a is older than ten seconds"
+    writer.commit(writer.finish())
+    writer.close()
+    contents = sorted(path.read_text().split() for path in tmp_path.rglob("part-*"))
+    assert contents == [["a1", "a2", "a3", "a4"], ["a5"], ["b1"]]
+
+
+def test_what_file_sinks_refuse(tmp_path: Path) -> None:
+    encoder = Encoder.simple_string_encoder()
+    builder = FileSink.for_row_format(tmp_path, encoder)
+    with pytest.raises(TypeError, match="for_bulk_format"):
+        FileSink.for_row_format(tmp_path, ParquetBulkWriters.for_row_type(Types.ROW([Types.INT()])))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="for_row_format"):
+        FileSink.for_bulk_format(tmp_path, encoder)  # type: ignore[arg-type]
+    with pytest.raises(ProgramError, match="local files only, not s3"):
+        FileSink.for_row_format("s3://bucket/x", encoder)
+    strategy = FileCompactStrategy.builder().set_size_threshold(5).set_num_compact_threads(2).build()
+    with pytest.raises(UnsupportedFeatureError, match="checkpoints"):
+        builder.enable_compact(strategy, FileCompactor.concat_file_compactor(b"-"))
+    with pytest.raises(ProgramError, match="say when"):
+        FileCompactStrategy.builder().build()
+    with pytest.raises(ProgramError, match="the number of checkpoints is at least 1, not 0"):
+        FileCompactStrategy.builder().enable_compaction_on_checkpoint(0)
+    with pytest.raises(ProgramError, match="at least 1 ms, not 0"):
+        builder.with_bucket_check_interval(0)
+    with pytest.raises(ProgramError, match="begins with a dot"):
+        OutputFileConfig(".x")
+    with pytest.raises(ProgramError, match="path separator"):
+        OutputFileConfig("x", "/y")
+    assert isinstance(RollingPolicy.on_checkpoint_rolling_policy(), OnCheckpointRollingPolicy)
+    assert isinstance(RollingPolicy.default_rolling_policy(), DefaultRollingPolicy)
 
 
 class _Forgetful(CollectionSource):

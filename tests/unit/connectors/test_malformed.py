@@ -234,7 +234,12 @@ def test_parquet_row_groups(tmp_path: Path) -> None:
     good = [*range(100), *range(200, 400)]
     records = read_file(file_format, path, [500, 2000], policy=SKIP, sizes=[30], restarts=range(20))
     assert [r.id for r in records] == good
-    assert len(read_file(file_format, path, policy=EMIT)) == 301
+    with_bad = read_file(file_format, path, policy=EMIT)
+    assert len(with_bad) == 301
+    split = Split("0", {"path": str(path), "start": 0, "end": path.stat().st_size})
+    cursor = file_format.open_cursor(split, MalformedRecords(EMIT))
+    assert cursor.read(3).values == with_bad[:3]  # type: ignore[union-attr] # rows, since the source's type is any
+    cursor.close()
     only_ids = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["id"], [Types.LONG()]))
     assert len(read_file(only_ids, path)) == 400, "columns that are not wanted are not read"
     wrong = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["text"], [Types.INT()]))

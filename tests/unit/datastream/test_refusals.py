@@ -98,25 +98,12 @@ def test_partition_custom_checks_both(pairs: DataStream) -> None:
 @pytest.mark.parametrize(
     ("method", "arguments", "feature"),
     [
-        ("window_all", [None], "windows"),
-        ("cache", [], "cached streams"),
         ("map", [coroutine], "coroutine functions"),
     ],
 )
 def test_later_features_are_refused_by_name(pairs: DataStream, method: str, arguments: list[Any], feature: str) -> None:
     with pytest.raises(UnsupportedFeatureError, match=f"{feature}.* not in this version"):
         getattr(pairs, method)(*arguments)
-
-
-@pytest.mark.parametrize(
-    ("method", "arguments"),
-    [("window", [None]), ("count_window", [3]), ("window_all", [None])],
-)
-def test_later_features_of_keyed_streams_are_refused_by_name(
-    pairs: DataStream, method: str, arguments: list[Any]
-) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="windows are not in this version"):
-        getattr(pairs.key_by(identity), method)(*arguments)
 
 
 def test_streams_know_where_they_belong(env: StreamExecutionEnvironment, pairs: DataStream) -> None:

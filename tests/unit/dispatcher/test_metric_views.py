@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from firesteel.core.errors import ConfigurationError
-from firesteel_dispatcher.metric_views import one_subtask_metrics, subtask_metrics, vertex_metrics
+from firesteel_dispatcher.metric_views import one_subtask_metrics, subtask_metrics, vertex_metrics, vertex_watermarks
 from firesteel_dispatcher.views import UnknownVertexError, vertex_details
 
 
@@ -31,6 +31,15 @@ def test_without_get_there_are_only_ids() -> None:
     ]
     assert ask(subtask_metrics) == [{"id": "numRecordsIn"}, {"id": "Map.hits"}]
     assert ask(one_subtask_metrics, subtask="1") == [{"id": "numRecordsIn"}, {"id": "Map.hits"}]
+
+
+def test_watermarks_are_those_of_the_inputs() -> None:
+    found = archive({"currentInputWatermark": -(2**63), "currentOutputWatermark": 5}, {"currentInputWatermark": 7})
+    assert vertex_watermarks(found, {"vertex_id": "v"}) == [
+        {"id": "0.currentInputWatermark", "value": "-9223372036854775808"},
+        {"id": "1.currentInputWatermark", "value": "7"},
+    ]
+    assert vertex_watermarks(archive({"currentOutputWatermark": 5}), {"vertex_id": "v"}) == [], "a source"
 
 
 def test_plain_values_are_texts_and_unknown_ids_are_left_out() -> None:

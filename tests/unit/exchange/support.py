@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from firesteel.runtime.batch import Batch, EndOfInput
+from firesteel.runtime.batch import Batch
 from firesteel.runtime.exchange import Exchange, InputChannel
 from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.output import RemoteOutputChannel
@@ -94,7 +94,7 @@ def drain(channel: InputChannel, into: list[Any] | None = None) -> list[Any]:
         batch = channel.poll()
         if batch is None:
             return values
-        if not isinstance(batch, EndOfInput):
+        if isinstance(batch, Batch):
             values.extend(batch.values if isinstance(batch.values, list) else batch.values.to_pylist())
 
 

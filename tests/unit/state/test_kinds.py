@@ -49,6 +49,7 @@ def test_list_state() -> None:
     state.add_all(["y", "z"])
     assert state.get() == ["x", "y", "z"] == list(state)
     state.get().append("not in it")
+    assert list(state.get()) == ["x", "y", "z"]
     state.update(name for name in "pq")
     assert state.get() == ["p", "q"]
     keyed.key = "b"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firesteel.common.time import Time
@@ -74,6 +74,7 @@ def test_a_name_stands_for_one_state() -> None:
         store.get_list_state(mortal)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.integers(0, 99), max_size=6), min_size=1, max_size=4), st.integers(1, 5))
 def test_state_comes_back_with_any_parallelism(lists: list[list[int]], parallelism: int) -> None:
     snapshots = []

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firesteel.common.coerce import make_coercer
@@ -143,6 +143,7 @@ def some_value(type_info: Any, number: int) -> Any:
     return Row(**dict(zip(type_info.field_names, values, strict=True)))
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(TYPES, TYPES)
 def test_whatever_is_not_refused_fits_the_new_type(old: Any, new: Any) -> None:
     found = compare(schema_of(old), schema_of(new))
@@ -155,6 +156,7 @@ def test_whatever_is_not_refused_fits_the_new_type(old: Any, new: Any) -> None:
     assert repr(coerce(migrated)) == repr(migrated)
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(TYPES)
 def test_a_type_is_compatible_with_itself_and_with_its_schema_as_text(type_info: Any) -> None:
     schema = schema_of(type_info)

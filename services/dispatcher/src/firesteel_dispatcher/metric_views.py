@@ -15,6 +15,7 @@ from firesteel.graph.job_archive import TASK_METRICS
 from firesteel_dispatcher.views import Archive, find_vertex, jsonable
 
 Query = Mapping[str, str]
+INPUT_WATERMARK: Final = "currentInputWatermark"
 
 
 def vertex_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
@@ -25,6 +26,15 @@ def vertex_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
         for name, value in _metrics(subtask).items()
     }
     return _plain(found, query)
+
+
+def vertex_watermarks(archive: Archive, query: Query) -> list[dict[str, Any]]:
+    """/jobs/:jobid/vertices/:vertexid/watermarks: of each subtask's input; empty for sources."""
+    return [
+        {"id": f"{subtask['subtask']}.{INPUT_WATERMARK}", "value": _text(_metrics(subtask)[INPUT_WATERMARK])}
+        for subtask in find_vertex(archive, query["vertex_id"])["subtasks"]
+        if INPUT_WATERMARK in _metrics(subtask)
+    ]
 
 
 def one_subtask_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
         (f"{_JOB}/execution-result", jobs.execution_result),
         (_VERTEX, jobs.of_vertex(views.vertex_details)),
         (f"{_VERTEX}/metrics", jobs.of_metrics(metric_views.vertex_metrics)),
+        (f"{_VERTEX}/watermarks", jobs.of_metrics(metric_views.vertex_watermarks)),
         (f"{_VERTEX}/subtasks/metrics", jobs.of_metrics(metric_views.subtask_metrics)),
         (f"{_VERTEX}/subtasks/{{subtask}}/metrics", jobs.of_metrics(metric_views.one_subtask_metrics)),
         (f"{_VERTEX}/subtasktimes", jobs.of_vertex(views.subtask_times)),

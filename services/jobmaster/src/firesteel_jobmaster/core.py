@@ -16,10 +16,12 @@ from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
+from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.alignment import AlignmentGroups
 from firesteel_jobmaster.deployments import deployment_of
 from firesteel_jobmaster.life_cycle import (
     CANCEL_TIMER,
@@ -61,6 +63,7 @@ class JobMasterCore(JobLifeCycle):
         super().__init__(job_graph, settings, clock)
         self._create = create
         self._splits: SplitAssigner | None = None
+        self._alignment = AlignmentGroups(self._is_live)
         self._deployed = self._committing = self._connected = False
         self._submitted: set[str] = set()
         self._watched: set[str] = set()
@@ -332,6 +335,15 @@ class JobMasterCore(JobLifeCycle):
         if not given.serial:
             self._out.append(do.SetTimer(SPLITS_TIMER, self._settings.splits_interval))
         return given, self._take()
+
+    def report_watermark(self, report: ReportWatermark) -> GroupWatermark:
+        """A source subtask has come so far: how far has its alignment group?"""
+        self._known(report.execution_id)
+        return GroupWatermark(self._alignment.report(report.group, report.execution_id, report.watermark))
+
+    def _is_live(self, execution_id: str) -> bool:
+        execution = self.graph.execution(execution_id)
+        return execution is not None and not execution.state.is_terminal
 
     def splits_lost(self, execution_id: str) -> list[do.Instruction]:
         """Splits did not reach a subtask: they would never be read."""

@@ -8,12 +8,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from firesteel.config import Settings
+from firesteel.config.options import PYTHON_ENVIRONMENT_TIMEOUT
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, ProtocolError, RpcError
 from firesteel.graph.job_archive import job_timestamps
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
+<<<<<<< HEAD
 from firesteel.protocol.message import RpcFault
+=======
+from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
+>>>>>>> next6
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteDispatcher, RemoteResourceManager, RemoteTaskManager
 from firesteel.service.logs import log_fields
@@ -73,7 +79,7 @@ class JobMaster:
         self._dispatcher = DispatcherReporter(dispatcher, self.job_id, clock, spawn_call)
         self._resourcemanager = ResourceManagerLink(
             RemoteResourceManager(rpc, start.resourcemanager_address),
-            m.RegisterJobMaster(self.job_id, job_graph.name, address, token),
+            m.RegisterJobMaster(self.job_id, job_graph.name, address, token, _python(job_graph, start.blob_address)),
             settings,
             clock,
             spawn,
@@ -128,6 +134,10 @@ class JobMaster:
     def request_splits(self, message: m.RequestSplits) -> m.Splits:
         """See ``JobMasterGateway``."""
         return self._ask("a request for splits", lambda: self.core.request_splits(message), m.Splits((), False))
+
+    def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
+        """See ``JobMasterGateway``."""
+        return self.core.report_watermark(message)
 
     def end_of_data(self, message: m.ExecutionRef) -> None:
         """See ``JobMasterGateway``."""
@@ -289,3 +299,11 @@ class JobMaster:
         timer = self._timers.pop(name, None)
         if timer is not None:
             timer.cancel()
+
+
+def _python(job_graph: JobGraph, blob_address: str) -> dict[str, Any]:
+    """What TaskManagers have to know to prepare Python for the job's slots."""
+    if not job_graph.python_environment:
+        return {}
+    timeout = Settings(dict(job_graph.config), "job").get(PYTHON_ENVIRONMENT_TIMEOUT).total_seconds()
+    return {**job_graph.python_environment, "blob_address": blob_address, "timeout_seconds": timeout}

@@ -8,7 +8,8 @@ starts itself (``workers``). All of them look at the same ``registry``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from firesteel.core.ids import new_allocation_id
 from firesteel.protocol.fleet import SlotOutcome
@@ -221,15 +222,17 @@ class ResourceManagerCore:
 
     # -- JobMasters
 
-    def register_jobmaster(self, job_id: str, name: str, address: str, token: str, now: float) -> list[Instruction]:
-        """A JobMaster presents itself, perhaps again."""
+    def register_jobmaster(
+        self, job_id: str, name: str, address: str, token: str, now: float, python: Mapping[str, Any] | None = None
+    ) -> list[Instruction]:
+        """A JobMaster presents itself, perhaps again; ``python``: what its slots need, for TaskManagers to read."""
         job = self.jobs.get(job_id)
         if job is not None and job.token == token:
             job.address, job.name = address, name
             return []
         kept = self.registry.revived(job_id)
         others = job is not None or (kept is not None and kept.token not in ("", token))
-        self.jobs[job_id] = Job(job_id, name, address, token)
+        self.jobs[job_id] = Job(job_id, name, address, token, dict(python or {}))
         out: list[Instruction] = []
         if others:
             for slot in self.table.of_job(job_id):

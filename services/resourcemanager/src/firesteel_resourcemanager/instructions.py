@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class RequestSlot:
     job_id: str
     jobmaster_address: str
     jobmaster_token: str
+    python: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

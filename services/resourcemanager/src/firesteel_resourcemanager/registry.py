@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from firesteel.core.errors import IllegalTransitionError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
@@ -53,6 +53,8 @@ class Job:
     name: str
     address: str
     token: str
+    python: Mapping[str, Any] = field(default_factory=dict)
+    """What its slots need of Python; only TaskManagers read it."""
     wanted: int = 0
     declared: bool = False
     """Whether it has said what it wants."""

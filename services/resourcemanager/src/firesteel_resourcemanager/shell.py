@@ -120,7 +120,12 @@ class ResourceManagerService(Service):
         self._jobmasters.watch(message.job_id)
         self.perform(
             self.core.register_jobmaster(
-                message.job_id, message.job_name, message.address, message.jobmaster_token, self.now
+                message.job_id,
+                message.job_name,
+                message.address,
+                message.jobmaster_token,
+                self.now,
+                message.python,
             )
         )
         return m.JobMasterRegistered(self.token)
@@ -221,6 +226,7 @@ class ResourceManagerService(Service):
             request.job_id,
             request.jobmaster_address,
             request.jobmaster_token,
+            request.python,
         )
         where = request.taskmanager_address
         for pause in (*_UNKNOWN_PAUSES, None):

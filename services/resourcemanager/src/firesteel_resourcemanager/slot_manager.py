@@ -64,7 +64,14 @@ class SlotManager:
         self._registry.table.allocate(slot, self._new_id(), job.id, SlotState.REQUESTED)
         taskmanager = self._registry.table.owner(slot)
         return RequestSlot(
-            taskmanager.id, taskmanager.address, slot.index, slot.allocation_id, job.id, job.address, job.token
+            taskmanager.id,
+            taskmanager.address,
+            slot.index,
+            slot.allocation_id,
+            job.id,
+            job.address,
+            job.token,
+            job.python,
         )
 
     def _too_small(self, job: Job, now: float) -> list[Instruction]:

@@ -15,6 +15,7 @@ from firesteel.core.errors import FleetError, TaskMemoryExceededError
 from firesteel.core.process import ProcessId
 from firesteel.core.refusals import RefusalLog
 from firesteel.protocol.messages import RequestSlot, SlotOffer, SlotStatus
+from firesteel.protocol.python_environment import PythonEnvironment
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
 from firesteel_taskmanager.ending import SlotEndings
 from firesteel_taskmanager.instructions import (
@@ -112,10 +113,32 @@ class TaskManagerCore:
             raise SlotTakenError(f"allocation {request.allocation_id} has slot {other.index}")
         slot.allocation_id = request.allocation_id
         slot.jobmaster = JobMasterRef(request.job_id, request.jobmaster_address, request.jobmaster_token)
+        slot.python = dict(request.python)
         slot.deadline = now + self._settings.start_timeout
         slot.cancellation = self._settings.cancellation
         slot.move(SlotState.ALLOCATED, "requested by the ResourceManager")
         return executor
+
+    def needs_environment(self, allocation_id: str, environment: str) -> Slot | None:
+        """The slot, if its process has to run in another Python environment than it does."""
+        slot = self.slots.find(allocation_id)
+        if slot is None or not slot.python or slot.state is not SlotState.ALLOCATED or slot.had_process:
+            return None
+        return None if PythonEnvironment.from_plain(slot.python).id == environment else slot
+
+    def environment_takes(self, allocation_id: str, seconds: float, now: float) -> None:
+        """The slot's process comes so much later than usual."""
+        slot = self.slots.find(allocation_id)
+        if slot is not None and slot.state is SlotState.ALLOCATED and slot.process is None:
+            slot.deadline = now + self._settings.start_timeout + seconds
+
+    def environment_failed(self, allocation_id: str, cause: str, now: float) -> list[Instruction]:
+        """The Python environment can't be made: no process will come."""
+        slot = self.slots.find(allocation_id)
+        if slot is None or slot.state is not SlotState.ALLOCATED or slot.process is not None:
+            return []
+        failed = ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause)
+        return [failed, *self._endings.release(slot, cause.splitlines()[0], now)]
 
     def report(self) -> tuple[SlotStatus, ...]:
         """The state of all slots."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from firesteel.core.process import ProcessId
+from firesteel.protocol.alignment import ReportWatermark
 from firesteel.protocol.messages import SlotOffer, TaskStateUpdate
 
 
@@ -78,6 +79,15 @@ class AskForSplits:
 
 
 @dataclass(frozen=True)
+class AskForAlignment:
+    """Tell the JobMaster how far a source has come; answer by ``group_watermark``."""
+
+    jobmaster: JobMasterRef
+    allocation_id: str
+    report: ReportWatermark
+
+
+@dataclass(frozen=True)
 class PublishMetrics:
     """Tell the JobMaster the latest totals of tasks; only the newest matter."""
 
@@ -143,6 +153,7 @@ Instruction = (
     | ReportEndOfData
     | ReportSlotFailed
     | AskForSplits
+    | AskForAlignment
     | PublishMetrics
     | SlotFreed
     | Investigate

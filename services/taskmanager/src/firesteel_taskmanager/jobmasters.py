@@ -172,6 +172,18 @@ class JobMasterLinks:
                 self._owner.perform(core.tasks.splits_answered(ask, answer))
                 return
 
+    async def ask_for_alignment(self, ask: i.AskForAlignment) -> None:
+        """Said again at every interval: an answer that is lost does no harm."""
+        timeout = self._settings.heartbeat_timeout
+        gateway = RemoteJobMaster(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
+        try:
+            answer = await gateway.report_watermark(ask.report)
+        except RpcError as error:
+            logger.debug("execution %s: its group's watermark is not known: %s", ask.report.execution_id, error)
+            return
+        tasks = self._owner.core.tasks
+        self._owner.perform(tasks.group_watermark(ask.allocation_id, ask.report.execution_id, answer.watermark))
+
     def _splits_lost(self, ask: i.AskForSplits, error: RpcError) -> None:
         cause = f"the JobMaster was asked for splits, and what it answered may be lost: {error}"
         logger.error("execution %s: %s", ask.execution_id, cause)

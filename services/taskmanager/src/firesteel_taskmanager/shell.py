@@ -16,7 +16,7 @@ from firesteel import __version__
 from firesteel.config import Settings
 from firesteel.config.memory import TaskManagerMemory
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RunDirectoryError
+from firesteel.core.errors import FencedError, FiresteelError, PeerUnreachableError, ProtocolError, RunDirectoryError
 from firesteel.core.machine import free_memory, physical_memory, usable_cores
 from firesteel.core.process import ProcessId, identify, is_running, kill
 from firesteel.core.run_directory import RunDirectory
@@ -32,6 +32,7 @@ from firesteel_taskmanager.core import TaskManagerCore
 from firesteel_taskmanager.executors import ExecutorFactory, ExecutorSupervisor, FixedExecutor
 from firesteel_taskmanager.jobmasters import JobMasterLinks
 from firesteel_taskmanager.memory import MemoryWatch, offer_to_oom_killer, warn_if_too_large
+from firesteel_taskmanager.python_environments import PythonEnvironments
 from firesteel_taskmanager.resourcemanager import ResourceManagerLink
 from firesteel_taskmanager.settings import TaskManagerSettings, cancellation_of
 from firesteel_taskmanager.slot_messages import SlotMessages
@@ -78,6 +79,9 @@ class TaskManagerService(Service):
         socket = run_directory.socket_path(f"tm-{zlib.crc32(taskmanager_id.encode()):x}.s")
         self.channels = ChannelServer(socket, self, self.spawn)
         self.blobs = BlobCache(run_directory.path / "tm-blobs", secret, clock)
+        self.environments = PythonEnvironments(
+            run_directory.path / "tm-python", self._fetch_blobs, f"TaskManager {taskmanager_id}"
+        )
         self.resourcemanager_address = resourcemanager_address
         self._jobmasters = JobMasterLinks(self, own, clock)
         self._messages = SlotMessages(self, stdout)
@@ -123,6 +127,7 @@ class TaskManagerService(Service):
         await self.channels.close()
         if isinstance(self.executors, ExecutorSupervisor):
             await self.executors.stop()
+        await self.environments.close()
         await self.blobs.close()
         await self._link.say_goodbye(self.taskmanager_id)
 
@@ -178,6 +183,8 @@ class TaskManagerService(Service):
                 self._jobmasters.offer(instruction)
             case i.AskForSplits():
                 self.spawn(self._jobmasters.ask_for_splits(instruction), "request for splits")
+            case i.AskForAlignment():
+                self.spawn(self._jobmasters.ask_for_alignment(instruction), "watermark alignment")
             case i.SlotFreed():
                 freed = m.SlotAvailable(self.taskmanager_id, instruction.slot_index, instruction.allocation_id)
                 self.spawn(self._link.tell_free(freed), "free slot")
@@ -191,6 +198,7 @@ class TaskManagerService(Service):
             case i.DeleteFiles():
                 self.spawn(self._delete(instruction), "left-over files")
             case i.ForgetJob():
+                self.environments.forget(instruction.job_id)
                 self.blobs.forget(instruction.job_id)
                 self._jobmasters.forget(instruction.job_id)
 
@@ -246,10 +254,37 @@ class TaskManagerService(Service):
         pid, real = message.get("pid"), self.channels.peer_pid(channel)
         if real is not None and pid != real:
             raise ProtocolError(f"control channel {channel}", f"process {real} says that it is {pid!r}")
+        slot = self.core.needs_environment(str(message.get("allocation_id")), str(message.get("environment", "")))
+        if slot is not None:
+            self.spawn(self._start_elsewhere(channel, slot.allocation_id, slot.job_id, slot.python), "environment")
+            return
         identity = identify(pid) if isinstance(pid, int) else None
         if identity is not None and isinstance(self.executors, ExecutorSupervisor):
             offer_to_oom_killer(identity)
         self.perform(self.core.register(channel, message, identity, self.now))
+
+    async def _start_elsewhere(self, channel: int, allocation_id: str, job_id: str, python: Mapping[str, Any]) -> None:
+        """Have a slot's process go on in the job's own Python environment, when that stands."""
+        seconds = float(python["timeout_seconds"])
+        self.core.environment_takes(allocation_id, seconds, self.now)
+        self.channels.send(channel, {"type": "wait", "seconds": seconds})
+        try:
+            prepared = await self.environments.prepare(job_id, python)
+        except (FiresteelError, asyncio.CancelledError) as error:
+            self.channels.send(channel, {"type": "rejected", "reason": str(error)})
+            self.channels.close_channel(channel)
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            logger.warning("%s", error)
+            self.perform(self.core.environment_failed(allocation_id, str(error), self.now))
+            return
+        self.core.environment_takes(allocation_id, 0.0, self.now)
+        self.perform(())
+        self.channels.send(channel, prepared.order())
+        self.channels.close_channel(channel)
+
+    async def _fetch_blobs(self, job_id: str, address: str, names: list[str]) -> Mapping[str, str]:
+        return await self.blobs.fetch(self.session, job_id, address, names)
 
     def _slot_processes(self) -> dict[str, ProcessId]:
         return {

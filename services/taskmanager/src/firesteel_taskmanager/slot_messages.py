@@ -86,6 +86,8 @@ class SlotMessages:
                 owner.perform(tasks.state(channel, message, owner.now_ms))
             case "request_splits":
                 owner.perform(tasks.splits_wanted(channel, message))
+            case "watermark":
+                owner.perform(tasks.watermark(channel, message))
             case "end_of_data":
                 owner.perform(tasks.end_of_data(channel, message))
             case "metrics":

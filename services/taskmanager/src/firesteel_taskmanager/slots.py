@@ -110,6 +110,8 @@ class Slot:
     state: SlotState = SlotState.FREE
     allocation_id: str = ""
     jobmaster: JobMasterRef = NOBODY
+    python: Mapping[str, Any] = field(default_factory=dict)
+    """What its process needs of Python; empty: nothing."""
     process: Process | None = None
     had_process: int = 0
     """Pid of the process that registered, also after it has gone; 0 = none has."""

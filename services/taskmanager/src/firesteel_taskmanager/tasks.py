@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from firesteel.core.errors import PeerUnreachableError
+from firesteel.protocol.alignment import ReportWatermark
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.messages import AssignSplits, Splits, TaskStateUpdate
 from firesteel_taskmanager.instructions import (
+    AskForAlignment,
     AskForSplits,
     Instruction,
     PublishMetrics,
@@ -52,6 +54,21 @@ class TaskDecisions:
             return []
         task.requests += 1
         return [AskForSplits(slot.jobmaster, slot.allocation_id, task.execution_id, task.requests)]
+
+    def watermark(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
+        """A source says how far it has come, and wants to know how far its group has."""
+        slot, task = self._task_at(channel, message)
+        if slot is None or task is None or task.is_final:
+            return []
+        report = ReportWatermark(task.execution_id, str(message["group"]), int(message["watermark"]))
+        return [AskForAlignment(slot.jobmaster, slot.allocation_id, report)]
+
+    def group_watermark(self, allocation_id: str, execution_id: str, watermark: int) -> list[Instruction]:
+        """How far a source's group has come; nothing happens if the source runs no more."""
+        if not self.is_live(allocation_id, execution_id):
+            return []
+        message = {"type": "group_watermark", "execution_id": execution_id, "watermark": watermark}
+        return [Send(self._slots.channel_of(execution_id, "", allocation_id), message)]
 
     def end_of_data(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
         """A task waits for its commit."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from firesteel.client.code_shipment import CodeShipment
+from firesteel.client.python_dependencies import python_environment
 from firesteel.client.python_files import archives, named_files, program_roots
 from firesteel.config import options
 from firesteel.config.settings import Settings
@@ -21,7 +22,15 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.specs import ChainSpec
 from firesteel.graph.stream_graph import StreamGraph
 
-_OF_THIS_HOST: Final = frozenset({options.SECRET_FILE.key, options.REST_TOKEN_FILE.key, options.PYTHON_FILES.key})
+_OF_THIS_HOST: Final = frozenset(
+    {
+        options.SECRET_FILE.key,
+        options.REST_TOKEN_FILE.key,
+        options.PYTHON_FILES.key,
+        options.PYTHON_REQUIREMENTS.key,
+        options.PYTHON_ARCHIVES.key,
+    }
+)
 """Paths that mean something to the client alone."""
 
 
@@ -61,8 +70,11 @@ def prepare(graph: StreamGraph, settings: Settings, *, same_host: bool) -> tuple
     main_blob = None if code is None else _added(blobs, code)
     roots = [] if same_host else program_roots(sys.modules.get("__main__"), sys.path)
     packed = archives(named_files(settings), sys.modules, roots, settings.get(options.PYTHON_FILES_MAX_BYTES))
+    environment, dependencies = python_environment(settings)
+    blobs.update(dependencies)
     job_graph = replace(
         job_graph,
+        python_environment=environment.to_plain(),
         main_blob=main_blob,
         python_files=tuple(_added(blobs, archive) for archive in packed),
         python_path=python_path() if same_host else (),

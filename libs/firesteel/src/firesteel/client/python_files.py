@@ -68,7 +68,7 @@ def archives(
     Raises:
         ProgramError: they are larger than the limit, or a file can't be read.
     """
-    packer = _Packer(limit)
+    packer = Packer(limit)
     for path in named:
         if path.is_dir():
             packer.pack(str(path), dict(_tree(path, path)))
@@ -157,12 +157,15 @@ def _read(path: Path) -> bytes:
         raise ProgramError(f"Python file {path} can't be read: {error.strerror or error}") from error
 
 
-class _Packer:
+class Packer:
+    """Zip archives that are the same for the same files, bounded together."""
+
     def __init__(self, limit: int) -> None:
         self._limit, self._size = limit, 0
         self.made: list[bytes] = []
 
     def pack(self, what: str, files: Mapping[str, Path]) -> None:
+        """Make an archive of files by their names in it."""
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
             for name in sorted(files):
@@ -174,6 +177,7 @@ class _Packer:
         self.add(what, stream.getvalue(), files)
 
     def add(self, what: str, content: bytes, files: Mapping[str, Path] | None = None) -> None:
+        """Take an archive as it is."""
         self._size += len(content)
         if self._size > self._limit:
             self._refuse(what, files or {})

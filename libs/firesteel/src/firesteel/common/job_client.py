@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NoReturn
 
 from firesteel.common.completable_future import CompletableFuture
 from firesteel.common.job_execution_result import JobExecutionResult
 from firesteel.common.job_id import JobID
 from firesteel.common.job_status import JobStatus
+from firesteel.core.errors import UnsupportedFeatureError
 
 __all__ = ["JobClient"]
 
@@ -38,6 +39,18 @@ class JobClient(ABC):
 
         Its ``result()`` raises ``JobFailedError`` or ``JobCancelledError`` when the job did not finish.
         """
+
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> NoReturn:
+        """Refused in this version: UnsupportedFeatureError."""
+        raise UnsupportedFeatureError(
+            "stop_with_savepoint(): savepoints are not in this version of firesteel; cancel() ends the job without one"
+        )
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> NoReturn:
+        """Refused in this version: UnsupportedFeatureError."""
+        raise UnsupportedFeatureError("trigger_savepoint(): savepoints are not in this version of firesteel")
 
     @abstractmethod
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:

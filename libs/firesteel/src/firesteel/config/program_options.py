@@ -163,8 +163,9 @@ PYTHON_CLIENT_EXECUTABLE: ConfigOption[str | None] = ConfigOption(
 PYTHON_ENVIRONMENT_TIMEOUT = ConfigOption(
     "firesteel.python.environment-timeout",
     DURATION,
-    timedelta(minutes=10),
-    "How long the packages of python.requirements may take to be installed on a TaskManager's host.",
+    timedelta(minutes=4),
+    "How long Python packages and archives of a job may take to be prepared on a TaskManager's host. Less than "
+    "slot.request.timeout.",
     at_least=_MILLISECOND,
 )
 PIPELINE_JARS: ConfigOption[str | None] = ConfigOption(

@@ -41,7 +41,8 @@ class FileFormat(ABC):
 
         Args:
             split: its data are ``path``, ``start`` and ``end``.
-            malformed: is told of everything that can't be read, and says what to give instead.
+            malformed: is told of everything that can't be read, and says what to give instead. If its policy is
+                ``EMIT`` the cursor gives lists, no record batches.
         """
 
     def produced_type(self) -> TypeInformation | None:

@@ -13,6 +13,7 @@ from firesteel.datastream.checkpoint_storage import (
 )
 from firesteel.datastream.checkpointing_mode import CheckpointingMode
 from firesteel.datastream.data_stream import (
+    CachedDataStream,
     CloseableIterator,
     ConnectedStreams,
     DataStream,
@@ -22,17 +23,22 @@ from firesteel.datastream.data_stream import (
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
 from firesteel.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
 from firesteel.datastream.functions import (
+    AggregateFunction,
+    AllWindowFunction,
     AsyncFunction,
     AsyncRetryPredicate,
     AsyncRetryStrategy,
     BroadcastProcessFunction,
     CheckpointedFunction,
     CoFlatMapFunction,
+    CoGroupFunction,
     CoMapFunction,
     CoProcessFunction,
     FilterFunction,
+    FlatJoinFunction,
     FlatMapFunction,
     Function,
+    JoinFunction,
     KeyedBroadcastProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
@@ -40,11 +46,15 @@ from firesteel.datastream.functions import (
     MapFunction,
     ParallelSourceFunction,
     Partitioner,
+    ProcessAllWindowFunction,
     ProcessFunction,
+    ProcessJoinFunction,
+    ProcessWindowFunction,
     ReduceFunction,
     RuntimeContext,
     SinkFunction,
     SourceFunction,
+    WindowFunction,
 )
 from firesteel.datastream.output_tag import OutputTag
 from firesteel.datastream.slot_sharing_group import MemorySize, SlotSharingGroup
@@ -58,8 +68,22 @@ from firesteel.datastream.state_backend import (
 from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
 from firesteel.datastream.time_domain import TimeDomain
 from firesteel.datastream.timerservice import TimerService
+from firesteel.datastream.window import (
+    CountWindow,
+    GlobalWindow,
+    MergingWindowAssigner,
+    TimeWindow,
+    Trigger,
+    TriggerResult,
+    Window,
+    WindowAssigner,
+)
+from firesteel.datastream.windowed_stream import AllWindowedStream, WindowedStream
 
 __all__ = [
+    "AggregateFunction",
+    "AllWindowFunction",
+    "AllWindowedStream",
     "AsyncDataStream",
     "AsyncFunction",
     "AsyncRetryPredicate",
@@ -67,15 +91,18 @@ __all__ = [
     "BroadcastConnectedStream",
     "BroadcastProcessFunction",
     "BroadcastStream",
+    "CachedDataStream",
     "CheckpointConfig",
     "CheckpointStorage",
     "CheckpointedFunction",
     "CheckpointingMode",
     "CloseableIterator",
     "CoFlatMapFunction",
+    "CoGroupFunction",
     "CoMapFunction",
     "CoProcessFunction",
     "ConnectedStreams",
+    "CountWindow",
     "CustomCheckpointStorage",
     "CustomStateBackend",
     "DataStream",
@@ -84,10 +111,13 @@ __all__ = [
     "ExternalizedCheckpointRetention",
     "FileSystemCheckpointStorage",
     "FilterFunction",
+    "FlatJoinFunction",
     "FlatMapFunction",
     "Function",
+    "GlobalWindow",
     "HashMapStateBackend",
     "JobManagerCheckpointStorage",
+    "JoinFunction",
     "KeySelector",
     "KeyedBroadcastProcessFunction",
     "KeyedCoProcessFunction",
@@ -95,11 +125,15 @@ __all__ = [
     "KeyedStream",
     "MapFunction",
     "MemorySize",
+    "MergingWindowAssigner",
     "OutputTag",
     "ParallelSourceFunction",
     "Partitioner",
     "PredefinedOptions",
+    "ProcessAllWindowFunction",
     "ProcessFunction",
+    "ProcessJoinFunction",
+    "ProcessWindowFunction",
     "ReduceFunction",
     "RuntimeContext",
     "RuntimeExecutionMode",
@@ -109,5 +143,12 @@ __all__ = [
     "StateBackend",
     "StreamExecutionEnvironment",
     "TimeDomain",
+    "TimeWindow",
     "TimerService",
+    "Trigger",
+    "TriggerResult",
+    "Window",
+    "WindowAssigner",
+    "WindowFunction",
+    "WindowedStream",
 ]

@@ -8,15 +8,26 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable
 from copy import copy
+from enum import Enum
 from typing import Any
 
 from firesteel.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.common.types import Row
 from firesteel.functions.functions import KeySelector
 
-__all__ = ["FieldReduce", "KeyAndValue", "PickRecord", "Project", "check_position", "identity"]
+__all__ = ["AccumulateType", "FieldReduce", "KeyAndValue", "PickRecord", "Project", "check_position", "identity"]
 
 Position = int | str
+
+
+class AccumulateType(Enum):
+    """The running aggregates of keyed streams (PyFlink's name)."""
+
+    MIN = 1
+    MAX = 2
+    MIN_BY = 3
+    MAX_BY = 4
+    SUM = 5
 
 
 def check_position(method: str, position: Any, type_info: TypeInformation) -> Position:

@@ -6,21 +6,24 @@ function class or a plain callable, except where a class is asked for by name.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from firesteel.common.execution_config import ExecutionConfig
-from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
 from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastMethods, BroadcastStream
+from firesteel.datastream.cached_data_stream import CachedDataStream, Caching
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.column_methods import ColumnMethods, is_column_key
 from firesteel.datastream.data_stream_sink import DataStreamSink
-from firesteel.datastream.later_features import LaterKeyedStreamFeatures, LaterStreamFeatures
+from firesteel.datastream.keyed_aggregations import KeyedAggregations
 from firesteel.datastream.operator_settings import OperatorSettings
+from firesteel.datastream.projecting import Projecting
 from firesteel.datastream.time_methods import TimeMethods
+from firesteel.datastream.window_methods import KeyedWindowMethods, WindowMethods
+from firesteel.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from firesteel.expressions import Expression
 from firesteel.functions.functions import (
     CoFlatMapFunction,
@@ -45,13 +48,22 @@ from firesteel.graph.stream_graph import StreamInput, Transformation
 if TYPE_CHECKING:
     from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
 
-__all__ = ["CloseableIterator", "ConnectedStreams", "DataStream", "DataStreamSink", "KeyedStream"]
+__all__ = [
+    "AllWindowedStream",
+    "CachedDataStream",
+    "CloseableIterator",
+    "ConnectedStreams",
+    "DataStream",
+    "DataStreamSink",
+    "KeyedStream",
+    "WindowedStream",
+]
 
 _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(ColumnMethods, TimeMethods, LaterStreamFeatures, BroadcastMethods, OperatorSettings):
+class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods, BroadcastMethods, OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -111,24 +123,6 @@ class DataStream(ColumnMethods, TimeMethods, LaterStreamFeatures, BroadcastMetho
         hint = "; key the stream first: key_by(...).process(...)" if isinstance(func, KeyedProcessFunction) else ""
         checks.check_class("process", func, ProcessFunction, hint=hint)
         return self._apply("PROCESS", OperatorKind.PROCESS, func, output_type)
-
-    def project(self, *field_indexes: int) -> DataStream:
-        """Keeps some fields of a tuple stream, in the order given.
-
-        Raises:
-            TypeError: the records are no typed tuples, or an index is no int.
-            ValueError: no index is given, or there is no such field.
-        """
-        if not isinstance(self._record_type, TupleTypeInfo):
-            raise TypeError(f"Only Tuple DataStreams can be projected; this one has the type {self._record_type}")
-        types = self._record_type.field_types
-        if not field_indexes:
-            raise ValueError("project() takes at least one field index")
-        for index in field_indexes:
-            checks.whole_number("a field index of project()", index, 0, len(types) - 1)
-        chosen = TupleTypeInfo([types[index] for index in field_indexes])
-        function = aggregations.Project(tuple(field_indexes))
-        return self._derive("Projection", OperatorKind.MAP, function, chosen, coerce_to=None)
 
     # --- several streams -------------------------------------------------------------------------------------------
 
@@ -311,8 +305,10 @@ class DataStream(ColumnMethods, TimeMethods, LaterStreamFeatures, BroadcastMetho
         return DataStreamSink(self._environment._add(name, kind, function, (self._inputs,), extra=extra))
 
 
-class KeyedStream(LaterKeyedStreamFeatures, DataStream):
+class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
     """A stream whose records of one key go to one subtask; function classes may keep state for each key."""
+
+    AccumulateType = aggregations.AccumulateType
 
     def __init__(
         self, origin_stream: DataStream, key_selector: Callable[[Any], Any], key_type: TypeInformation | None
@@ -365,31 +361,6 @@ class KeyedStream(LaterKeyedStreamFeatures, DataStream):
         """Combines the records of a key; gives the result so far after each record."""
         checks.check_function("reduce", func, ReduceFunction)
         return self._reduce("Reduce", func)
-
-    def sum(self, position_to_sum: int | str = 0) -> DataStream:
-        """The running sum of a field; other fields are those of the key's first record."""
-        position = aggregations.check_position("sum", position_to_sum, self._record_type)
-        return self._reduce("Sum", aggregations.FieldReduce(position, operator.add))
-
-    def min(self, position_to_min: int | str = 0) -> DataStream:
-        """The running minimum of a field; other fields are those of the key's first record."""
-        position = aggregations.check_position("min", position_to_min, self._record_type)
-        return self._reduce("Min", aggregations.FieldReduce(position, aggregations.smaller))
-
-    def max(self, position_to_max: int | str = 0) -> DataStream:
-        """The running maximum of a field; other fields are those of the key's first record."""
-        position = aggregations.check_position("max", position_to_max, self._record_type)
-        return self._reduce("Max", aggregations.FieldReduce(position, aggregations.greater))
-
-    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
-        """The record whose field is the smallest so far, the first of equals."""
-        position = aggregations.check_position("min_by", position_to_min_by, self._record_type)
-        return self._reduce("MinBy", aggregations.PickRecord(position, smallest=True))
-
-    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
-        """The record whose field is the greatest so far, the first of equals."""
-        position = aggregations.check_position("max_by", position_to_max_by, self._record_type)
-        return self._reduce("MaxBy", aggregations.PickRecord(position, smallest=False))
 
     def get_name(self) -> NoReturn:
         """Refused, as in PyFlink: a keyed stream is no operator."""

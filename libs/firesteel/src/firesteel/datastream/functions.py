@@ -1,16 +1,28 @@
-"""The functions that users implement, under PyFlink's module path: all of ``firesteel.functions.functions``."""
+"""The functions that users implement, under PyFlink's module path: all of ``firesteel.functions``."""
 
-from firesteel.functions import async_functions, broadcast, checkpointed, functions, source_function
+from firesteel.functions import (
+    async_functions,
+    broadcast,
+    checkpointed,
+    functions,
+    join_functions,
+    source_function,
+    window_functions,
+)
 from firesteel.functions.async_functions import *  # noqa: F403
 from firesteel.functions.broadcast import *  # noqa: F403
 from firesteel.functions.checkpointed import *  # noqa: F403
 from firesteel.functions.functions import *  # noqa: F403
+from firesteel.functions.join_functions import *  # noqa: F403
 from firesteel.functions.source_function import *  # noqa: F403
+from firesteel.functions.window_functions import *  # noqa: F403
 
 __all__ = [
-    *functions.__all__,
     *async_functions.__all__,
     *broadcast.__all__,
     *checkpointed.__all__,
+    *functions.__all__,
+    *join_functions.__all__,
     *source_function.__all__,
+    *window_functions.__all__,
 ]

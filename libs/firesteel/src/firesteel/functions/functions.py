@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, NoReturn, TypeVar
+from typing import Any, ClassVar, Generic, NoReturn, TypeAlias, TypeVar
 
 from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.functions.metrics import MetricGroup
+from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.state import (
     AggregatingState,
     AggregatingStateDescriptor,
@@ -52,6 +53,9 @@ IN1 = TypeVar("IN1")
 IN2 = TypeVar("IN2")
 OUT = TypeVar("OUT")
 KEY = TypeVar("KEY")
+
+Results: TypeAlias = Iterable[OUT | tuple[OutputTag[Any], Any]] | None
+"""What process functions give: results, and pairs of tag and value for side outputs."""
 
 
 def _refuse(what: str) -> NoReturn:
@@ -257,7 +261,7 @@ class ProcessFunction(Function, Generic[IN, OUT]):
         """What ``process_element`` may ask about the record at hand."""
 
     @abstractmethod
-    def process_element(self, value: IN, ctx: ProcessFunction.Context) -> Iterable[OUT] | None:
+    def process_element(self, value: IN, ctx: ProcessFunction.Context) -> Results[OUT]:
         """Returns or yields the results for a record."""
 
 
@@ -271,10 +275,10 @@ class KeyedProcessFunction(Function, Generic[KEY, IN, OUT]):
         """What ``on_timer`` may ask about the timer at hand; ``timestamp()`` is the timer's."""
 
     @abstractmethod
-    def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Iterable[OUT] | None:
+    def process_element(self, value: IN, ctx: KeyedProcessFunction.Context) -> Results[OUT]:
         """Returns or yields the results for a record."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedProcessFunction.OnTimerContext) -> Results[OUT]:
         """Returns or yields the results for a timer that was set for a key; nothing if it is left out."""
         return None
 
@@ -286,11 +290,11 @@ class CoProcessFunction(Function, Generic[IN1, IN2, OUT]):
         """What the two methods may ask about the record at hand."""
 
     @abstractmethod
-    def process_element1(self, value: IN1, ctx: CoProcessFunction.Context) -> Iterable[OUT] | None:
+    def process_element1(self, value: IN1, ctx: CoProcessFunction.Context) -> Results[OUT]:
         """Returns or yields the results for a record of the first stream."""
 
     @abstractmethod
-    def process_element2(self, value: IN2, ctx: CoProcessFunction.Context) -> Iterable[OUT] | None:
+    def process_element2(self, value: IN2, ctx: CoProcessFunction.Context) -> Results[OUT]:
         """Returns or yields the results for a record of the second stream."""
 
 
@@ -304,13 +308,13 @@ class KeyedCoProcessFunction(Function, Generic[KEY, IN1, IN2, OUT]):
         """What ``on_timer`` may ask about the timer at hand; ``timestamp()`` is the timer's."""
 
     @abstractmethod
-    def process_element1(self, value: IN1, ctx: KeyedCoProcessFunction.Context) -> Iterable[OUT] | None:
+    def process_element1(self, value: IN1, ctx: KeyedCoProcessFunction.Context) -> Results[OUT]:
         """Returns or yields the results for a record of the first stream."""
 
     @abstractmethod
-    def process_element2(self, value: IN2, ctx: KeyedCoProcessFunction.Context) -> Iterable[OUT] | None:
+    def process_element2(self, value: IN2, ctx: KeyedCoProcessFunction.Context) -> Results[OUT]:
         """Returns or yields the results for a record of the second stream."""
 
-    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Iterable[OUT] | None:
+    def on_timer(self, timestamp: int, ctx: KeyedCoProcessFunction.OnTimerContext) -> Results[OUT]:
         """Returns or yields the results for a timer that was set for a key; nothing if it is left out."""
         return None

@@ -28,7 +28,9 @@ class OutputTag(Generic[T]):
 
     __slots__ = ("tag_id", "type_info")
 
-    def __init__(self, tag_id: str, type_info: TypeInformation | list[TypeInformation] | None = None) -> None:
+    def __init__(  # without the type of self, type checkers would ask for an annotation of every tag
+        self: OutputTag[Any], tag_id: str, type_info: TypeInformation | list[TypeInformation] | None = None
+    ) -> None:
         if not isinstance(tag_id, str):
             raise TypeError(f"the id of an OutputTag is a str, not {type(tag_id).__name__}")
         if not tag_id:

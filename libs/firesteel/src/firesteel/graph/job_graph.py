@@ -95,6 +95,7 @@ class JobGraph:
         main_blob: SHA-256 of the pickled classes and functions of the program's ``__main__``; None = it has none.
         python_path: entries that slots put in front of ``sys.path`` (embedded mode, where they are the client's own).
         python_files: SHA-256 of zip archives that slots unpack and put in front of ``sys.path``, in this order.
+        python_environment: what slots need besides, plain (``firesteel.protocol.python_environment``); empty: nothing.
         config_layers: for each key of ``config`` the layer that it comes from: ``program``, ``command line``,
             ``environment``, or the path of a config.yaml.
         versions: firesteel, python, pyarrow, cloudpickle of the client.
@@ -110,6 +111,7 @@ class JobGraph:
     main_blob: str | None = None
     python_path: tuple[str, ...] = ()
     python_files: tuple[str, ...] = ()
+    python_environment: Mapping[str, Any] = field(default_factory=dict)
     config_layers: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     format_version: int = FORMAT_VERSION
@@ -159,6 +161,7 @@ class JobGraph:
             names = ("job_id", "name", "config", "config_layers", "blobs", "main_blob", "versions")
             fields = {k: plain[k] for k in names}
             fields |= {k: tuple(plain[k]) for k in ("python_path", "python_files")}
+            fields["python_environment"] = dict(plain.get("python_environment") or {})
             graph = cls(vertices=vertices, edges=edges, **fields)
         except (KeyError, TypeError, AttributeError) as error:
             raise GraphError(f"malformed job graph: {type(error).__name__}: {error}") from error

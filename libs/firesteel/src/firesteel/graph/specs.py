@@ -37,6 +37,9 @@ class OperatorKind(Enum):
     KEYED_CO_MAP = "keyed_co_map"
     KEYED_CO_FLAT_MAP = "keyed_co_flat_map"
     KEYED_CO_PROCESS = "keyed_co_process"
+    WINDOW = "window"  # function: windowing.spec.WindowSpec
+    ALIGNED_WINDOW = "aligned_window"  # the same; windows that are equal for all keys
+    INTERVAL_JOIN = "interval_join"  # ProcessJoinFunction; extra: lower, upper, late_tags
     ASYNC_WAIT = "async_wait"  # AsyncFunction; extra: ordered, capacity, timeout_ms, retry
     BROADCAST_PROCESS = "broadcast_process"  # BroadcastProcessFunction; extra: broadcast_states
     KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"  # KeyedBroadcastProcessFunction; input 1 has no keys

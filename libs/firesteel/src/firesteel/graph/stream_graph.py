@@ -316,6 +316,7 @@ _INPUTS: Final[Mapping[OperatorKind, int]] = {
     OperatorKind.KEYED_CO_MAP: 2,
     OperatorKind.KEYED_CO_FLAT_MAP: 2,
     OperatorKind.KEYED_CO_PROCESS: 2,
+    OperatorKind.INTERVAL_JOIN: 2,
     OperatorKind.BROADCAST_PROCESS: 2,
     OperatorKind.KEYED_BROADCAST_PROCESS: 2,
 }

@@ -142,5 +142,10 @@ METRIC_NAMES = (
     "busyTimeMs",
     "idleTimeMs",
     "backPressuredTimeMs",
+    "currentInputWatermark",
+    "currentOutputWatermark",
 )
-"""Running totals that a slot reports for each task (names without the per-second suffix)."""
+"""What a slot reports for each task: running totals (names without the per-second suffix), and watermarks.
+
+Sources have no ``currentInputWatermark``; tasks with two inputs have ``currentInput1Watermark`` and so on as well.
+"""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from firesteel.protocol import messages as m
+from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 
 
 class ResourceManagerGateway(Protocol):
@@ -111,6 +112,9 @@ class JobMasterGateway(Protocol):
         A request that may have got lost is repeated with its number. A caller that gives up must fail the task, because
         splits may be lost with the answer.
         """
+
+    async def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
+        """A source subtask says how far it has come, and hears how far its group has."""
 
     async def end_of_data(self, message: m.ExecutionRef) -> None:
         """A task has all its results durable and waits for ``commit``."""

@@ -64,12 +64,17 @@ class ExecutorLost(Message):
 
 @dataclass(frozen=True)
 class RegisterJobMaster(Message):
-    """A JobMaster presents itself; slots will be offered to ``address`` with ``jobmaster_token``."""
+    """A JobMaster presents itself; slots will be offered to ``address`` with ``jobmaster_token``.
+
+    Attributes:
+        python: what its slots need of Python (``firesteel.protocol.python_environment``); empty: nothing.
+    """
 
     job_id: str
     job_name: str
     address: str
     jobmaster_token: str
+    python: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -215,13 +220,18 @@ class ExecutorSpec(Message):
 
 @dataclass(frozen=True)
 class RequestSlot(Message):
-    """The ResourceManager gives a slot to a job."""
+    """The ResourceManager gives a slot to a job.
+
+    Attributes:
+        python: what the slot needs of Python; see ``RegisterJobMaster``.
+    """
 
     slot_index: int
     allocation_id: str
     job_id: str
     jobmaster_address: str
     jobmaster_token: str
+    python: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

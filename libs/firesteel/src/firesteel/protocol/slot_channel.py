@@ -21,18 +21,22 @@ _LENGTHS = struct.Struct("<II")
 TO_SLOT: Final = {
     "accepted": "the registration holds; fields: slot_index, taskmanager_id",
     "rejected": "return now; fields: reason",
+    "wait": "the answer to the registration takes its time; fields: seconds",
+    "run_in": "run the slot in another interpreter; fields: environment, python, directory, path",
     "deploy": "run these tasks; fields: deployment (see firesteel.protocol.deployment)",
     "cancel": "end tasks; fields: execution_ids (list; null = all), interval_ms (between interrupts)",
     "assign_splits": "fields: execution_id, splits (list of plain splits), no_more (bool)",
+    "group_watermark": "of the source's alignment group; fields: execution_id, watermark",
     "commit": "make results visible, then finish; fields: execution_id",
     "collect": "give results; fields: request_id, execution_id, offset, max_bytes, wait_ms",
     "release": "end all tasks at once and return from the Spark task",
     "ping": "fields: nonce",
 }
 FROM_SLOT: Final = {
-    "register": "first message; fields: version, allocation_id, pid, spark_attempt, executor_id, data_address",
+    "register": "first; fields: version, allocation_id, pid, spark_attempt, executor_id, data_address, environment",
     "task_state": "fields: execution_id, state, error (null or a plain TaskFailure), metrics (the final ones)",
     "request_splits": "fields: execution_id",
+    "watermark": "how far a source has come whose watermarks are aligned; fields: execution_id, group, watermark",
     "end_of_data": "all input is processed and durable, waiting for commit; fields: execution_id",
     "metrics": "fields: tasks {execution_id: {...}}",
     "stdout": "payload = UTF-8 text written to sys.stdout in the slot; fields: stream (stdout|stderr)",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firesteel.protocol import messages as m
+from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.protocol.message import Message
 from firesteel.rpc.client import DEFAULT_TIMEOUT, RpcClient
 
@@ -125,6 +126,9 @@ class RemoteJobMaster(_Remote):
 
     async def request_splits(self, message: m.RequestSplits) -> m.Splits:
         return m.Splits.from_plain(await self._call("request_splits", message))
+
+    async def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
+        return GroupWatermark.from_plain(await self._call("report_watermark", message))
 
     async def end_of_data(self, message: m.ExecutionRef) -> None:
         await self._call("end_of_data", message)

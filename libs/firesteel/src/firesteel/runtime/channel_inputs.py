@@ -50,6 +50,13 @@ class ChannelInputs:
     def open(self) -> None:
         """Nothing to do."""
 
+    def input_watermarks(self) -> dict[str, int]:
+        """Of each input, if there are several; Flink's names."""
+        inputs = sorted({index for _, index in self._channels})
+        if len(inputs) < 2:
+            return {}
+        return {f"currentInput{index + 1}Watermark": self.watermarks.input_watermark(index) for index in inputs}
+
     def back_pressured(self, seconds: float) -> None:
         """Nothing to do: idleness comes with the watermarks."""
 

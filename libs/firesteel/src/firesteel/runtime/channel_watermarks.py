@@ -70,9 +70,12 @@ class ChannelWatermarks:
         if not self._combine(channel.input_index, combined):
             self._look()
             return None
-        changed = self._all.update([(part.watermark, part.idle) for part in self._inputs.values()])
+        before_all = self._all.element
+        # as in Flink, the watermark that an input has got counts before the input turns idle
+        self._all.update([(part.watermark, part.idle and part is not combined) for part in self._inputs.values()])
+        self._all.update([(part.watermark, part.idle) for part in self._inputs.values()])
         self._look()
-        return self._all.element if changed else None
+        return None if self._all.element == before_all else self._all.element
 
     def _combine(self, index: int, combined: Combined) -> bool:
         mine = [channel for channel in self._channels if channel.input_index == index]

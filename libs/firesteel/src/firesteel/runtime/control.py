@@ -83,7 +83,7 @@ class ControlChannel:
         """Connect, register, and wait for the answer; before ``start``.
 
         Returns:
-            The message ``accepted`` or ``rejected``.
+            The message ``accepted``, ``rejected`` or ``run_in``.
 
         Raises:
             FleetError: the TaskManager can't be reached or does not answer in time.
@@ -100,9 +100,12 @@ class ControlChannel:
                 if not data:
                     raise FleetError(f"the TaskManager at {self._path} hung up while the slot registered")
                 for message, _ in self._decoder.feed(data):
-                    if message["type"] in ("accepted", "rejected"):
+                    if message["type"] in ("accepted", "rejected", "run_in"):
                         sock.setblocking(False)
                         return message
+                    if message["type"] == "wait":
+                        sock.settimeout(float(message["seconds"]) + timeout)
+                        continue
                     if message["type"] != "ping":
                         raise ProtocolError(f"TaskManager at {self._path}", f"{message['type']!r} before accepting")
                     sock.sendall(encode({"type": "pong", "nonce": message.get("nonce")}))

@@ -42,6 +42,7 @@ class SlotServices:
     Attributes:
         temporary_files: called with (path, add).
         request_splits: called with the execution id.
+        report_watermark: called with the execution id, alignment group and watermark.
     """
 
     exchange: Exchange
@@ -52,6 +53,7 @@ class SlotServices:
     write_stdout: Callable[[str], None]
     stdout_writable: Callable[[], bool]
     request_splits: Callable[[str], None]
+    report_watermark: Callable[[str, str, int], None] = lambda execution_id, group, watermark: None
 
 
 @dataclass
@@ -173,6 +175,9 @@ class Deployer:
             max_records=self._settings.get(BATCH_MAX_RECORDS),
             time=time,
             watermark_interval=self._watermark_interval,
+            report_watermark=lambda group, watermark: self._services.report_watermark(
+                info.execution_id, group, watermark
+            ),
             runtime_context=TaskRuntimeContext(info, head.name, None, context.metrics),
         )
 

@@ -26,7 +26,9 @@ _MESSAGE_LIMIT: Final = 8_000
 _TRACEBACK_LIMIT: Final = 64_000
 _PICKLE_LIMIT: Final = 256 * 1024
 _ROOT: Final = os.path.dirname(os.path.abspath(firesteel.__file__))
-_OURS: Final = tuple(os.path.join(_ROOT, part) for part in ("runtime" + os.sep, "state" + os.sep, "graph" + os.sep))
+_OURS: Final = tuple(
+    os.path.join(_ROOT, part) for part in ("runtime" + os.sep, "state" + os.sep, "graph" + os.sep, "windowing" + os.sep)
+)
 _COERCION: Final = os.path.join(_ROOT, "common", "coerce")
 _GENERATED: Final = "<firesteel "
 

@@ -73,6 +73,9 @@ class Slot:
             write_stdout=self._write_stdout,
             stdout_writable=lambda: self._channel is None or self._channel.output_room(),
             request_splits=lambda execution_id: self._send({"type": "request_splits", "execution_id": execution_id}),
+            report_watermark=lambda execution_id, group, watermark: self._send(
+                {"type": "watermark", "execution_id": execution_id, "group": group, "watermark": watermark}
+            ),
         )
 
     def attach(self, channel: ControlChannel, streams: Sequence[OutputForwarder]) -> None:
@@ -142,6 +145,9 @@ class Slot:
         elif kind == "assign_splits":
             splits = [Split.from_plain(plain) for plain in message["splits"]]
             self._on_task(message["execution_id"], lambda task: _add_splits(task, splits, bool(message["no_more"])))
+        elif kind == "group_watermark":
+            watermark = int(message["watermark"])
+            self._on_task(message["execution_id"], lambda task: _align(task, watermark))
         elif kind == "commit":
             self._on_task(message["execution_id"], lambda task: task.task.commit())
         elif kind == "collect":
@@ -324,6 +330,15 @@ class Slot:
     def _send(self, message: Mapping[str, Any], payload: bytes = b"") -> None:
         if self._channel is not None:
             self._channel.send(dict(message), payload)
+
+
+def _align(task: RunningTask, watermark: int) -> None:
+    source = task.task.source_input()
+    if source is not None:
+        try:
+            source.align(watermark)
+        except BaseException as error:
+            task.task.on_error(error)
 
 
 def _add_splits(task: RunningTask, splits: list[Split], no_more: bool) -> None:

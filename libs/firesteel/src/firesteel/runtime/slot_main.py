@@ -22,12 +22,13 @@ from firesteel.core.errors import ConfigurationError, FleetError, ProtocolError
 from firesteel.core.process import die_with_parent
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
-from firesteel.runtime.control import ControlChannel
+from firesteel.runtime.control import ControlChannel, Message
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.interrupts import Interrupter
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.slot import Slot
 from firesteel.runtime.slot_logging import SlotLogHandler
+from firesteel.runtime.slot_process import run_in
 from firesteel.runtime.stdio import OutputForwarder
 from firesteel.runtime.surroundings import listen_addresses, remove_wiring
 
@@ -53,6 +54,22 @@ def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
 def _run(launch: SlotLaunch) -> Outcome:
     die_with_parent()
     scrub(os.environ)
+    attempt = _spark_attempt()
+    answer = serve(launch, attempt, "")
+    return run_in(launch, attempt, answer) if isinstance(answer, dict) else answer
+
+
+def serve(launch: SlotLaunch, attempt: int, environment: str) -> Outcome | Message:
+    """Register a slot and run it to its end.
+
+    Args:
+        launch: what the fleet was told.
+        attempt: of the Spark task.
+        environment: id of the Python environment that this process runs in; empty: the cluster's.
+
+    Returns:
+        How it ended, or where to run it instead.
+    """
     here = os.environ.get("SPARK_EXECUTOR_ID")
     if here is not None and launch.executor_id and here != launch.executor_id:
         return SlotOutcome.MISPLACED, f"runs on executor {here}, belongs to {launch.executor_id}"
@@ -61,7 +78,6 @@ def _run(launch: SlotLaunch) -> Outcome:
     clock = SystemClock()
     loop = TaskLoop(clock)
     interrupter = Interrupter()
-    attempt = _spark_attempt()
     exchange: Exchange | None = None
     channel: ControlChannel | None = None
     ended = SlotOutcome.UNREGISTERED
@@ -79,9 +95,12 @@ def _run(launch: SlotLaunch) -> Outcome:
                 "spark_attempt": attempt,
                 "executor_id": launch.executor_id if here is None else here,
                 "data_address": exchange.address,
+                "environment": environment,
             },
             REGISTER_SECONDS,
         )
+        if answer["type"] == "run_in":
+            return answer
         if answer["type"] == "rejected":
             return SlotOutcome.MISPLACED, str(answer.get("reason", "rejected"))
         ended = SlotOutcome.RETURNED

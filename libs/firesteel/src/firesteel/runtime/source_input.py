@@ -100,6 +100,7 @@ class SourceInput(UserCode):
         max_records: most records in a batch.
         time: timestamps and watermarks; None = none are made.
         watermark_interval: seconds between periodic watermarks; 0 = never.
+        report_watermark: tells the JobMaster how far the source has come: alignment group, watermark.
         runtime_context: for the reader's user code and metrics.
 
     Attributes:
@@ -121,12 +122,15 @@ class SourceInput(UserCode):
         max_records: int,
         time: SourceTime | None = None,
         watermark_interval: float = 0.0,
+        report_watermark: Callable[[str, int], None] = lambda group, watermark: None,
         runtime_context: RuntimeContext | None = None,
     ) -> None:
         self.name = name
         self.time = time
         self._interval = watermark_interval
         self._interval_timer: Handle | None = None
+        self._alignment_timer: Handle | None = None
+        self._report_watermark = report_watermark
         self._interval_over = False
         self._pieces: deque[Fed | InBand] = deque()
         self.positions: dict[str, Plain] = {}
@@ -169,6 +173,7 @@ class SourceInput(UserCode):
         else:
             self._reader.open()
         self._arm_interval()
+        self._arm_alignment()
 
     @property
     def at_position(self) -> bool:
@@ -257,16 +262,30 @@ class SourceInput(UserCode):
             self._interval_over = True
             self._on_readable()
 
+    def input_watermarks(self) -> dict[str, int]:
+        """None."""
+        return {}
+
     def back_pressured(self, seconds: float) -> None:
         """So long nothing could be read: that is no idleness."""
         if self.time is not None:
             self.time.clock.exclude(seconds)
 
-    def align(self, allowed: int) -> None:
+    def _arm_alignment(self) -> None:
+        interval = None if self.time is None else self.time.strategy.alignment_update_interval
+        if interval is not None and self._loop is not None and not self._ended and not self._closed:
+            self._alignment_timer = self._loop.call_later(interval.to_nanos() / 1e9, self._report)
+
+    def _report(self) -> None:
+        if self.time is not None and self.time.strategy.alignment_group is not None and not self._ended:
+            self._report_watermark(self.time.strategy.alignment_group, self.time.watermark)
+            self._arm_alignment()
+
+    def align(self, group_watermark: int) -> None:
         """Pause the splits that are ahead of what their group allows; resume the others."""
         if self.time is not None and not self._closed and not self._ended:
             self._guard.active = self._token
-            self.time.align(allowed, self.pause_splits, self.resume_splits)
+            self.time.align(group_watermark, self.pause_splits, self.resume_splits)
             self._guard.active = None
 
     def _ask(self) -> Any:
@@ -362,8 +381,9 @@ class SourceInput(UserCode):
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._interval_timer is not None:
-            self._interval_timer.cancel()
+        for handle in (self._interval_timer, self._alignment_timer):
+            if handle is not None:
+                handle.cancel()
         if self._async is not None:
             self._async.close()
         else:

@@ -8,7 +8,8 @@ from typing import Any
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
 from firesteel.core.clock import Clock
 from firesteel.runtime.batch import MAX_WATERMARK, Watermark
-from firesteel.runtime.operators.base import Coercer, UserCode
+from firesteel.runtime.operators.base import Coercer
+from firesteel.runtime.sites import UserCode
 from firesteel.runtime.watermarks import ActiveClock, Combined, EventTime, HeldBack
 
 Piece = tuple[list[Any], list[int] | None, Watermark | None]
@@ -117,8 +118,12 @@ class SourceTime(UserCode):
         """Of the source; ``MAX_WATERMARK`` while it is idle, so that it holds back no group."""
         return MAX_WATERMARK if self._combined.idle else self._combined.watermark
 
-    def align(self, allowed: int, pause: Callable[[list[str]], None], resume: Callable[[list[str]], None]) -> None:
-        """Pause the splits whose watermark is above what the group allows, and resume the others."""
+    def align(
+        self, group_watermark: int, pause: Callable[[list[str]], None], resume: Callable[[list[str]], None]
+    ) -> None:
+        """Pause the splits that are further ahead of the group than the strategy allows, and resume the others."""
+        drift = self.strategy.alignment_max_drift
+        allowed = MAX_WATERMARK if drift is None else min(MAX_WATERMARK, group_watermark + drift.to_millis())
         ahead = [name for name, split in self.splits.items() if split.watermark > allowed and not split.paused]
         behind = [name for name, split in self.splits.items() if split.watermark <= allowed and split.paused]
         for name in ahead:

@@ -46,6 +46,9 @@ class TaskInput(Protocol):
     def poll(self) -> Fed | InBand | None:
         """The next batch or watermark, the end, or nothing now."""
 
+    def input_watermarks(self) -> dict[str, int]:
+        """Metrics of its inputs, if there are several; from any thread."""
+
     def back_pressured(self, seconds: float) -> None:
         """For so long nothing was polled although something may have been there."""
 
@@ -157,8 +160,17 @@ class StreamTask:
             "busyTimeMs": busy,
             "idleTimeMs": idle,
             "backPressuredTimeMs": back_pressured,
+            **self._watermarks(),
             USER_METRICS: self._context.metrics.values(),
         }
+
+    def _watermarks(self) -> dict[str, int]:
+        """Flink's gauges: a source has no input; of two inputs each has its own, too."""
+        found = {"currentOutputWatermark": self.executor.output_watermark}
+        if not isinstance(self._inputs, SourceInput):
+            found["currentInputWatermark"] = self.executor.input_watermark
+            found.update(self._inputs.input_watermarks())
+        return found
 
     # -- life
 

@@ -163,6 +163,8 @@ class TimerQueue:
                     if not bucket and self._buckets.get(timestamp) is bucket:
                         del self._buckets[timestamp]
                     yield Timer(timestamp, *entry)
+        if not self._buckets:
+            self._buckets = {}  # a dictionary keeps the memory of what was deleted
 
     def __iter__(self) -> Iterator[Timer]:
         """All timers, unordered; for snapshots."""

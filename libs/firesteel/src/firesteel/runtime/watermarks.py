@@ -15,7 +15,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
-from firesteel.runtime.operators.base import UserCode
+from firesteel.runtime.sites import UserCode
 
 logger = logging.getLogger(__name__)
 HELD_SECONDS: Final = 60.0

@@ -15,7 +15,7 @@ from firesteel.connectors.file_format import BulkFormat
 from firesteel.connectors.formats.arrow_types import arrow_schema, from_arrow, to_arrow
 from firesteel.connectors.formats.json_values import row_values
 from firesteel.connectors.formats.type_texts import row_type as checked_row_type
-from firesteel.connectors.malformed import MalformedRecords
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Split, Wait
@@ -73,7 +73,8 @@ class ParquetColumnarRowInputFormat(BulkFormat):
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the row groups that begin in the range."""
-        columns = _RowColumns(self._row_type, self._case_sensitive)
+        mixed = malformed.policy is MalformedPolicy.EMIT  # then the source's type is not that of rows
+        columns = _RowColumns(self._row_type, self._case_sensitive, as_rows=mixed)
         return ParquetCursor(split, malformed, columns, self._batch_size)
 
     def produced_type(self) -> TypeInformation:
@@ -84,11 +85,11 @@ class ParquetColumnarRowInputFormat(BulkFormat):
 class _RowColumns:
     """Brings a batch to the declared columns; gives a batch, or rows where Arrow's values would not do."""
 
-    def __init__(self, row: RowTypeInfo, case_sensitive: bool) -> None:
+    def __init__(self, row: RowTypeInfo, case_sensitive: bool, *, as_rows: bool) -> None:
         self._names, self._case_sensitive = row.field_names, case_sensitive
         self._schema = arrow_schema(row)
         self._converters = [from_arrow(t) for t in row.field_types]
-        self._flat = not any(self._converters)
+        self._flat = not as_rows and not any(self._converters)
 
     def chosen(self, schema: pa.Schema) -> list[str]:
         """The names in the file of the columns that it has.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import datetime
+import importlib
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
@@ -58,13 +59,15 @@ def row_type(declared: Any, owner: str) -> RowTypeInfo:
 
 
 def as_type(declared: Any, owner: str) -> TypeInformation:
-    """Type information; a data type of the Table API says what it is by ``to_type_information()``.
+    """Type information; a data type of the Table API (``firesteel.table.DataTypes``) is converted.
 
     Raises:
         TypeError: it is neither.
     """
-    convert = getattr(declared, "to_type_information", None)
-    inner = convert() if callable(convert) and not isinstance(declared, type) else declared
+    if type(declared).__module__.startswith("firesteel.table."):  # imported only where a program uses it
+        inner = importlib.import_module("firesteel.table.conversion").to_type_info(declared)
+    else:
+        inner = declared
     if not isinstance(inner, TypeInformation):
         raise TypeError(f"{owner} takes type information, not {declared!r}")
     return inner

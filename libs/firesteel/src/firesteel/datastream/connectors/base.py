@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from firesteel.connectors.delivery import DeliveryGuarantee
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.functions.sink import Sink, SinkWriter, WriterContext
 from firesteel.functions.source import (
@@ -24,6 +25,7 @@ __all__ = [
     "AsyncSourceReader",
     "Boundedness",
     "Chunk",
+    "DeliveryGuarantee",
     "EnumeratorSpec",
     "ReaderContext",
     "Sink",

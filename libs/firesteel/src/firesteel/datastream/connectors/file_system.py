@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamFormat
 from firesteel.connectors.file_layout import (
     BucketAssigner,
@@ -26,6 +27,8 @@ __all__ = [
     "BulkFormat",
     "BulkFormatBuilder",
     "DefaultRollingPolicy",
+    "FileCompactStrategy",
+    "FileCompactor",
     "FileEnumeratorProvider",
     "FileFormat",
     "FileSink",

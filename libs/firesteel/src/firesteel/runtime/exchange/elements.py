@@ -12,8 +12,6 @@ from firesteel.runtime.batch import InBand, Watermark
 _WATERMARK: Final = struct.Struct("<BBq")
 """Kind (1), idle, timestamp."""
 _WATERMARK_KIND: Final = 1
-LARGEST_ELEMENT: Final = 1024
-"""Bytes; elements are small and not paid for with credit."""
 
 
 def dump_element(element: InBand) -> bytes:

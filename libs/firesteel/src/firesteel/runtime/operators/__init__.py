@@ -18,6 +18,7 @@ from firesteel.runtime.operators.connected import (
     KeyedCoMapOperator,
     KeyedCoProcessOperator,
 )
+from firesteel.runtime.operators.interval_join import IntervalJoinOperator
 from firesteel.runtime.operators.keyed import (
     KeyedFilterOperator,
     KeyedFlatMapOperator,
@@ -36,6 +37,7 @@ from firesteel.runtime.operators.stateless import (
 )
 from firesteel.runtime.operators.timed import TimedTransform
 from firesteel.runtime.operators.watermarks import WatermarksOperator
+from firesteel.runtime.operators.windows import AlignedWindowOperator, WindowOperator
 
 __all__ = [
     "OPERATORS",
@@ -76,6 +78,9 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_CO_MAP: KeyedCoMapOperator,
     OperatorKind.KEYED_CO_FLAT_MAP: KeyedCoFlatMapOperator,
     OperatorKind.KEYED_CO_PROCESS: KeyedCoProcessOperator,
+    OperatorKind.WINDOW: WindowOperator,
+    OperatorKind.ALIGNED_WINDOW: AlignedWindowOperator,
+    OperatorKind.INTERVAL_JOIN: IntervalJoinOperator,
     OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
     OperatorKind.KEYED_BROADCAST_PROCESS: KeyedBroadcastProcessOperator,
     OperatorKind.ASYNC_WAIT: AsyncWaitOperator,

@@ -23,20 +23,11 @@ from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
 from firesteel.runtime.initialization import InitializationContext
 from firesteel.runtime.side_outputs import SideRecord
+from firesteel.runtime.sites import UserCode as UserCode
 from firesteel.state.backend import KeyedStateBackend
 from firesteel.state.operator_state import HeapOperatorState
 
 Coercer = Callable[[object], Any]
-
-
-class UserCode:
-    """Whatever runs user code; found in tracebacks by the local name ``self``.
-
-    Attributes:
-        name: of the operator, as shown to people.
-    """
-
-    name: str
 
 
 class Operator(UserCode):

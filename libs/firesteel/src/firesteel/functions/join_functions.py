@@ -1,0 +1,62 @@
+"""Functions over pairs and groups of two streams. The names are those of Flink's Java API, in snake case."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from firesteel.functions.functions import Function
+
+__all__ = ["CoGroupFunction", "FlatJoinFunction", "JoinFunction", "ProcessJoinFunction"]
+
+IN1 = TypeVar("IN1")
+IN2 = TypeVar("IN2")
+OUT = TypeVar("OUT")
+
+
+class JoinFunction(Function, Generic[IN1, IN2, OUT]):
+    """Makes one result of each pair of records with the same key in the same window."""
+
+    @abstractmethod
+    def join(self, first: IN1, second: IN2) -> OUT:
+        """Returns the result for a pair."""
+
+
+class FlatJoinFunction(Function, Generic[IN1, IN2, OUT]):
+    """Makes any number of results of each pair of records with the same key in the same window."""
+
+    @abstractmethod
+    def join(self, first: IN1, second: IN2) -> Iterable[OUT] | None:
+        """Returns or yields the results for a pair."""
+
+
+class CoGroupFunction(Function, Generic[IN1, IN2, OUT]):
+    """Makes results of all records with the same key in the same window; one of the two groups may be empty."""
+
+    @abstractmethod
+    def co_group(self, first: Iterable[IN1], second: Iterable[IN2]) -> Iterable[OUT] | None:
+        """Returns or yields the results for the two groups."""
+
+
+class ProcessJoinFunction(Function, Generic[IN1, IN2, OUT]):
+    """Makes results of each pair that an interval join finds."""
+
+    class Context(ABC):
+        """What ``process_element`` may ask about the pair at hand. All times are ms since 1970-01-01 UTC."""
+
+        @abstractmethod
+        def get_left_timestamp(self) -> int:
+            """Returns the timestamp of the left record."""
+
+        @abstractmethod
+        def get_right_timestamp(self) -> int:
+            """Returns the timestamp of the right record."""
+
+        @abstractmethod
+        def get_timestamp(self) -> int:
+            """Returns the timestamp of the results: the later one of the two."""
+
+    @abstractmethod
+    def process_element(self, left: IN1, right: IN2, ctx: ProcessJoinFunction.Context) -> Iterable[OUT] | None:
+        """Returns or yields the results for a pair."""

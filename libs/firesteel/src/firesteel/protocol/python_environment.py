@@ -1,0 +1,80 @@
+"""What a job's slots need of Python, as it travels from the client to the TaskManagers that prepare it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from firesteel.core.errors import ProtocolError
+
+__all__ = ["PythonArchive", "PythonEnvironment"]
+
+
+@dataclass(frozen=True)
+class PythonArchive:
+    """An archive that is unpacked in the working directory of the slots.
+
+    Attributes:
+        blob: SHA-256.
+        target: name of the directory it goes to.
+        kind: ``zip`` or ``tar``.
+    """
+
+    blob: str
+    target: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class PythonEnvironment:
+    """Dependencies of a job; empty: its slots are forked from what the cluster has.
+
+    Attributes:
+        requirements: SHA-256 of a requirements.txt, or None.
+        packages: SHA-256 of a zip archive with the only packages that pip may take; None: pip asks its index.
+        archives: unpacked before the interpreter starts, in this order.
+        executable: of the interpreter, absolute or inside of an archive; None: the cluster's.
+    """
+
+    requirements: str | None = None
+    packages: str | None = None
+    archives: tuple[PythonArchive, ...] = ()
+    executable: str | None = None
+
+    def __bool__(self) -> bool:
+        return self != PythonEnvironment()
+
+    @property
+    def id(self) -> str:
+        """The same for the same dependencies: SHA-256 of all of them."""
+        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+
+    def blobs(self) -> list[str]:
+        """All that has to be fetched."""
+        found = [self.requirements, self.packages, *(archive.blob for archive in self.archives)]
+        return [name for name in found if name is not None]
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data; empty for an empty one."""
+        return asdict(self) if self else {}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> PythonEnvironment:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            ProtocolError: it is malformed.
+        """
+        if not plain:
+            return cls()
+        try:
+            texts = [plain["requirements"], plain["packages"], plain["executable"]]
+            if not all(text is None or isinstance(text, str) for text in texts):
+                raise TypeError("a text is expected")
+            archives = tuple(PythonArchive(str(a["blob"]), str(a["target"]), str(a["kind"])) for a in plain["archives"])
+            return cls(plain["requirements"], plain["packages"], archives, plain["executable"])
+        except (KeyError, TypeError) as error:
+            raise ProtocolError("python environment", f"malformed: {type(error).__name__}: {error}") from error

@@ -1,0 +1,90 @@
+"""The operator of interval joins: a shell around ``firesteel.windowing.interval``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from firesteel.core.errors import ProgramError
+from firesteel.functions.join_functions import ProcessJoinFunction
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.operators.base import is_iterable, not_iterable
+from firesteel.runtime.operators.timed import TimedTransform
+from firesteel.runtime.timers import Timer
+from firesteel.windowing.interval import IntervalJoin
+from firesteel.windowing.windows import MIN_TIMESTAMP
+
+
+class _Context(ProcessJoinFunction.Context):
+    """Of ``ProcessJoinFunction``."""
+
+    def __init__(self) -> None:
+        self.left = self.right = self.result = MIN_TIMESTAMP
+
+    def get_left_timestamp(self) -> int:
+        return self.left
+
+    def get_right_timestamp(self) -> int:
+        return self.right
+
+    def get_timestamp(self) -> int:
+        return self.result
+
+
+class IntervalJoinOperator(TimedTransform):
+    """Pairs of two keyed streams whose times are near each other.
+
+    Its extra settings: ``lower`` and ``upper`` (ms, included), ``late_tags`` (of the left and the right side, or None).
+    """
+
+    inputs = 2
+    may_tag: ClassVar[bool] = True
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self._late_tags = spec.extra["late_tags"]
+        self._context = _Context()
+        self.tagged = False  # until there are tags
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the function, then make the core."""
+        super().open(context)
+        if any(tag is not None for tag in self._late_tags):
+            self.enable_tags()
+        tables: Any = self.keyed.table("left-buffer"), self.keyed.table("right-buffer")
+        self._join = IntervalJoin(self.spec.extra["lower"], self.spec.extra["upper"], self.timers, tables)
+
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """What the function makes of each record's partners."""
+        stamp, context, join, keyed = self.stamp, self._context, self._join, self.keyed
+        function = self.function.process_element
+        for value in self.with_keys(records, input_index):
+            timestamp = stamp.value
+            if join.is_late(timestamp):
+                tag = self._late_tags[input_index]
+                if tag is not None:
+                    yield self.side_record((tag, value))
+                continue
+            assert timestamp is not None
+            for time, other in join.add(input_index, keyed.key, value, timestamp):
+                left, right = (value, other) if input_index == 0 else (other, value)
+                context.left, context.right = (timestamp, time) if input_index == 0 else (time, timestamp)
+                context.result = stamp.value = max(timestamp, time)
+                results = function(left, right, context)
+                if results is None:
+                    continue
+                if not is_iterable(results):
+                    raise not_iterable("process_element", results)
+                for result in results:
+                    coerce = self.coerce  # another one as soon as there are side outputs
+                    yield result if coerce is None else coerce(result)
+
+    def on_event_time(self, timer: Timer) -> Iterator[Any]:
+        """Records that have no partners any more are forgotten; no results."""
+        self._join.on_event_time(timer.namespace, timer.key, timer.timestamp)
+        return iter(())
+
+    def on_processing_time(self, timer: Timer) -> Iterator[Any]:
+        """There are no such timers."""
+        raise ProgramError(f"operator {self.name!r} has no processing-time timers")

@@ -1,0 +1,261 @@
+"""Operators of windows: thin shells around the cores of ``firesteel.windowing``."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar, Final
+
+from firesteel.core.errors import ProgramError
+from firesteel.functions.functions import Function, ReduceFunction
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
+from firesteel.runtime.operators.base import is_iterable, method_of, not_iterable
+from firesteel.runtime.operators.timed import TIMER_DONE, TimedTransform
+from firesteel.runtime.timers import Timer
+from firesteel.windowing.aligned import AlignedWindows, Pane, Tables
+from firesteel.windowing.assigners import no_timestamp
+from firesteel.windowing.contents import contents_of
+from firesteel.windowing.contexts import FunctionContext
+from firesteel.windowing.core import WindowCore, WindowHost
+from firesteel.windowing.evaluation import clearer_of, evaluator_of
+from firesteel.windowing.spec import Gathering, WindowSpec
+from firesteel.windowing.windows import TimeWindow
+
+CONTENTS: Final = "window-contents"
+LATE_RECORDS_DROPPED: Final = "numLateRecordsDropped"
+_MISSING: Final = object()
+_NO_PANE: Final = Pane(0, 0, (), (), ())
+
+
+class WindowTransform(TimedTransform):
+    """What operators of windows have in common.
+
+    Attributes:
+        windows: what the program said.
+        late_dropped: how many records came too late and went nowhere.
+    """
+
+    may_tag: ClassVar[bool] = True
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self.windows: WindowSpec = spec.function
+        self.late_dropped = 0
+        self.tagged = False  # until there are tags
+        self._count_late: Any = None
+        functions = self.windows.gather_function, self.windows.window_function
+        self._helpers.extend(function for function in functions if isinstance(function, Function))
+
+    @property
+    def blocking(self) -> bool:
+        """One of the functions may wait for long."""
+        functions = self.windows.gather_function, self.windows.window_function
+        return any(bool(getattr(function, "blocking", False)) for function in functions)
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the functions, then make what stands on timers and state."""
+        super().open(context)
+        if self.windows.late_tag is not None:
+            self.enable_tags()
+        runtime_context = self.runtime_context(context)
+        self._count_late = late_counter(runtime_context)
+        self.make(runtime_context)
+
+    @abstractmethod
+    def make(self, runtime_context: TaskRuntimeContext) -> None:
+        """Make the core."""
+
+    def results(self, method: str, returned: Any) -> Iterator[Any]:
+        """What a window function returned, fitted to the declared type."""
+        if returned is None:
+            return
+        if not is_iterable(returned):
+            raise not_iterable(method, returned)
+        for result in returned:
+            coerce = self.coerce  # another one as soon as there are side outputs
+            yield result if coerce is None else coerce(result)
+
+    def late(self, value: Any) -> Iterable[Any]:
+        """What becomes of a record that came too late."""
+        tag = self.windows.late_tag
+        if tag is not None:
+            return (self.side_record((tag, value)),)
+        self.late_dropped += 1
+        if self._count_late is not None:
+            self._count_late.inc()
+        return ()
+
+
+def late_counter(runtime_context: TaskRuntimeContext) -> Any:
+    """Flink's counter of late records."""
+    return runtime_context.get_metrics_group().counter(LATE_RECORDS_DROPPED)
+
+
+class WindowOperator(WindowTransform):
+    """Windows of any kind."""
+
+    def make(self, runtime_context: TaskRuntimeContext) -> None:
+        """The general core."""
+        host = WindowHost(
+            timers=self.timers,
+            table=self.keyed.table(CONTENTS),
+            stores=self.keyed.store,
+            merge_namespaces=self.keyed.merge_namespaces,
+            stamp=self.stamp,
+            results=self.results,
+            late=self.late,
+            runtime_context=runtime_context,
+        )
+        self._core = WindowCore(self.windows, host)
+
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """Results of windows that fire by a record."""
+        keyed, stamp, add = self.keyed, self.stamp, self._core.add
+        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
+        for value in records:
+            timestamp = stamp.value
+            keyed.key = key = key_of(value)
+            if key.__class__ not in seen:
+                check(key)
+            yield from add(key, value, timestamp)
+
+    def on_event_time(self, timer: Timer) -> Iterator[Any]:
+        """Results of windows whose event-time timer fired."""
+        return self._core.on_event_time(timer.key, timer.namespace, timer.timestamp)
+
+    def on_processing_time(self, timer: Timer) -> Iterator[Any]:
+        """Results of windows whose processing-time timer fired."""
+        return self._core.on_processing_time(timer.key, timer.namespace, timer.timestamp)
+
+
+class AlignedWindowOperator(WindowTransform):
+    """Tumbling and sliding event-time windows that fire at their end. It sets no timers."""
+
+    def make(self, runtime_context: TaskRuntimeContext) -> None:
+        """The core of such windows."""
+        spec, keyed = self.windows, self.keyed
+        tables = Tables(keyed.table, keyed.drop_table, keyed.table_names)
+        self._aligned = AlignedWindows(spec.assigner, spec.allowed_lateness, tables)  # type: ignore[arg-type]
+        self._contents = contents_of(spec)
+        context = FunctionContext(self.timers, keyed.store, merging=False)
+        self._evaluate = evaluator_of(spec.window_function, context, self.results)
+        self._clear = clearer_of(spec.window_function, context)
+
+    def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
+        """Gathers the records; results only of windows that have ended and are kept for late records."""
+        gathering, function = self.windows.gathering, self.windows.gather_function
+        if gathering is Gathering.REDUCE:
+            return self._reduce(records, method_of(function, ReduceFunction, "reduce"))
+        if gathering is Gathering.AGGREGATE:
+            return self._aggregate(records, function.add, function.create_accumulator)
+        return self._collect(records)
+
+    # Three loops that differ in two lines: this is where such jobs spend their time.
+
+    def _reduce(self, records: Iterator[Any], reduce: Any) -> Iterator[Any]:
+        keyed, stamp, pane_of = self.keyed, self.stamp, self._pane
+        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
+        missing, low, high, pane, tables = _MISSING, 0, 0, _NO_PANE, _NO_PANE.tables
+        for value in records:
+            keyed.key = key = key_of(value)
+            if key.__class__ not in seen:
+                check(key)
+            timestamp = stamp.value
+            if timestamp is None or not low <= timestamp < high:
+                pane = pane_of(timestamp)
+                low, high, tables = pane.low, pane.high, pane.tables
+            if not tables or pane.past:
+                yield from self._rarely(key, value, timestamp, pane)
+                continue
+            for table in tables:
+                before = table.get(key, missing)
+                table[key] = value if before is missing else reduce(before, value)
+
+    def _aggregate(self, records: Iterator[Any], add: Any, create: Any) -> Iterator[Any]:
+        keyed, stamp, pane_of = self.keyed, self.stamp, self._pane
+        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
+        missing, low, high, pane, tables = _MISSING, 0, 0, _NO_PANE, _NO_PANE.tables
+        for value in records:
+            keyed.key = key = key_of(value)
+            if key.__class__ not in seen:
+                check(key)
+            timestamp = stamp.value
+            if timestamp is None or not low <= timestamp < high:
+                pane = pane_of(timestamp)
+                low, high, tables = pane.low, pane.high, pane.tables
+            if not tables or pane.past:
+                yield from self._rarely(key, value, timestamp, pane)
+                continue
+            for table in tables:
+                before = table.get(key, missing)
+                table[key] = add(value, create() if before is missing else before)
+
+    def _collect(self, records: Iterator[Any]) -> Iterator[Any]:
+        keyed, stamp, pane_of = self.keyed, self.stamp, self._pane
+        key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
+        low, high, pane, tables = 0, 0, _NO_PANE, _NO_PANE.tables
+        for value in records:
+            keyed.key = key = key_of(value)
+            if key.__class__ not in seen:
+                check(key)
+            timestamp = stamp.value
+            if timestamp is None or not low <= timestamp < high:
+                pane = pane_of(timestamp)
+                low, high, tables = pane.low, pane.high, pane.tables
+            if not tables or pane.past:
+                yield from self._rarely(key, value, timestamp, pane)
+                continue
+            for table in tables:
+                before = table.get(key)
+                if before is None:
+                    table[key] = [value]
+                else:
+                    before.append(value)
+                    table[key] = before
+
+    def _pane(self, timestamp: int | None) -> Pane:
+        if timestamp is None:
+            raise no_timestamp(self.windows.assigner)
+        return self._aligned.pane(timestamp)
+
+    def _rarely(self, key: Any, value: Any, timestamp: Any, pane: Pane) -> Iterator[Any]:
+        """A record that is late, or of which a window has ended."""
+        if not pane.tables:
+            if self._aligned.is_late(timestamp):
+                yield from self.late(value)
+            return
+        contents, size, stamp = self._contents, self._aligned.size, self.stamp
+        for start, table in zip(pane.starts, pane.tables, strict=True):
+            before = table.get(key, _MISSING)
+            table[key] = held = (
+                contents.first(value, timestamp) if before is _MISSING else contents.add(before, value, timestamp)
+            )
+            if start in pane.past:
+                stamp.value = start + size - 1
+                yield from self._evaluate(key, TimeWindow(start, start + size), contents.elements(held))
+
+    def advance_watermark(self, watermark: int) -> Iterator[Any]:
+        """Event time has come so far: results of the windows that end, window by window."""
+        self.heap_timers.watermark = watermark
+        keyed, stamp, clear, size = self.keyed, self.stamp, self._clear, self._aligned.size
+        for due in self._aligned.advance(watermark):
+            window, table = TimeWindow(due.start, due.start + size), due.table
+            for key in list(table):
+                keyed.key = key
+                if due.fires:
+                    stamp.value = window.max_timestamp()
+                    yield from self._evaluate(key, window, self._contents.elements(table[key]))
+                if due.ends:
+                    if clear is not None:
+                        clear(window)
+                    del table[key]
+                yield TIMER_DONE
+
+    def on_event_time(self, timer: Timer) -> Iterator[Any]:
+        """There are no timers."""
+        raise ProgramError(f"operator {self.name!r} has no timers")
+
+    def on_processing_time(self, timer: Timer) -> Iterator[Any]:
+        """There are no timers."""
+        raise ProgramError(f"operator {self.name!r} has no timers")

@@ -1,0 +1,8 @@
+"""``DataTypes``: the types of columns, at the place of ``pyflink.table``. There is no Table API in this version."""
+
+from __future__ import annotations
+
+from firesteel.table.conversion import from_type_info, to_type_info
+from firesteel.table.types import DataType, DataTypes, RowField, RowType
+
+__all__ = ["DataType", "DataTypes", "RowField", "RowType", "from_type_info", "to_type_info"]

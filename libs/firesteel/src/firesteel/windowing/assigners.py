@@ -1,0 +1,336 @@
+"""Window assigners: which windows a record belongs to. The base classes, and windows of fixed size; PyFlink's names."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from firesteel.common.serializer import TypeSerializer
+from firesteel.common.time import Time
+from firesteel.common.typeinfo import Types
+from firesteel.core.errors import ProgramError
+from firesteel.functions.functions import RuntimeContext
+from firesteel.functions.state import ValueStateDescriptor
+from firesteel.windowing.builtin_triggers import (
+    CountTrigger,
+    EventTimeTrigger,
+    NeverTrigger,
+    ProcessingTimeTrigger,
+    PurgingTrigger,
+)
+from firesteel.windowing.checks import check_span, check_whole
+from firesteel.windowing.triggers import Trigger
+from firesteel.windowing.windows import (
+    MIN_TIMESTAMP,
+    CountWindow,
+    CountWindowSerializer,
+    GlobalWindow,
+    GlobalWindowSerializer,
+    TimeWindow,
+    TimeWindowSerializer,
+)
+
+__all__ = [
+    "CountSlidingWindowAssigner",
+    "CountTumblingWindowAssigner",
+    "GlobalWindows",
+    "MergingWindowAssigner",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
+    "WindowAssigner",
+]
+
+T = TypeVar("T")
+W = TypeVar("W")
+W2 = TypeVar("W2")
+
+
+class WindowAssigner(ABC, Generic[T, W]):
+    """Says which windows a record belongs to: none, one, or several."""
+
+    class WindowAssignerContext(ABC):
+        """What an assigner may ask."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int:
+            """Returns the time of the clock, in ms since 1970-01-01 UTC."""
+
+        @abstractmethod
+        def get_runtime_context(self) -> RuntimeContext:
+            """Returns the context of the subtask; its keyed state belongs to the key at hand."""
+
+    @abstractmethod
+    def assign_windows(
+        self, element: T, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> Collection[W]:
+        """Returns the windows of a record.
+
+        Args:
+            element: the record.
+            timestamp: of the record in ms since 1970-01-01 UTC; -2**63 if it has none.
+            context: clock and state.
+        """
+
+    @abstractmethod
+    def get_default_trigger(self, env: Any) -> Trigger[T, W]:
+        """Returns the trigger for windows that the program gives none; ``env`` is its environment."""
+
+    @abstractmethod
+    def get_window_serializer(self) -> TypeSerializer[W]:
+        """Returns what writes such windows to bytes."""
+
+    @abstractmethod
+    def is_event_time(self) -> bool:
+        """Returns whether windows follow the records' timestamps; else they follow the clock, or neither."""
+
+
+class MergingWindowAssigner(WindowAssigner[T, W]):
+    """An assigner whose windows may become one: sessions."""
+
+    class MergeCallback(ABC, Generic[W2]):
+        """Takes what ``merge_windows`` found."""
+
+        @abstractmethod
+        def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
+            """Says that these windows become that one."""
+
+    @abstractmethod
+    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
+        """Calls ``callback.merge(windows, result)`` for each group of windows that has to become one."""
+
+
+def no_timestamp(assigner: object) -> ProgramError:
+    """The error for a record without timestamp."""
+    return ProgramError(
+        f"a record without a timestamp came to {assigner!r}: event-time windows need one. Declare it with "
+        "assign_timestamps_and_watermarks(WatermarkStrategy....with_timestamp_assigner(...)) before key_by(), or use "
+        "processing-time windows"
+    )
+
+
+class _FixedTimeWindows(WindowAssigner[Any, TimeWindow]):
+    """Windows of one size. Those of one size and slide are the same for all keys."""
+
+    event_time: ClassVar[bool]
+
+    def __init__(self, size: int, slide: int, offset: int) -> None:
+        self.size, self.slide, self.offset = size, slide, offset
+
+    def windows_at(self, timestamp: int) -> list[TimeWindow]:
+        """The windows that hold a timestamp, the latest first."""
+        size, slide = self.size, self.slide
+        last = timestamp - (timestamp - self.offset) % slide
+        return [TimeWindow(start, start + size) for start in range(last, timestamp - size, -slide)]
+
+    @property
+    def pane(self) -> int:
+        """All timestamps between two multiples of it (from ``offset``) are in the same windows. ms."""
+        return math.gcd(self.size, self.slide)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> list[TimeWindow]:
+        """The windows of the record's timestamp, or of the time of the clock.
+
+        Raises:
+            ProgramError: event-time windows, and the record has no timestamp.
+        """
+        if not self.event_time:
+            return self.windows_at(context.get_current_processing_time())
+        if timestamp == MIN_TIMESTAMP:
+            raise no_timestamp(self)
+        return self.windows_at(timestamp)
+
+    def get_default_trigger(self, env: Any) -> Trigger[Any, TimeWindow]:
+        """Fires at the end of the window."""
+        return EventTimeTrigger() if self.event_time else ProcessingTimeTrigger()
+
+    def get_window_serializer(self) -> TimeWindowSerializer:
+        """For time windows."""
+        return TimeWindowSerializer()
+
+    def is_event_time(self) -> bool:
+        """By the class."""
+        return self.event_time
+
+
+class _TumblingWindows(_FixedTimeWindows):
+    def __init__(self, size: int, offset: int = 0) -> None:
+        name = type(self).__name__
+        check_whole(f"{name}: the size in ms", size, 1)
+        if abs(check_whole(f"{name}: the offset in ms", offset)) >= size:
+            raise ValueError(f"{name}: the offset must be smaller than the size, abs({offset}) < {size} (ms)")
+        super().__init__(size, size, offset)
+
+    @classmethod
+    def of(cls, size: Time, offset: Time | None = None) -> Self:
+        """Windows of ``size``, one behind the other; one of them starts at ``offset`` after 1970-01-01 UTC.
+
+        Raises:
+            TypeError: no ``Time``.
+            ValueError: the size is not positive, or the offset not smaller than it.
+        """
+        return cls(
+            check_span(f"{cls.__name__}: the size", size),
+            0 if offset is None else check_span(f"{cls.__name__}: the offset", offset, -(2**62)),
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size}, {self.offset})"
+
+
+class _SlidingWindows(_FixedTimeWindows):
+    def __init__(self, size: int, slide: int, offset: int = 0) -> None:
+        name = type(self).__name__
+        check_whole(f"{name}: the size in ms", size, 1)
+        check_whole(f"{name}: the slide in ms", slide, 1)
+        if abs(check_whole(f"{name}: the offset in ms", offset)) >= slide:
+            raise ValueError(f"{name}: the offset must be smaller than the slide, abs({offset}) < {slide} (ms)")
+        super().__init__(size, slide, offset)
+
+    @classmethod
+    def of(cls, size: Time, slide: Time, offset: Time | None = None) -> Self:
+        """Windows of ``size``, one starting each ``slide``; one of them starts at ``offset`` after 1970-01-01 UTC.
+
+        Raises:
+            TypeError: no ``Time``.
+            ValueError: size or slide is not positive, or the offset not smaller than the slide.
+        """
+        return cls(
+            check_span(f"{cls.__name__}: the size", size),
+            check_span(f"{cls.__name__}: the slide", slide),
+            0 if offset is None else check_span(f"{cls.__name__}: the offset", offset, -(2**62)),
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.size}, {self.slide}, {self.offset})"
+
+
+class TumblingEventTimeWindows(_TumblingWindows):
+    """Windows of one size, one behind the other, by the records' timestamps."""
+
+    event_time = True
+
+
+class TumblingProcessingTimeWindows(_TumblingWindows):
+    """Windows of one size, one behind the other, by the clock."""
+
+    event_time = False
+
+
+class SlidingEventTimeWindows(_SlidingWindows):
+    """Windows of one size that start each ``slide``, by the records' timestamps."""
+
+    event_time = True
+
+
+class SlidingProcessingTimeWindows(_SlidingWindows):
+    """Windows of one size that start each ``slide``, by the clock."""
+
+    event_time = False
+
+
+class GlobalWindows(WindowAssigner[Any, GlobalWindow]):
+    """One window for everything; give it a trigger, since by itself it never fires."""
+
+    @staticmethod
+    def create() -> GlobalWindows:
+        """Makes one."""
+        return GlobalWindows()
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> list[GlobalWindow]:
+        """The one window."""
+        return [GlobalWindow.get()]
+
+    def get_default_trigger(self, env: Any) -> Trigger[Any, GlobalWindow]:
+        """One that never fires."""
+        return NeverTrigger()
+
+    def get_window_serializer(self) -> GlobalWindowSerializer:
+        """For the global window."""
+        return GlobalWindowSerializer()
+
+    def is_event_time(self) -> bool:
+        """It follows no time."""
+        return False
+
+    def __repr__(self) -> str:
+        return "GlobalWindows()"
+
+
+class _CountWindows(WindowAssigner[Any, CountWindow]):
+    """Windows of so many records of a key; a counter for each key is kept in state."""
+
+    def __init__(self, window_size: int, state_name: str) -> None:
+        self.window_size = check_whole(f"{type(self).__name__}: the size", window_size, 1)
+        self._counter = ValueStateDescriptor(state_name, Types.LONG())
+
+    def next_number(self, context: WindowAssigner.WindowAssignerContext) -> int:
+        """How many records of the key there were before; counts this one."""
+        state = context.get_runtime_context().get_state(self._counter)
+        number: int = state.value() or 0
+        state.update(number + 1)
+        return number
+
+    def get_default_trigger(self, env: Any) -> Trigger[Any, CountWindow]:
+        """Fires when the window is full, and throws its records away: no more can come."""
+        return PurgingTrigger(CountTrigger(self.window_size))
+
+    def get_window_serializer(self) -> CountWindowSerializer:
+        """For count windows."""
+        return CountWindowSerializer()
+
+    def is_event_time(self) -> bool:
+        """It follows no time."""
+        return False
+
+
+class CountTumblingWindowAssigner(_CountWindows):
+    """Windows of so many records of a key, one behind the other."""
+
+    def __init__(self, window_size: int) -> None:
+        super().__init__(window_size, "tumble-count-assigner")
+
+    @staticmethod
+    def of(window_size: int) -> CountTumblingWindowAssigner:
+        """Makes one."""
+        return CountTumblingWindowAssigner(window_size)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> list[CountWindow]:
+        """One window."""
+        return [CountWindow(self.next_number(context) // self.window_size)]
+
+    def __repr__(self) -> str:
+        return f"CountTumblingWindowAssigner({self.window_size})"
+
+
+class CountSlidingWindowAssigner(_CountWindows):
+    """Windows of so many records of a key; one starts each ``window_slide`` records."""
+
+    def __init__(self, window_size: int, window_slide: int) -> None:
+        super().__init__(window_size, "slide-count-assigner")
+        self.window_slide = check_whole("CountSlidingWindowAssigner: the slide", window_slide, 1)
+
+    @staticmethod
+    def of(window_size: int, window_slide: int) -> CountSlidingWindowAssigner:
+        """Makes one."""
+        return CountSlidingWindowAssigner(window_size, window_slide)
+
+    def assign_windows(
+        self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
+    ) -> list[CountWindow]:
+        """The windows that hold the record, the latest first; none between two windows."""
+        number, slide = self.next_number(context), self.window_slide
+        first = max(0, -((self.window_size - 1 - number) // slide))
+        return [CountWindow(index) for index in range(number // slide, first - 1, -1)]
+
+    def __repr__(self) -> str:
+        return f"CountSlidingWindowAssigner({self.window_size}, {self.window_slide})"

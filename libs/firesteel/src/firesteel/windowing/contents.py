@@ -1,0 +1,146 @@
+"""How a window keeps its records: as they are, combined into one, or in an accumulator."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Final
+
+from firesteel.functions.functions import ReduceFunction
+from firesteel.windowing.evictors import TimestampedValue
+from firesteel.windowing.spec import Gathering, WindowSpec
+
+__all__ = ["EMPTY", "Contents", "contents_of"]
+
+
+class _Empty:
+    """Stands for the contents of a window that is there but holds no records: it was purged."""
+
+    def __repr__(self) -> str:
+        return "EMPTY"
+
+    def __reduce__(self) -> str:
+        return "EMPTY"
+
+
+EMPTY: Final = _Empty()
+
+
+class Contents(ABC):
+    """Keeps the records of windows. What it keeps of one is an opaque value, handed in and out."""
+
+    @abstractmethod
+    def first(self, value: Any, timestamp: int | None) -> Any:
+        """Contents of one record."""
+
+    @abstractmethod
+    def add(self, contents: Any, value: Any, timestamp: int | None) -> Any:
+        """Contents with a record more; may change what was handed in."""
+
+    @abstractmethod
+    def merge(self, first: Any, second: Any) -> Any:
+        """Contents of two windows, the earlier one first."""
+
+    @abstractmethod
+    def elements(self, contents: Any) -> list[Any]:
+        """What a window function sees, as a list of its own."""
+
+
+class AllRecords(Contents):
+    """The records."""
+
+    def first(self, value: Any, timestamp: int | None) -> Any:
+        return [value]
+
+    def add(self, contents: Any, value: Any, timestamp: int | None) -> Any:
+        contents.append(value)
+        return contents
+
+    def merge(self, first: Any, second: Any) -> Any:
+        first.extend(second)
+        return first
+
+    def elements(self, contents: Any) -> list[Any]:
+        return list(contents)
+
+
+class Combined(Contents):
+    """Their combination."""
+
+    def __init__(self, reduce: Callable[[Any, Any], Any]) -> None:
+        self.reduce = reduce
+
+    def first(self, value: Any, timestamp: int | None) -> Any:
+        return value
+
+    def add(self, contents: Any, value: Any, timestamp: int | None) -> Any:
+        return self.reduce(contents, value)
+
+    def merge(self, first: Any, second: Any) -> Any:
+        return self.reduce(first, second)
+
+    def elements(self, contents: Any) -> list[Any]:
+        return [contents]
+
+
+class Accumulated(Contents):
+    """An accumulator."""
+
+    def __init__(self, function: Any) -> None:
+        self.create, self.accumulate = function.create_accumulator, function.add
+        self.result, self.merge_two = function.get_result, function.merge
+
+    def first(self, value: Any, timestamp: int | None) -> Any:
+        return self.accumulate(value, self.create())
+
+    def add(self, contents: Any, value: Any, timestamp: int | None) -> Any:
+        return self.accumulate(value, contents)
+
+    def merge(self, first: Any, second: Any) -> Any:
+        return self.merge_two(first, second)
+
+    def elements(self, contents: Any) -> list[Any]:
+        return [self.result(contents)]
+
+
+class Evictable(Contents):
+    """The records with their timestamps; combined or accumulated only when the window is evaluated, as in Flink."""
+
+    def __init__(self, inner: Contents) -> None:
+        self.inner = inner
+
+    def first(self, value: Any, timestamp: int | None) -> Any:
+        return [TimestampedValue(value, timestamp)]
+
+    def add(self, contents: Any, value: Any, timestamp: int | None) -> Any:
+        contents.append(TimestampedValue(value, timestamp))
+        return contents
+
+    def merge(self, first: Any, second: Any) -> Any:
+        first.extend(second)
+        return first
+
+    def elements(self, contents: Any) -> list[Any]:
+        """Of no records at all: nothing to combine, an accumulator that has seen nothing, or an empty list."""
+        inner = self.inner
+        if not contents:
+            if isinstance(inner, Accumulated):
+                return [inner.result(inner.create())]
+            return []
+        kept = inner.first(*contents[0])
+        for value, timestamp in contents[1:]:
+            kept = inner.add(kept, value, timestamp)
+        return inner.elements(kept)
+
+
+def contents_of(spec: WindowSpec) -> Contents:
+    """What a window operation keeps."""
+    inner: Contents
+    if spec.gathering is Gathering.REDUCE:
+        function = spec.gather_function
+        inner = Combined(function.reduce if isinstance(function, ReduceFunction) else function)
+    elif spec.gathering is Gathering.AGGREGATE:
+        inner = Accumulated(spec.gather_function)
+    else:
+        inner = AllRecords()
+    return inner if spec.evictor is None else Evictable(inner)

@@ -1,0 +1,201 @@
+"""What assigners, triggers, evictors and window functions may ask while the core runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, Protocol
+
+from firesteel.core.errors import ProgramError
+from firesteel.functions.functions import KeyedStateStore, RuntimeContext
+from firesteel.functions.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    State,
+    StateDescriptor,
+    ValueStateDescriptor,
+)
+from firesteel.functions.window_functions import ProcessAllWindowFunction, ProcessWindowFunction
+from firesteel.windowing.assigners import WindowAssigner
+from firesteel.windowing.evictors import Evictor
+from firesteel.windowing.triggers import Trigger
+
+
+class Timers(Protocol):
+    """Times and timers of the operator; timers belong to the current key. See ``firesteel.runtime.timers``."""
+
+    def current_watermark(self) -> int:
+        """Event time."""
+
+    def current_processing_time(self) -> int:
+        """The clock, epoch ms."""
+
+    def register_event_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """The same twice is one."""
+
+    def delete_event_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """None there is no error."""
+
+    def register_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """The same twice is one."""
+
+    def delete_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """None there is no error."""
+
+
+MergeNamespaces = Callable[[StateDescriptor, Any, Iterable[Any]], None]
+"""Brings the state of some windows into that of another one: (descriptor, target, sources)."""
+Stores = Callable[[Any], KeyedStateStore]
+"""State of the current key: by window, or by None for what all its windows share."""
+
+
+class _MergingStore(KeyedStateStore):
+    """In place of a window's state where windows merge."""
+
+    def _refuse(self, state_descriptor: Any) -> NoReturn:
+        raise ProgramError(
+            "Per-window state is not allowed when using merging windows: sessions grow into one another, and their "
+            "states could not follow; use context.global_state()"
+        )
+
+    get_state = get_list_state = get_map_state = get_reducing_state = get_aggregating_state = _refuse
+
+
+def state_of(store: KeyedStateStore, descriptor: StateDescriptor) -> State:
+    """The state that a descriptor asks for.
+
+    Raises:
+        ProgramError: there is no such kind of keyed state.
+    """
+    if isinstance(descriptor, ReducingStateDescriptor):
+        return store.get_reducing_state(descriptor)
+    if isinstance(descriptor, ValueStateDescriptor):
+        return store.get_state(descriptor)
+    if isinstance(descriptor, ListStateDescriptor):
+        return store.get_list_state(descriptor)
+    if isinstance(descriptor, AggregatingStateDescriptor):
+        return store.get_aggregating_state(descriptor)
+    if isinstance(descriptor, MapStateDescriptor):
+        return store.get_map_state(descriptor)
+    raise ProgramError(f"a trigger asked for state by {descriptor!r}, which is no descriptor of keyed state")
+
+
+class TriggerContext(Trigger.OnMergeContext):
+    """Of the trigger.
+
+    Attributes:
+        window: at hand.
+        merged: those that were merged into it, while ``on_merge`` runs.
+    """
+
+    def __init__(
+        self, timers: Timers, stores: Stores, merge_namespaces: MergeNamespaces, runtime_context: RuntimeContext
+    ) -> None:
+        self.window: Any = None
+        self.merged: Iterable[Any] = ()
+        self._timers, self._stores, self._runtime = timers, stores, runtime_context
+        self._merge_namespaces = merge_namespaces
+
+    def get_current_processing_time(self) -> int:
+        """By the clock."""
+        return self._timers.current_processing_time()
+
+    def get_current_watermark(self) -> int:
+        """Of the operator."""
+        return self._timers.current_watermark()
+
+    def get_metric_group(self) -> Any:
+        """Of the operator."""
+        return self._runtime.get_metrics_group()
+
+    def register_processing_time_timer(self, time: int) -> None:
+        """For the key and window at hand."""
+        self._timers.register_processing_time_timer(self.window, time)
+
+    def register_event_time_timer(self, time: int) -> None:
+        """For the key and window at hand."""
+        self._timers.register_event_time_timer(self.window, time)
+
+    def delete_processing_time_timer(self, time: int) -> None:
+        """For the key and window at hand."""
+        self._timers.delete_processing_time_timer(self.window, time)
+
+    def delete_event_time_timer(self, time: int) -> None:
+        """For the key and window at hand."""
+        self._timers.delete_event_time_timer(self.window, time)
+
+    def get_partitioned_state(self, state_descriptor: StateDescriptor) -> State:
+        """For the key and window at hand."""
+        return state_of(self._stores(self.window), state_descriptor)
+
+    def merge_partitioned_state(self, state_descriptor: StateDescriptor) -> None:
+        """What the merged windows hold is added to the new one and taken from them."""
+        self._merge_namespaces(state_descriptor, self.window, self.merged)
+
+
+class AssignerContext(WindowAssigner.WindowAssignerContext):
+    """Of the assigner."""
+
+    def __init__(self, timers: Timers, runtime_context: RuntimeContext) -> None:
+        self._timers, self._runtime = timers, runtime_context
+
+    def get_current_processing_time(self) -> int:
+        """By the clock."""
+        return self._timers.current_processing_time()
+
+    def get_runtime_context(self) -> RuntimeContext:
+        """Of the subtask."""
+        return self._runtime
+
+
+class EvictorContext(Evictor.EvictorContext):
+    """Of the evictor."""
+
+    def __init__(self, timers: Timers, runtime_context: RuntimeContext) -> None:
+        self._timers, self._runtime = timers, runtime_context
+
+    def get_current_processing_time(self) -> int:
+        """By the clock."""
+        return self._timers.current_processing_time()
+
+    def get_metric_group(self) -> Any:
+        """Of the operator."""
+        return self._runtime.get_metrics_group()
+
+    def get_current_watermark(self) -> int:
+        """Of the operator."""
+        return self._timers.current_watermark()
+
+
+class FunctionContext(ProcessWindowFunction.Context[Any], ProcessAllWindowFunction.Context[Any]):
+    """Of ``ProcessWindowFunction`` and ``ProcessAllWindowFunction``.
+
+    Attributes:
+        at: the window at hand.
+    """
+
+    def __init__(self, timers: Timers, stores: Stores, merging: bool) -> None:
+        self.at: Any = None
+        self._timers, self._stores = timers, stores
+        self._merging = _MergingStore() if merging else None
+
+    def window(self) -> Any:
+        """The window at hand."""
+        return self.at
+
+    def current_processing_time(self) -> int:
+        """By the clock."""
+        return self._timers.current_processing_time()
+
+    def current_watermark(self) -> int:
+        """Of the operator."""
+        return self._timers.current_watermark()
+
+    def window_state(self) -> KeyedStateStore:
+        """Of the key and window."""
+        return self._merging or self._stores(self.at)
+
+    def global_state(self) -> KeyedStateStore:
+        """Of the key."""
+        return self._stores(None)

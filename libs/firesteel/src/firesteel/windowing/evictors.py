@@ -1,0 +1,160 @@
+"""Evictors: which records of a window are thrown away when it is evaluated. Flink's Java names; PyFlink has none."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from firesteel.common.time import Time
+from firesteel.windowing.checks import check_span, check_whole
+
+__all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
+
+T = TypeVar("T")
+W = TypeVar("W")
+
+
+class TimestampedValue(NamedTuple):
+    """A record in a window.
+
+    Attributes:
+        value: the record.
+        timestamp: in ms since 1970-01-01 UTC; None if it has none.
+    """
+
+    value: Any
+    timestamp: int | None
+
+
+class Evictor(ABC, Generic[T, W]):
+    """Takes records out of a window, before or after it is evaluated.
+
+    Both methods change the list in place (``del elements[:3]``); what they leave is what the window holds then. All
+    records of a window with an evictor are kept until it ends, also with ``reduce`` and ``aggregate``.
+    """
+
+    class EvictorContext(ABC):
+        """What an evictor may ask."""
+
+        @abstractmethod
+        def get_current_processing_time(self) -> int:
+            """Returns the time of the clock, in ms since 1970-01-01 UTC."""
+
+        @abstractmethod
+        def get_metric_group(self) -> Any:
+            """Returns the metric group of the operator."""
+
+        @abstractmethod
+        def get_current_watermark(self) -> int:
+            """Returns the watermark; -2**63 before the first one."""
+
+    @abstractmethod
+    def evict_before(
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+    ) -> None:
+        """Called before the window is evaluated.
+
+        Args:
+            elements: the window's records in the order of arrival; to be changed in place.
+            size: how many there are.
+            window: the window.
+            evictor_context: the times.
+        """
+
+    @abstractmethod
+    def evict_after(
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+    ) -> None:
+        """Called after the window was evaluated; arguments as of ``evict_before``."""
+
+
+class _OneSided(Evictor[T, W]):
+    """Evicts either before or after the evaluation."""
+
+    def __init__(self, do_evict_after: bool) -> None:
+        self.do_evict_after = bool(do_evict_after)
+
+    def evict(self, elements: list[TimestampedValue]) -> None:
+        """Takes records out."""
+        raise NotImplementedError
+
+    def evict_before(
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+    ) -> None:
+        """Unless it evicts after."""
+        if not self.do_evict_after:
+            self.evict(elements)
+
+    def evict_after(
+        self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext
+    ) -> None:
+        """If it evicts after."""
+        if self.do_evict_after:
+            self.evict(elements)
+
+
+class CountEvictor(_OneSided[T, W]):
+    """Keeps the last so many records."""
+
+    def __init__(self, max_count: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        self.max_count = check_whole("the count of CountEvictor", max_count, 0)
+
+    @staticmethod
+    def of(max_count: int, do_evict_after: bool = False) -> CountEvictor[Any, Any]:
+        """Makes one."""
+        return CountEvictor(max_count, do_evict_after)
+
+    def evict(self, elements: list[TimestampedValue]) -> None:
+        """All but the last ones."""
+        del elements[: max(0, len(elements) - self.max_count)]
+
+
+class TimeEvictor(_OneSided[T, W]):
+    """Keeps the records whose timestamps are less than so long before the latest one.
+
+    Records without timestamps are left alone.
+    """
+
+    def __init__(self, window_size: int, do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        self.window_size = check_whole("the time of TimeEvictor in ms", window_size, 0)
+
+    @staticmethod
+    def of(window_size: Time, do_evict_after: bool = False) -> TimeEvictor[Any, Any]:
+        """Makes one."""
+        return TimeEvictor(check_span("the time of TimeEvictor", window_size, 0), do_evict_after)
+
+    def evict(self, elements: list[TimestampedValue]) -> None:
+        """The old ones."""
+        times = [time for _, time in elements if time is not None]
+        if times and elements[0].timestamp is not None:
+            cutoff = max(times) - self.window_size
+            elements[:] = [one for one in elements if one.timestamp is None or one.timestamp > cutoff]
+
+
+class DeltaEvictor(_OneSided[T, W]):
+    """Takes out the records that differ from the last one by the threshold or more.
+
+    ``delta(old, new)`` says by how much.
+    """
+
+    def __init__(self, threshold: float, delta: Callable[[T, T], float], do_evict_after: bool = False) -> None:
+        super().__init__(do_evict_after)
+        if not callable(delta):
+            raise TypeError(f"the delta function of DeltaEvictor is a callable, not {type(delta).__name__}")
+        self.threshold, self.delta = threshold, delta
+
+    @staticmethod
+    def of(
+        threshold: float, delta: Callable[[Any, Any], float], do_evict_after: bool = False
+    ) -> DeltaEvictor[Any, Any]:
+        """Makes one."""
+        return DeltaEvictor(threshold, delta, do_evict_after)
+
+    def evict(self, elements: list[TimestampedValue]) -> None:
+        """Those too far from the last."""
+        if elements:
+            last = elements[-1].value
+            elements[:] = [one for one in elements if self.delta(one.value, last) < self.threshold]

@@ -1,0 +1,70 @@
+"""What a program says about a window operation; plain data with the user's functions, checked by the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from firesteel.functions.output_tag import OutputTag
+from firesteel.windowing.assigners import (
+    MergingWindowAssigner,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
+from firesteel.windowing.builtin_triggers import EventTimeTrigger
+from firesteel.windowing.evictors import Evictor
+from firesteel.windowing.triggers import Trigger
+
+__all__ = ["Gathering", "WindowSpec"]
+
+
+class Gathering(Enum):
+    """What a window keeps of its records."""
+
+    ALL = "all"
+    """The records themselves."""
+    REDUCE = "reduce"
+    """Their combination."""
+    AGGREGATE = "aggregate"
+    """An accumulator."""
+
+
+@dataclass
+class WindowSpec:
+    """A window operation.
+
+    Attributes:
+        assigner: which windows a record belongs to.
+        trigger: when they are evaluated.
+        evictor: what is taken out then.
+        allowed_lateness: how long behind its end a window is kept for late records, ms.
+        late_tag: side output of records that come later than that; None = they are dropped and counted.
+        gathering: what is kept.
+        gather_function: ``ReduceFunction`` or callable, or ``AggregateFunction``; None for ``ALL``.
+        window_function: what makes results; None = what was gathered is the result.
+    """
+
+    assigner: WindowAssigner[Any, Any]
+    trigger: Trigger[Any, Any]
+    evictor: Evictor[Any, Any] | None = None
+    allowed_lateness: int = 0
+    late_tag: OutputTag[Any] | None = None
+    gathering: Gathering = Gathering.ALL
+    gather_function: Any = None
+    window_function: Any = None
+
+    @property
+    def merging(self) -> bool:
+        """Windows may become one."""
+        return isinstance(self.assigner, MergingWindowAssigner)
+
+    @property
+    def aligned(self) -> bool:
+        """The windows are the same for all keys and fire when the watermark passes their end, and only then."""
+        return (
+            type(self.assigner) in (TumblingEventTimeWindows, SlidingEventTimeWindows)
+            and type(self.trigger) is EventTimeTrigger
+            and self.evictor is None
+        )

@@ -1,0 +1,231 @@
+"""Python environments of jobs on this host: one for the same dependencies, removed when no job here uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import tarfile
+import zipfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from firesteel import __version__
+from firesteel.core.environment import scrub
+from firesteel.core.errors import FiresteelError, RpcError
+from firesteel.protocol.python_environment import PythonEnvironment
+
+logger = logging.getLogger(__name__)
+_LAST_LINES: Final = 12
+_ABOUT: Final = (
+    "import json, sys\n"
+    "try:\n    from firesteel import __version__ as v\n"
+    "except ImportError:\n    v = None\n"
+    "print(json.dumps([list(sys.version_info[:2]), v]))"
+)
+Fetch = Callable[[str, str, list[str]], Awaitable[Mapping[str, str]]]
+
+
+class PythonEnvironmentError(FiresteelError):
+    """The environment of a job can't be made here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An environment that stands.
+
+    Attributes:
+        id: of its dependencies.
+        python: path of the interpreter.
+        directory: where its processes work; archives are in it.
+        path: directories that the interpreter has to look into besides its own.
+    """
+
+    id: str
+    python: str
+    directory: str
+    path: tuple[str, ...]
+
+    def order(self) -> dict[str, Any]:
+        """What a slot process is told."""
+        return {
+            "type": "run_in",
+            "environment": self.id,
+            "python": self.python,
+            "directory": self.directory,
+            "path": list(self.path),
+        }
+
+
+class PythonEnvironments:
+    """Makes environments, each once.
+
+    Args:
+        directory: private; made when needed.
+        fetch: gets blobs of a job: job id, address, names -> paths.
+        where: named in errors.
+    """
+
+    def __init__(self, directory: Path, fetch: Fetch, where: str) -> None:
+        self._directory, self._fetch, self._where = directory, fetch, where
+        self._made: dict[str, asyncio.Task[Prepared]] = {}
+        self._users: dict[str, set[str]] = {}
+
+    async def prepare(self, job_id: str, python: Mapping[str, Any]) -> Prepared:
+        """The environment of a job; from now on the job uses it.
+
+        Args:
+            job_id: of the job.
+            python: plain ``PythonEnvironment``, with ``blob_address`` and ``timeout_seconds``.
+
+        Raises:
+            PythonEnvironmentError: it can't be made.
+        """
+        environment = PythonEnvironment.from_plain(python)
+        name = environment.id
+        self._users.setdefault(name, set()).add(job_id)
+        task = self._made.get(name)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            coroutine = self._make(environment, job_id, str(python["blob_address"]), float(python["timeout_seconds"]))
+            task = self._made[name] = asyncio.get_running_loop().create_task(coroutine)
+        return await asyncio.shield(task)
+
+    def forget(self, job_id: str) -> None:
+        """A job has no slot here any more: what nobody else uses is removed."""
+        for name, users in list(self._users.items()):
+            users.discard(job_id)
+            if not users:
+                del self._users[name]
+                task = self._made.pop(name, None)
+                if task is not None:
+                    task.cancel()
+                shutil.rmtree(self._directory / name, ignore_errors=True)
+
+    async def close(self) -> None:
+        """Remove all."""
+        tasks = list(self._made.values())
+        self._made.clear()
+        self._users.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    async def _make(self, environment: PythonEnvironment, job_id: str, address: str, seconds: float) -> Prepared:
+        folder = self._directory / environment.id
+        try:
+            async with asyncio.timeout(seconds):
+                paths = await self._fetch(job_id, address, environment.blobs())
+                shutil.rmtree(folder, ignore_errors=True)  # of an attempt that failed
+                work = folder / "work"
+                work.mkdir(mode=0o700, parents=True)
+                for archive in environment.archives:
+                    await asyncio.to_thread(_unpack, paths[archive.blob], archive.kind, work / archive.target)
+                return await self._interpreter(environment, paths, folder, work)
+        except TimeoutError:
+            raise self._error(f"it was not ready within {seconds:g} s (firesteel.python.environment-timeout)") from None
+        except (OSError, RpcError, tarfile.TarError, zipfile.BadZipFile) as error:
+            raise self._error(str(error)) from error
+
+    async def _interpreter(
+        self, environment: PythonEnvironment, paths: Mapping[str, str], folder: Path, work: Path
+    ) -> Prepared:
+        chosen = environment.executable
+        python = sys.executable if chosen is None else str(work / chosen)  # an absolute path stays what it is
+        if chosen is not None:
+            await self._check(chosen, python, needs_firesteel=environment.requirements is None)
+        if environment.requirements is None:
+            path = tuple(_own_path()) if chosen is None else ()
+            return Prepared(environment.id, python, str(work), path)
+        venv = folder / "venv"
+        await self._run("the virtual environment could not be made", [python, "-m", "venv", str(venv)])
+        python = str(venv / "bin" / "python")
+        (site,) = venv.glob("lib/python*/site-packages")
+        lines = [f"import site; site.addsitedir({entry!r})" for entry in _own_path()]
+        (site / "firesteel-cluster.pth").write_text("\n".join(lines) + "\n")
+        index = []
+        if environment.packages is not None:
+            packages = folder / "packages"
+            await asyncio.to_thread(_unpack, paths[environment.packages], "zip", packages)
+            index = ["--no-index", "--find-links", str(packages)]
+        install = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *index]
+        requirements = folder / "requirements.txt"
+        shutil.copyfile(paths[environment.requirements], requirements)
+        await self._run("the packages could not be installed", [*install, "-r", str(requirements)])
+        return Prepared(environment.id, python, str(work), ())
+
+    async def _check(self, chosen: str, python: str, *, needs_firesteel: bool) -> None:
+        what = f"the Python executable {chosen!r}"
+        if not os.access(python, os.X_OK):
+            raise self._error(f"{what} is not there, or can't be run")
+        version, firesteel = json.loads(await self._run(f"{what} does not run", [python, "-c", _ABOUT]))
+        own = list(sys.version_info[:2])
+        if version != own:
+            found, wanted = ".".join(map(str, version)), ".".join(map(str, own))
+            raise self._error(f"{what} is Python {found}, and the cluster and its jobs are of Python {wanted}")
+        if needs_firesteel and firesteel != __version__:
+            has = "no firesteel" if firesteel is None else f"firesteel {firesteel}"
+            raise self._error(f"{what} has {has}: install firesteel {__version__} there")
+
+    async def _run(self, failure: str, command: Sequence[str]) -> str:
+        environment = dict(os.environ)
+        scrub(environment)
+        for name in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"):
+            environment.pop(name, None)
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            output, _ = await process.communicate()
+        except asyncio.CancelledError:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            await process.wait()
+            raise
+        text = output.decode(errors="replace")
+        if process.returncode != 0:
+            last = "\n".join(text.strip().splitlines()[-_LAST_LINES:])
+            raise self._error(f"{failure} (exit code {process.returncode}):\n{last}")
+        return text
+
+    def _error(self, cause: str) -> PythonEnvironmentError:
+        return PythonEnvironmentError(f"The Python environment of the job could not be made on {self._where}: {cause}")
+
+
+def _own_path() -> list[str]:
+    """Directories in which this process finds what is not the standard library's."""
+    library = os.path.dirname(os.__file__)
+    found = []
+    for entry in sys.path:
+        absolute = os.path.abspath(entry)
+        inside = absolute == library or absolute == os.path.join(library, "lib-dynload")
+        if entry and os.path.isdir(absolute) and not inside and absolute not in found:
+            found.append(absolute)
+    return found
+
+
+def _unpack(path: str, kind: str, target: Path) -> None:
+    if kind == "zip":
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(target)
+            for entry in archive.infolist():  # zipfile forgets that a file can be run
+                mode = entry.external_attr >> 16 & 0o111
+                if mode and not entry.is_dir():
+                    file = target / entry.filename
+                    file.chmod(file.stat().st_mode | mode)
+    else:
+        with tarfile.open(path) as tar:
+            tar.extractall(target, filter="data")

@@ -1,0 +1,30 @@
+"""docs/pyflink-names.md is what the classes say."""
+
+from __future__ import annotations
+
+from tools import pyflink_names as names
+
+
+def test_the_page_is_rendered_from_the_classes() -> None:
+    told = "run: .venv/bin/python tools/pyflink_names.py > docs/pyflink-names.md"
+    assert names.PAGE.read_text() == names.render(), told
+
+
+def test_the_data_holds_the_whole_api() -> None:
+    found = names.read_names()
+    assert len(found) > 1500
+    assert len({(n.module, n.owner, n.kind, n.name) for n in found}) == len(found)
+
+
+def test_what_it_says_can_be_false() -> None:
+    environment = "pyflink.datastream.stream_execution_environment", "StreamExecutionEnvironment"
+
+    def status(kind: str, name: str, parameters: str = "") -> str:
+        return names.judge(names.Name(*environment, kind, name, parameters)).status
+
+    assert status("method", "set_parallelism", "parallelism") == names.SAME
+    assert status("method", "set_parallelism", "degree") == names.DIFFERS
+    assert status("method", "set_parallelism") == names.DIFFERS
+    assert status("method", "add_jars", "*jars_path") == names.NO_EFFECT
+    assert status("method", "register_cached_file", "file_path, name") == names.REFUSED
+    assert status("method", "no_such_method") == names.LATER

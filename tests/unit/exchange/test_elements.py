@@ -1,0 +1,232 @@
+"""In-band elements: in order with the records, between slots and within one, without credit, and bounded."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firesteel.core.errors import ProtocolError
+from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, MIN_WATERMARK, Batch, EndOfInput, Watermark
+from firesteel.runtime.exchange.channels import ChannelId
+from firesteel.runtime.exchange.elements import append_element, dump_element, load_element
+from firesteel.runtime.exchange.input import RemoteInputChannel
+from firesteel.runtime.exchange.output import RemoteOutputChannel
+from firesteel.runtime.loop import TaskLoop
+from tests.unit.exchange.support import FakeLink, ManualClock, Slots, of
+
+ID = ChannelId(1, 2, 3)
+
+
+@pytest.mark.parametrize("timestamp", [MIN_WATERMARK, -1, 0, 1_700_000_000_000, MAX_WATERMARK])
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_watermark_survives_the_wire(timestamp: int, idle: bool) -> None:
+    mark = Watermark(timestamp, idle)
+    assert load_element(memoryview(dump_element(mark)), "peer") == mark
+
+
+@pytest.mark.parametrize("data", [b"", b"\x01", b"\x02" + bytes(9), b"\x01\x02" + bytes(8), b"\x01" + bytes(20)])
+def test_what_is_no_element_is_refused(data: bytes) -> None:
+    with pytest.raises(ProtocolError, match="in-band element of unknown kind"):
+        load_element(memoryview(data), "peer")
+
+
+def test_of_watermarks_in_a_row_the_last_one_stays() -> None:
+    queue: deque[Any] = deque()
+    assert append_element(queue, Watermark(1))
+    assert not append_element(queue, Watermark(2, idle=True))
+    queue.append(of(1))
+    assert append_element(queue, Watermark(3))
+    assert append_element(queue, END_OF_INPUT)
+    assert append_element(queue, Watermark(4))
+    assert [item for item in queue if isinstance(item, Watermark)] == [Watermark(2, True), Watermark(3), Watermark(4)]
+
+
+class Wire:
+    """An output and an input whose connection is a function call."""
+
+    def __init__(self, credit_by_hand: bool = False, window: int = 1 << 16, timeout_ms: int = 100) -> None:
+        self.clock = ManualClock()
+        self.loop = TaskLoop(self.clock)
+        self.out = RemoteOutputChannel(
+            ID, FakeLink(), self.loop, attempt=0, window=window, max_chunk=4096, buffer_timeout_ms=timeout_ms
+        )
+        self.granted = 0
+        self.inp = RemoteInputChannel(ID, self, "peer", attempt=0, window=window)
+        self.inp.start()
+        if not credit_by_hand:
+            self.give_credit()
+
+    def grant(self, channel: Any, amount: int) -> None:
+        self.granted += amount
+
+    def release_input(self, channel: Any) -> None: ...
+
+    def give_credit(self) -> None:
+        amount, self.granted = self.granted, 0
+        if amount:
+            self.out.grant(amount)
+
+    def carry(self) -> None:
+        from firesteel.runtime.exchange.frames import FrameKind, decode
+
+        while self.out.sendable:
+            pieces: list[Any] = []
+            size = self.out.take_chunk(pieces)
+            data = b"".join(pieces)
+            assert len(data) == size
+            for frame, _ in decode(memoryview(data), "test"):
+                if frame.kind is FrameKind.DATA:
+                    self.inp.receive(frame.payload, frame.value)
+                elif frame.kind is FrameKind.ELEMENT:
+                    self.inp.receive_element(frame.payload)
+                else:
+                    self.inp.receive_end()
+            self.give_credit()
+
+    def polled(self) -> list[Any]:
+        found: list[Any] = []
+        while (item := self.inp.poll()) is not None:
+            found += item.values if isinstance(item, Batch) else [item]
+        self.give_credit()
+        return found
+
+
+@pytest.fixture
+def wire() -> Any:
+    made: list[Wire] = []
+
+    def make(*arguments: Any, **settings: Any) -> Wire:
+        made.append(Wire(*arguments, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.loop.close()
+
+
+def test_an_element_without_records_before_it_goes_at_once_and_without_credit(wire: Any) -> None:
+    both = wire(credit_by_hand=True)
+    both.out.send(Watermark(5))
+    both.carry()
+    assert both.polled() == [Watermark(5)]
+
+
+def test_an_element_waits_for_the_records_before_it(wire: Any) -> None:
+    both = wire(timeout_ms=100)
+    both.out.write(of(1, 2))
+    both.out.send(Watermark(5))
+    both.out.write(of(3))
+    both.carry()
+    assert both.polled() == []
+    both.out.flush()
+    both.carry()
+    assert both.polled() == [1, 2, Watermark(5), 3]
+
+
+def test_elements_do_not_pile_up_while_nobody_reads(wire: Any) -> None:
+    both = wire()
+    for timestamp in range(1000):
+        both.out.send(Watermark(timestamp))
+        if timestamp == 500:
+            both.carry()
+    both.carry()
+    assert len(both.inp._queue) == 1
+    assert both.polled() == [Watermark(999)]
+
+
+def test_a_sender_that_breaks_the_rules_is_refused(wire: Any) -> None:
+    both = wire()
+    both.out.end()
+    both.carry()
+    with pytest.raises(ProtocolError, match="after the end of input"):
+        both.inp.receive_element(memoryview(dump_element(Watermark(1))))
+    with pytest.raises(RuntimeError, match=r"send after end\(\)"):
+        both.out.send(Watermark(1))
+    large = wire(window=4096)
+    large.inp.receive(memoryview(b"x" * 10), 20)
+    with pytest.raises(ProtocolError, match="within a message"):
+        large.inp.receive_element(memoryview(dump_element(Watermark(1))))
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), st.integers(1, 40)),
+        st.tuples(st.just("large"), st.just(1)),
+        st.tuples(st.just("send"), st.booleans()),
+        st.tuples(st.just("flush"), st.just(0)),
+        st.tuples(st.just("carry"), st.just(0)),
+        st.tuples(st.just("poll"), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+def in_order(found: list[Any]) -> list[Any]:
+    """Of watermarks in a row the last one."""
+    runs = [list(run) for _, run in groupby(found, key=lambda item: isinstance(item, Watermark))]
+    return [item for run in runs for item in (run[-1:] if isinstance(run[0], Watermark) else run)]
+
+
+@settings(max_examples=60)
+@given(STEPS, st.sampled_from([600, 5000, 1 << 16]), st.sampled_from([-1, 0, 100]))
+def test_records_and_watermarks_arrive_in_the_order_in_which_they_were_sent(
+    steps: list[Any], window: int, timeout_ms: int
+) -> None:
+    both = Wire(window=window, timeout_ms=timeout_ms)
+    try:
+        sent: list[Any] = []
+        found: list[Any] = []
+        for number, (what, argument) in enumerate(steps):
+            if what == "write":
+                values = [(number, n) for n in range(argument)]
+                both.out.write(Batch(list(values)))
+                sent += values
+            elif what == "large":
+                both.out.write(Batch(["x" * 3000]))
+                sent.append("x" * 3000)
+            elif what == "send":
+                both.out.send(Watermark(number, argument))
+                sent.append(Watermark(number, argument))
+            elif what == "flush":
+                both.out.flush()
+            elif what == "carry":
+                both.carry()
+            else:
+                found += both.polled()
+        both.out.end()
+        for _ in range(10_000):
+            both.carry()
+            found += both.polled()
+            if found and isinstance(found[-1], EndOfInput):
+                break
+        assert in_order(found) == [*in_order(sent), END_OF_INPUT]
+    finally:
+        both.loop.close()
+
+
+def test_within_a_slot_and_between_two_it_looks_the_same(tmp_path: Path) -> None:
+    slots = Slots(tmp_path, "ab").configure()
+    try:
+        for down, (up, there) in enumerate((("a", "a"), ("a", "b"))):
+            output = slots[up].output(0, 0, down, there, 100)
+            channel = slots[there].input(0, 0, down, up)
+            output.write(of(1))
+            output.send(Watermark(7))
+            output.write(of(2))
+            output.send(Watermark(8))
+            output.send(Watermark(9, idle=True))
+            output.end()
+            slots.run()
+            found: list[Any] = []
+            while (item := channel.poll()) is not None:
+                found += item.values if isinstance(item, Batch) else [item]
+                slots.run()
+            assert found == [1, Watermark(7), 2, Watermark(9, idle=True), END_OF_INPUT]
+    finally:
+        slots.close()

@@ -1,0 +1,310 @@
+"""Minima over inputs, channels and splits: idle ones, ended ones, those that wake up."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firesteel.common import Duration, TimestampAssigner, Types, WatermarkGenerator, WatermarkOutput, WatermarkStrategy
+from firesteel.common.coerce import make_coercer
+from firesteel.core.errors import ProgramError
+from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
+from firesteel.runtime.channel_inputs import ChannelInputs
+from firesteel.runtime.channel_watermarks import ChannelWatermarks
+from firesteel.runtime.exchange.channels import ChannelId
+from firesteel.runtime.source_input import Fed
+from firesteel.runtime.source_time import SourceTime
+from firesteel.runtime.watermarks import HELD_SECONDS, Combined
+from tests.unit.runtime.support import FakeInput, ManualClock
+
+
+def channels(*inputs: int, clock: ManualClock | None = None) -> ChannelWatermarks:
+    ids = [(ChannelId(0, up, 0), index) for up, index in enumerate(inputs)]
+    return ChannelWatermarks(ids, "Task (1/1)#0", clock or ManualClock())
+
+
+def test_the_slowest_channel_counts() -> None:
+    marks = channels(0, 0)
+    assert marks.update(0, Watermark(10)) is None
+    assert marks.update(1, Watermark(5)) == Watermark(5)
+    assert marks.update(1, Watermark(20)) == Watermark(10)
+    assert marks.update(1, Watermark(30)) is None
+    assert marks.update(0, Watermark(25)) == Watermark(25)
+    assert marks.update(0, Watermark(24)) is None, "never back"
+
+
+def test_idle_channels_are_left_out() -> None:
+    marks = channels(0, 0)
+    marks.update(0, Watermark(10))
+    assert marks.update(1, Watermark(MIN_WATERMARK, idle=True)) == Watermark(10)
+    assert marks.update(0, Watermark(20)) == Watermark(20)
+
+
+def test_when_all_are_idle_so_is_the_task_and_the_greatest_counts() -> None:
+    marks = channels(0, 0)
+    marks.update(0, Watermark(10))
+    marks.update(1, Watermark(5))
+    assert marks.update(0, Watermark(10, idle=True)) is None
+    assert marks.update(1, Watermark(5, idle=True)) == Watermark(10, idle=True)
+    assert marks.update(1, Watermark(8)) == Watermark(10), "awake, but behind: the watermark does not go back"
+
+
+def test_a_channel_that_wakes_up_behind_the_others_does_not_hold_them_back() -> None:
+    marks = channels(0, 0)
+    marks.update(0, Watermark(10))
+    marks.update(1, Watermark(5, idle=True))
+    assert marks.update(0, Watermark(50)) == Watermark(50)
+    assert marks.update(1, Watermark(20)) is None
+    assert marks.update(0, Watermark(60)) == Watermark(60)
+    assert marks.update(1, Watermark(70)) is None, "it has caught up"
+    assert marks.update(0, Watermark(90)) == Watermark(70)
+
+
+def test_a_channel_at_its_end_pushes_nobody_past_idle_ones() -> None:
+    marks = channels(0, 0)
+    marks.update(0, Watermark(10))
+    marks.update(1, Watermark(5))
+    assert marks.update(1, Watermark(MAX_WATERMARK)) == Watermark(10)
+    assert marks.update(0, Watermark(10, idle=True)) == Watermark(10, idle=True)
+    assert marks.update(0, Watermark(30)) == Watermark(30)
+    assert marks.update(0, Watermark(MAX_WATERMARK)) == Watermark(MAX_WATERMARK)
+
+
+def test_two_inputs_have_a_watermark_each() -> None:
+    marks = channels(0, 0, 1)
+    marks.update(0, Watermark(10))
+    marks.update(1, Watermark(20))
+    assert marks.update(2, Watermark(7)) == Watermark(7)
+    assert (marks.input_watermark(0), marks.input_watermark(1)) == (10, 7)
+    assert marks.update(2, Watermark(7, idle=True)) == Watermark(10)
+    assert marks.update(0, Watermark(30)) == Watermark(20)
+
+
+UPDATES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.booleans()), max_size=80)
+
+
+@given(UPDATES)
+def test_against_a_look_at_all_channels(updates: list[Any]) -> None:
+    """As long as nobody wakes up behind the others, it is the minimum over those that are not idle."""
+    marks = channels(0, 0, 1, 1)
+    state = [[MIN_WATERMARK, False] for _ in range(4)]
+    last, idle = MIN_WATERMARK, False
+    for channel, timestamp, now_idle in updates:
+        before = state[channel]
+        woken = before[1] and not now_idle
+        if woken:
+            timestamp = max(timestamp, 100 + last)
+        state[channel] = [max(before[0], timestamp), now_idle]
+        got = marks.update(channel, Watermark(timestamp, now_idle))
+        inputs = []
+        for first in (0, 2):
+            parts = state[first : first + 2]
+            active = [mark for mark, quiet in parts if not quiet]
+            inputs.append((min(active) if active else max(mark for mark, _ in parts), not active))
+        active = [mark for mark, quiet in inputs if not quiet]
+        if got is not None:
+            assert got.timestamp >= last
+            assert (got.timestamp, got.idle) != (last, idle)
+            last, idle = got.timestamp, got.idle
+        assert idle is (not active)
+        if active:
+            assert last >= min(active) or last == MIN_WATERMARK or woken
+            assert last <= max(max(mark for mark, _ in state), MIN_WATERMARK)
+
+
+def test_who_holds_the_watermark_back_is_named_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    clock = ManualClock()
+    marks = channels(0, 0, clock=clock)
+    marks.update(1, Watermark(5))
+    marks.update(0, Watermark(6))
+    for second in range(int(HELD_SECONDS) * 2):
+        clock.now += 1
+        marks.update(0, Watermark(10 + second))
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert "Task (1/1)#0: the watermark has stood at 5 for 60 s" in lines[0]
+    assert "channel 0:1->0 (input 1) holds it back" in lines[0]
+    clock.now += HELD_SECONDS
+    marks.update(1, Watermark(500))
+    marks.update(0, Watermark(600))
+    assert len(caplog.records) == 2, "it went on"
+
+
+def test_the_inputs_of_a_task_give_batches_and_watermarks_in_order() -> None:
+    one, other = FakeInput(), FakeInput()
+    inputs = ChannelInputs([(one, 0), (other, 1)], lambda: None)
+    one.give(Batch([1]), Watermark(5), Batch([2]), Watermark(MAX_WATERMARK), END_OF_INPUT)
+    other.give(Watermark(3), Batch([3]), Watermark(MAX_WATERMARK), END_OF_INPUT)
+    found: list[Any] = []
+    while not found or found[-1] is not END_OF_INPUT:
+        found.append(inputs.poll())
+    assert [item for item in found if isinstance(item, Watermark)] == [
+        Watermark(3),
+        Watermark(5),
+        Watermark(MAX_WATERMARK),
+    ]
+    assert sorted(value for item in found if isinstance(item, Fed) for value in item.values) == [1, 2, 3]
+    assert inputs.input_watermarks() == {
+        "currentInput1Watermark": MAX_WATERMARK,
+        "currentInput2Watermark": MAX_WATERMARK,
+    }
+
+
+def test_parts_that_have_ended_count_only_together() -> None:
+    combined = Combined()
+    assert combined.update([(MAX_WATERMARK, False), (3, True)])
+    assert (combined.watermark, combined.idle) == (MIN_WATERMARK, True)
+    assert combined.update([(MAX_WATERMARK, False), (MAX_WATERMARK, True)])
+    assert (combined.watermark, combined.idle) == (MAX_WATERMARK, False)
+
+
+# --- sources -------------------------------------------------------------------------------------------------------
+
+
+class Itself(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return int(value)
+
+
+MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
+TEN_SECONDS = Duration.of_seconds(10)
+
+
+def source(strategy: WatermarkStrategy, clock: ManualClock | None = None, coerce: Any = None) -> SourceTime:
+    return SourceTime("source", "Source (1/1)#0", strategy, clock or ManualClock(), coerce)
+
+
+def test_a_source_keeps_a_watermark_for_each_split() -> None:
+    time = source(MONOTONOUS)
+    time.add("a")
+    time.add("b")
+    assert time.take("a", [1, 2], [100, 200]) == [([1, 2], [100, 200], None)]
+    assert time.periodic() is None, "nothing came from the other split"
+    time.take("b", [3], [50])
+    assert time.periodic() == Watermark(49)
+    assert time.periodic() is None
+    time.take("b", [3], [500])
+    assert time.periodic() == Watermark(199)
+    time.finished("a")
+    assert time.periodic() == Watermark(499)
+    time.finished("b")
+    assert time.periodic() is None
+
+
+def test_a_source_without_timestamps_makes_no_watermarks() -> None:
+    time = source(MONOTONOUS)
+    assert time.take("a", [1], None) == [([1], None, None)]
+    assert time.periodic() is None
+
+
+def test_an_assigner_sees_records_of_the_declared_type() -> None:
+    time = source(MONOTONOUS.with_timestamp_assigner(Itself()), coerce=make_coercer(Types.DOUBLE()))
+    ((values, stamps, _),) = time.take("a", [7], None)
+    assert repr(values) == "[7.0]"
+    assert stamps == [7]
+
+
+def test_an_idle_split_holds_back_nobody_and_wakes_up() -> None:
+    clock = ManualClock()
+    time = source(MONOTONOUS.with_idleness(TEN_SECONDS), clock)
+    time.add("silent")
+    time.take("a", [1], [100])
+    assert time.periodic() is None
+    clock.now += 5
+    time.take("a", [1], [200])
+    clock.now += 5
+    assert time.periodic() == Watermark(199)
+    assert time.needs_interval
+    clock.now += 5
+    assert time.periodic() == Watermark(199, idle=True)
+    assert not time.needs_interval, "an idle source sleeps"
+    assert time.watermark == MAX_WATERMARK, "and holds back no alignment group"
+    assert time.take("silent", [1], [150]) == [([1], [150], Watermark(199))]
+    time.take("a", [1], [300])
+    assert time.periodic() is None
+    time.take("silent", [1], [400])
+    assert time.periodic() == Watermark(299)
+
+
+def test_time_under_back_pressure_is_no_idleness() -> None:
+    clock = ManualClock()
+    time = source(MONOTONOUS.with_idleness(TEN_SECONDS), clock)
+    time.take("a", [1], [100])
+    clock.now += 60
+    time.clock.exclude(55)
+    assert time.periodic() == Watermark(99)
+    clock.now += 5
+    assert time.periodic() == Watermark(99, idle=True)
+
+
+def test_a_source_without_splits_turns_idle() -> None:
+    clock = ManualClock()
+    time = source(MONOTONOUS.with_idleness(TEN_SECONDS), clock)
+    assert time.periodic() is None
+    clock.now += 10
+    assert time.periodic() == Watermark(MIN_WATERMARK, idle=True)
+
+
+class Punctuated(WatermarkGenerator):
+    def on_event(self, event: Any, event_timestamp: int, output: WatermarkOutput) -> None:
+        if event == "mark":
+            output.emit_watermark(event_timestamp)
+        elif event == "idle":
+            output.mark_idle()
+
+    def on_periodic_emit(self, output: WatermarkOutput) -> None: ...
+
+
+def test_a_punctuated_generator_cuts_the_batch() -> None:
+    time = source(WatermarkStrategy.for_generator(Punctuated))
+    pieces = time.take("a", [1, "mark", 2, 3, "mark", "mark"], [10, 20, 30, 40, 50, 45])
+    assert pieces == [
+        ([1, "mark"], [10, 20], Watermark(20)),
+        ([2, 3, "mark"], [30, 40, 50], Watermark(50)),
+        (["mark"], [45], None),
+    ]
+    assert time.take("a", ["idle", 4], [60, 70])[0] == (["idle"], [60], Watermark(50, idle=True))
+
+
+def test_a_supplier_has_to_give_a_generator() -> None:
+    time = source(WatermarkStrategy.for_generator(lambda: 5))  # type: ignore[arg-type, return-value]
+    with pytest.raises(ProgramError, match="returned 5; it has to return a WatermarkGenerator"):
+        time.add("a")
+    with pytest.raises(TypeError, match="hand over its class"):
+        WatermarkStrategy.for_generator(Punctuated())  # type: ignore[arg-type]
+
+
+def test_splits_that_are_ahead_of_their_group_are_paused() -> None:
+    clock = ManualClock()
+    strategy = MONOTONOUS.with_idleness(TEN_SECONDS).with_watermark_alignment("group", Duration.of_millis(50))
+    time = source(strategy, clock)
+    told: list[Any] = []
+
+    def pause(ids: list[str]) -> None:
+        told.append(("pause", ids))
+
+    def resume(ids: list[str]) -> None:
+        told.append(("resume", ids))
+
+    time.take("fast", [1], [1001])
+    time.take("slow", [1], [101])
+    time.periodic()
+    assert time.watermark == 100
+    time.align(100, pause, resume)
+    time.align(100, pause, resume)
+    assert told == [("pause", ["fast"])]
+    clock.now += 60
+    time.take("slow", [1], [1001])
+    time.periodic()
+    assert not time.splits["fast"].idle, "a paused split is not idle"
+    time.align(950, pause, resume)
+    assert told[1:] == [("resume", ["fast"])]
+    clock.now += 9
+    assert time.periodic() is None, "the pause does not count"
+    time.align(MAX_WATERMARK, pause, resume)
+    assert len(told) == 2

@@ -1,0 +1,248 @@
+"""Renders docs/pyflink-names.md: each public name of PyFlink's DataStream API, and what Firesteel does with it.
+
+``python tools/pyflink_names.py > docs/pyflink-names.md``. The names and parameters are facts about PyFlink 2.3
+(pyflink_names.tsv beside this file). What Firesteel does is read from its classes: whether the name is there, whether
+it can be called as PyFlink's can, whether it refuses (its return type is NoReturn) or does nothing (the first word of
+its docstring says so).
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import inspect
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+DATA: Final = Path(__file__).with_suffix(".tsv")
+PAGE: Final = Path(__file__).parents[1] / "docs" / "pyflink-names.md"
+
+SAME, DIFFERS, NO_EFFECT, REFUSED, LATER = "same", "differs", "no effect", "refused", "later"
+
+ABSENT: Final[tuple[tuple[str, str, str, str], ...]] = (
+    # module, class (empty: all), status, why
+    ("pyflink.datastream.connectors.kafka", "FlinkKafka", REFUSED, "the older connector; PyFlink deprecates it"),
+    ("pyflink.datastream.connectors.kafka", "Semantic", REFUSED, "of the older connector"),
+    ("pyflink.datastream.connectors.kafka", "", LATER, "Kafka comes with exactly-once sinks"),
+    ("pyflink.datastream.connectors.dynamic_kafka", "", REFUSED, "a Java connector without counterpart"),
+    ("pyflink.datastream.connectors.elasticsearch", "", REFUSED, "a Java connector without counterpart"),
+    ("pyflink.datastream.connectors.jdbc", "", REFUSED, "JDBC is Java's; write a Sink in Python"),
+    ("pyflink.datastream.connectors.pulsar", "", REFUSED, "a Java connector without counterpart"),
+    ("pyflink.datastream.connectors.rabbitmq", "", REFUSED, "a Java connector without counterpart"),
+    ("pyflink.datastream.connectors.kinesis", "", REFUSED, "a Java connector without counterpart"),
+    ("pyflink.datastream.connectors.cassandra", "", REFUSED, "a Java connector without counterpart"),
+    ("pyflink.datastream.connectors.file_system", "StreamingFileSink", REFUSED, "the older sink; use FileSink"),
+    ("pyflink.datastream.formats.orc", "", REFUSED, "no writer of ORC rows; use Parquet"),
+    ("pyflink.common.io", "InputFormat", REFUSED, "a Java class"),
+    ("pyflink.common.input_dependency_constraint", "", REFUSED, "nothing in PyFlink takes it any more"),
+    ("pyflink.common.watermark_strategy", "AssignerWithPeriodic", REFUSED, "wraps a Java object"),
+    ("", "", LATER, ""),
+)
+NO_EFFECT_WORDS: Final = ("Accepted", "Kept")
+REFUSED_WORDS: Final = ("Refused",)
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name of PyFlink.
+
+    Attributes:
+        owner: the class it belongs to, with those around it; empty for functions of a module.
+        kind: class, constructor, method, static, classmethod, async, value or function.
+        parameters: as PyFlink's documentation writes them.
+    """
+
+    module: str
+    owner: str
+    kind: str
+    name: str
+    parameters: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What Firesteel does with a name."""
+
+    status: str
+    note: str = ""
+
+
+def read_names() -> list[Name]:
+    """All of them, in the order of the modules."""
+    with DATA.open(newline="") as file:
+        rows = csv.reader(file, delimiter="\t")
+        next(rows)
+        return [Name(*row) for row in rows if row]
+
+
+def judge(name: Name) -> Verdict:
+    """What Firesteel does with a name, from its own objects."""
+    try:
+        found: Any = importlib.import_module(name.module.replace("pyflink", "firesteel", 1))
+    except ModuleNotFoundError:
+        return _absent(name)
+    owner = None
+    parts = [*name.owner.split("."), *([] if name.kind == "class" else [name.name])]
+    for part in filter(None, parts):
+        owner = found
+        if inspect.isclass(owner) and (verdict := _by_docstring(owner)).status == REFUSED:
+            return verdict
+        found = inspect.getattr_static(found, part, None) if inspect.isclass(found) else getattr(found, part, None)
+        if found is None:
+            return _absent(name)
+    if name.kind == "value":
+        return Verdict(SAME)
+    if name.kind == "class":
+        return _by_docstring(found)
+    function = getattr(owner, name.name)
+    if _refuses(function):
+        return _refused(function)
+    verdict = _by_docstring(function if name.kind != "constructor" else None)
+    if verdict.status != SAME:
+        return verdict
+    bound = name.kind in ("static", "classmethod", "function")
+    difference = _difference(function, name.parameters, skip_self=not bound)
+    return Verdict(DIFFERS, difference) if difference else Verdict(SAME)
+
+
+def _absent(name: Name) -> Verdict:
+    for module, prefix, status, why in ABSENT:
+        if name.module.startswith(module) and name.owner.startswith(prefix):
+            return Verdict(status, why)
+    raise AssertionError
+
+
+def _refuses(function: Any) -> bool:
+    return str(getattr(function, "__annotations__", {}).get("return")) in ("NoReturn", "typing.NoReturn")
+
+
+def _by_docstring(thing: Any) -> Verdict:
+    first = (inspect.getdoc(thing) or "").partition("\n")[0]
+    if first.startswith(REFUSED_WORDS):
+        return _refused(thing)
+    return Verdict(NO_EFFECT, first) if first.startswith(NO_EFFECT_WORDS) else Verdict(SAME)
+
+
+def _refused(thing: Any) -> Verdict:
+    later = (inspect.getdoc(thing) or "").startswith("Refused in this version")
+    return Verdict(LATER) if later else Verdict(REFUSED, _reason(thing))
+
+
+def _reason(thing: Any) -> str:
+    first = (inspect.getdoc(thing) or "").partition("\n")[0]
+    text = re.sub(r"^Refused(, |: | )", "", first).rstrip(".")
+    return "" if "UnsupportedFeatureError" in text else text
+
+
+def _difference(function: Any, wanted: str, *, skip_self: bool) -> str:
+    """In what a call that is right for PyFlink may fail; empty if in nothing."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return ""
+    if skip_self and parameters:
+        parameters = parameters[1:]
+    ours = {parameter.name: parameter for parameter in parameters}
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters) and any(p.kind is p.VAR_KEYWORD for p in parameters)
+    asked = _split(wanted)
+    names = [text.partition("=")[0].strip() for text in asked]
+    if takes_any:
+        return ""
+    for position, (text, name) in enumerate(zip(asked, names, strict=True)):
+        if name.startswith("*"):
+            kind = inspect.Parameter.VAR_KEYWORD if name.startswith("**") else inspect.Parameter.VAR_POSITIONAL
+            if not any(parameter.kind is kind for parameter in parameters):
+                return f"takes no `{name}`"
+            continue
+        known = ours.get(name)
+        if known is None:
+            return f"has no parameter `{name}`; {_shown(parameters)}"
+        if known.kind is known.KEYWORD_ONLY or (parameters.index(known) != position):
+            return f"`{name}` stands elsewhere; {_shown(parameters)}"
+        if "=" in text and known.default is known.empty:
+            return f"`{name}` must be given"
+    for parameter in parameters:
+        plain = parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if plain and parameter.name not in names and parameter.default is parameter.empty:
+            return f"`{parameter.name}` must be given; {_shown(parameters)}"
+    return ""
+
+
+def _split(text: str) -> list[str]:
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def _shown(parameters: Iterable[inspect.Parameter]) -> str:
+    return f"here `({', '.join(parameter.name for parameter in parameters)})`"
+
+
+HEAD: Final = """# PyFlink's names
+
+Each public name of PyFlink 2.3's DataStream API, and what Firesteel does with it. A program finds a name by writing
+`firesteel` for `pyflink` in its imports.
+
+This page is made from Firesteel's own classes (`python tools/pyflink_names.py`), and a test compares the two:
+
+| | |
+| --- | --- |
+| same | it is there and takes what PyFlink's takes |
+| differs | it is there; how it differs is said |
+| no effect | it is accepted, so that programs run unchanged, and does nothing or is kept for a later version |
+| refused | it says why, or is not there for the reason given |
+| later | not in this version |
+
+"""
+
+
+def render() -> str:
+    """The page."""
+    verdicts = [(name, judge(name)) for name in read_names()]
+    counted = Counter(verdict.status for name, verdict in verdicts)
+    total = len(verdicts)
+    order = (SAME, DIFFERS, NO_EFFECT, REFUSED, LATER)
+    lines = [HEAD + f"Of {total} names: " + ", ".join(f"{counted[status]} {status}" for status in order) + ".", ""]
+    modules = list(dict.fromkeys(name.module for name, _ in verdicts))
+    for module in modules:
+        lines += [f"## `{module}`", "", "| Name | Here | |", "| --- | --- | --- |"]
+        mine = [(name, verdict) for name, verdict in verdicts if name.module == module]
+        owners = list(dict.fromkeys(name.owner for name, _ in mine))
+        for owner in owners:
+            lines += _rows(owner, [(name, verdict) for name, verdict in mine if name.owner == owner])
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _rows(owner: str, names: list[tuple[Name, Verdict]]) -> list[str]:
+    """A class in a row of its own; its members in one for each thing that can be said about them."""
+    rows: list[str] = []
+    groups: dict[Verdict, list[str]] = {}
+    for name, verdict in names:
+        if name.kind == "class":
+            rows.append(_row(f"`{owner}`", verdict))
+            if verdict.status == LATER or (verdict.status == REFUSED and all(v == verdict for _, v in names)):
+                return rows
+        elif name.kind == "constructor":
+            groups.setdefault(verdict, []).append(f"`{owner}({name.parameters})`")
+        else:
+            shown = name.name if name.kind == "value" else f"{name.name}({name.parameters})"
+            groups.setdefault(verdict, []).append(f"`{shown}`")
+    return rows + [_row(" ".join(shown), verdict) for verdict, shown in groups.items()]
+
+
+def _row(what: str, verdict: Verdict) -> str:
+    return f"| {what} | {verdict.status} | {verdict.note.replace('|', chr(92) + '|')} |"
+
+
+if __name__ == "__main__":
+    print(render(), end="")
