@@ -100,9 +100,9 @@ def test_what_is_wrong_is_said_in_one_sentence(words: list[str], said: str, caps
 
 
 def test_a_misspelt_option_of_flinks_is_named_with_its_neighbour(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["memory", "-Dtaskmanager.memory.proces.size=2g"]) == exit_codes.WRONG
+    assert main(["memory", "-Dtaskmanager.memory.procss.size=2g"]) == exit_codes.WRONG
     said = capsys.readouterr().err
-    assert "taskmanager.memory.proces.size (from command line; did you mean taskmanager.memory.process.size" in said
+    assert "taskmanager.memory.procss.size (from command line; did you mean taskmanager.memory.process.size" in said
     assert "is not configured" in said
 
 

@@ -167,7 +167,7 @@ class Pipeline:
         self.events: list[Event] = []
         self.reports = [Reports() for _ in range(2 * count)]
         self.outs = [FakeOutput() for _ in range(count)]
-        self.lates = [FakeOutput() for _ in range(count)]
+        self.late_ones = [FakeOutput() for _ in range(count)]
         self.tasks: list[StreamTask] = []
         for up in range(count):
             self.source_task(up, pipes[up])
@@ -237,12 +237,12 @@ class Pipeline:
             extra={"side_outputs": {"late": Types.PICKLED_BYTE_ARRAY()}},
         )
         plan = ChainPlan(line(sorter))
-        for tag, out in ((None, self.outs[down]), ("late", self.lates[down])):
+        for tag, out in ((None, self.outs[down]), ("late", self.late_ones[down])):
             edge = OutputSpec(0, 0, PartitionerKind.FORWARD, tag=tag)
             plan.output_segment(edge).outputs.append(SingleOutput("sorter", [out]))
         number = len(self.tasks)
         inputs = ChannelInputs([(pipe.input, 0) for pipe in pipes], lambda: self.tasks[number].wake(), "", self.clock)
-        self.task(number, plan, inputs, [(self.outs[down], 100), (self.lates[down], 100)])
+        self.task(number, plan, inputs, [(self.outs[down], 100), (self.late_ones[down], 100)])
 
     def run(self) -> None:
         for task in self.tasks:
@@ -278,7 +278,7 @@ def test_pipelines_beside_plain_python(case: Case) -> None:
         pipeline.run()
     finally:
         pipeline.loop.close()
-    late = [event for out in pipeline.lates for event in out.values]
+    late = [event for out in pipeline.late_ones for event in out.values]
     by_key: dict[int, list[Event]] = defaultdict(list)
     for out in pipeline.outs:
         for event, stamp in zip(out.values, out.timestamps, strict=True):

@@ -15,11 +15,8 @@ from firesteel.core.errors import FencedError, ProtocolError, RpcError
 from firesteel.graph.job_archive import job_timestamps
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
-<<<<<<< HEAD
-from firesteel.protocol.message import RpcFault
-=======
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
->>>>>>> next6
+from firesteel.protocol.message import RpcFault
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteDispatcher, RemoteResourceManager, RemoteTaskManager
 from firesteel.service.logs import log_fields
