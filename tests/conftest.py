@@ -19,6 +19,9 @@ TESTS = Path(__file__).parent
 WATCHED = (TESTS / "integration", TESTS / "docs")
 STRICT_SKIPS = os.environ.get("FIRESTEEL_STRICT_SKIPS") == "1"
 
+# Archives of Java classes are made by the tests that are about them; a process that makes some is a leak elsewhere.
+os.environ.setdefault("FIRESTEEL_OPTION_FIRESTEEL_JVM_ARCHIVE_IN_BACKGROUND", "false")
+
 hypothesis.settings.register_profile("firesteel", deadline=None, derandomize=os.environ.get("CI") == "true")
 hypothesis.settings.load_profile("firesteel")
 
