@@ -8,11 +8,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
+
+import pytest
 
 from firesteel.common import Configuration, JobClient
 from firesteel.core import process
@@ -25,15 +27,33 @@ PROGRAM_RUNS = Path(tempfile.gettempdir(), "firesteel-p")
 """The same for programs in processes of their own."""
 
 
+ANYWHERE = pytest.mark.usefixtures("anywhere")
+"""The test runs its programs on the embedded cluster, and then on one of processes."""
+_elsewhere: dict[str, str] = {}
+
+
+@contextmanager
+def submitted_to(settings: Mapping[str, str]) -> Iterator[None]:
+    """Programs of this process go to another cluster than the embedded one; the settings say where it is."""
+    _elsewhere.update(settings)
+    try:
+        yield
+    finally:
+        _elsewhere.clear()
+
+
 def run_directories(root: Path) -> list[Path]:
     """Those that are there."""
     return [path for path in root.glob("*-*-*") if path.is_dir()]
 
 
 def new_environment(parallelism: int = 1, **options: str) -> StreamExecutionEnvironment:
-    """An environment whose cluster takes any free REST port; ``a_b__c=x`` sets the option ``a-b.c``."""
-    configuration = Configuration().set_string("rest.port", "0")
-    configuration.set_string("firesteel.run.directory", str(RUNS))
+    """An environment whose cluster takes any free REST port; ``a_b__c=x`` sets the option ``a-b.c``.
+
+    Within ``submitted_to`` its cluster is the one that stands there.
+    """
+    settings = _elsewhere or {"rest.port": "0", "firesteel.run.directory": str(RUNS)}
+    configuration = Configuration.from_dict(settings)
     for name, value in options.items():
         configuration.set_string(name.replace("__", ".").replace("_", "-"), value)
     env = StreamExecutionEnvironment.get_execution_environment(configuration)

@@ -23,7 +23,7 @@ from firesteel.core.errors import (
 from firesteel.datastream import DataStream, MapFunction, RuntimeContext, SinkFunction, StreamExecutionEnvironment
 from firesteel.datastream.connectors.base import Sink, SinkWriter, Source, WriterContext
 from firesteel.datastream.connectors.file_system import FileSource, StreamFormat
-from tests.integration.embedded.programs import family, new_environment, rest_of
+from tests.integration.embedded.programs import ANYWHERE, family, new_environment, rest_of
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -56,6 +56,7 @@ def numbers(parallelism: int = 1) -> DataStream:
     return new_environment(parallelism).from_collection(list(range(10)))
 
 
+@ANYWHERE
 def test_a_users_exception_comes_back_whole() -> None:
     error = failure_of(numbers(2).rebalance().map(str).map(int).name("before").map(checked).name("check").map(str))
     assert (error.operator, error.attempt, error.record, error.subtask in (0, 1)) == ("check", 0, "7", True)
@@ -95,12 +96,14 @@ def fail_on_4(value: Any, *_: Any) -> Any:
     return value % 2
 
 
+@ANYWHERE
 @pytest.mark.parametrize("where", ["open", "close"])
 def test_open_and_close(where: str) -> None:
     error = failure_of(numbers().map(FailsIn(where)).name("fragile"))
     assert (error.operator, str(error.__cause__)) == ("fragile", f"in {where}")
 
 
+@ANYWHERE
 def test_sinks_selectors_partitioners_readers() -> None:
     env = new_environment(1)
     env.from_collection(list(range(10))).add_sink(FailingSink()).name("to nowhere")
@@ -173,6 +176,7 @@ class BlockingFragileWriter(FragileWriter):
     blocking = True
 
 
+@ANYWHERE
 @pytest.mark.parametrize("blocking", [False, True])
 def test_the_writer_of_a_sink(blocking: bool, tmp_path: Path) -> None:
     for where in ("create_writer", "open", "write", "finish", "commit"):
@@ -206,6 +210,7 @@ class Broken(Source[int]):
         return Reader()
 
 
+@ANYWHERE
 def test_records_that_do_not_fit_their_type() -> None:
     row = Types.ROW_NAMED(["name", "age"], [Types.STRING(), Types.INT()])
     with pytest.raises((UserFunctionError, TypeMismatchError)) as caught:
@@ -218,6 +223,7 @@ def test_records_that_do_not_fit_their_type() -> None:
         list(env.from_collection([1]).map(lambda i: i + 127, Types.BYTE()).execute_and_collect())
 
 
+@ANYWHERE
 def test_results_that_cannot_be_pickled() -> None:
     for stream in (
         numbers().map(lambda i: threading.Lock()),

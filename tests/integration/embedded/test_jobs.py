@@ -16,6 +16,7 @@ from firesteel.core.errors import JobCancelledError
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
 from tests.files import files_below
 from tests.integration.embedded.programs import (
+    ANYWHERE,
     RUNS,
     ended,
     family,
@@ -42,6 +43,7 @@ def slots() -> list[int]:
     return [one.pid for one in family(os.getpid())["slot"]]
 
 
+@ANYWHERE
 def test_results_whole_limited_and_none() -> None:
     env = new_environment(2)
     assert env.from_sequence(1, 100_000).execute_and_collect("limited", 7).__len__() == 7
@@ -52,6 +54,7 @@ def test_results_whole_limited_and_none() -> None:
     assert [len(value) for value in values] == [3_000_000, 9_000_000, 1]
 
 
+@ANYWHERE
 def test_an_abandoned_iterator_cancels_its_job() -> None:
     env = new_environment(2)
     results = env.from_source(endless(), NO_WATERMARKS, "endless").execute_and_collect()

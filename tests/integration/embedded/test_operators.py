@@ -28,9 +28,9 @@ from firesteel.datastream import (
     RuntimeContext,
 )
 from firesteel.datastream.state import ValueStateDescriptor
-from tests.integration.embedded.programs import new_environment
+from tests.integration.embedded.programs import ANYWHERE, new_environment
 
-pytestmark = pytest.mark.usefixtures("cluster")
+pytestmark = ANYWHERE
 PARALLELISMS = pytest.mark.parametrize("parallelism", [1, 2, 3])
 _random = random.Random(7)
 PAIRS = [(_random.choice("abcdefghij"), _random.randrange(-1000, 1000)) for _ in range(5000)]

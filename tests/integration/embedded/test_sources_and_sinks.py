@@ -42,7 +42,7 @@ from firesteel.datastream.connectors.file_system import (
     RollingPolicy,
     StreamFormat,
 )
-from tests.integration.embedded.programs import ended, new_environment, running, until
+from tests.integration.embedded.programs import ANYWHERE, ended, new_environment, running, until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 NO_WATERMARKS = WatermarkStrategy.no_watermarks()
@@ -55,6 +55,7 @@ def lines_of(env: StreamExecutionEnvironment, path: Path, split_size: int | None
     return list(env.from_source(source, NO_WATERMARKS, "lines").execute_and_collect())
 
 
+@ANYWHERE
 @PARALLELISMS
 def test_files_whole_in_ranges_and_compressed(parallelism: int, tmp_path: Path) -> None:
     chance = random.Random(3)
@@ -78,6 +79,7 @@ def test_files_whole_in_ranges_and_compressed(parallelism: int, tmp_path: Path) 
     assert Counter(lines_of(new_environment(parallelism), tmp_path, 777)) == expected
 
 
+@ANYWHERE
 @PARALLELISMS
 def test_generated_records(parallelism: int) -> None:
     env = new_environment(parallelism)
@@ -163,6 +165,7 @@ class AsyncReader(_Reading, AsyncSourceReader[str]):
         return self.read()
 
 
+@ANYWHERE
 @pytest.mark.parametrize("kind", [PlainReader, BlockingReader, AsyncReader])
 def test_a_users_source(kind: type[Any]) -> None:
     words = ["spark", "steel", "a", "flint"] * 5
@@ -179,6 +182,7 @@ class Blocking(MapFunction):  # type: ignore[type-arg]
         return value, threading.current_thread() is threading.main_thread()
 
 
+@ANYWHERE
 def test_blocking_functions_have_a_thread_of_their_own() -> None:
     stream = new_environment(2).from_sequence(1, 200).map(Blocking())
     with stream.map(lambda pair: (pair[0] * 2, pair[1])).execute_and_collect() as results:
@@ -233,6 +237,7 @@ def rate(count: int | None, per_second: float) -> DataGeneratorSource[int]:
     return DataGeneratorSource(lambda i: i, count, RateLimiterStrategy.per_second(per_second))
 
 
+@ANYWHERE
 def test_files_become_visible_at_the_end_only(tmp_path: Path) -> None:
     env = new_environment(2)
     env.from_source(rate(2000, 2000), NO_WATERMARKS, "numbers").sink_to(file_sink(tmp_path))
@@ -246,6 +251,7 @@ def test_files_become_visible_at_the_end_only(tmp_path: Path) -> None:
     assert sorted(lines) == list(range(2000))
 
 
+@ANYWHERE
 def test_no_file_stays_after_a_cancel(tmp_path: Path) -> None:
     env = new_environment(2)
     env.from_source(rate(None, 2000), NO_WATERMARKS, "numbers").sink_to(file_sink(tmp_path))
@@ -263,6 +269,7 @@ def fails_at_900(value: int) -> int:
     return value
 
 
+@ANYWHERE
 def test_no_file_stays_after_a_failure(tmp_path: Path) -> None:
     env = new_environment(2)
     numbers = env.from_source(rate(None, 2000), NO_WATERMARKS, "numbers")
@@ -287,6 +294,7 @@ class Appending(SinkFunction):  # type: ignore[type-arg]
         self.file.close()
 
 
+@ANYWHERE
 def test_sink_functions_and_several_sinks(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
@@ -345,6 +353,7 @@ class BlockingLedgerWriter(LedgerWriter):
     blocking = True
 
 
+@ANYWHERE
 @pytest.mark.parametrize("blocking", [False, True])
 def test_a_users_sink(tmp_path: Path, blocking: bool) -> None:
     env = new_environment(2)

@@ -15,7 +15,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,17 +74,22 @@ def rest_call(url: str, method: str, path: str, body: Any = None, *, secret: str
 class ServiceProcess:
     """One service, started by its console script.
 
+    Args:
+        prefix: words in front of the command, of a program that becomes the service.
+
     Attributes:
         name: of the service.
         address: base URL of its internal port.
     """
 
-    def __init__(self, name: str, arguments: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, arguments: list[str], folder: Path, environment: Mapping[str, str], prefix: Sequence[str] = ()
+    ) -> None:
         self.name = name
         self.log_file, self._out_file = folder / f"{folder.name}.log", folder / f"{folder.name}.out"
         self._pid_file = folder / "pid"
         folder.mkdir()
-        command = [str(BIN / f"firesteel-{name}"), *arguments, "--pid-file", str(self._pid_file)]
+        command = [*prefix, str(BIN / f"firesteel-{name}"), *arguments, "--pid-file", str(self._pid_file)]
         with self._out_file.open("wb") as out:
             self._popen = subprocess.Popen(
                 [*command, "--log-file", str(self.log_file)],
@@ -142,7 +147,12 @@ class Cluster:
         options: for config.yaml, on top of what the tests need.
         variables: for the environment of all processes.
         secret_in_environment: give the secret by variable, not by file.
+
+    Attributes:
+        client_prefix: words in front of the command ``firesteel``.
     """
+
+    client_prefix: Sequence[str] = ()
 
     def __init__(
         self,
@@ -191,12 +201,12 @@ class Cluster:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("FIRESTEEL_OPTION_")}
         return kept | {_MARK: self._mark, "FIRESTEEL_CONF_DIR": str(self.config_dir)} | self._variables
 
-    def launch(self, name: str, *definitions: str) -> ServiceProcess:
-        """Start a service, without waiting."""
+    def launch(self, name: str, *definitions: str, prefix: Sequence[str] = ()) -> ServiceProcess:
+        """Start a service, without waiting; ``prefix`` as in ``ServiceProcess``."""
         number = sum(one.name == name for one in self.services)
         arguments = [part for definition in definitions for part in ("-D", definition)]
         folder = self.folder / f"{name}-{number}"
-        service = ServiceProcess(name, arguments, folder, self.environment())
+        service = ServiceProcess(name, arguments, folder, self.environment(), prefix)
         self.services.append(service)
         return service
 
@@ -245,7 +255,7 @@ class Cluster:
 
     def firesteel(self, *arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
         """Run the command ``firesteel`` for this cluster."""
-        command = [str(BIN / "firesteel"), *arguments]
+        command = [*self.client_prefix, str(BIN / "firesteel"), *arguments]
         return subprocess.run(
             command, capture_output=True, text=True, timeout=timeout, env=self.environment(), stdin=subprocess.DEVNULL
         )

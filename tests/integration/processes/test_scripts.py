@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -12,13 +13,15 @@ import sys
 import tempfile
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from firesteel.core.process import ProcessId, identify, is_running, kill, wait_gone
-from tests.integration.processes.cluster import PATIENCE, free_ports, wait_until
+from tests.integration.processes.cluster import BIN, PATIENCE, free_ports, wait_until
+from tests.integration.processes.test_open_doors import ENDLESS
 
 pytestmark = pytest.mark.timeout(240)
 ROOT = Path(__file__).resolve().parents[3]
@@ -98,6 +101,35 @@ class Home:
             if identity is not None:
                 found.append(identity)
         return found
+
+    def get(self, path: str) -> Any:
+        """An answer of the REST API; None while there is none."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.rest}{path}", timeout=PATIENCE) as answer:
+                return json.load(answer)
+        except OSError:
+            return None
+
+    def state(self, job: str) -> str:
+        """The state of a job, as far as the Dispatcher knows it."""
+        answer = self.get(f"/jobs/{job}") or {}
+        return str(answer.get("state", ""))
+
+    def start_endless(self) -> str:
+        """Submit a job without end; its id, when it runs."""
+        program = self.folder / "endless.py"
+        program.write_text(ENDLESS)
+        done = subprocess.run(
+            [BIN / "firesteel", "run", "-d", "--config-dir", self.conf, program], env=self.environment, text=True,
+            timeout=150, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+
+        def runs() -> str:
+            jobs = (self.get("/jobs/overview") or {"jobs": []})["jobs"]
+            return next((job["jid"] for job in jobs if job["tasks"]["running"] == job["tasks"]["total"] > 0), "")
+
+        return str(wait_until(runs, "the job runs"))
 
     def left(self) -> list[object]:
         """What is still there though the cluster was stopped."""
@@ -179,20 +211,46 @@ def test_a_cluster_is_started_and_stopped(home: Home) -> None:
     assert (home.conf / "cluster-secret").read_text() == secret
 
 
-def test_after_kill_9_of_everything_a_stop_cleans_up(home: Home) -> None:
+def kill_all(processes: Iterable[ProcessId]) -> None:
+    """SIGKILL to all, one right after the other."""
+    processes = list(processes)
+    for process in processes:
+        kill(process)
+    assert not wait_gone(processes, PATIENCE)
+
+
+def test_after_kill_9_of_everything_with_a_job_a_stop_or_the_next_start_cleans_up(home: Home) -> None:
     code, said = home.run("start-cluster.sh")
     assert code == 0, said
     wait_until(lambda: (home.folder / "cluster" / "driver.json").exists(), "the driver of Spark was started")
+    first = home.start_endless()
     running = home.pid_files()
-    for process in running.values():
-        os.kill(process.pid, signal.SIGKILL)
-    assert not wait_gone(running.values(), PATIENCE)
+    kill_all(running.values())
     code, said = home.run("stop-cluster.sh")
     assert code == 0, said
     for name, process in running.items():
         service = name.rpartition("-")[0]
         assert f"The {service} (process {process.pid}) is not running any more on host {here()}." in said
     assert any(line.startswith("Ended the driver of Spark") for line in said), said
+    assert any(line.startswith("Ended the JobMaster") for line in said), said
+    assert not home.left()
+
+    code, said = home.run("start-cluster.sh")
+    assert code == 0, said
+    wait_until(lambda: home.state(first) == "FAILED", "the job that ran is known as failed")
+    assert "JobMaster" in json.dumps(home.get(f"/jobs/{first}/exceptions"))
+    second = home.start_endless()
+    kill_all(home.processes())
+
+    code, said = home.run("start-cluster.sh")
+    assert code == 0, said
+    wait_until(lambda: home.state(second) == "FAILED", "the job that ran is known as failed")
+    assert "JobMaster" in json.dumps(home.get(f"/jobs/{second}/exceptions"))
+    assert home.state(first) == "FAILED"
+    owners = {int(path.name.partition("-")[0], 16) for path in (home.folder / "r").glob("*-*-*")}
+    assert owners <= {process.pid for process in home.processes()}, "run directories of the dead are removed"
+    code, said = home.run("stop-cluster.sh")
+    assert code == 0, said
     assert not home.left()
 
 
