@@ -28,6 +28,7 @@ from firesteel.core.machine import free_memory
 from firesteel.spark.archive import GROUPS, Archive, archives_of
 from firesteel.spark.java import Java, find_java
 from firesteel.spark.owned_process import OwnedProcess
+from firesteel.spark.worker_path import worker_environment
 
 logger = logging.getLogger(__name__)
 
@@ -110,8 +111,8 @@ def _command(java: Java, group: str) -> list[str]:
 def _environment() -> dict[str, str]:
     """Ours, without secrets, and with firesteel on the path wherever it was found."""
     kept = without_secrets(os.environ)
-    home = str(Path(__file__).parents[2])
-    return {**kept, "PYTHONPATH": os.pathsep.join([home, *filter(None, [kept.get("PYTHONPATH")])])}
+    path = worker_environment((), kept).get("PYTHONPATH")
+    return kept if path is None else {**kept, "PYTHONPATH": path}
 
 
 # -- the process itself

@@ -25,7 +25,7 @@ from firesteel.spark.hosted import HostedFleet
 from firesteel.spark.java import find_java
 from firesteel.spark.slot_task import probe
 
-_WAIT_SECONDS = 60.0
+_WAIT_SECONDS = 180.0
 _WRITE_SECONDS = 120.0
 _ORPHAN_SECONDS = 2.0
 """After which the driver ends when this process was killed."""
