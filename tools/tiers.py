@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,6 +38,8 @@ class Result:
     """Why nothing ran, if that is no failure."""
     unsteady: list[str] = dataclasses.field(default_factory=list)
     """Tests that failed at first and passed when they were run once more: each is a defect to be found."""
+    skips: dict[str, int] = dataclasses.field(default_factory=dict)
+    """Why tests were skipped, and how many for each reason."""
 
     @property
     def status(self) -> str:
@@ -139,11 +142,14 @@ def pytest_run(command: list[str], report: Path) -> tuple[Result, list[str]]:
         for case in suite.iter("testcase")
         if case.find("failure") is not None or case.find("error") is not None
     }
+    skips = Counter(
+        re.sub(r"\s+", " ", found.get("message", "")) for suite in suites for found in suite.iter("skipped")
+    )
     # A run that broke off (a crash, a missing fixture, Ctrl-C) is a failure even when every finished test passed.
     broke_off = code not in (0, 1)
-    return Result("tests", sum(c["tests"] for c in counts) - skipped, failed or int(code != 0), skipped), (
-        [] if broke_off else sorted(failures)
-    )
+    ran = sum(c["tests"] for c in counts) - skipped
+    result = Result("tests", ran, failed or int(code != 0), skipped, skips=dict(skips))
+    return result, [] if broke_off else sorted(failures)
 
 
 PLAIN = "not server and not long"
@@ -180,7 +186,7 @@ def measure(name: str, tier: Callable[..., Result], options: list[str]) -> Resul
     result = tier(*options)
     result.seconds = round(time.monotonic() - start, 1)
     if name in EXTRA and result.status == "empty":
-        result.reason = "no tests yet"
+        result.reason = "; ".join(result.skips) or "no tests yet"
     print(f"-- {name}: {describe(result)}, {result.seconds} s", flush=True)
     return result
 
@@ -211,6 +217,9 @@ def conclude(results: dict[str, Result]) -> int:
     for name, result in results.items():
         for test in result.unsteady:
             print(f"unsteady in {name}: {test} failed and then passed; find out why")
+    for name, result in results.items():
+        for reason, count in result.skips.items():
+            print(f"skipped in {name}: {count} test{'s' if count > 1 else ''}: {reason}")
     tests = [result for result in results.values() if result.unit == "tests"]
     failed = sum(result.failed for result in results.values()) + sum(r.status == "empty" for r in results.values())
     passed = sum(max(0, result.ran - result.failed) for result in tests)

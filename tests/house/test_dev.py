@@ -154,6 +154,37 @@ def test_a_test_that_fails_once_is_named_and_one_that_fails_twice_fails(
     assert (result.failed, result.unsteady) == (failed, unsteady)
 
 
+@pytest.mark.parametrize(
+    ("tests", "status", "skipped", "reason"),
+    [
+        ("def test_1():\n    pytest.skip('no\\n engine')\n", "not run", 1, "no engine"),
+        ("def test_1():\n    pytest.skip('no engine')\n\n\ndef test_2():\n    pass\n", "passed", 1, ""),
+        ("@pytest.fixture\ndef engine():\n    pytest.skip('no engine')\n\n\n"
+         "def test_1(engine):\n    pass\n\n\ndef test_2(engine):\n    pass\n", "not run", 2, "no engine"),
+        ("def test_1():\n    pytest.skip('no engine')\n\n\ndef test_2():\n    assert False\n", "failed", 1, ""),
+    ],
+    ids=["all of them", "some", "by a fixture", "beside a failure"],
+)  # fmt: skip
+def test_a_tier_tells_why_tests_were_skipped(
+    tests: str, status: str, skipped: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setattr(tiers, "ROOT", tmp_path)
+    monkeypatch.setattr(tiers, "BUILD", tmp_path)
+    monkeypatch.setattr(tiers, "SUMMARY", tmp_path / "summary.json")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_some.py").write_text("import pytest\n\n\n" + tests)
+    result = tiers.measure("servers", tiers.pytest_tier("some", ["tests"], "not server"), [])
+    assert (result.status, result.skipped, result.reason) == (status, skipped, reason)
+    assert result.skips == {"no engine": skipped}
+    tiers.conclude({"servers": result})
+    tests_of = "1 test" if skipped == 1 else f"{skipped} tests"
+    assert f"skipped in servers: {tests_of}: no engine\n" in capsys.readouterr().out
+
+
 def test_a_pip_wheel_without_the_locked_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "installer.txt"
     lock.write_text("pip==1.0 \\\n    --hash=sha256:" + 64 * "0" + "\n")

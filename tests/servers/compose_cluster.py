@@ -20,11 +20,16 @@ from testcontainers.compose import DockerCompose
 from firesteel.core.process import ProcessId, identify, is_running, myself
 from tests.integration.processes.cluster import BIN, free_ports, rest_call, wait_until
 from tests.integration.processes.doors import SLOT_SOCKET, doors_of
+from tools.bootstrap import pip_settings
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE_IMAGE = "firesteel-test/base:1"
 SERVICES = ("dispatcher", "resourcemanager", "jobmaster", "taskmanager")
-PATIENCE = 120.0
+NO_INDEX = re.compile(
+    "establish a new connection|name resolution|Network is unreachable|TimeoutError|ProxyError|CERTIFICATE_VERIFY"
+)
+"""What pip says where it reaches no package index."""
+PATIENCE = 240.0
 """Seconds after which a test gives up waiting for something that must come true."""
 _PROJECT = "firesteel-test-"
 _PROJECT_LABEL = "com.docker.compose.project"
@@ -283,11 +288,12 @@ def build_image(project: str) -> str:
     folder = Path(tempfile.mkdtemp(prefix="build"))
     try:
         overrides = []
-        bundle = os.environ.get("SSL_CERT_FILE", "")
-        if bundle and Path(bundle).is_file():
+        given = _pip_files(folder)
+        if given:
             overrides.append(folder / "build.json")
-            service = {"dispatcher": {"build": {"secrets": ["ca"]}}}
-            overrides[0].write_text(json.dumps({"services": service, "secrets": {"ca": {"file": bundle}}}))
+            service = {"dispatcher": {"build": {"secrets": list(given)}}}
+            files = {name: {"file": file} for name, file in given.items()}
+            overrides[0].write_text(json.dumps({"services": service, "secrets": files}))
         made = compose(
             folder,
             *overrides,
@@ -300,6 +306,24 @@ def build_image(project: str) -> str:
     finally:
         shutil.rmtree(folder)
     return name
+
+
+def _pip_files(folder: Path) -> dict[str, str]:
+    """What pip needs in a build to reach the index that this machine's pip reaches: the build's secrets by id."""
+    pip = pip_settings()
+    given = {}
+    bundle = os.environ.get("SSL_CERT_FILE") or pip.get("cert", "")
+    if bundle and Path(bundle).is_file():
+        given["ca"] = bundle
+    lines = [
+        f"{name} = {pip[name]}\n" for name in ("index-url", "extra-index-url", "trusted-host", "proxy") if name in pip
+    ]
+    if lines:
+        file = folder / "pip.conf"
+        file.touch(mode=0o600)
+        file.write_text("[global]\n" + "".join(lines))
+        given["pip"] = str(file)
+    return given
 
 
 def _variable(key: str) -> str:

@@ -11,7 +11,7 @@ from tests.servers.conftest import SLOTS
 
 pytestmark = [
     pytest.mark.server,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.may_skip(reason="a machine where no Docker engine can be had"),
 ]
 WORD_COUNT = str(ROOT / "examples" / "word_count.py")
@@ -66,19 +66,21 @@ def test_a_secret_that_is_too_short_is_refused_before_a_service_starts(image: st
 
 
 def test_three_taskmanagers_run_a_job(cluster: ComposeCluster) -> None:
-    cluster.up("--scale", "taskmanager=3")
-    assert len(cluster.all("taskmanager")) == 3
-    cluster.wait_slots(3 * SLOTS)
-    done = cluster.firesteel("run", "-p", "6", WORD_COUNT, TEXT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    text = cluster.all("taskmanager")[0].read(SOURCES)
-    assert words_counted(done.stdout) == len(re.findall(r"[A-Za-z_]+", text))
-    job = max(cluster.ask("/jobs/overview")["jobs"], key=lambda one: int(one["start-time"]))
-    vertices = cluster.ask(f"/jobs/{job['jid']}")["vertices"]
-    assert vertices[0]["parallelism"] == 6
-    subtasks = cluster.ask(f"/jobs/{job['jid']}/vertices/{vertices[0]['id']}")["subtasks"]
-    assert len({one["taskmanager-id"] for one in subtasks}) == 3
-    cluster.up("--scale", "taskmanager=1")
+    try:
+        cluster.up("--scale", "taskmanager=3")
+        assert len(cluster.all("taskmanager")) == 3
+        cluster.wait_slots(3 * SLOTS)
+        done = cluster.firesteel("run", "-p", "6", WORD_COUNT, TEXT)
+        assert done.returncode == 0, done.stdout + done.stderr
+        text = cluster.all("taskmanager")[0].read(SOURCES)
+        assert words_counted(done.stdout) == len(re.findall(r"[A-Za-z_]+", text))
+        job = max(cluster.ask("/jobs/overview")["jobs"], key=lambda one: int(one["start-time"]))
+        vertices = cluster.ask(f"/jobs/{job['jid']}")["vertices"]
+        assert vertices[0]["parallelism"] == 6
+        subtasks = cluster.ask(f"/jobs/{job['jid']}/vertices/{vertices[0]['id']}")["subtasks"]
+        assert len({one["taskmanager-id"] for one in subtasks}) == 3
+    finally:
+        cluster.up("--scale", "taskmanager=1")
 
 
 def test_the_services_stop_in_order_and_leave_nothing(cluster: ComposeCluster) -> None:

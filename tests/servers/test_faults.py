@@ -12,7 +12,7 @@ from tests.servers.endless import Endless, run_another
 
 pytestmark = [
     pytest.mark.server,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
     pytest.mark.may_skip(reason="a machine where no Docker engine can be had, or whose root one is not"),
     pytest.mark.usefixtures("root"),
 ]

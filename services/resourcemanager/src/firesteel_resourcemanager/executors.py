@@ -11,8 +11,8 @@ from firesteel_resourcemanager.slot_table import TaskManager
 
 logger = logging.getLogger(__name__)
 
-ATTACH_PATIENCE = 60.0
-"""Seconds from the order to start an executor until it has to be attached to the fleet."""
+ATTACH_PATIENCE = 180.0
+"""Seconds from the order to start an executor until it has to be attached to the fleet: machines may be busy."""
 DETACHED_GRACE = 5.0
 """Seconds for which an executor may be missing in the fleet's list before it is given up."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0

@@ -44,13 +44,13 @@ class Driver(Protocol):
         """How it ended, in words."""
 
 
-def wait_for_gateway(driver: Driver, info: Path, timeout: float = 60.0) -> GatewayAddress:
+def wait_for_gateway(driver: Driver, info: Path, timeout: float = 180.0) -> GatewayAddress:
     """Wait until py4j listens.
 
     Args:
         driver: the JVM.
         info: the file of `INFO_VARIABLE`; removed.
-        timeout: in seconds.
+        timeout: in seconds; machines may be busy.
 
     Raises:
         FleetError: the JVM ended, or was not ready in time; with the end of its log.
