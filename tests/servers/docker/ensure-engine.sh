@@ -5,6 +5,7 @@
 # Exit codes: 3 = this machine has no engine and can get none (the last line says why); others = something is broken.
 set -eu
 image=${1:-firesteel-test/base:1}
+pid_file=${DOCKERD_PID_FILE:-/var/run/docker.pid} log=${DOCKERD_LOG:-/var/log/dockerd.log}
 
 die() {
     echo "ensure-engine: $*" >&2
@@ -32,7 +33,7 @@ install_packages() {
 }
 
 engine_runs() { # it may be slow, or just be starting
-    pid=$(cat /var/run/docker.pid 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = dockerd ]
+    pid=$(cat "$pid_file" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = dockerd ]
 }
 
 if ! docker info >/dev/null 2>&1; then
@@ -43,13 +44,14 @@ if ! docker info >/dev/null 2>&1; then
     [ "$(id -u)" = 0 ] || impossible "the Docker engine does not answer, and only root can start it"
     if ! engine_runs; then
         unshare --mount true 2>/dev/null || impossible "root may not mount anything here, and a Docker engine has to"
-        rm -f /var/run/docker.pid # of one that was killed
-        setsid nohup dockerd >/var/log/dockerd.log 2>&1 </dev/null &
+        rm -f "$pid_file" # of one that was killed
+        # It outlives the tests, and their temporary directory.
+        env -u TMPDIR -u FIRESTEEL_TEST_SESSION setsid nohup dockerd >"$log" 2>&1 </dev/null &
     fi
     tries=0
     until docker info >/dev/null 2>&1; do
         tries=$((tries + 1))
-        [ $tries -lt 1200 ] || die "dockerd does not come up; see /var/log/dockerd.log"
+        [ $tries -lt 1200 ] || die "dockerd does not come up; see $log"
         sleep 0.1
     done
 fi

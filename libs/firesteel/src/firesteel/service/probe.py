@@ -6,7 +6,7 @@ import sys
 import urllib.error
 import urllib.request
 
-_SECONDS = 3.0
+_SECONDS = 20.0
 
 
 def main(arguments: list[str]) -> int:
