@@ -19,14 +19,19 @@ import firesteel_resourcemanager.app
 import firesteel_taskmanager.app
 import firesteel_taskmanager.executors
 from firesteel.config import Settings
-from firesteel.core.errors import PeerUnreachableError
+from firesteel.connectors import enumerators
 from firesteel.core.process import ProcessId
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.messages import StartJob
 from firesteel.service.base import Service
 from firesteel_dispatcher.disk import Disk
 from firesteel_dispatcher.submission import Submission
+from firesteel_jobmaster.app import JobMasterService
+from tests.simulation.obedience import DISPATCHER, RESOURCEMANAGER
 from tests.simulation.slots import SimulatedChannels, SimulatedExecutor, SimulatedFleet, SlotProcess, SparkDriver
+from tests.simulation.stand_ins import SimulatedBlobs, Trickle
 from tests.simulation.world import Process, SimulatedRpcClient, World
 
 SETTINGS = {
@@ -38,28 +43,6 @@ SETTINGS = {
 _CHAIN, _CHAIN_BYTES = "c" * 64, 10
 _SERVICES = ("firesteel_dispatcher", "firesteel_jobmaster", "firesteel_resourcemanager", "firesteel_taskmanager")
 _SECRET = "s" * 64
-
-
-class SimulatedBlobs:
-    """In place of ``BlobCache``: blobs are a call to the Dispatcher's host away."""
-
-    def __init__(self, directory: Path, *_: Any, **__: Any) -> None:
-        self.process: Process | None = None
-
-    async def fetch(self, session: Any, job_id: str, address: str, names: Any) -> dict[str, str]:
-        assert self.process is not None
-        world = self.process.world
-        callee = world.processes.get(address)
-        cut = callee is None or not callee.alive or callee.frozen or world.is_cut(self.process.host, callee.host)
-        if cut or world.rng.random() < world.loss:
-            raise PeerUnreachableError(f"{address}: no answer")
-        return {name: f"/sim/{name}" for name in names}
-
-    def forget(self, job_id: str) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
 
 class Cluster:
@@ -115,7 +98,7 @@ class Cluster:
 
         async def begin() -> None:
             if service.name == "dispatcher":
-                service._restore(await service.on_disk(service.store.open))
+                service._restore(await service.on_disk(service.store.open, service.clock.epoch_ms()))
             await service.on_start()
             service._started = True
 
@@ -135,6 +118,7 @@ class Cluster:
                 fleet=SimulatedFleet(self),
                 cluster_directory=self.directory,
             )
+        self.world.obedience.leads(RESOURCEMANAGER, service.token)
         self.resourcemanager = self._begin(process, service)
 
     def start_jobmaster(self) -> None:
@@ -153,6 +137,7 @@ class Cluster:
                 resourcemanager_address="http://rm:8082",
                 cluster_directory=self.directory,
             )
+        self.world.obedience.leads(DISPATCHER, service.token)
         self.dispatcher = self._begin(process, service)
 
     def start_taskmanager(self, name: str) -> None:
@@ -258,6 +243,9 @@ class Cluster:
         executor = wanted[0] if wanted and not astray else self.world.rng.choice(attached) if attached else None
         if executor is None:
             self.world.after(1.0, lambda: self.launch(launch))
+        elif self.faults_go_on and self.world.rng.random() < 0.01:
+            self.wanted.pop(launch.allocation_id, None)
+            self.ended.append((launch.allocation_id, SlotOutcome.UNREGISTERED, "too many open files"))
         elif executor.spec.executor_id != launch.executor_id:
             self.wanted.pop(launch.allocation_id, None)
             self.ended.append((launch.allocation_id, SlotOutcome.MISPLACED, "on another executor"))
@@ -304,7 +292,7 @@ class Cluster:
             source = None
             if number == 1:
                 plain = [{"id": str(i), "data": {}} for i in range(splits)]
-                source = SourceInfo(vertex_id, "static", {"splits": plain}, bounded=True)
+                source = SourceInfo(vertex_id, "trickle", {"splits": plain}, bounded=True)
             info = (OperatorInfo(vertex_id, f"V{number}", None, "map"),)
             last = number == vertices
             made.append(
@@ -355,6 +343,12 @@ class Cluster:
     def job_state(self, job_id: str) -> str:
         assert self.dispatcher is not None
         return str(self.dispatcher.service.core.job(job_id).state)
+
+    def failure_of(self, job_id: str) -> str:
+        """Why a job failed, or nothing."""
+        assert self.dispatcher is not None
+        failure = (self.dispatcher.service.core.job(job_id).archive or {}).get("failure")
+        return str(failure["message"]) if failure else ""
 
     # -- what must always hold
 
@@ -431,7 +425,30 @@ def simulated(world: World) -> Iterator[None]:
     async def open_connection(host: str, port: int) -> Any:
         return await world.connect(asyncio.get_running_loop().process, host, port)  # type: ignore[attr-defined]
 
+    create = JobMasterService._create
+
+    def create_job(service: JobMasterService, *arguments: Any) -> Any:
+        job = create(service, *arguments)
+        world.obedience.leads(f"job {job.job_id}", job.token)
+        return job
+
+    begin = JobMasterService.start_job
+    begun: dict[str, int] = {}
+
+    async def start_job(service: JobMasterService, message: StartJob) -> Any:
+        """As a host that finds on disk which jobs a former one had begun."""
+        own: Any = service._clock
+        if begun.setdefault(message.job_graph["job_id"], own.incarnation) != own.incarnation:
+            raise RpcFault(RpcCode.INTERNAL, "its JobMaster was lost")
+        return await begin(service, message)
+
+    def trickle(config: Mapping[str, Any]) -> Trickle:
+        return Trickle(world, config)
+
     patches: list[Any] = [
+        mock.patch.object(JobMasterService, "_create", create_job),
+        mock.patch.object(JobMasterService, "start_job", start_job),
+        mock.patch.dict(enumerators._BUILT_IN, {"trickle": trickle}),
         mock.patch("asyncio.open_connection", open_connection),
         mock.patch("secrets.token_hex", token_hex),
         mock.patch.object(Service, "listen", listen),

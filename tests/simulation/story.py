@@ -41,11 +41,12 @@ class Story:
 
     Args:
         seed: of all chance in it.
-        calm: nothing fails, and every job comes to its end.
+        kind: ``faults``; ``calm``: nothing fails, and every job comes to its end; ``lossy``: messages are lost,
+            doubled and late, and that is all.
     """
 
-    def __init__(self, seed: int, calm: bool = False) -> None:
-        self.seed, self.calm, self.world = seed, calm, World(seed)
+    def __init__(self, seed: int, kind: str = "faults") -> None:
+        self.seed, self.calm, self.lossy, self.world = seed, kind == "calm", kind == "lossy", World(seed)
         self.cluster: Cluster
         self._restarts: list[Callable[[], None]] = []
 
@@ -82,14 +83,17 @@ class Story:
         rng = world.rng
         if self.calm:
             cluster.faults_go_on = False
+        elif self.lossy:
+            cluster.faults_go_on = False
+            world.loss, world.duplication = 0.1, 0.1
         else:
             world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
-        most = len(cluster.taskmanagers) * cluster.slots if self.calm else 5
+        most = len(cluster.taskmanagers) * cluster.slots if self.calm or self.lossy else 5
         for _ in range(rng.randint(2, 6)):
-            endless = not self.calm and rng.random() < 0.3
+            endless = not self.calm and not self.lossy and rng.random() < 0.3
             job = functools.partial(cluster.submit, rng.randint(1, most), rng.randint(1, 3), endless)
             world.after(rng.uniform(20, FAULTS_FOR * 0.8), job)
-        for _ in range(0 if self.calm else rng.randint(0, 8)):
+        for _ in range(0 if self.calm or self.lossy else rng.randint(0, 8)):
             world.after(rng.uniform(1, FAULTS_FOR), self._fault)
         self._until(FAULTS_FOR)
         self._heal()
@@ -99,6 +103,9 @@ class Story:
         if self.calm:
             states = [cluster.job_state(job_id) for job_id in cluster.submitted]
             assert set(states) == {"FINISHED"}, states
+        if self.lossy:
+            reasons = [cluster.failure_of(job_id) for job_id in cluster.submitted]
+            assert not [reason for reason in reasons if "splits" in reason.lower()], reasons
 
     def _until(self, end: float) -> None:
         world = self.world

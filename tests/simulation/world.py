@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import heapq
 import itertools
 import json
@@ -17,6 +18,7 @@ from firesteel.protocol.message import RPC_VERSION
 from firesteel.rpc import client as rpc_client
 from firesteel.rpc import server as rpc_server
 from tests.simulation.loop import ProcessLoop
+from tests.simulation.obedience import Obedience
 
 _URL = re.compile(r"http://([^/]+)(.*)")
 _STORY = 400
@@ -81,6 +83,8 @@ class World:
         self.everyone: list[Process] = []
         """The dead ones too."""
         self.story: list[str] = []
+        self.digest = hashlib.sha256()
+        """Of the whole story."""
         self._queue: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self.blocked: set[tuple[str, str]] = set()
@@ -89,6 +93,7 @@ class World:
         self.latency = (0.0005, 0.01)
         self.building: Process | None = None
         self.steps = 0
+        self.obedience = Obedience()
         self.broken: list[str] = []
         """Exceptions that a service logged: no fault of the world may cause one."""
 
@@ -98,7 +103,9 @@ class World:
         heapq.heappush(self._queue, (self.now + seconds, next(self._order), action))
 
     def tell(self, text: str) -> None:
-        self.story.append(f"{self.now:9.3f}  {text}")
+        line = f"{self.now:9.3f}  {text}"
+        self.digest.update(line.encode())
+        self.story.append(line)
         if len(self.story) > 2 * _STORY:
             del self.story[: len(self.story) - _STORY]
 
@@ -217,11 +224,11 @@ class World:
     async def _serve(
         self, callee: Process, path: str, body: bytes, caller: Process, answered: Callable[[Any], None]
     ) -> None:
-        answer = await self._perform(callee, path, body)
+        answer = await self._perform(callee, path, body, caller)
         if callee.alive:
             self._flies(callee.host, caller.host, lambda: answered(answer))
 
-    async def _perform(self, callee: Process, path: str, body: bytes) -> tuple[int, bytes]:
+    async def _perform(self, callee: Process, path: str, body: bytes, caller: Process) -> tuple[int, bytes]:
         for pattern, handlers, token_of, answers in callee.endpoints:
             found = pattern.fullmatch(path)
             if found is None:
@@ -233,7 +240,12 @@ class World:
                 first: tuple[int, bytes] = await asyncio.shield(running)
                 return first
             future = answers.begin(key)
+            held = self.obedience.before(callee)
             status, text = await rpc_server._perform(call, handlers, token_of)
+            try:
+                self.obedience.after(caller, callee, call, status, held)
+            except AssertionError as error:
+                self.broken.append(str(error))
             answers.answered(key, len(text))
             future.set_result((status, text))
             return status, text

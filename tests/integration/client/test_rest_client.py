@@ -23,6 +23,7 @@ from firesteel.core.errors import GraphError, PeerUnreachableError, ProtocolErro
 from firesteel.datastream import StreamExecutionEnvironment
 from firesteel.graph.chaining import client_versions
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
+from tests.ports import free_ports
 
 BLOB = b"chain"
 SHA = hashlib.sha256(BLOB).hexdigest()
@@ -59,7 +60,7 @@ async def submission(request: web.Request) -> tuple[str, dict[str, bytes]]:
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
     async def limited() -> None:
-        async with asyncio.timeout(50):
+        async with asyncio.timeout(150):
             await scenario()
 
     asyncio.run(limited())
@@ -81,7 +82,7 @@ def test_a_submission_that_broke_is_sent_again_with_the_same_id() -> None:
 
     async def scenario() -> None:
         async with serving(web.post("/jobs", submit)) as url:
-            rest = RestClient(url, "token", patience=Patience(30.0, 0.01))
+            rest = RestClient(url, "token", patience=Patience(100.0, 0.01))
             await rest.submit(graph(), {SHA: BLOB})
             await rest.close()
         assert seen == ["a" * 32] * 3
@@ -94,9 +95,9 @@ def test_a_cluster_that_comes_back_is_found_again() -> None:
         return web.json_response({"jobs": []})
 
     async def scenario() -> None:
-        async with serving(web.get("/config", overview)) as url:
+        async with serving(web.get("/config", overview), port=free_ports(1)[0]) as url:
             pass
-        rest = RestClient(url, None, patience=Patience(30.0, 0.01))
+        rest = RestClient(url, None, patience=Patience(100.0, 0.01))
         async with asyncio.TaskGroup() as group:
             asked = group.create_task(rest.get("/jobs/overview"))
             done, _ = await asyncio.wait([asked], timeout=0.2)

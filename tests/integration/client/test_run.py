@@ -15,7 +15,7 @@ from firesteel.core import process
 from tests.integration.client.conftest import Remote
 from tests.integration.embedded.programs import program
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 COMMAND = ["-m", "firesteel.client.cli"]
 HEAD = """
 import sys
@@ -202,7 +202,7 @@ def test_one_that_is_terminated_takes_its_job_along_if_it_shall(folder: Path, re
 
 def test_the_cluster_cancels_the_job_of_a_client_that_was_killed_if_it_shall(folder: Path, remote: Remote) -> None:
     (folder / "program.py").write_text(HEAD + ENDLESS)
-    short = ["-D", "client.heartbeat.interval=200 ms", "-D", "client.heartbeat.timeout=8 s"]
+    short = ["-D", "client.heartbeat.interval=200 ms", "-D", "client.heartbeat.timeout=15 s"]
     with command(folder, "run", "--shutdownOnAttachedExit", *short, *remote.options, "program.py") as run:
         job = job_id_in(run.line())
         remote.until_state(job, "RUNNING")
@@ -215,7 +215,7 @@ def test_ctrl_c_without_a_terminal_cancels(folder: Path, remote: Remote) -> None
     (folder / "program.py").write_text(HEAD + ENDLESS)
     with command(folder, "run", *remote.options, "program.py") as run:
         job = job_id_in(run.line())
-        remote.until_state(job, "RUNNING")
+        run.until_said("RUNNING")  # it waits for the job, and shows how far that is
         os.kill(run.pid, signal.SIGINT)
         assert run.end() == 130, run.err
     assert f"Job {job} was cancelled." in run.err

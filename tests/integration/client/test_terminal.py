@@ -18,8 +18,8 @@ import pytest
 from tests.integration.client.conftest import Remote
 from tests.integration.client.test_run import ENDLESS, HEAD, job_id_in
 
-pytestmark = pytest.mark.timeout(180)
-PATIENCE = 60.0
+pytestmark = pytest.mark.timeout(400)
+PATIENCE = 100.0
 CTRL_C = b"\x03"
 
 

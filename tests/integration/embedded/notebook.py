@@ -17,7 +17,7 @@ from jupyter_client.manager import KernelManager
 
 from firesteel.core import process
 
-_PATIENCE = 60.0
+_PATIENCE = 100.0
 
 
 @dataclass

@@ -60,7 +60,7 @@ def new_environment(parallelism: int = 1, **options: str) -> StreamExecutionEnvi
     return env.set_parallelism(parallelism)
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float = 50.0) -> Any:
+def until(condition: Callable[[], Any], what: str, timeout: float = 100.0) -> Any:
     """Look again and again until it holds; returns what it gave.
 
     Raises:
@@ -95,7 +95,7 @@ def running(job: JobClient) -> None:
     until(all_run, "all tasks running")
 
 
-def ended(job: JobClient, timeout: float = 50.0) -> str:
+def ended(job: JobClient, timeout: float = 100.0) -> str:
     """Waits for the job's end; returns its last state."""
     return str(until(lambda: (s := state_of(job)) in ("FAILED", "CANCELED", "FINISHED") and s, "the end", timeout))
 
@@ -169,14 +169,24 @@ class Program:
     def pid(self) -> int:
         return self.popen.pid
 
-    def end(self, timeout: float = 90.0) -> int:
+    def end(self, timeout: float = 240.0) -> int:
         """Waits for its end; returns the exit code, negative for a signal."""
         try:
-            out, self.err = self.popen.communicate(self._stdin, timeout)
+            out, err = self.popen.communicate(self._stdin, timeout)
         finally:
             self.popen.kill()
         self.out += out
+        self.err += err
         return self.popen.returncode
+
+    def until_said(self, text: str) -> None:
+        """Waits for a line of its standard error that holds a text."""
+        assert self.popen.stderr is not None
+        line = ""
+        while text not in line:
+            line = self.popen.stderr.readline()
+            self.err += line
+            assert line, f"the program ended and never said {text!r}: {self.err}"
 
     def line(self) -> str:
         """The next line of its standard output."""
@@ -200,4 +210,4 @@ def program(folder: Path, *command: str, **more: Any) -> Iterator[Program]:
         for stream in (started.popen.stdin, started.popen.stdout, started.popen.stderr):
             if stream is not None:
                 stream.close()
-        process.wait_gone(left, timeout=30)
+        process.wait_gone(left, timeout=100)

@@ -43,7 +43,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield book
         started = with_a_running_job(book)
         book.shut_down()
-        assert process.wait_gone(started, timeout=30) == [], "a kernel that was shut down left processes"
+        assert process.wait_gone(started, timeout=100) == [], "a kernel that was shut down left processes"
     assert run_directories(PROGRAM_RUNS) == []
 
 
@@ -159,7 +159,7 @@ def test_the_stop_button_cancels_the_running_job(kernel: Notebook, source: str) 
     kernel.interrupt()
     cell = kernel.end()  # IPython can't show every interrupted line, and tells it in plain text then
     assert "KeyboardInterrupt" in (cell.error or cell.err), cell
-    assert process.wait_gone(slots, timeout=30) == []
+    assert process.wait_gone(slots, timeout=100) == []
     assert printed(kernel, "print(len(list(env.from_sequence(1, 10).execute_and_collect())))") == "10\n"
     assert family(kernel.pid)["jvm"] == [jvm]
 
@@ -170,6 +170,6 @@ def test_a_kernel_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
         assert book.run(FIRST_CELL).error is None
         started = with_a_running_job(book)
         os.kill(book.pid, signal.SIGKILL)
-        assert process.wait_gone(started, timeout=30) == []
+        assert process.wait_gone(started, timeout=100) == []
         RunDirectory.create(PROGRAM_RUNS).remove()  # whoever comes next removes what the dead has left
         until(lambda: run_directories(PROGRAM_RUNS) == others, "its run directory being removed")

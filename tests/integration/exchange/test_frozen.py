@@ -20,7 +20,7 @@ from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
 from firesteel.runtime.loop import TaskLoop
 
 PEER = Path(__file__).with_name("peer.py")
-PATIENCE = 60.0
+PATIENCE = 100.0
 Peer = subprocess.Popen[str]
 
 

@@ -138,7 +138,7 @@ def test_everything_comes_back_once_and_in_order(
     assert link._sock.family == (socket.AF_UNIX if kind == "unix" else socket.AF_INET)
     pair.hear()
     pair.say("go")
-    assert pair.process.wait(10) == 0
+    assert pair.process.wait(60) == 0
     assert not (tmp_path / name).exists()
     pair.loop.run_once(block=False)
     assert pair.failures == []  # its end is none of our troubles: all channels had ended

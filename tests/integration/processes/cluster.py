@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,8 +22,9 @@ from typing import Any
 from firesteel.core.process import ProcessId, identify, is_running, kill, wait_gone
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import rest_token
+from tests.ports import free_ports
 
-PATIENCE = 60.0
+PATIENCE = 100.0
 """Seconds after which a test gives up waiting for something that must come true."""
 BIN = Path(sys.executable).parent
 STOP_ORDER = ("taskmanager", "dispatcher", "jobmaster", "resourcemanager")
@@ -39,15 +39,6 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENC
             raise AssertionError(f"did not come true within {seconds:g} s: {what}")
         time.sleep(0.05)
     return value
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def rest_call(url: str, method: str, path: str, body: Any = None, *, secret: str = "") -> tuple[int, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tests.integration.processes.cluster import Cluster, running_cluster, wait_u
 from tests.integration.processes.doors import SLOT_SOCKET, doors_of
 from tests.integration.processes.test_open_doors import ENDLESS, records, running_tasks
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 LONGER_THAN_THE_TIMEOUT = 14.0
 """Seconds; heartbeats time out after ten."""
 
@@ -114,7 +115,7 @@ def test_coordinators_die_one_after_the_other_and_the_job_goes_on(running: Runni
 def test_coordinators_and_an_executor_that_stood_still_take_no_slot_along(running: Running) -> None:
     cluster = running.cluster
     (executor,) = cluster.executors()
-    log = next(cluster.run_root.glob(f"*/{executor_log(executor.pid)}"))
+    log = cluster.the("taskmanager").log_file.with_name(executor_log(executor.pid))
     stood = [cluster.the("resourcemanager").pid, wait_until(running.driver, "Spark's driver is ready")]
     for pid in stood:
         os.kill(pid, signal.SIGSTOP)
@@ -150,9 +151,9 @@ def test_coordinators_and_an_executor_that_stood_still_take_no_slot_along(runnin
 
 
 def executor_log(pid: int) -> str:
-    """The name of an executor's log in the run directory of its TaskManager."""
+    """The name of an executor's log, which is beside that of its TaskManager."""
     arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-    return f"executor-{arguments[arguments.index('--executor-id') + 1]}.log"
+    return f"executor-{socket.gethostname()}-{arguments[arguments.index('--executor-id') + 1]}.log"
 
 
 def test_after_the_jobmaster_of_a_job_died_the_job_says_so_and_its_slots_are_free(running: Running) -> None:

@@ -12,7 +12,7 @@ from firesteel.service.pid_file import read_pid_file
 from tests.integration.processes.cluster import Cluster, wait_until
 from tests.integration.processes.test_open_doors import ENDLESS, records, running_tasks
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from firesteel.core.process import ProcessId
 from tests.integration.processes.cluster import Cluster, command, running_cluster, wait_until
 from tests.integration.processes.doors import Door, doors_of, missiles, throw_all
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 ENDLESS = """
 from firesteel.common import WatermarkStrategy
 from firesteel.datastream import StreamExecutionEnvironment

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tests.integration.processes.cluster import Cluster, running_cluster, wait_until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 HEAD = """
 import sys
@@ -109,6 +110,21 @@ def test_the_word_count_counts_words(cluster: Cluster) -> None:
     done = cluster.firesteel("run", str(EXAMPLES / "word_count.py"), str(text))
     assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
     assert "300 words" in done.stdout
+
+
+def test_the_logs_of_jobmasters_and_executors_stay_beside_those_of_their_services(cluster: Cluster) -> None:
+    text = cluster.folder / "few"
+    text.write_text("to be\n")
+    done = cluster.firesteel("run", str(EXAMPLES / "word_count.py"), str(text))
+    assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
+    job = next(line.rpartition(" ")[2] for line in done.stdout.splitlines() if "submitted with JobID" in line)
+    folders = [service.log_file.parent for service in cluster.services]
+    wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 4, "its slots are free")
+    (log,) = [log for folder in folders for log in folder.glob(f"jobmasters/{job}.log")]
+    assert job in log.read_text()
+    executors = [log for folder in folders for log in folder.glob(f"executor-{socket.gethostname()}-*.log")]
+    assert len(executors) == len([one for one in cluster.services if one.name == "taskmanager"])
+    assert not list(cluster.run_root.glob("*/jobmasters/*.log"))
 
 
 def test_jobs_use_one_cluster_side_by_side(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from firesteel.core.secret import derive, rest_token, spark_secret
 from tests.files import files_below
 from tests.integration.processes.cluster import Cluster, running_cluster
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 CANARY = "a password among the options"
 PROGRAM = """
 import json

@@ -12,7 +12,7 @@ from firesteel.core.secret import derive, job_secret, spark_secret
 from tests.integration.processes.cluster import free_ports, running_cluster, wait_until
 from tests.integration.processes.wire import Listener
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 PROGRAM = """
 from firesteel.datastream import StreamExecutionEnvironment
 

@@ -73,7 +73,7 @@ class SlotProcess:
         self.registration: dict[str, Any] = {}
         if (environment and environment != executor_id) or not calls:
             return
-        self._listener.settimeout(50)
+        self._listener.settimeout(100)
         self._socket, _ = self._listener.accept()
         self.registration = self.wait_for("register")[0]
         self.send(
@@ -99,7 +99,7 @@ class SlotProcess:
         return bool(data)
 
     def wait_for(
-        self, kind: str, accepts: Callable[[dict[str, Any]], bool] = lambda message: True, seconds: float = 50
+        self, kind: str, accepts: Callable[[dict[str, Any]], bool] = lambda message: True, seconds: float = 100
     ) -> tuple[dict[str, Any], bytes]:
         """The first message of a kind, taken out of the list."""
         deadline = time.monotonic() + seconds
@@ -113,7 +113,7 @@ class SlotProcess:
                 seen = [m for m, _ in self.messages if m["type"] != "log"]
                 raise AssertionError(f"no {kind} in time; there were {seen}; {self.logs()}")
 
-    def wait_for_state(self, state: str, execution_id: str | None = None, seconds: float = 50) -> dict[str, Any]:
+    def wait_for_state(self, state: str, execution_id: str | None = None, seconds: float = 100) -> dict[str, Any]:
         """The message that a task reached a state."""
         return self.wait_for(
             "task_state",
@@ -231,12 +231,12 @@ class SlotProcess:
 
     # -- end
 
-    def release(self, seconds: float = 50) -> str:
+    def release(self, seconds: float = 100) -> str:
         """Release the slot; returns what it said about its end."""
         self.send({"type": "release"})
         return self.outcome(seconds)
 
-    def outcome(self, seconds: float = 50) -> str:
+    def outcome(self, seconds: float = 100) -> str:
         """Wait for the end of the process."""
         text, _ = self.process.communicate(timeout=seconds)
         return next((line for line in text.splitlines() if line.startswith("OUTCOME")), text).strip()
@@ -249,7 +249,7 @@ class SlotProcess:
         """Leave nothing behind."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate(timeout=50)
+        self.process.communicate(timeout=100)
         if self.registration:
             self._socket.close()
         self._listener.close()

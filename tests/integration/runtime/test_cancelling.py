@@ -103,7 +103,7 @@ def test_a_loop_in_c_ends_only_with_its_process(slot: SlotProcess, tmp_path: Pat
     with pytest.raises(AssertionError, match="no task_state in time"):
         slot.wait_for_state("CANCELED", seconds=1)
     slot.process.kill()
-    assert slot.process.wait(30) == -9
+    assert slot.process.wait(100) == -9
 
 
 def test_cancel_while_a_function_is_opened(slot: SlotProcess) -> None:

@@ -18,10 +18,11 @@ from firesteel.protocol.messages import ExecutorSpec
 from firesteel.rpc import RpcRequest, rpc_routes
 from firesteel.rpc.client import RpcClient
 from firesteel.service.base import Service
+from tests.ports import free_ports
 
 SECRET = "the secret of the tests"
 SLOT = os.path.join(os.path.dirname(__file__), "slot_process.py")
-PATIENCE = 45.0
+PATIENCE = 100.0
 """Seconds after which a test gives up waiting."""
 
 
@@ -44,6 +45,10 @@ class Peer(Service):
 
         handlers = {name: handler(name) for name in answers}
         self.app.add_routes(rpc_routes(handlers, SECRET, lambda _: None, prefix=prefix))
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str = "") -> str:
+        """See ``Service``; on a port that is still free when another peer is started in place of this one."""
+        return await super().start(host, port or free_ports(1)[0], advertised_host)
 
     def of(self, method: str) -> list[Mapping[str, Any]]:
         """Payloads of the calls of a method so far."""

@@ -26,6 +26,7 @@ from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.job_archive import archive_of
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
 from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.gateways import RemoteDispatcher
 from firesteel_dispatcher.app import create_service
 from firesteel_dispatcher.shell import DispatcherService
@@ -37,7 +38,7 @@ JOB = "0123456789abcdef" * 2
 VERTEX = "1" * 32
 TOKEN = rest_token(SECRET)
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
-LONGEST = 50.0
+LONGEST = 150.0
 """Seconds for a whole scenario."""
 TASKMANAGER = {
     "id": "tm", "path": "http://tm", "dataPort": -1, "jmxPort": -1, "timeSinceLastHeartbeat": 1, "slotsNumber": 2,
@@ -64,10 +65,12 @@ class Host:
     Attributes:
         may_start: cleared, it keeps the Dispatcher waiting for the answer to ``start_job``.
         running: job id -> graph; ``list_jobs`` tells them.
+        failing: so many times it fails to start a job.
     """
 
     may_start: asyncio.Event = field(default_factory=asyncio.Event)
     running: dict[str, Any] = field(default_factory=dict)
+    failing: int = 0
     details: Callable[[], Any] = archive
 
     def __post_init__(self) -> None:
@@ -79,6 +82,9 @@ class Host:
 
         async def start_job(call: Any) -> dict[str, Any]:
             await self.may_start.wait()
+            if self.failing:
+                self.failing -= 1
+                raise RpcFault(RpcCode.INTERNAL, f"no template, {self.failing} more times")
             self.running[call["job_graph"]["job_id"]] = call["job_graph"]
             return {"address": peer.address, "jobmaster_token": "jm"}
 

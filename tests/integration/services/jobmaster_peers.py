@@ -15,7 +15,7 @@ from firesteel.rpc.gateways import RemoteJobMaster
 from firesteel.service.base import Service
 
 SECRET = "secret of the tests"
-PATIENCE = 40.0
+PATIENCE = 100.0
 """Seconds after which a test gives up waiting."""
 METHODS = (
     *("register_jobmaster", "declare_requirements", "disconnect_jobmaster", "jobmaster_heartbeat"),

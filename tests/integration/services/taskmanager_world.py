@@ -117,7 +117,7 @@ def jobmaster_peer(**answers: Answer) -> Peer:
         {
             "offer_slots": lambda call: {"accepted": [s["allocation_id"] for s in call["slots"]]},
             "update_task_states": lambda _: {},
-            "request_splits": lambda _: {"splits": [{"id": "s1"}, {"id": "s2"}], "no_more": True},
+            "request_splits": lambda _: {"splits": [{"id": "s1"}, {"id": "s2"}], "no_more": True, "serial": 1},
             "end_of_data": lambda _: {},
             "report_metrics": lambda _: {},
             "fail_slot": lambda _: {},
@@ -179,7 +179,7 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     """To its end, or not much longer than a minute."""
 
     async def limited() -> None:
-        async with asyncio.timeout(55):
+        async with asyncio.timeout(150):
             await scenario
 
     asyncio.run(limited())

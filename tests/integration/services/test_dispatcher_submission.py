@@ -20,6 +20,7 @@ from firesteel.client.rest_client import RestClient
 from firesteel.core.errors import GraphError, RpcError, UnauthorizedError
 from firesteel.graph.chaining import client_versions
 from firesteel_dispatcher.disk import Disk
+from firesteel_dispatcher.jobmasters import MOST_REFUSALS
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.store import JobStore
 from tests.integration.services.dispatcher_world import BEARER, BLOB, JOB, SHA, World, graph, run, world
@@ -239,6 +240,32 @@ def test_an_end_that_the_disk_does_not_take_is_asked_for_again(tmp_path: Path) -
             disk.full = False
             await w.finish()
             assert (w.stored("jobs"), w.stored("ended")) == ([], [f"{JOB}.json"])
+
+    run(scenario())
+
+
+def test_a_host_that_fails_to_start_a_jobmaster_is_asked_again() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            w.host.failing = 2
+            await w.submit()
+            await w.jobmaster.wait_for("start_job", 3)
+            await w.jobmaster.wait_for("details")  # it is led
+            assert len(w.jobmaster.of("start_job")) == 3
+
+    run(scenario())
+
+
+def test_a_job_fails_with_the_cause_when_its_jobmaster_can_not_be_started() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            w.host.failing = 1000
+            await w.submit()
+            result = await w.rest.execution_result(JOB, 120_000)
+            assert result is not None
+            assert result["application-status"] == "FAILED"
+            assert "no template" in str(result)
+            assert len(w.jobmaster.of("start_job")) == MOST_REFUSALS
 
     run(scenario())
 

@@ -174,14 +174,14 @@ def test_silence_and_absence() -> None:
 
 
 def test_a_stall_of_the_caller_is_not_the_peers_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.rpc.client.STALL_SECONDS", 0.1)
+    monkeypatch.setattr("firesteel.rpc.client.STALL_SECONDS", 0.2)
 
     async def test(service: Echo, client: RpcClient) -> None:
         await client.call(service.address, "echo", {}, "t1")
-        asyncio.get_running_loop().call_later(0.01, time.sleep, 0.6)  # as a thread that holds the interpreter
+        asyncio.get_running_loop().call_later(0.01, time.sleep, 3.0)  # as a thread that holds the interpreter
         service.gate.set()
         service.pause = 0.05
-        assert await client.call(service.address, "slow", {}, timeout=0.2) == {"n": 2}
+        assert await client.call(service.address, "slow", {}, timeout=2.0) == {"n": 2}
 
     over_loopback(test)
 

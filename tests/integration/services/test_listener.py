@@ -19,7 +19,7 @@ from firesteel.rpc import RpcClient, RpcRequest, Signer, rpc_routes
 from firesteel.service.base import Service
 
 SECRET = "a secret of these tests"
-PATIENCE = 30.0
+PATIENCE = 100.0
 
 
 class Echo(Service):

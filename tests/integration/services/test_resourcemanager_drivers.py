@@ -27,7 +27,7 @@ from firesteel_resourcemanager.drivers.standalone import StandaloneDriver
 
 WORKER = os.path.join(os.path.dirname(__file__), "worker_process.py")
 SECRET = "a secret of the cluster, for workers"
-PATIENCE = 60.0
+PATIENCE = 100.0
 
 
 def context(directory: Path, clock: Clock | None = None, **settings: str) -> WorkerDriverContext:

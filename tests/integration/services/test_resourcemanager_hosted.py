@@ -26,7 +26,7 @@ from firesteel_resourcemanager.shell import ResourceManagerService
 from firesteel_resourcemanager.versions import own_versions
 from tests.integration.services.cluster_peers import SECRET, Peer, client_of, eventually, serving
 
-PATIENCE = 60.0
+PATIENCE = 100.0
 MEMORY = {"taskHeap": 64 << 20, "taskOffHeap": 0, "managedMemory": 32 << 20, "networkMemory": 16 << 20}
 
 

@@ -125,7 +125,7 @@ def test_a_taskmanager_that_can_not_register_ends_and_says_why(refusal: str) -> 
 
 
 def test_slots_run_on_without_a_resourcemanager_and_a_new_one_hears_of_them() -> None:
-    options = {**QUICK, "heartbeat.timeout": "1 s", "taskmanager.registration.timeout": "100 ms"}
+    options = {**QUICK, "heartbeat.timeout": "5 s", "taskmanager.registration.timeout": "100 ms"}
 
     async def scenario() -> None:
         async with world(options) as w:
@@ -219,7 +219,7 @@ def test_a_jobmaster_that_is_away_for_a_moment_keeps_its_slots_and_hears_everyth
 def test_a_jobmaster_that_is_slow_to_give_splits_is_waited_for() -> None:
     async def slowly(_: Any) -> Any:
         await asyncio.sleep(1.0)
-        return {"splits": [{"id": "s1"}], "no_more": True}
+        return {"splits": [{"id": "s1"}], "no_more": True, "serial": 1}
 
     async def scenario() -> None:
         async with world(jobmaster={"request_splits": slowly}) as w:
@@ -232,12 +232,31 @@ def test_a_jobmaster_that_is_slow_to_give_splits_is_waited_for() -> None:
     run(scenario())
 
 
+def test_a_request_for_splits_is_repeated_until_there_is_an_answer() -> None:
+    asked: list[int] = []
+
+    async def fails_twice(message: Any) -> Any:
+        asked.append(message["number"])
+        if len(asked) < 3:
+            raise RpcFault(RpcCode.INTERNAL, "not today")
+        return {"splits": [{"id": "s1"}], "no_more": True, "serial": 1}
+
+    async def scenario() -> None:
+        async with world(jobmaster={"request_splits": fails_twice}) as w:
+            await w.active("source")
+            await w.submit("src")
+            await w.jobmaster.wait_for("end_of_data")
+            assert asked == [1, 1, 1]
+
+    run(scenario())
+
+
 def test_splits_that_may_be_lost_fail_their_task_and_no_other() -> None:
     async def never(_: Any) -> Any:
         await asyncio.sleep(60)
 
     async def scenario() -> None:
-        async with world({"heartbeat.timeout": "1 s"}, jobmaster={"request_splits": never}) as w:
+        async with world({"heartbeat.timeout": "4 s"}, jobmaster={"request_splits": never}) as w:
             await w.active("source")
             async with w.heartbeats("a"):
                 await w.submit("src")
@@ -274,7 +293,7 @@ def test_calls_of_a_deposed_jobmaster_are_refused() -> None:
                 old.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ())),
                 old.cancel_tasks(m.CancelTasks("job")),
                 old.commit(m.CommitTask("x", "job", "a")),
-                old.assign_splits(m.AssignSplits("x", (), True, "job", "a")),
+                old.assign_splits(m.AssignSplits("x", (), True, 1, "job", "a")),
                 old.free_slot(m.FreeSlot("a", "mine")),
                 old.collect(m.Collect("x", 0, 100, 0, "job", "a")),
             )

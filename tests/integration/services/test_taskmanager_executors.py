@@ -63,7 +63,7 @@ class Machine:
 
     def __call__(self, spec: m.ExecutorSpec) -> Double:
         self.entered.set()
-        assert self.gate.wait(30)
+        assert self.gate.wait(100)
         if self.error is not None:
             raise self.error
         self.started[spec.executor_id] = Double(spec)

@@ -30,8 +30,8 @@ from firesteel_taskmanager.shell import TaskManagerService
 from tests.integration.services.cluster_peers import SECRET, Peer, client_of, serving, start_slot_process
 from tests.integration.services.taskmanager_world import jobmaster_peer, resourcemanager_peer
 
-pytestmark = pytest.mark.timeout(240)
-PATIENCE = 60.0
+pytestmark = pytest.mark.timeout(400)
+PATIENCE = 100.0
 OPTIONS = {"firesteel.exchange.transport": "TCP", "taskmanager.memory.process.size": "1728m"}
 
 
@@ -197,7 +197,7 @@ def test_a_running_slot_outlives_the_driver_and_a_second_executor_takes_new_ones
 
 def test_a_frozen_executor_and_a_frozen_slot_never_make_two_copies(home: RunDirectory) -> None:
     async def scenario() -> None:
-        async with cluster(home, heartbeat_timeout=8.0) as c:
+        async with cluster(home, heartbeat_timeout=12.0) as c:
             first = await c.executor()
             allocation, process, _ = await c.slot(0)
             jvm = c.jvm()

@@ -21,7 +21,7 @@ from tests.integration.spark.helpers import new_allocation, until
 from tests.integration.spark.slots import Caller, Door, obedient
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
+PATIENCE = 100.0
 SECRET = "the secret of a cluster for tests"
 
 

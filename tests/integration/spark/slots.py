@@ -81,7 +81,7 @@ class Door:
         """What a slot needs to find this door."""
         return SlotLaunch(allocation, "tm", "driver", self.path)
 
-    def wait(self, timeout: float = 50.0) -> Caller:
+    def wait(self, timeout: float = 100.0) -> Caller:
         """The next one that calls in.
 
         Raises:

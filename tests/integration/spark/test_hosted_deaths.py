@@ -180,7 +180,7 @@ def test_resourcemanager_driver_and_executor_die_one_after_the_other(
 def test_a_frozen_executor_is_given_up_and_then_a_frozen_driver(
     managers: TaskManagers, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fleet = new_fleet(directory, heartbeat_timeout=6.0)
+    fleet = new_fleet(directory, heartbeat_timeout=10.0)
     fleet.start()
     try:
         frozen, other = (managers.host(fleet.executor_for("tm", 2)) for _ in range(2))
@@ -216,7 +216,7 @@ def test_a_frozen_executor_is_given_up_and_then_a_frozen_driver(
 def test_slots_go_on_when_the_driver_stood_still_for_longer_than_the_timeout(
     managers: TaskManagers, directory: Path
 ) -> None:
-    fleet = new_fleet(directory, heartbeat_timeout=6.0)
+    fleet = new_fleet(directory, heartbeat_timeout=10.0)
     fleet.start()
     try:
         executor = managers.host(fleet.executor_for("tm", 2))
@@ -224,7 +224,7 @@ def test_slots_go_on_when_the_driver_stood_still_for_longer_than_the_timeout(
         allocation, caller = start_slot(fleet, managers, executor)
         slot, driver = identity(caller), driver_process(directory)
         os.kill(driver.pid, signal.SIGSTOP)
-        assert process.wait_gone([slot], timeout=9.0) == [slot]
+        assert process.wait_gone([slot], timeout=14.0) == [slot]
         os.kill(driver.pid, signal.SIGCONT)
         second = managers.host(fleet.executor_for("tm", 2))
         wait_attached(fleet, second)

@@ -35,7 +35,7 @@ from tests.integration.spark.hosted_cluster import (
 
 SPARE, CORES = 1, 2
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")

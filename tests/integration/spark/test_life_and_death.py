@@ -71,7 +71,7 @@ def test_the_jvm_is_killed_and_the_fleet_started_anew_on_the_jre_of_the_wheel(ru
     with pytest.raises(FleetError, match="not running"):
         fleet.start_slot(SlotLaunch(new_allocation(), "tm", "driver", "/nowhere"))
     fleet.stop()
-    assert process.wait_gone(family, timeout=5.0) == []
+    assert process.wait_gone(family, timeout=60.0) == []
     assert socket_files(run.path) == []
 
     fleet.start()
@@ -121,7 +121,7 @@ def test_a_users_spark_context_before_and_after(run: RunDirectory) -> None:
         assert gateway is not None
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(20)
+        gateway.proc.wait(60)
         SparkContext._gateway = SparkContext._jvm = None
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.clear()
@@ -300,7 +300,7 @@ def test_a_client_killed_with_9_leaves_no_process_and_the_next_start_no_file(roo
     client = Client(root)
     client.popen.kill()
     client.popen.wait()
-    assert process.wait_gone(client.family, timeout=5.0) == []
+    assert process.wait_gone(client.family, timeout=60.0) == []
     assert client.run.is_dir()
     RunDirectory.create(root).remove()
     assert not client.run.exists()
@@ -311,5 +311,5 @@ def test_ctrl_c_leaves_no_process_and_no_socket(root: Path) -> None:
     os.killpg(client.popen.pid, signal.SIGINT)
     until(lambda: client.popen.poll() is not None, "the client's end")
     assert client.popen.returncode != 0
-    assert process.wait_gone(client.family, timeout=5.0) == []
+    assert process.wait_gone(client.family, timeout=60.0) == []
     assert socket_files(client.run) == []

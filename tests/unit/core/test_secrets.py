@@ -11,8 +11,9 @@ from firesteel.config.secret import load_rest_token, load_secret
 from firesteel.config.settings import Settings
 from firesteel.core.environment import scrub, without_secrets
 from firesteel.core.errors import ConfigurationError
-from firesteel.core.refusals import KEPT_PEERS, RefusalLog
+from firesteel.core.refusals import KEPT_PEERS, MOST_LINES, WINDOW_SECONDS, RefusalLog
 from firesteel.core.secret import derive, job_secret, new_salt, rest_token, spark_secret
+from firesteel.testing.clock import ManualClock
 
 SECRET = "0123456789abcdef"
 
@@ -145,6 +146,21 @@ def test_refusals_are_logged_once_for_each_peer_and_kind(caplog: pytest.LogCaptu
         "the door refused 10.0.0.1: no signature",
     ]
     assert log.count("10.0.0.1", "garbage") == 250
+
+
+def test_many_refused_peers_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    log = RefusalLog(logging.getLogger("test"), "the door", clock)
+    for number in range(MOST_LINES + 7):
+        log.refused(f"peer {number}", "garbage")
+    assert len(caplog.records) == MOST_LINES
+    clock.advance(WINDOW_SECONDS)
+    log.refused("one more", "garbage")
+    log.refused("and another", "garbage")
+    assert [record.getMessage() for record in caplog.records[MOST_LINES:]] == [
+        "the door refused one more: garbage (7 refusals of others before it were not logged)",
+        "the door refused and another: garbage",
+    ]
 
 
 def test_the_log_of_refusals_is_bounded(caplog: pytest.LogCaptureFixture) -> None:

@@ -67,7 +67,7 @@ def names(found: Contents) -> tuple[list[str], list[str]]:
 
 def test_what_was_stored_is_found_again(tmp_path: Path) -> None:
     store = JobStore(tmp_path / "d", Disk())
-    assert store.open() == Contents((), (), ())
+    assert store.open() == Contents((), (), (), 1)
     put(store, Disk(), job(B, 2))
     put(store, Disk(), job(A, 1))
     store.set_jobmaster(A, "http://jm", "token")

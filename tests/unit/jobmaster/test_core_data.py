@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from firesteel.client.job_client import failure_as_error
 from firesteel.config import Settings
-from firesteel.core.errors import ProtocolError
+from firesteel.core.errors import JobFailedError, ProtocolError
 from firesteel.functions.source import Plain, Split, SplitEnumerator
 from firesteel.protocol import messages as m
+from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.unit.jobmaster.jobs import Driver, failure, two_by_two
@@ -51,8 +55,10 @@ def test_end_of_data_of_a_task_that_has_nothing_to_commit_is_refused() -> None:
     d.running()
     with pytest.raises(ProtocolError, match="nothing to commit"):
         d.core.end_of_data(d.ids()[0])
-    with pytest.raises(ProtocolError, match="no task"):
-        d.core.end_of_data("nobody")
+    for call in (d.core.end_of_data, lambda who: d.core.request_splits(m.RequestSplits(who, 1))):
+        with pytest.raises(RpcFault, match="no task") as unknown:
+            call("nobody")
+        assert unknown.value.code is RpcCode.UNKNOWN_EXECUTION
 
 
 def test_splits_are_handed_out_once_and_the_last_says_so() -> None:
@@ -60,7 +66,7 @@ def test_splits_are_handed_out_once_and_the_last_says_so() -> None:
     d.running()
     first, second = d.ids()[:2]
     given: list[Any] = []
-    answers = [d.core.request_splits(i)[0] for i in (first, second, first, second)]
+    answers = [d.core.request_splits(m.RequestSplits(i, n))[0] for n in (1, 2) for i in (first, second)]
     for answer in answers:
         given += [s["id"] for s in answer.splits]
     assert given == ["a", "b", "c"]
@@ -71,7 +77,7 @@ def test_requests_of_strangers_are_refused() -> None:
     d = Driver(two_by_two())
     d.running()
     with pytest.raises(ProtocolError, match="not a source"):
-        d.core.request_splits(d.ids()[2])
+        d.core.request_splits(m.RequestSplits(d.ids()[2], 1))
 
 
 class Trickle(SplitEnumerator):
@@ -105,7 +111,7 @@ def test_a_subtask_that_waits_gets_splits_that_come_later() -> None:
     source = Trickle()
     d = Driver(two_by_two(), create=lambda *_: source)
     d.running()
-    answer, instructions = d.core.request_splits(d.ids()[0])
+    answer, instructions = d.core.request_splits(m.RequestSplits(d.ids()[0], 1))
     assert answer == m.Splits((), False)
     assert instructions == [do.SetTimer("splits", 1.0)]
     assert d.core.timer_fired("splits") == [do.SetTimer("splits", 1.0)]
@@ -113,7 +119,23 @@ def test_a_subtask_that_waits_gets_splits_that_come_later() -> None:
     source.done = True
     (push,) = d.core.timer_fired("splits")
     assert isinstance(push, do.PushSplits)
-    assert (push.execution_id, push.splits[0]["id"], push.no_more) == (d.ids()[0], "late", True)
+    assert push.execution_id == d.ids()[0]
+    assert (push.given.splits[0]["id"], push.given.no_more, push.given.serial) == ("late", True, 1)
+    assert d.core.request_splits(m.RequestSplits(d.ids()[0], 1))[0] == push.given  # the empty answer was lost
+
+
+def test_a_request_that_comes_again_gets_the_same_splits() -> None:
+    d = Driver(two_by_two())
+    d.running()
+    first, second = d.ids()[:2]
+    given, _ = d.core.request_splits(m.RequestSplits(first, 1))
+    assert ([s["id"] for s in given.splits], given.serial) == (["a"], 1)
+    assert d.core.request_splits(m.RequestSplits(first, 1)) == (given, [])
+    assert d.core.request_splits(m.RequestSplits(second, 1))[0].splits[0]["id"] == "b"
+    last, _ = d.core.request_splits(m.RequestSplits(first, 2))
+    assert ([s["id"] for s in last.splits], last.no_more, last.serial) == (["c"], True, 2)
+    assert d.core.request_splits(m.RequestSplits(first, 1))[0] == m.Splits((), False)  # it was late
+    assert d.core.request_splits(m.RequestSplits(first, 2))[0] == last
 
 
 def test_a_bug_in_an_enumerator_fails_the_job_cleanly() -> None:
@@ -121,7 +143,7 @@ def test_a_bug_in_an_enumerator_fails_the_job_cleanly() -> None:
     d = Driver(two_by_two(), create=lambda *_: source)
     d.running()
     source.left.append(Split("bug", {}))
-    answer, instructions = d.core.request_splits(d.ids()[0])
+    answer, instructions = d.core.request_splits(m.RequestSplits(d.ids()[0], 1))
     d.did(instructions)
     assert answer == m.Splits((), False)
     assert d.core.state.name == "FAILING"
@@ -147,9 +169,26 @@ def test_files_that_are_not_on_the_jobmasters_host_fail_the_job_with_their_name(
     d = Driver(type(graph).from_plain(plain))
     d.did(d.core.start())
     assert d.core.state.name == "FAILED"
-    message = d.core.archive()["failure"]["message"]
-    assert "source 'V1'" in message
-    assert "'/no/such/folder' does not exist on" in message
+    failure = d.core.archive()["failure"]
+    assert failure["kind"] == "user"
+    assert failure["error_class"] == "firesteel.core.errors.ProgramError"
+    assert (
+        f"source 'V1': file source: '/no/such/folder' does not exist on {socket.gethostname()}." in failure["message"]
+    )
+    error = failure_as_error(TaskFailure.from_plain(failure), "id", "words")
+    assert type(error) is JobFailedError
+    assert "'/no/such/folder' does not exist" in str(error)
+
+
+def test_a_disk_that_fails_while_files_are_listed_is_not_the_users_fault() -> None:
+    def broken(*_: Any) -> SplitEnumerator:
+        raise OSError(5, "Input/output error", "/data")
+
+    d = Driver(two_by_two(), create=broken)
+    d.did(d.core.start())
+    failure = d.core.archive()["failure"]
+    assert failure["kind"] == "external"
+    assert "Input/output error: '/data', on" in failure["message"]
 
 
 def test_slots_get_what_the_cluster_says_below_what_the_job_says() -> None:

@@ -32,6 +32,7 @@ class World(RuleBasedStateMachine):
         )
         self.d.did(self.d.core.start())
         self.accepted: dict[str, str] = {}
+        self.given: dict[tuple[str, int], m.Splits] = {}
         self.old: list[tuple[str, str, str]] = []
         self.adoptions_after_the_end = 0
 
@@ -117,7 +118,13 @@ class World(RuleBasedStateMachine):
     def request_splits(self, data: st.DataObject) -> None:
         id_ = data.draw(st.sampled_from(self.d.ids()))
         try:
-            self.d.did(self.d.core.request_splits(id_)[1])
+            request = m.RequestSplits(id_, data.draw(st.integers(1, 3)))
+            answer, instructions = self.d.core.request_splits(request)
+            self.d.did(instructions)
+            if answer.serial:
+                assert self.given.setdefault((id_, answer.serial), answer) == answer
+            names = [s["id"] for one in self.given.values() for s in one.splits]
+            assert len(names) == len(set(names)), "a split was given twice"
         except ProtocolError:
             pass
 

@@ -173,6 +173,26 @@ def test_an_ended_slot_fails_its_job_unless_the_taskmanager_says_meanwhile_that_
     assert isinstance(freed, i.FreeSlot)
 
 
+def test_a_slot_whose_process_could_not_register_fails_at_once_and_says_why() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    (allocation,) = grant(core, add_job(core, "j", 1))
+    failed, freed, *_ = core.slot_ended(allocation, SlotOutcome.UNREGISTERED, "too many open files", 0.0)
+    assert isinstance(failed, i.FailSlot)
+    assert failed.allocation_id == allocation
+    assert "could not register" in failed.cause
+    assert "too many open files" in failed.cause
+    assert isinstance(freed, i.FreeSlot)
+
+
+def test_a_process_that_registered_is_not_failed_by_a_copy_that_could_not() -> None:
+    core = make()
+    add_taskmanager(core, 2)
+    (allocation,) = grant(core, add_job(core, "j", 1))
+    report(core, SlotStatus(0, "ACTIVE", allocation, "j", 100))
+    assert core.slot_ended(allocation, SlotOutcome.UNREGISTERED, "too many open files", 0.0) == []
+
+
 def test_a_process_that_outlives_its_slot_is_cancelled() -> None:
     core = make()
     add_taskmanager(core, 2)

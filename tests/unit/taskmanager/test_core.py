@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from firesteel.core.process import ProcessId
+from firesteel.protocol.messages import AssignSplits
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import INVESTIGATION_PATIENCE, SETTLE_SECONDS, SlotTakenError
 from firesteel_taskmanager.ending import KILL_PATIENCE, LINGER_GRACE
@@ -151,8 +152,8 @@ def test_states_are_reported_and_a_final_one_is_the_last() -> None:
 
 def test_requests_of_tasks_go_to_the_jobmaster_and_answers_come_back() -> None:
     core = running("e")
-    assert core.tasks.splits_wanted(1, {"execution_id": "e"}) == [i.AskForSplits(REF, "a", "e")]
-    (split,) = core.tasks.splits_assigned("e", [{"id": 1}], False)
+    assert core.tasks.splits_wanted(1, {"execution_id": "e"}) == [i.AskForSplits(REF, "a", "e", 1)]
+    (split,) = core.tasks.splits_assigned(AssignSplits("e", ({"id": 1},), False, 1))
     assert isinstance(split, i.Send)
     assert split.message == {"type": "assign_splits", "execution_id": "e", "splits": [{"id": 1}], "no_more": False}
     assert core.tasks.end_of_data(1, {"execution_id": "e"}) == [i.ReportEndOfData(REF, "e")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firesteel.core.process import ProcessId
+from firesteel.protocol.messages import AssignSplits, Splits
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import SlotTakenError, TaskManagerCore
 from firesteel_taskmanager.ending import KILL_PATIENCE
@@ -114,6 +115,39 @@ def test_a_task_fails_when_splits_may_be_lost() -> None:
     assert not core.tasks.is_live("a", "e")
     assert core.tasks.is_live("a", "other")
     assert core.tasks.splits_lost("b", "e", "another slot", 8) == []
+
+
+def test_splits_are_taken_once_and_in_order_however_they_come() -> None:
+    core = running("e")
+    (ask,) = core.tasks.splits_wanted(1, {"execution_id": "e"})
+    assert isinstance(ask, i.AskForSplits)
+
+    def taken(serial: int, as_answer: bool) -> list[int]:
+        splits, no_more = ({"id": serial},), serial == 5
+        if as_answer:
+            out = core.tasks.splits_answered(ask, Splits(splits, no_more, serial))
+        else:
+            out = core.tasks.splits_assigned(AssignSplits("e", splits, no_more, serial, "job", "a"))
+        return [send.message["splits"][0]["id"] for send in out if isinstance(send, i.Send)]
+
+    order = [(2, False), (2, True), (1, True), (1, False), (5, True), (4, True), (3, True), (3, False), (2, True)]
+    assert [taken(*one) for one in order] == [[], [], [1, 2], [], [], [], [3, 4, 5], [], []]
+
+
+def test_an_answer_without_splits_counts_only_while_nothing_newer_was_asked() -> None:
+    core = running("e")
+    (first,) = core.tasks.splits_wanted(1, {"execution_id": "e"})
+    (second,) = core.tasks.splits_wanted(1, {"execution_id": "e"})
+    assert isinstance(first, i.AskForSplits)
+    assert isinstance(second, i.AskForSplits)
+    assert (first.number, second.number) == (1, 2)
+    nothing = Splits((), False)
+    assert core.tasks.splits_answered(first, nothing) == []
+    (send,) = core.tasks.splits_answered(second, nothing)
+    assert isinstance(send, i.Send)
+    assert send.message["splits"] == []
+    core.tasks.state(1, {"execution_id": "e", "state": "FINISHED"}, 0)
+    assert core.tasks.splits_answered(second, Splits(({"id": "late"},), False, 1)) == []
 
 
 # -- memory

@@ -12,7 +12,7 @@ from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient
+from firesteel.rpc import RpcClient, may_work_later
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import AdoptJob, CancelJob, Instruction
@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 """Seconds; short enough that jobs start soon when the host comes."""
+MOST_REFUSALS: Final = 5
+"""A host that failed so often to start a JobMaster will not succeed: the job fails with the last cause."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], Any]
 
 
@@ -32,12 +34,14 @@ class Addresses:
     Attributes:
         dispatcher: internal address of this Dispatcher.
         token: its fencing token.
+        term: orders it among Dispatchers.
         host: of the JobMaster host.
         resourcemanager: of the ResourceManager.
     """
 
     dispatcher: str
     token: str
+    term: int
     host: str
     resourcemanager: str
 
@@ -106,20 +110,23 @@ class JobMasterCalls:
             self._running.discard(name)
 
     async def _start(self, job_id: str) -> None:
+        refusals = 0
         for pause in _pauses():
             graph = self._graphs.get(job_id)
             if graph is None or not self._core.may_start(job_id):
                 return
             host, where = RemoteJobMasterHost(self._client, self._addresses.host), self._addresses
             message = m.StartJob(
-                graph.to_plain(), where.dispatcher, where.token, where.resourcemanager, where.dispatcher
+                graph.to_plain(), where.dispatcher, where.token, where.resourcemanager, where.dispatcher, where.term
             )
             try:
                 answer = await host.start_job(message)
-            except PeerUnreachableError as error:
-                self._perform(self._core.unreachable(job_id, str(error), self._now()))
             except RpcError as error:
-                self._perform(self._core.failed(job_id, _class_of(error), str(error), self._now()))
+                refusals += not isinstance(error, PeerUnreachableError)
+                if may_work_later(error) and refusals < MOST_REFUSALS:
+                    self._perform(self._core.unreachable(job_id, str(error), self._now()))
+                else:
+                    self._perform(self._core.failed(job_id, _class_of(error), str(error), self._now()))
             else:
                 self._perform(self._core.started(job_id, answer.address, answer.jobmaster_token))
                 return
@@ -141,7 +148,7 @@ class JobMasterCalls:
 
     async def _adopt(self, order: AdoptJob) -> None:
         jobmaster = RemoteJobMaster(self._client, order.address, order.token)
-        message = m.AdoptJob(self._addresses.dispatcher, self._addresses.token)
+        message = m.AdoptJob(self._addresses.dispatcher, self._addresses.token, self._addresses.term)
         for pause in _pauses():
             try:
                 await jobmaster.adopt(message)

@@ -98,7 +98,7 @@ class DispatcherService(Service):
     ) -> None:
         super().__init__("dispatcher", host_names=tuple(host_names), drain_seconds=1.0)
         self.settings, self.cluster_settings, self.secret, self.clock = settings, cluster_settings, secret, clock
-        self.token = str(new_fencing_token())
+        self.token, self._term = str(new_fencing_token()), 0
         self.access = RestAccess(tokens, all_paths, self.refusals, cancel_is_free)
         self.core = DispatcherCore(settings.limits)
         self.store = store
@@ -155,14 +155,14 @@ class DispatcherService(Service):
             ConfigurationError: the store's directory can't be used, or an advertised host is missing.
         """
         try:
-            self._restore(await self.on_disk(self.store.open))
+            self._restore(await self.on_disk(self.store.open, self.clock.epoch_ms()))
         except BaseException:
             await self.stop()
             raise
         return await super().start(host, port, advertised_host)
 
     def _restore(self, found: Contents) -> None:
-        now = self.now()
+        now, self._term = self.now(), found.term
         for end in found.ends:
             self.history.restore(end, now)
         for job in found.jobs:
@@ -185,7 +185,9 @@ class DispatcherService(Service):
         """Open the REST API; watch JobMasters, clients and the age of ended jobs."""
         self.client = RpcClient(self.session, self.secret, self.clock)
         self.details.connect(self.client)
-        addresses = Addresses(self.address, self.token, self._jobmaster_address, self._resourcemanager_address)
+        addresses = Addresses(
+            self.address, self.token, self._term, self._jobmaster_address, self._resourcemanager_address
+        )
         self._calls.connect(self.client, addresses)
         where = self._listener
         self.rest_address = await self.listen(self.rest, where.host, where.port, where.advertised_host, next_free=True)

@@ -80,6 +80,8 @@ class Contents:
     jobs: tuple[StoredJob, ...]
     ends: tuple[StoredEnd, ...]
     set_aside: tuple[str, ...]
+    term: int = 0
+    """Larger than that of every Dispatcher that used this directory before."""
 
 
 class JobStore:
@@ -103,8 +105,11 @@ class JobStore:
 
     # -- life
 
-    def open(self) -> Contents:
+    def open(self, now_ms: int = 0) -> Contents:
         """Take the directory and read it; damaged entries are set aside.
+
+        Args:
+            now_ms: epoch; the term is at least that, for the case that the directory was lost.
 
         Raises:
             ConfigurationError: the directory can't be used, or another Dispatcher uses it.
@@ -120,6 +125,7 @@ class JobStore:
             raise ConfigurationError(
                 f"The Dispatcher can't use the directory {self.directory}: {error.strerror or error}."
             ) from error
+        term = self._next_term(now_ms)
         bad: list[str] = []
         ends = [end for path in _entries(self._ended) if (end := self._read(path, _read_end, bad))]
         over = {end.job_id for end in ends}
@@ -132,7 +138,23 @@ class JobStore:
                 self._index(job.graph.job_id, path)
         jobs.sort(key=lambda job: job.submitted_ms)
         ends.sort(key=lambda end: end.ended_ms)
-        return Contents(tuple(jobs), tuple(ends), tuple(bad))
+        return Contents(tuple(jobs), tuple(ends), tuple(bad), term)
+
+    def _next_term(self, now_ms: int) -> int:
+        path, part = self.directory / "term", self._incoming / "term"
+        try:
+            last = int(path.read_text())
+        except (OSError, ValueError):  # the first start, or damaged
+            last = 0
+        term = max(last + 1, now_ms)
+        try:
+            self._disk.write(part, f"{term}\n".encode())
+            self._disk.sync(part)
+            self._disk.rename(part, path)
+            self._disk.sync(self.directory)
+        except OSError as error:  # the clock orders Dispatchers then, unless it is set back
+            logger.warning("the term of this Dispatcher could not be written to %s: %s", path, error)
+        return term
 
     def close(self) -> None:
         """Let the directory go; one that is not durable is removed."""

@@ -26,6 +26,7 @@ def build(context: ProcessContext) -> ServicePlan:
         cluster_directory=context.cluster_directory,
         bind_host=bind_host,
         advertised_host=host,
+        log_directory=context.log_directory,
     )
     return ServicePlan(service, bind_host, settings.get(JOBMASTER_PORT), host)
 

@@ -74,7 +74,7 @@ class JobMasterService(Service):
         elif self._graphs[graph.job_id] != graph:
             raise other_job(graph.job_id)
         elif leads_elsewhere(job.start_message, message):
-            job.adopt(m.AdoptJob(message.dispatcher_address, message.dispatcher_token))
+            job.adopt(m.AdoptJob(message.dispatcher_address, message.dispatcher_token, message.dispatcher_term))
         return m.JobStarted(job.address, job.token)
 
     def create_job(self, message: m.StartJob) -> JobMaster:
@@ -161,6 +161,7 @@ def create_host(
     cluster_directory: Path,
     bind_host: str = "127.0.0.1",
     advertised_host: str = "",
+    log_directory: Path | None = None,
 ) -> HostService:
     """A JobMaster host that runs each job in a process of its own, ready to be started.
 
@@ -170,10 +171,11 @@ def create_host(
         settings: of the cluster.
         secret: of the cluster.
         clock: injected.
-        run_directory: where logs of jobs go; owned by the caller.
+        run_directory: of sockets, and of the logs of jobs if there is no directory for logs; owned by the caller.
         cluster_directory: where it finds its jobs again after it was killed.
         bind_host: address that the jobs bind to.
         advertised_host: under which others find the jobs; needed if ``bind_host`` means all interfaces.
+        log_directory: where logs of jobs stay.
     """
     return HostService(
         settings=settings,
@@ -183,6 +185,7 @@ def create_host(
         cluster_directory=cluster_directory,
         bind_host=bind_host,
         advertised_host=advertised_host,
+        log_directory=log_directory,
     )
 
 

@@ -10,13 +10,14 @@ from typing import Any
 from firesteel.common.job_status import JobStatus
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.clock import Clock
-from firesteel.core.errors import GraphError, ProtocolError, RpcError
+from firesteel.core.errors import GraphError, ProgramError, ProtocolError, RpcError
 from firesteel.core.ids import AllocationId
 from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_jobmaster import failures
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.deployments import deployment_of
@@ -99,6 +100,12 @@ class JobMasterCore(JobLifeCycle):
             self._splits = SplitAssigner(self.graph.job_graph, self._create)
         except GraphError as error:
             self._fail(failures.internal(error, "making the split enumerators"))
+            return self._take()
+        except ProgramError as error:
+            self._fail(failures.of_the_user(error))
+            return self._take()
+        except OSError as error:
+            self._fail(failures.external(str(error), OSError))
             return self._take()
         self._move(JobStatus.CREATED, "submitted")
         self._move(JobStatus.RUNNING, "scheduling started")
@@ -305,25 +312,26 @@ class JobMasterCore(JobLifeCycle):
         if since is not None:
             self._out.append(do.SetTimer(IDLE_TIMER, max(since + timeout - now, TIMER_SLACK)))
 
-    def request_splits(self, execution_id: str) -> tuple[m.Splits, list[do.Instruction]]:
-        """A source subtask asks for work.
+    def request_splits(self, request: m.RequestSplits) -> tuple[m.Splits, list[do.Instruction]]:
+        """A source subtask asks for work, perhaps again because it did not get the answer.
 
         Raises:
-            ProtocolError: it is not a source subtask of this job.
+            RpcFault: this job has no such task.
+            ProtocolError: it is not a source.
         """
-        execution = self._known(execution_id)
+        execution = self._known(request.execution_id)
         if self._splits is None or not self._splits.has(execution.vertex.id):
             raise ProtocolError("request_splits", f"{execution.task_name} is not a source")
         if self.state is not JobStatus.RUNNING or execution.state.is_terminal:
             return m.Splits((), False), self._take()
         try:
-            splits, no_more = self._splits.next(execution)
+            given = self._splits.answer(execution, request.number)
         except Exception as error:  # the enumerator is a plug-in
             self._fail(failures.internal(error, f"looking for splits for {execution.task_name}"))
             return m.Splits((), False), self._take()
-        if not splits and not no_more:
+        if not given.serial:
             self._out.append(do.SetTimer(SPLITS_TIMER, self._settings.splits_interval))
-        return m.Splits(tuple(s.to_plain() for s in splits), no_more), self._take()
+        return given, self._take()
 
     def splits_lost(self, execution_id: str) -> list[do.Instruction]:
         """Splits did not reach a subtask: they would never be read."""
@@ -337,7 +345,8 @@ class JobMasterCore(JobLifeCycle):
         """A task has all its results durable and waits for the commit.
 
         Raises:
-            ProtocolError: it is not a task of this job that commits.
+            RpcFault: this job has no such task.
+            ProtocolError: it has nothing to commit.
         """
         execution = self._known(execution_id)
         if not execution.vertex.needs_commit:
@@ -412,7 +421,8 @@ class JobMasterCore(JobLifeCycle):
     def _known(self, execution_id: str) -> Execution:
         execution = self.graph.execution(execution_id)
         if execution is None:
-            raise ProtocolError("task", f"job {self.graph.job_graph.job_id} has no task {execution_id!r}")
+            job_id = self.graph.job_graph.job_id
+            raise RpcFault(RpcCode.UNKNOWN_EXECUTION, f"job {job_id} has no task {execution_id!r}")
         return execution
 
     def timer_fired(self, name: str) -> list[do.Instruction]:
@@ -440,10 +450,10 @@ class JobMasterCore(JobLifeCycle):
         except Exception as error:  # the enumerator is a plug-in
             self._fail(failures.internal(error, "looking for splits"))
             return
-        for execution, splits, no_more in found:
+        for execution, given in found:
             if execution.slot is not None:
-                slot, plain = execution.slot, tuple(s.to_plain() for s in splits)
-                self._out.append(do.PushSplits(slot.taskmanager_id, slot.allocation_id, execution.id, plain, no_more))
+                slot = execution.slot
+                self._out.append(do.PushSplits(slot.taskmanager_id, slot.allocation_id, execution.id, given))
         if assigner.someone_waits:
             self._out.append(do.SetTimer(SPLITS_TIMER, self._settings.splits_interval))
 

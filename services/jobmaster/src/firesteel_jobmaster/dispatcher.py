@@ -11,7 +11,8 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway
-from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn, may_work_later
+from firesteel.rpc import may_work_later
+from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn
 
 logger = logging.getLogger(__name__)
 END_KEPT = 3600.0

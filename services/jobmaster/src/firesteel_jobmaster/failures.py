@@ -6,7 +6,13 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from firesteel.core.errors import FleetError, NoResourceAvailableError, RpcError, TaskMemoryExceededError
+from firesteel.core.errors import (
+    FleetError,
+    NoResourceAvailableError,
+    ProgramError,
+    RpcError,
+    TaskMemoryExceededError,
+)
 from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.protocol.deployment import TaskFailure
 
@@ -80,6 +86,11 @@ def submit_failed(where: str, cause: str, execution: Execution | None) -> TaskFa
 def no_resources(message: str) -> TaskFailure:
     """The job did not get its slots."""
     return external(message, NoResourceAvailableError)
+
+
+def of_the_user(error: ProgramError) -> TaskFailure:
+    """The program, or what it was given, is wrong; found before any task ran."""
+    return TaskFailure("user", f"{type(error).__module__}.{type(error).__qualname__}", str(error), f"{error}\n")
 
 
 def internal(error: BaseException, doing: str) -> TaskFailure:

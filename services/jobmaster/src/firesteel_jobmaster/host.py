@@ -14,8 +14,9 @@ from pathlib import Path
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
 from firesteel.core.errors import GraphError
+from firesteel.core.log_files import keep_newest
 from firesteel.core.process import ProcessId, is_running, kill
-from firesteel.core.run_directory import RunDirectory
+from firesteel.core.run_directory import RunDirectory, private_directory
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
@@ -57,10 +58,11 @@ class HostService(Service):
         settings: of the cluster; those of a job come on top.
         secret: of the cluster.
         clock: injected.
-        run_directory: where logs of jobs go.
+        run_directory: of sockets, and of the logs of jobs if there is no directory for logs.
         cluster_directory: where it finds its jobs again after it was killed.
         bind_host: address that the jobs bind to.
         advertised_host: under which others find them.
+        log_directory: where logs of jobs stay.
         host_names: see ``Service``.
     """
 
@@ -74,12 +76,15 @@ class HostService(Service):
         cluster_directory: Path,
         bind_host: str,
         advertised_host: str,
+        log_directory: Path | None = None,
         host_names: Collection[str] = (),
     ) -> None:
         super().__init__("jobmaster", host_names=host_names, drain_seconds=DRAIN_SECONDS)
         self._settings, self._secret, self._clock = settings, secret, clock
         self._registry = Registry(cluster_directory)
-        self._logs = run_directory.subdir(FOLDER)
+        self._logs = (
+            run_directory.subdir(FOLDER) if log_directory is None else private_directory(log_directory / FOLDER)
+        )
         self._core = HostCore(clock)
         self._left_behind = self._recover()
         self.template = TemplateProcess(self._template_reports)
@@ -283,10 +288,9 @@ class HostService(Service):
         logger.error("last lines of the log of job %s:\n%s", job_id, "".join(lines).rstrip())
 
     def _trim_logs(self) -> None:
-        ended = [path for path in self._logs.glob("*.log*") if self._core.get(path.name.partition(".")[0]) is None]
-        ended.sort(key=lambda path: path.stat().st_mtime)
-        for path in ended[:-KEPT_LOGS]:
-            path.unlink(missing_ok=True)
+        keep_newest(
+            self._logs, "*.log*", KEPT_LOGS, lambda path: self._core.get(path.name.partition(".")[0]) is not None
+        )
 
     # -- the end
 

@@ -171,7 +171,7 @@ class HostCore:
         if job.state is HostedState.STARTING:
             raise RpcFault(RpcCode.INTERNAL, f"the JobMaster of job {graph.job_id} is being started; ask again")
         job.start = message
-        adopt = m.AdoptJob(message.dispatcher_address, message.dispatcher_token)
+        adopt = m.AdoptJob(message.dispatcher_address, message.dispatcher_token, message.dispatcher_term)
         return job.started, [AdoptJobMaster(graph.job_id, adopt)]
 
     def _hosted(self, graph: JobGraph, start: m.StartJob, state: HostedState) -> Hosted:

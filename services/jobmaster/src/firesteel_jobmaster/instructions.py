@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from firesteel.protocol.deployment import Deployment
+from firesteel.protocol.messages import Splits
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,7 @@ class PushSplits:
     taskmanager_id: str
     allocation_id: str
     execution_id: str
-    splits: tuple[Mapping[str, Any], ...]
-    no_more: bool
+    given: Splits
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
-from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
-from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.core.errors import FencedError, PeerUnreachableError
+from firesteel.protocol.message import RpcFault
+from firesteel.rpc import may_work_later
 
 logger = logging.getLogger(__name__)
 FIRST_DELAY, LONGEST_DELAY = 0.1, 30.0
@@ -54,16 +55,6 @@ class Lane:
                     logger.exception("%s: %s failed", self._name, what)
         finally:
             self._running = False
-
-
-def may_work_later(error: RpcError) -> bool:
-    """Whether a call that failed so is worth a repeat.
-
-    The peer was not reached or failed in it, or the clocks of the hosts differ too much at the moment.
-    """
-    if isinstance(error, RpcFault):
-        return error.code in (RpcCode.INTERNAL, RpcCode.UNAUTHORIZED)
-    return isinstance(error, PeerUnreachableError)
 
 
 async def until_it_works(

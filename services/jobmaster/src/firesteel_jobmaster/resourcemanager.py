@@ -10,9 +10,10 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import may_work_later
 from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.service.heartbeat import is_silence
-from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn, may_work_later, until_it_works
+from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)

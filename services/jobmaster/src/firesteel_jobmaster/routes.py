@@ -60,7 +60,7 @@ def job_routes(host: Jobs, secret: str, clock: Clock) -> list[web.RouteDef]:
     per_job: dict[str, Handler] = {
         "offer_slots": _handler(host, m.OfferSlots, JobMaster.offer_slots),
         "update_task_states": _handler(host, m.UpdateTaskStates, JobMaster.update_task_states),
-        "request_splits": _handler(host, m.ExecutionRef, JobMaster.request_splits),
+        "request_splits": _handler(host, m.RequestSplits, JobMaster.request_splits),
         "end_of_data": _handler(host, m.ExecutionRef, JobMaster.end_of_data),
         "report_metrics": _handler(host, m.ReportMetrics, JobMaster.report_metrics),
         "fail_slot": _handler(host, m.FailSlot, JobMaster.fail_slot),

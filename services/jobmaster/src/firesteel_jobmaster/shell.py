@@ -9,9 +9,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import ProtocolError, RpcError
+from firesteel.core.errors import FencedError, ProtocolError, RpcError
+from firesteel.graph.job_archive import job_timestamps
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcFault
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteDispatcher, RemoteResourceManager, RemoteTaskManager
 from firesteel.service.logs import log_fields
@@ -64,7 +66,7 @@ class JobMaster:
         """As a host would have to be told now: with the Dispatcher that leads."""
         self.on_adopted: Callable[[], None] = lambda: None
         """Called when ``start_message`` has changed."""
-        self._rpc = rpc
+        self._rpc, self._spawn, self._interval = rpc, spawn, settings.heartbeat_interval
         self._changed = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         dispatcher = RemoteDispatcher(rpc, start.dispatcher_address, start.dispatcher_token)
@@ -84,6 +86,7 @@ class JobMaster:
             settings,
             clock,
             rpc,
+            token,
             spawn,
             spawn_call,
             self.core.allocations_at,
@@ -101,6 +104,14 @@ class JobMaster:
     def start(self) -> None:
         """The job begins."""
         self._event("starting", self.core.start)
+        self._spawn(self._remind_dispatcher(), "state of the job")
+
+    async def _remind_dispatcher(self) -> None:
+        """Say the state again from time to time: a Dispatcher that had given the job up has it cancelled then."""
+        while not self.core.is_terminal:
+            await asyncio.sleep(self._interval)
+            if not self.core.is_terminal:
+                self._dispatcher.state(self.core.state.name, job_timestamps(self.core.graph))
 
     def offer_slots(self, message: m.OfferSlots) -> m.AcceptedSlots:
         """See ``JobMasterGateway``."""
@@ -114,11 +125,9 @@ class JobMaster:
         self._taskmanagers.alive(message.taskmanager_id)
         self._event("task states", lambda: self.core.update_task_states(message))
 
-    def request_splits(self, message: m.ExecutionRef) -> m.Splits:
+    def request_splits(self, message: m.RequestSplits) -> m.Splits:
         """See ``JobMasterGateway``."""
-        return self._ask(
-            "a request for splits", lambda: self.core.request_splits(message.execution_id), m.Splits((), False)
-        )
+        return self._ask("a request for splits", lambda: self.core.request_splits(message), m.Splits((), False))
 
     def end_of_data(self, message: m.ExecutionRef) -> None:
         """See ``JobMasterGateway``."""
@@ -144,13 +153,20 @@ class JobMaster:
         self._event("cancelling", lambda: self.core.cancel(cause))
 
     def adopt(self, message: m.AdoptJob) -> None:
-        """See ``JobMasterGateway``."""
+        """See ``JobMasterGateway``.
+
+        Raises:
+            FencedError: a later Dispatcher has adopted the job.
+        """
         before = self.start_message
+        if message.dispatcher_term < before.dispatcher_term:
+            raise FencedError(f"a later Dispatcher than {message.dispatcher_address} leads job {self.job_id}")
         blobs = before.blob_address  # where they came with the Dispatcher, they come from the next one
         self.start_message = replace(
             before,
             dispatcher_address=message.dispatcher_address,
             dispatcher_token=message.dispatcher_token,
+            dispatcher_term=message.dispatcher_term,
             blob_address=message.dispatcher_address if blobs == before.dispatcher_address else blobs,
         )
         logger.info("the Dispatcher at %s adopts job %s", message.dispatcher_address, self.job_id)
@@ -185,7 +201,7 @@ class JobMaster:
         with log_fields(job=self.job_id):
             try:
                 answer, instructions = decide()
-            except ProtocolError:  # a malformed message: its sender hears of it
+            except (ProtocolError, RpcFault):  # a malformed message, or nobody's: its sender hears of it
                 raise
             except Exception as error:  # a fault of ours: the job fails with it instead of hanging
                 logger.exception("the JobMaster failed while handling %s", doing)
@@ -238,8 +254,10 @@ class JobMaster:
             case do.CommitInSlot(tm, allocation, execution_id):
                 commit = m.CommitTask(execution_id, self.job_id, allocation)
                 call(tm, allocation, "commit", lambda gateway: gateway.commit(commit))
-            case do.PushSplits(tm, allocation, execution_id, splits, no_more):
-                assign = m.AssignSplits(execution_id, splits, no_more, self.job_id, allocation)
+            case do.PushSplits(tm, allocation, execution_id, given):
+                assign = m.AssignSplits(
+                    execution_id, given.splits, given.no_more, given.serial, self.job_id, allocation
+                )
                 call(
                     tm,
                     allocation,

@@ -34,5 +34,7 @@ def other_job(job_id: str) -> GraphError:
 
 
 def leads_elsewhere(before: m.StartJob, now: m.StartJob) -> bool:
-    """Whether a job is started again by another Dispatcher than the one it reports to."""
+    """Whether a job is started again by another Dispatcher than the one it reports to, and not by a former one."""
+    if now.dispatcher_term < before.dispatcher_term:
+        return False
     return (before.dispatcher_address, before.dispatcher_token) != (now.dispatcher_address, now.dispatcher_token)

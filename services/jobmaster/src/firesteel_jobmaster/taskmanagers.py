@@ -38,6 +38,7 @@ class TaskManagerLinks:
         settings: intervals and timeouts.
         clock: of the heartbeat monitor.
         rpc: carries calls.
+        token: of the JobMaster; a TaskManager whose slots another one leads refuses calls with it.
         spawn: runs heartbeats.
         spawn_call: runs lanes.
         allocations: the slots that the job holds at a TaskManager.
@@ -51,13 +52,14 @@ class TaskManagerLinks:
         settings: JobMasterSettings,
         clock: Clock,
         rpc: RpcClient,
+        token: str,
         spawn: Spawn,
         spawn_call: Spawn,
         allocations: Callable[[str], tuple[str, ...]],
         heard: Callable[[str, m.ExecutionReport], None],
         lost: Callable[[str, str], None],
     ) -> None:
-        self._job_id, self._settings, self._rpc = job_id, settings, rpc
+        self._job_id, self._settings, self._rpc, self._token = job_id, settings, rpc, token
         self._spawn, self._spawn_call = spawn, spawn_call
         self._allocations, self._heard, self._lost = allocations, heard, lost
         self._tick = min(1.0, settings.heartbeat_interval, settings.heartbeat_timeout / 4)
@@ -78,7 +80,7 @@ class TaskManagerLinks:
         """Exchange heartbeats from now on."""
         known = self._gateways.get(taskmanager_id)
         if known is None or known.address != address.rstrip("/"):
-            self._gateways[taskmanager_id] = RemoteTaskManager(self._rpc, address)
+            self._gateways[taskmanager_id] = RemoteTaskManager(self._rpc, address, self._token)
         if taskmanager_id not in self._monitor:
             self._monitor.watch(taskmanager_id)
             self._keep(self._spawn(self._heartbeats(taskmanager_id), f"heartbeats to {taskmanager_id}"))

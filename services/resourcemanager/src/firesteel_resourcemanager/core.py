@@ -335,9 +335,10 @@ class ResourceManagerCore:
         """The process of a slot is gone for good, by the fleet's word; or it came to the wrong place."""
         self._life.forget_leftover(allocation_id)
         slot = self.table.find(allocation_id)
-        if slot is not None:
-            self._life.ended(slot, outcome, message, now)
-        return []
+        if slot is None:
+            return []
+        failed = self._life.ended(slot, outcome, message, now)
+        return [*failed, *self._settle(now)] if failed else []
 
     # -- executors
 

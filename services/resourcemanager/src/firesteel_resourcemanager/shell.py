@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FleetError, PeerUnreachableError, RpcError
+from firesteel.core.errors import FencedError, FleetError, PeerUnreachableError, RpcError
 from firesteel.core.ids import new_allocation_id, new_fencing_token
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import Fleet, SlotLaunch
@@ -34,6 +34,9 @@ WORKER_POLL = 0.25
 """Seconds between looks at the workers."""
 _RETRIES = (0.05, 0.2, 1.0, 3.0)
 """Pauses, in seconds, before a JobMaster that does not answer is told again."""
+_UNKNOWN_PAUSES = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds for which a TaskManager may not know yet that this ResourceManager leads: the answer to its registration may
+have got lost, and it registers again."""
 
 
 class ResourceManagerService(Service):
@@ -167,7 +170,7 @@ class ResourceManagerService(Service):
             case i.CancelLaunch():
                 await self._cancel(instruction.allocation_id)
             case i.FreeSlot():
-                taskmanager = RemoteTaskManager(self._client, instruction.taskmanager_address)
+                taskmanager = RemoteTaskManager(self._client, instruction.taskmanager_address, self.token)
                 try:
                     await taskmanager.free_slot(m.FreeSlot(instruction.allocation_id, instruction.cause))
                 except RpcError as error:
@@ -219,12 +222,17 @@ class ResourceManagerService(Service):
             request.jobmaster_address,
             request.jobmaster_token,
         )
-        try:
-            answer = await self._client.call(request.taskmanager_address, "request_slot", message.to_plain())
-            details = str(answer["executor_id"]), str(answer["control_socket"])
-        except (RpcError, KeyError) as error:
-            self.perform(self.core.slot_refused(request.allocation_id, str(error), self.now))
-            return
+        where = request.taskmanager_address
+        for pause in (*_UNKNOWN_PAUSES, None):
+            try:
+                answer = await self._client.call(where, "request_slot", message.to_plain(), self.token)
+                details = str(answer["executor_id"]), str(answer["control_socket"])
+                break
+            except (RpcError, KeyError) as error:
+                if not isinstance(error, FencedError) or pause is None:
+                    self.perform(self.core.slot_refused(request.allocation_id, str(error), self.now))
+                    return
+            await asyncio.sleep(pause)
         self._launch_details[request.taskmanager_id] = details
         self.perform(self.core.slot_granted(request.allocation_id, self.now))
 
@@ -271,7 +279,7 @@ class ResourceManagerService(Service):
             if spec is not None:
                 if not self.core.executor_named(order.taskmanager_id, order.attempt, spec.executor_id):
                     return
-                taskmanager = RemoteTaskManager(self._client, order.taskmanager_address)
+                taskmanager = RemoteTaskManager(self._client, order.taskmanager_address, self.token)
                 await taskmanager.start_executor(spec)
                 self.perform(self.core.executor_started(order.taskmanager_id, order.attempt, self.now))
                 return
@@ -290,7 +298,7 @@ class ResourceManagerService(Service):
     async def _stop_worker(self, worker_id: str) -> None:
         try:
             await self._workers.stop_worker(worker_id)
-        except Exception:
+        except Exception:  # the driver is a plug-in; the core asks again while the worker is there
             logger.exception("worker %s could not be stopped; it is tried again", worker_id)
 
     # -- watching
@@ -325,7 +333,7 @@ class ResourceManagerService(Service):
             await asyncio.sleep(WORKER_POLL)
             try:
                 ended = await self._workers.ended_workers()
-            except Exception:
+            except Exception:  # the driver is a plug-in; it is asked again at the next turn
                 logger.exception("the driver could not be asked for workers that have ended")
                 continue
             for worker, cause in ended:

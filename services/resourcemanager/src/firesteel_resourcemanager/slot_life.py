@@ -106,15 +106,19 @@ class SlotLife:
                 out += self.fail(slot, message, now)
         return out
 
-    def ended(self, slot: Slot, outcome: SlotOutcome, message: str, now: float) -> None:
+    def ended(self, slot: Slot, outcome: SlotOutcome, message: str, now: float) -> list[Instruction]:
         """The fleet has no process for a slot any more."""
         if slot.state is not SlotState.ALLOCATED or slot.ended is not None:
             slot.launched = False
         elif outcome is SlotOutcome.MISPLACED:  # a copy of a process that lives is misplaced, too: ask first
             self._doubt(slot, now + MISPLACED_PAUSE * slot.launches)
+        elif outcome is SlotOutcome.UNREGISTERED and slot.pid is None:  # nobody else will tell why
+            slot.launched = False
+            return self.fail(slot, f"the slot's process could not register with its TaskManager: {message}", now)
         else:
             slot.launched = False
             slot.ended, slot.ended_at = _ending(outcome, message), now
+        return []
 
     def forget_leftover(self, allocation_id: str) -> None:
         """The process of a freed slot has ended."""
@@ -257,6 +261,6 @@ class SlotLife:
 
 
 def _ending(outcome: SlotOutcome, message: str) -> str:
-    returned = outcome is SlotOutcome.RETURNED
+    returned = outcome in (SlotOutcome.RETURNED, SlotOutcome.UNREGISTERED)
     text = "the slot's process ended before its job did" if returned else "the slot's Spark task was lost"
     return f"{text}: {message}" if message else text

@@ -61,7 +61,7 @@ class WorkerPool:
         self._closed = True
         try:
             await self._run(self._driver.terminate if self.is_active and self._recovered else self._driver.close)
-        except Exception:
+        except Exception:  # the driver is a plug-in; the ResourceManager ends whatever it does
             logger.exception("workers were not ended in order")
         self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -37,6 +37,7 @@ def build(context: ProcessContext) -> ServicePlan:
         resourcemanager_address=resourcemanager_address(settings),
         bind_host=bind_host,
         advertised_host=host,
+        log_directory=context.log_directory,
     )
     return ServicePlan(service, bind_host, settings.get(TASKMANAGER_RPC_PORT), host)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 from firesteel.config import Settings
 from firesteel.config.memory import TaskManagerMemory, has_memory_options, taskmanager_memory
@@ -34,6 +35,7 @@ def create_service(
     advertised_host: str = "",
     executors: ExecutorFactory | None = None,
     memory: TaskManagerMemory | None = None,
+    log_directory: Path | None = None,
 ) -> TaskManagerService:
     """A TaskManager, not started yet.
 
@@ -53,6 +55,7 @@ def create_service(
         advertised_host: name or address under which others reach them; by default ``bind_host``.
         executors: starts executors in place of Spark's own.
         memory: its memory, in place of what the settings say; each slot is measured against its share.
+        log_directory: where the logs of executors stay; by default they go with the run directory.
 
     Raises:
         ConfigurationError: an option has a bad value.
@@ -62,7 +65,8 @@ def create_service(
         if memory is None and has_memory_options(settings):
             memory = taskmanager_memory(settings)
         if executors is None:
-            executors = _sparks(settings, secret, run_directory, bind_host, advertised_host or bind_host, memory)
+            host = advertised_host or bind_host
+            executors = _sparks(settings, secret, run_directory, bind_host, host, memory, log_directory)
     service = TaskManagerService(
         settings=settings,
         secret=secret,
@@ -87,6 +91,7 @@ def _sparks(
     bind_host: str,
     host: str,
     memory: TaskManagerMemory | None,
+    log_directory: Path | None,
 ) -> ExecutorFactory:
     java_home, archive = settings.get(JAVA_HOME), settings.get(JVM_ARCHIVE)
     make_archive = settings.get(JVM_ARCHIVE_IN_BACKGROUND)
@@ -105,6 +110,7 @@ def _sparks(
             archive=archive,
             make_archive=make_archive,
             environment={NETWORK_VARIABLE: json.dumps(network)},
+            log_directory=log_directory,
         )
 
     return start

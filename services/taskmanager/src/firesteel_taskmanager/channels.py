@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from firesteel.core.errors import ProtocolError
+from firesteel.core.refusals import RefusalLog
 from firesteel.protocol.slot_channel import FrameDecoder, encode
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class ChannelServer:
         self._numbers = itertools.count(1)
         self._channels: dict[int, _Channel] = {}
         self._server: asyncio.Server | None = None
+        self._refusals = RefusalLog(logger, "the control socket")
 
     async def start(self) -> None:
         """Listen."""
@@ -107,7 +109,7 @@ class ChannelServer:
         number = next(self._numbers)
         pid, uid = _peer(writer.get_extra_info("socket"))
         if uid is not None and uid != os.geteuid():
-            logger.warning("a process of user %d tried to register as a slot", uid)
+            self._refusals.refused(f"user {uid}", "slots register here, as processes of the TaskManager's user")
             writer.close()
             return
         self._channels[number] = _Channel(writer, pid)
@@ -126,7 +128,7 @@ class ChannelServer:
                     self._events.channel_message(number, message, payload)
         except ProtocolError as error:
             reason = str(error)
-            logger.error("%s; its control channel is closed", error)
+            self._refusals.refused(self._name(number), reason, "malformed")
         except OSError as error:
             reason = f"the control channel broke: {error.strerror or error}"
         finally:
@@ -138,8 +140,12 @@ class ChannelServer:
     def _check_registered(self, number: int) -> None:
         known = self._channels.get(number)
         if known is not None and not known.registered:
-            logger.warning("control channel %d did not register within %g s and is closed", number, _REGISTER_SECONDS)
+            self._refusals.refused(self._name(number), f"it did not register within {_REGISTER_SECONDS:g} s")
             known.writer.close()
+
+    def _name(self, number: int) -> str:
+        pid = self.peer_pid(number)
+        return "a process" if pid is None else f"process {pid}"
 
 
 def _peer(connection: Any) -> tuple[int | None, int | None]:

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 
 from firesteel.core.errors import FleetError, TaskMemoryExceededError
 from firesteel.core.process import ProcessId
+from firesteel.core.refusals import RefusalLog
 from firesteel.protocol.messages import RequestSlot, SlotOffer, SlotStatus
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
 from firesteel_taskmanager.ending import SlotEndings
@@ -80,6 +81,7 @@ class TaskManagerCore:
         self.slots = SlotTable(taskmanager_id, slots)
         self.tasks = TaskDecisions(self.slots)
         self._endings = SlotEndings(self.slots, settings)
+        self._refusals = RefusalLog(logger, taskmanager_id)
 
     # -- from the ResourceManager
 
@@ -145,7 +147,7 @@ class TaskManagerCore:
         elif slot.had_process:
             reason = f"process {slot.had_process} was registered for allocation {allocation} before"
         if reason or slot is None or not isinstance(pid, int):
-            logger.warning("slot process %s was turned away: %s", pid, reason)
+            self._refusals.refused(f"slot process {pid}", reason, now=now)
             return [Send(channel, {"type": "rejected", "reason": reason}), CloseChannel(channel)]
         slot.process = Process(channel, pid, identity, dict(message["data_address"]), executor)
         slot.had_process = pid
@@ -239,10 +241,19 @@ class TaskManagerCore:
                 out += self._endings.release(slot, cause, now)
         return out
 
-    def jobmaster_heartbeat(self, job_id: str, allocations: Collection[str], now: float) -> list[Instruction]:
-        """Free slots that the JobMaster does not know; accept those whose acceptance did not arrive here."""
+    def jobmaster_heartbeat(
+        self, job_id: str, allocations: Collection[str], now: float, token: str = ""
+    ) -> list[Instruction]:
+        """Free slots that the JobMaster does not know; accept those whose acceptance did not arrive here.
+
+        Args:
+            job_id: of the job.
+            allocations: the slots that the JobMaster has here.
+            now: monotonic seconds.
+            token: of the JobMaster; slots of another one stay. Empty = all.
+        """
         out: list[Instruction] = []
-        for slot in self.slots.of_job(job_id):
+        for slot in self.slots.of_job(job_id, token):
             listed = slot.allocation_id in allocations
             if slot.state is SlotState.ALLOCATED and listed and slot.process is not None:
                 slot.activate(now)

@@ -69,11 +69,12 @@ class ReportSlotFailed:
 
 @dataclass(frozen=True)
 class AskForSplits:
-    """Ask the JobMaster for splits; answer by ``splits_assigned``."""
+    """Ask the JobMaster for splits; answer by ``splits_answered``."""
 
     jobmaster: JobMasterRef
     allocation_id: str
     execution_id: str
+    number: int
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,11 @@ import logging
 from collections.abc import Coroutine, Iterable
 from typing import Any, Protocol
 
-import aiohttp
-
 from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
-from firesteel.rpc import RpcClient
+from firesteel.rpc import RpcClient, may_work_later
+from firesteel.rpc.client import DEFAULT_TIMEOUT
 from firesteel.rpc.gateways import RemoteJobMaster
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel_taskmanager import instructions as i
@@ -148,31 +147,29 @@ class JobMasterLinks:
         self._offers.pop(ref.job_id, None)
 
     async def ask_for_splits(self, ask: i.AskForSplits) -> None:
-        """Splits are given once: a call whose answer may be lost is not repeated, the task fails instead."""
-        core, timeout = self._owner.core, self._settings.heartbeat_timeout
+        """Ask again, under the same number, while the answer may be lost; a task that gets none in time fails."""
+        core, left = self._owner.core, self._settings.heartbeat_timeout
+        timeout = min(DEFAULT_TIMEOUT, left)
         gateway = RemoteJobMaster(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
+        message = m.RequestSplits(ask.execution_id, ask.number)
         pause = _RETRY_PAUSES[0]
         while core.tasks.is_live(ask.allocation_id, ask.execution_id):
+            started = self._clock.monotonic()
             try:
-                answer = await gateway.request_splits(m.ExecutionRef(ask.execution_id))
-            except PeerUnreachableError as error:
-                if not isinstance(error.__cause__, aiohttp.ClientConnectorError):
-                    self._splits_lost(ask, error)
-                    return
-                await asyncio.sleep(pause)  # it did not get there; until the JobMaster answers or is given up
-                pause = min(2 * pause, _RETRY_PAUSES[-1])
+                answer = await gateway.request_splits(message)
             except RpcError as error:
                 if is_gone(error):
                     self.lost(ask.jobmaster, f"its JobMaster gives no splits: {error}")
-                else:
+                    return
+                if left <= 0 or not may_work_later(error):
                     self._splits_lost(ask, error)
-                return
+                    return
+                logger.warning("execution %s: no splits yet: %s", ask.execution_id, error)
+                await asyncio.sleep(pause)
+                left -= min(self._clock.monotonic() - started, timeout + 2 * pause)  # a stall of ours does not count
+                pause = min(2 * pause, _RETRY_PAUSES[-1])
             else:
-                if core.tasks.is_live(ask.allocation_id, ask.execution_id):
-                    where = {"allocation_id": ask.allocation_id}
-                    self._owner.perform(
-                        core.tasks.splits_assigned(ask.execution_id, answer.splits, answer.no_more, **where)
-                    )
+                self._owner.perform(core.tasks.splits_answered(ask, answer))
                 return
 
     def _splits_lost(self, ask: i.AskForSplits, error: RpcError) -> None:

@@ -52,6 +52,11 @@ class ResourceManagerLink:
         """Whether the ResourceManager knows us, as far as is known here."""
         return self._bond.is_registered
 
+    @property
+    def token(self) -> str:
+        """Of the ResourceManager that leads, as far as is known here; empty before the first registration."""
+        return self._bond.token
+
     def heard(self) -> None:
         """It sent a heartbeat."""
         self._bond.heard()

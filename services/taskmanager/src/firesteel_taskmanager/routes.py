@@ -15,9 +15,12 @@ from firesteel_taskmanager.core import SlotTakenError
 from firesteel_taskmanager.shell import TaskManagerService
 from firesteel_taskmanager.slots import UnknownAllocationError, UnknownExecutionError
 
+_FROM_RESOURCEMANAGER = frozenset({"request_slot", "start_executor"})
+
 
 def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
-    """All routes of the service. Calls are fenced by allocation ids and JobMaster tokens, not by a token of its own.
+    """All routes of the service. Callers say who they are by their own tokens: it has to be the JobMaster that leads
+    the job or the slot, or the ResourceManager with which the TaskManager is registered.
 
     Calls that name an execution also carry ``job_id`` or ``allocation_id``: two jobs that run the same program have
     tasks of the same ids.
@@ -28,7 +31,7 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
         return service.resourcemanager_heartbeat().to_plain()
 
     async def heartbeat_jobmaster(call: RpcRequest) -> Mapping[str, Any]:
-        return service.jobmaster_heartbeat(m.HeartbeatFromJobMaster.from_plain(call.payload)).to_plain()
+        return service.jobmaster_heartbeat(m.HeartbeatFromJobMaster.from_plain(call.payload), call.token).to_plain()
 
     async def request_slot(call: RpcRequest) -> Mapping[str, Any]:
         executor = core.request_slot(m.RequestSlot.from_plain(call.payload), service.now)
@@ -52,13 +55,12 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
 
     async def cancel_tasks(call: RpcRequest) -> Mapping[str, Any]:
         message = m.CancelTasks.from_plain(call.payload)
-        service.perform(core.tasks.cancel(message.job_id, message.execution_ids, service.now, service.now_ms))
+        now, now_ms = service.now, service.now_ms
+        service.perform(core.tasks.cancel(message.job_id, message.execution_ids, now, now_ms, call.token))
         return {}
 
     async def assign_splits(call: RpcRequest) -> Mapping[str, Any]:
-        message = m.AssignSplits.from_plain(call.payload)
-        where = message.job_id, message.allocation_id
-        service.perform(core.tasks.splits_assigned(message.execution_id, message.splits, message.no_more, *where))
+        service.perform(core.tasks.splits_assigned(m.AssignSplits.from_plain(call.payload)))
         return {}
 
     async def commit(call: RpcRequest) -> Mapping[str, Any]:
@@ -90,9 +92,12 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
     checked = {name: _with_codes(handler) for name, handler in handlers.items()}
 
     def token_of(call: RpcRequest) -> str | None:
-        """A JobMaster that says its token has to be the one that leads the job; the ResourceManager has none here."""
         job, allocation = str(call.payload.get("job_id") or ""), str(call.payload.get("allocation_id") or "")
-        if call.token and not core.leads(job, allocation, call.token):
+        if not call.token or service.is_led_by(call.token):
+            return None
+        if call.method in _FROM_RESOURCEMANAGER:
+            raise FencedError(f"{call.method}: {service.taskmanager_id} is registered with another ResourceManager")
+        if not core.leads(job, allocation, call.token):
             raise FencedError(f"{call.method}: another JobMaster leads job {job}")
         return None
 

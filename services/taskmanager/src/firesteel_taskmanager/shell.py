@@ -315,10 +315,14 @@ class TaskManagerService(Service):
         self._link.heard()
         return m.SlotReport(self.core.report())
 
-    def jobmaster_heartbeat(self, message: m.HeartbeatFromJobMaster) -> m.ExecutionReport:
+    def is_led_by(self, token: str) -> bool:
+        """Whether this is the token of the ResourceManager that leads."""
+        return token == self._link.token
+
+    def jobmaster_heartbeat(self, message: m.HeartbeatFromJobMaster, token: str = "") -> m.ExecutionReport:
         """A JobMaster is alive, and says which slots it has."""
         self._jobmasters.heard(message.job_id)
-        self.perform(self.core.jobmaster_heartbeat(message.job_id, message.allocations, self.now))
+        self.perform(self.core.jobmaster_heartbeat(message.job_id, message.allocations, self.now, token))
         states, metrics = self.core.tasks.of_job(message.job_id)
         return m.ExecutionReport(states, metrics)
 

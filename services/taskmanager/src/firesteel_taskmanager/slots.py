@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -79,11 +79,27 @@ class Task:
     """The slot was told to run it."""
     cancelling: bool = False
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    requests: int = 0
+    """How often it has asked for splits."""
+    taken: int = 0
+    """All splits up to this serial were handed to the slot."""
+    ahead: dict[int, tuple[Sequence[Any], bool]] = field(default_factory=dict)
+    """Splits, and whether none come after them, that wait for those with smaller serials."""
 
     @property
     def is_final(self) -> bool:
         """Whether it has ended."""
         return self.state in FINAL_STATES
+
+    def take(self, serial: int, splits: Sequence[Any], no_more: bool) -> list[tuple[Sequence[Any], bool]]:
+        """What the slot can be given now: each once, and in order, so that it never ends before the last have come."""
+        if serial > self.taken:
+            self.ahead[serial] = splits, no_more
+        found = []
+        while self.taken + 1 in self.ahead:
+            self.taken += 1
+            found.append(self.ahead.pop(self.taken))
+        return found
 
 
 @dataclass
@@ -184,9 +200,9 @@ class SlotTable:
         """The slot whose process is at the other end of a control channel."""
         return next((s for s in self if s.process is not None and s.process.channel == channel), None)
 
-    def of_job(self, job_id: str) -> list[Slot]:
-        """All slots of a job."""
-        return [s for s in self if job_id and s.job_id == job_id]
+    def of_job(self, job_id: str, token: str = "") -> list[Slot]:
+        """All slots of a job, or those that the JobMaster with this token leads."""
+        return [s for s in self if job_id and s.job_id == job_id and token in ("", s.jobmaster.token)]
 
     def usable(self, job_id: str, allocation_id: str) -> tuple[Slot, Process]:
         """A slot that can run tasks, and its process.
@@ -201,7 +217,11 @@ class SlotTable:
         raise UnknownAllocationError(f"job {job_id} has no slot with allocation {allocation_id} on {self._id}")
 
     def channel_of(self, execution_id: str, job_id: str = "", allocation_id: str = "") -> int:
-        """The control channel of the slot that runs an execution.
+        """The control channel of the slot that runs an execution; raises as ``running`` does."""
+        return self.running(execution_id, job_id, allocation_id)[1].channel
+
+    def running(self, execution_id: str, job_id: str = "", allocation_id: str = "") -> tuple[Task, Process]:
+        """An execution, and the process that runs it.
 
         Two jobs that run the same program have tasks of the same ids: the job or the allocation tells them apart.
 
@@ -209,7 +229,7 @@ class SlotTable:
             UnknownExecutionError: it does not run here, or it is not clear which is meant.
         """
         found = [
-            slot.process.channel
+            (slot.tasks[execution_id], slot.process)
             for slot in self
             if execution_id in slot.tasks and slot.process is not None and slot.lost is None
             and (not job_id or slot.job_id == job_id)

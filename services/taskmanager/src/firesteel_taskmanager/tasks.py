@@ -8,7 +8,7 @@ from typing import Any
 
 from firesteel.core.errors import PeerUnreachableError
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.protocol.messages import TaskStateUpdate
+from firesteel.protocol.messages import AssignSplits, Splits, TaskStateUpdate
 from firesteel_taskmanager.instructions import (
     AskForSplits,
     Instruction,
@@ -18,7 +18,7 @@ from firesteel_taskmanager.instructions import (
     Send,
 )
 from firesteel_taskmanager.settings import Cancellation
-from firesteel_taskmanager.slots import Slot, SlotState, SlotTable, Task
+from firesteel_taskmanager.slots import Process, Slot, SlotState, SlotTable, Task
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,8 @@ class TaskDecisions:
         slot, task = self._task_at(channel, message)
         if slot is None or task is None:
             return []
-        return [AskForSplits(slot.jobmaster, slot.allocation_id, task.execution_id)]
+        task.requests += 1
+        return [AskForSplits(slot.jobmaster, slot.allocation_id, task.execution_id, task.requests)]
 
     def end_of_data(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
         """A task waits for its commit."""
@@ -113,10 +114,19 @@ class TaskDecisions:
             return []
         return [Send(process.channel, {"type": "deploy", "deployment": {**deployment, "tasks": wanted}})]
 
-    def cancel(self, job_id: str, execution_ids: Collection[str] | None, now: float, now_ms: int) -> list[Instruction]:
-        """End tasks; those that have not ended after the timeout are killed with their process."""
+    def cancel(
+        self, job_id: str, execution_ids: Collection[str] | None, now: float, now_ms: int, token: str = ""
+    ) -> list[Instruction]:
+        """End tasks; those that have not ended after the timeout are killed with their process.
+
+        Args:
+            job_id: of the job.
+            execution_ids: of the tasks; None = all.
+            now, now_ms: the moment.
+            token: of the JobMaster; slots of another one are left alone. Empty = all.
+        """
         out: list[Instruction] = []
-        for slot in self._slots.of_job(job_id):
+        for slot in self._slots.of_job(job_id, token):
             if slot.process is None or slot.state is SlotState.RELEASING:
                 continue
             named = [t for t in slot.tasks.values() if execution_ids is None or t.execution_id in execution_ids]
@@ -138,16 +148,24 @@ class TaskDecisions:
             )
         return out
 
-    def splits_assigned(
-        self, execution_id: str, splits: Iterable[Any], no_more: bool, job: str = "", allocation_id: str = ""
-    ) -> list[Instruction]:
-        """Splits for a source.
+    def splits_assigned(self, message: AssignSplits) -> list[Instruction]:
+        """Splits for a source that waits for them; those that came before change nothing.
 
         Raises:
             UnknownExecutionError: it does not run here.
         """
-        message = {"type": "assign_splits", "execution_id": execution_id, "splits": list(splits), "no_more": no_more}
-        return [Send(self._slots.channel_of(execution_id, job, allocation_id), message)]
+        task, process = self._slots.running(message.execution_id, message.job_id, message.allocation_id)
+        given = task.take(message.serial, message.splits, message.no_more)
+        return [_assign(process, task, *one) for one in given]
+
+    def splits_answered(self, ask: AskForSplits, answer: Splits) -> list[Instruction]:
+        """The JobMaster answered a source; one that has ended since needs nothing."""
+        if not self.is_live(ask.allocation_id, ask.execution_id):
+            return []
+        task, process = self._slots.running(ask.execution_id, ask.jobmaster.job_id, ask.allocation_id)
+        if answer.serial:
+            return [_assign(process, task, *one) for one in task.take(answer.serial, answer.splits, answer.no_more)]
+        return [_assign(process, task, (), False)] if ask.number == task.requests else []
 
     def is_live(self, allocation_id: str, execution_id: str) -> bool:
         """Whether a slot with this allocation runs the execution, as far as is known here."""
@@ -192,3 +210,8 @@ class TaskDecisions:
         if slot is None or task is None:
             logger.info("a message about an execution that is not here: %s", message.get("execution_id"))
         return slot, task
+
+
+def _assign(process: Process, task: Task, splits: Iterable[Any], no_more: bool) -> Send:
+    message = {"type": "assign_splits", "execution_id": task.execution_id, "splits": list(splits), "no_more": no_more}
+    return Send(process.channel, message)

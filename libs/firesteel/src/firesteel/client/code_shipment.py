@@ -99,7 +99,7 @@ class CodeShipment:
             cloudpickle.register_pickle_by_value(self._modules[name])
         try:
             return _dump(tree, note), seen
-        except Exception as error:
+        except Exception as error:  # the user's __reduce__ may raise anything; it is named below
             for (module, name), value in content.items():
                 try:
                     _dump(value, lambda _: False)

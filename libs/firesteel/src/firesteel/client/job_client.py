@@ -109,7 +109,7 @@ def outcome_of(result: Mapping[str, Any], job_name: str) -> JobExecutionResult:
 def failure_as_error(failure: TaskFailure, job_id: str, job_name: str) -> JobError:
     """The exception that a client raises for a failure, its cause included."""
     cause = _unpickled(failure.pickled)
-    if failure.kind not in ("user", "type"):
+    if failure.kind not in ("user", "type") or failure.subtask < 0:  # the latter: found before any task ran
         where = f" in {failure.vertex_name!r}, subtask {failure.subtask}" if failure.vertex_name else ""
         return _caused(JobFailedError(f"job {job_name!r} ({job_id}) failed{where}: {failure.message}", job_id), cause)
     operator = failure.operator or failure.vertex_name

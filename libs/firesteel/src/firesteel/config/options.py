@@ -211,6 +211,13 @@ RUN_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     None,
     "Where sockets, blobs and logs of a run go, below a directory of its own. Not set: the system's temp directory.",
 )
+LOG_DIRECTORY: ConfigOption[str | None] = ConfigOption(
+    "env.log.dir",
+    STRING,
+    None,
+    "Absolute path of the directory for the logs of JobMasters and executors, which stay when these end. Not set: "
+    "where the log of their service is (--log-file); without one they go with the service's run directory.",
+)
 JVM_ARCHIVE = ConfigOption(
     "firesteel.jvm.archive",
     BOOL,

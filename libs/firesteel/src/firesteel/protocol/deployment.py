@@ -103,8 +103,8 @@ class TaskFailure:
     """Why a task failed.
 
     Attributes:
-        kind: ``user`` (the user's function), ``type`` (a record against its declared type), ``internal`` (our bug),
-            ``external`` (a peer, a slot or the machine), ``cancel`` (would not end).
+        kind: ``user`` (the user's function, or what the program was given), ``type`` (a record against its declared
+            type), ``internal`` (our bug), ``external`` (a peer, a slot or the machine), ``cancel`` (would not end).
         error_class: qualified class name of the exception.
         message: its text.
         traceback: for ``user`` only the user's frames; else all.

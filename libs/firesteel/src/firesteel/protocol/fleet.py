@@ -28,6 +28,8 @@ class SlotOutcome(Enum):
     """The slot's function came to its end."""
     MISPLACED = "MISPLACED"
     """It ran on the wrong executor, or was a second copy, and gave up at once."""
+    UNREGISTERED = "UNREGISTERED"
+    """It came to its end before its TaskManager had accepted it; the message says why."""
     LOST = "LOST"
     """It raised, was cancelled, or went down with its executor or driver."""
 

@@ -105,11 +105,11 @@ class JobMasterGateway(Protocol):
     async def update_task_states(self, message: m.UpdateTaskStates) -> None:
         """Report changed states."""
 
-    async def request_splits(self, message: m.ExecutionRef) -> m.Splits:
+    async def request_splits(self, message: m.RequestSplits) -> m.Splits:
         """A source subtask asks for work.
 
-        The answer is given once: the caller must fail the task if the call ends with an error, because splits may be
-        lost with the answer.
+        A request that may have got lost is repeated with its number. A caller that gives up must fail the task, because
+        splits may be lost with the answer.
         """
 
     async def end_of_data(self, message: m.ExecutionRef) -> None:

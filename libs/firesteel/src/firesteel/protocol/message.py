@@ -21,6 +21,8 @@ class RpcCode(StrEnum):
 
     FENCED = "FENCED"
     NOT_FOUND = "NOT_FOUND"
+    UNKNOWN_EXECUTION = "UNKNOWN_EXECUTION"
+    """The JobMaster is the right one, and has no such attempt of a task (any more)."""
     BAD_REQUEST = "BAD_REQUEST"
     UNAUTHORIZED = "UNAUTHORIZED"
     INTERNAL = "INTERNAL"

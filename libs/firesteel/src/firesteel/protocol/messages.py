@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from firesteel.protocol.message import Message
+from firesteel.protocol.split_messages import AssignSplits as AssignSplits
+from firesteel.protocol.split_messages import RequestSplits as RequestSplits
+from firesteel.protocol.split_messages import Splits as Splits
 
 DEFAULT_PROFILE = "default"
 """The only resource profile so far: the share of a slot in its TaskManager."""
@@ -246,21 +249,6 @@ class CancelTasks(Message):
 
 
 @dataclass(frozen=True)
-class AssignSplits(Message):
-    """Plain splits for a source subtask.
-
-    Jobs that run the same program have tasks of the same ids: ``job_id`` and ``allocation_id`` say which one is meant,
-    here and in other calls to a TaskManager.
-    """
-
-    execution_id: str
-    splits: tuple[Mapping[str, Any], ...]
-    no_more: bool
-    job_id: str = ""
-    allocation_id: str = ""
-
-
-@dataclass(frozen=True)
 class CommitTask(Message):
     """Every task of the job got to its end of data: make the results visible."""
 
@@ -304,13 +292,14 @@ class Collected(Message):
 
 @dataclass(frozen=True)
 class StartJob(Message):
-    """The Dispatcher has a JobMaster host run a job."""
+    """The Dispatcher has a JobMaster host run a job; ``dispatcher_term`` as in ``AdoptJob``."""
 
     job_graph: Mapping[str, Any]
     dispatcher_address: str
     dispatcher_token: str
     resourcemanager_address: str
     blob_address: str
+    dispatcher_term: int = 0
 
 
 @dataclass(frozen=True)
@@ -340,10 +329,17 @@ class RunningJobs(Message):
 
 @dataclass(frozen=True)
 class AdoptJob(Message):
-    """Another Dispatcher leads (``adopt``): from now on the JobMaster reports to it."""
+    """Another Dispatcher leads (``adopt``): from now on the JobMaster reports to it.
+
+    Attributes:
+        dispatcher_address, dispatcher_token: of it.
+        dispatcher_term: grows from one Dispatcher to the next, so that a message of a former one that is late has no
+            effect.
+    """
 
     dispatcher_address: str
     dispatcher_token: str
+    dispatcher_term: int = 0
 
 
 @dataclass(frozen=True)
@@ -402,14 +398,6 @@ class ExecutionRef(Message):
     """Names one attempt of one subtask."""
 
     execution_id: str
-
-
-@dataclass(frozen=True)
-class Splits(Message):
-    """Plain splits; ``no_more``: after these none will come."""
-
-    splits: tuple[Mapping[str, Any], ...]
-    no_more: bool
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class RemoteJobMaster(_Remote):
     async def update_task_states(self, message: m.UpdateTaskStates) -> None:
         await self._call("update_task_states", message)
 
-    async def request_splits(self, message: m.ExecutionRef) -> m.Splits:
+    async def request_splits(self, message: m.RequestSplits) -> m.Splits:
         return m.Splits.from_plain(await self._call("request_splits", message))
 
     async def end_of_data(self, message: m.ExecutionRef) -> None:

@@ -36,6 +36,7 @@ KEEP_TOTAL = 2 * 1024 * 1024
 _STATUS = {
     RpcCode.FENCED: 409,
     RpcCode.NOT_FOUND: 404,
+    RpcCode.UNKNOWN_EXECUTION: 404,
     RpcCode.BAD_REQUEST: 400,
     RpcCode.VERSION: 400,
     RpcCode.UNAUTHORIZED: 401,

@@ -65,7 +65,7 @@ class BridgedOutput(OutputChannel):
                     channel.end()
         except IndexError:  # closed in between
             return
-        except Exception as error:
+        except Exception as error:  # a bug, or a value that can't be pickled: the task fails with it
             self._failed(error)
             return
         self.bytes_out = channel.bytes_out

@@ -91,7 +91,7 @@ class CollectServer:
     def _answer(self, request_id: int, operator: CollectOperator, offset: int, max_bytes: int) -> None:
         try:
             got = operator.fetch(offset, max_bytes)
-        except Exception as error:
+        except Exception as error:  # the user's __reduce__ may raise anything: the client hears of it
             self._error(request_id, offset, f"{type(error).__name__}: {error}")
         else:
             self._reply(request_id, got.offset, got.count, got.end, got.data, None)

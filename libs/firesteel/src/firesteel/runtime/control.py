@@ -206,7 +206,7 @@ class ControlChannel:
             reason = "closed"
         except (OSError, ProtocolError) as error:
             reason = f"the control channel to the TaskManager broke: {error}"
-        except Exception as error:
+        except Exception as error:  # a bug of ours must not leave a slot without an owner
             reason = f"the control thread failed: {type(error).__name__}: {error}"
             logger.exception("control thread")
         finally:

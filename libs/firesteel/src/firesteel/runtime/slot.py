@@ -177,7 +177,7 @@ class Slot:
         built: list[RunningTask] = []
         try:
             self._prepare(deployment, self._tokens[new[0].execution_id])
-        except BaseException as error:
+        except BaseException as error:  # user modules are imported: they raise anything, SystemExit too
             for descriptor in new:
                 self._refuse(deployer, descriptor, error)
             return
@@ -185,7 +185,7 @@ class Slot:
             token = self._tokens[descriptor.execution_id]
             try:
                 task = deployer.build(descriptor, token)
-            except BaseException as error:
+            except BaseException as error:  # functions are unpickled: they raise anything
                 self._refuse(deployer, descriptor, error)
                 continue
             self._tasks[descriptor.execution_id] = task

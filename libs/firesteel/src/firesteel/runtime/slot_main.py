@@ -47,7 +47,7 @@ def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
         try:
             yield _run(launch)
         except Exception:  # a task that raises would be started again by Spark, for ever
-            yield SlotOutcome.RETURNED, traceback.format_exc()
+            yield SlotOutcome.UNREGISTERED, traceback.format_exc()
 
 
 def _run(launch: SlotLaunch) -> Outcome:
@@ -57,13 +57,14 @@ def _run(launch: SlotLaunch) -> Outcome:
     if here is not None and launch.executor_id and here != launch.executor_id:
         return SlotOutcome.MISPLACED, f"runs on executor {here}, belongs to {launch.executor_id}"
     if threading.current_thread() is not threading.main_thread():
-        return SlotOutcome.RETURNED, "a slot has to run on the main thread of its process"
+        return SlotOutcome.UNREGISTERED, "a slot has to run on the main thread of its process"
     clock = SystemClock()
     loop = TaskLoop(clock)
     interrupter = Interrupter()
     attempt = _spark_attempt()
     exchange: Exchange | None = None
     channel: ControlChannel | None = None
+    ended = SlotOutcome.UNREGISTERED
     try:
         exchange = Exchange(loop, listen_addresses(_socket_path(launch)), clock)
         slot = Slot(launch.allocation_id, loop, exchange, interrupter, clock)
@@ -83,6 +84,7 @@ def _run(launch: SlotLaunch) -> Outcome:
         )
         if answer["type"] == "rejected":
             return SlotOutcome.MISPLACED, str(answer.get("reason", "rejected"))
+        ended = SlotOutcome.RETURNED
         streams = _forwarder(channel, "stdout"), _forwarder(channel, "stderr")
         slot.attach(channel, streams)
         remove_wiring()
@@ -90,9 +92,11 @@ def _run(launch: SlotLaunch) -> Outcome:
             channel.start()
             loop.run()
             all_ended = slot.join_threads()
-        return SlotOutcome.RETURNED, "" if all_ended else "a blocking function had not returned"
+        return ended, "" if all_ended else "a blocking function had not returned"
     except (ConfigurationError, FleetError, ProtocolError) as error:
-        return SlotOutcome.RETURNED, str(error)
+        return ended, str(error)
+    except Exception:  # a task that raises would be started again by Spark, for ever
+        return ended, traceback.format_exc()
     finally:
         if exchange is not None:
             exchange.close()

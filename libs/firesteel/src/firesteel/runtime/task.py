@@ -267,7 +267,7 @@ class StreamTask:
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
             action()
-        except BaseException as error:
+        except BaseException as error:  # user code; whatever it raises fails the task
             self.on_error(error)
 
     def _end(self, state: ExecutionState, failure: TaskFailure | None, cause: str) -> None:
@@ -307,7 +307,7 @@ class StreamTask:
         self._guard.active = self._cleaning_up
         try:
             action()
-        except BaseException as error:
+        except BaseException as error:  # user code at its end: the task's fate is settled
             logger.warning("%s: %s raised %s: %s", self.info.full_name, what, type(error).__name__, error)
         finally:
             self._guard.active = None

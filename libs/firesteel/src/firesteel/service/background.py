@@ -20,7 +20,8 @@ class BackgroundTasks:
 
     def __init__(self, owner: str, on_failure: Callable[[str, BaseException], None] | None = None) -> None:
         self._owner, self._on_failure = owner, on_failure
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        """In the order in which they were started."""
         self._closed = False
 
     def __len__(self) -> int:
@@ -37,12 +38,12 @@ class BackgroundTasks:
             logger.debug("%s: %s was not started: the owner is stopping", self._owner, name)
             return None
         task = asyncio.get_running_loop().create_task(coroutine, name=f"{self._owner}: {name}")
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._done)
         return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if task.cancelled():
             return
         error = task.exception()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from firesteel import __version__
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
-from firesteel.config.options import CLUSTER_DIRECTORY, RESOURCEMANAGER_PORT, RUN_DIRECTORY
+from firesteel.config.options import CLUSTER_DIRECTORY, LOG_DIRECTORY, RESOURCEMANAGER_PORT, RUN_DIRECTORY
 from firesteel.config.secret import load_secret
 from firesteel.config.settings import Settings
 from firesteel.core.clock import Clock, SystemClock
@@ -46,6 +46,7 @@ class ProcessContext:
         run_directory: owned by this process; removed when it ends.
         config_directory: where ``config.yaml`` was read from, if anywhere.
         arguments: what was given after the options of the process.
+        log_directory: where logs of processes below this one go, and stay; None = into the run directory.
     """
 
     settings: Settings
@@ -54,6 +55,7 @@ class ProcessContext:
     run_directory: RunDirectory
     config_directory: Path | None
     arguments: tuple[str, ...] = ()
+    log_directory: Path | None = None
 
     @cached_property
     def cluster_directory(self) -> Path:
@@ -153,8 +155,27 @@ def _context(parsed: argparse.Namespace) -> ProcessContext:
     secret = load_secret(settings, os.environ, folder)
     for warning in settings.check():
         logger.warning("%s", warning)
+    logs = _log_directory(settings, parsed.log_file)
     run_directory = RunDirectory.create(settings.get(RUN_DIRECTORY))
-    return ProcessContext(settings, secret, SystemClock(), run_directory, folder, tuple(parsed.arguments))
+    return ProcessContext(settings, secret, SystemClock(), run_directory, folder, tuple(parsed.arguments), logs)
+
+
+def _log_directory(settings: Settings, log_file: Path | None) -> Path | None:
+    """Where the logs of processes below a service go.
+
+    Raises:
+        ConfigurationError: ``env.log.dir`` is relative, or can't be made.
+    """
+    named = settings.get(LOG_DIRECTORY)
+    if named is None:
+        return None if log_file is None else log_file.absolute().parent
+    if not os.path.isabs(named):
+        raise ConfigurationError(f"{LOG_DIRECTORY.key} has to be an absolute path, not {named!r}.")
+    try:
+        Path(named).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"{LOG_DIRECTORY.key}: {named} can't be made: {error.strerror or error}.") from error
+    return Path(named)
 
 
 async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
@@ -178,7 +199,7 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
         return _refuse(name, str(error))
     except OSError as error:
         return _refuse(name, error.strerror or str(error), EXIT_FAILED)
-    except Exception as error:
+    except Exception as error:  # whatever it is, the process says so and ends with 1
         logger.exception("%s could not start", name)
         return _refuse(name, f"could not start: {error}", EXIT_FAILED)
     if pid_file is not None:

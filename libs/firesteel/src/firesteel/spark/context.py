@@ -99,7 +99,7 @@ class OwnContext:
                 made, settings = None, SparkConf(loadDefaults=False)
                 settings.setAll(list(conf.items()))
             self.spark: Any = SparkContext(conf=settings, gateway=gateway, jsc=made)
-        except Exception as error:
+        except Exception as error:  # py4j and Spark raise whatever comes; the reason is told
             reason = reason_of(error)
             self._put_back()
             raise FleetError(f"Spark could not be started: {reason}") from None

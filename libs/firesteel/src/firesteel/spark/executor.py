@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from firesteel.core import log_files
 from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import spark_secret
@@ -30,7 +32,23 @@ _EXIT_SECONDS = 5.0
 _MAKER_SECONDS = 3.0
 _SLOT_MAIN = "firesteel.runtime.slot_main"
 
+_KEPT_LOGS = 50
+"""Logs of executors that have ended which stay in a log directory."""
+
 _numbers = itertools.count()
+_writing: set[Path] = set()
+"""Logs of the executors of this process."""
+
+
+def _log_of(executor_id: str, run_directory: Path, folder: Path | None) -> Path:
+    """A log for an executor; the oldest ones of this host make room for it."""
+    if folder is None:
+        return run_directory / f"executor-{executor_id}.log"
+    prefix = f"executor-{socket.gethostname()}-"
+    log_files.keep_newest(folder, f"{prefix}*.log*", _KEPT_LOGS, lambda path: path in _writing)
+    log = folder / f"{prefix}{executor_id}.log"
+    _writing.add(log)
+    return log
 
 
 class ExecutorProcess:
@@ -49,6 +67,8 @@ class ExecutorProcess:
         preload: modules that the daemon imports before it forks a slot.
         make_archive: have missing archives made in the background, some time after the start.
         recording: flags of a JVM that is to write an archive.
+        log_directory: where the log stays, with those of the newest other executors; by default it is in the run
+            directory.
 
     Raises:
         FleetError: it can't be started. That it can't reach the driver shows later: it ends.
@@ -69,6 +89,7 @@ class ExecutorProcess:
         preload: Sequence[str] = (_SLOT_MAIN,),
         make_archive: bool = False,
         recording: tuple[str, ...] = (),
+        log_directory: Path | None = None,
     ) -> None:
         if memory_mb < _LEAST_HEAP_MB:
             raise FleetError(f"An executor needs a heap of at least {_LEAST_HEAP_MB} MiB, not {memory_mb}.")
@@ -81,7 +102,7 @@ class ExecutorProcess:
         self._scratch = run_directory.subdir(f"e{number}")
         self._sockets = run_directory.subdir(f"w{number}")
         self._prepared = run_directory.socket_path(f"p{number}")
-        self._log = run_directory.path / f"executor-{spec.executor_id}.log"
+        self._log = _log_of(spec.executor_id, run_directory.path, log_directory)
         self._arguments = self._scratch / "arguments"
         self._archive = archive_for(java, "executor") if archive and not recording else None
         flags = recording if self._archive is None else self._archive.flags_to_use()
@@ -156,6 +177,7 @@ class ExecutorProcess:
     def is_running(self) -> bool:
         """Whether the JVM runs. When it has ended, `stop` has to be called nevertheless."""
         if self._jvm is not None and self._jvm.is_running():
+            log_files.bound(self._log)
             return True
         if self._arguments.exists():  # it did not get as far as our first line
             self._arguments.unlink(missing_ok=True)
@@ -185,6 +207,7 @@ class ExecutorProcess:
             self._daemon.end(grace)
         if self._maker is not None:
             end_together(self._maker, None, min(grace, _MAKER_SECONDS))
+        _writing.discard(self._log)
         for directory in (self._scratch, self._sockets):
             shutil.rmtree(directory, ignore_errors=True)
         self._prepared.unlink(missing_ok=True)

@@ -252,7 +252,7 @@ class HostedFleet:
             return frozenset()
         try:
             found = thread.call(lambda: str(context.slots.executors(context.spark._jsc.sc())), ANSWER_SECONDS)
-        except Exception as error:
+        except Exception as error:  # py4j raises whatever comes; silence is counted
             self._no_answer(error)
             return frozenset()
         self._silences = 0

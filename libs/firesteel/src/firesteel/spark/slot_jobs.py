@@ -86,7 +86,7 @@ class SlotJobs:
             thread, context, _ = self._link
         try:
             placed = thread.call(lambda: self._submit(context, launch, executor_id))
-        except Exception as error:
+        except Exception as error:  # py4j raises whatever comes; the reason is told
             with self._guard:
                 self._forget([name])
             raise FleetError(f"Slot {name} could not be started: {reason_of(error)}") from error

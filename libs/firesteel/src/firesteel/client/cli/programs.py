@@ -41,7 +41,7 @@ def run(parsed: argparse.Namespace, console: Console) -> int:
         except KeyboardInterrupt:
             console.note("firesteel run: interrupted")
             code = exit_codes.INTERRUPTED
-        except Exception as error:
+        except Exception as error:  # the user's program
             console.note("".join(_of_program(error, program)).rstrip())
             code = exit_codes.FAILED
         else:
@@ -65,7 +65,7 @@ def info(parsed: argparse.Namespace, console: Console) -> int:
             return exit_codes.DONE
         except FiresteelError:
             raise
-        except Exception as error:
+        except Exception as error:  # the user's program
             console.note("".join(_of_program(error, program)).rstrip())
             return exit_codes.FAILED
     console.note(f"firesteel info: {parsed.program} executes no job")

@@ -265,7 +265,7 @@ def _type_name(value: Any) -> str:
 def _fails(value: Any) -> bool:
     try:
         cloudpickle.dumps(value, 5)
-    except Exception:
+    except Exception:  # the user's __reduce__ may raise anything
         return True
     return False
 

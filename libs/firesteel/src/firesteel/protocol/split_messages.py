@@ -1,0 +1,54 @@
+"""Payloads about splits; part of ``firesteel.protocol.messages``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from firesteel.protocol.message import Message
+
+
+@dataclass(frozen=True)
+class RequestSplits(Message):
+    """A source subtask asks for work.
+
+    Attributes:
+        execution_id: who asks.
+        number: 1, 2, 3, ... for each subtask; a repeat carries the same one, and gets the same answer.
+    """
+
+    execution_id: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Splits(Message):
+    """Plain splits.
+
+    Attributes:
+        splits: for one subtask.
+        no_more: after these none will come.
+        serial: 1, 2, 3, ... for each subtask, so that what comes twice is taken once; 0 = there is nothing now, and
+            what there is later comes by ``assign_splits``.
+    """
+
+    splits: tuple[Mapping[str, Any], ...]
+    no_more: bool
+    serial: int = 0
+
+
+@dataclass(frozen=True)
+class AssignSplits(Message):
+    """Plain splits for a source subtask that was told to wait; ``serial`` as in ``Splits``.
+
+    Jobs that run the same program have tasks of the same ids: ``job_id`` and ``allocation_id`` say which one is meant,
+    here and in other calls to a TaskManager.
+    """
+
+    execution_id: str
+    splits: tuple[Mapping[str, Any], ...]
+    no_more: bool
+    serial: int
+    job_id: str = ""
+    allocation_id: str = ""
