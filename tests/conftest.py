@@ -17,6 +17,7 @@ from tests import leaks
 
 TESTS = Path(__file__).parent
 WATCHED = (TESTS / "integration", TESTS / "docs")
+NO_ARCHIVES = "FIRESTEEL_OPTION_FIRESTEEL_JVM_ARCHIVE_IN_BACKGROUND"
 STRICT_SKIPS = os.environ.get("FIRESTEEL_STRICT_SKIPS") == "1"
 
 hypothesis.settings.register_profile(
@@ -35,6 +36,15 @@ leaks.begin_session()  # before other conftest files are imported, which make pa
 def pytest_configure(config: pytest.Config) -> None:
     """Prepares what later start-ups inherit."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit an ignored one
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Archives of Java classes are made by the tests that are about them; elsewhere who makes some is a leak."""
+    if _below(item.path, (TESTS / "unit",)):
+        os.environ.pop(NO_ARCHIVES, None)
+    else:
+        os.environ[NO_ARCHIVES] = "false"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

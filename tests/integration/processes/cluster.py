@@ -172,6 +172,7 @@ class Cluster:
             "firesteel.run.directory": self.run_root,
             "taskmanager.numberOfTaskSlots": slots,
             "taskmanager.memory.process.size": "1728m",
+            "firesteel.jvm.archive-in-background": "false",
             "heartbeat.interval": "1 s",
             "heartbeat.timeout": "10 s",
             **(options or {}),

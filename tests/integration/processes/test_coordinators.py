@@ -58,7 +58,7 @@ class Running:
             record = json.loads((self.cluster.cluster_directory / "driver.json").read_text())
         except (OSError, ValueError):
             return 0
-        return int(record["pid"]) if record["driver_url"] else 0
+        return int(record["process"]["pid"]) if record["driver_url"] else 0
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def executor_log(pid: int) -> str:
 def test_after_the_jobmaster_of_a_job_died_the_job_says_so_and_its_slots_are_free(running: Running) -> None:
     cluster = running.cluster
     (record,) = cluster.cluster_directory.glob("jobmasters/*.json")
-    os.kill(int(json.loads(record.read_text())["pid"]), signal.SIGKILL)
+    os.kill(int(json.loads(record.read_text())["process"]["pid"]), signal.SIGKILL)
     wait_until(lambda: running.job_now().get("state") == "FAILED", "the job fails")
     exceptions = cluster.rest("GET", f"/jobs/{running.job}/exceptions")[1]
     assert "JobMaster" in json.dumps(exceptions)

@@ -33,7 +33,7 @@ def record_of_a_jobmaster(directory: Path, process: ProcessId) -> None:
 
 
 def record_of_a_driver(directory: Path, process: ProcessId) -> None:
-    DriverRecord(process.pid, process.start, str(directory / "driver-1"), {}).write(directory)
+    DriverRecord(process, str(directory / "driver-1"), {}).write(directory)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ class Home:
             f"firesteel.cluster.directory: {self.folder / 'cluster'}\n"
             f"firesteel.run.directory: {self.folder / 'r'}\n"
             "taskmanager.memory.process.size: 1728m\n"
+            "firesteel.jvm.archive-in-background: false\n"
         )
         fakes = self.folder / "fakes"
         fakes.mkdir()

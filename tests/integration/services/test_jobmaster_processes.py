@@ -74,7 +74,7 @@ class Host:
 
     def process_of(self, job_id: str) -> ProcessId:
         plain = json.loads(self.entry(job_id).read_bytes())
-        return ProcessId(plain["pid"], plain["start_time"])
+        return ProcessId.from_plain(plain["process"])
 
     def template(self) -> ProcessId:
         """The process from which JobMasters are forked: the host's only child."""

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from firesteel.config import Settings
+from firesteel.config.memory import taskmanager_memory
 from firesteel.core.clock import SystemClock
 from firesteel.core.ids import new_allocation_id
 from firesteel.core.process import ProcessId, identify, is_running
@@ -143,6 +144,10 @@ def test_a_killed_executor_takes_its_slots_along_and_is_replaced(home: RunDirect
             assert "unix" not in offer["data_address"], "firesteel.exchange.transport is TCP"
             memory = c.resourcemanager.of("register_taskmanager")[0]["memory_configuration"]
             assert memory["totalProcessMemory"] == 1728 << 20
+            heap = taskmanager_memory(Settings(OPTIONS)).executor_heap
+            arguments = Path(f"/proc/{c.jvm().pid}/cmdline").read_text().split("\0")
+            assert [word for word in arguments if word.startswith("-Xmx")] == [f"-Xmx{heap >> 20}m"]
+            assert 128 << 20 <= heap < 512 << 20, "else it could be the default as well"
             assert int(Path(f"/proc/{process.pid}/oom_score_adj").read_text()) >= 500
             os.kill(c.jvm().pid, signal.SIGKILL)
             (lost,) = await c.resourcemanager.wait_for("executor_lost")
@@ -224,4 +229,4 @@ def test_a_frozen_executor_and_a_frozen_slot_never_make_two_copies(home: RunDire
 
 
 def _driver_pid(home: RunDirectory) -> int:
-    return int(json.loads((home.path / "c" / "driver.json").read_text())["pid"])
+    return int(json.loads((home.path / "c" / "driver.json").read_text())["process"]["pid"])

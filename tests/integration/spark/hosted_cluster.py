@@ -107,7 +107,7 @@ def identity(caller: Caller) -> ProcessId:
 def driver_process(directory: Path) -> ProcessId:
     """The driver that the cluster's directory names."""
     told = json.loads((directory / "driver.json").read_text())
-    return ProcessId(told["pid"], told["start"])
+    return ProcessId.from_plain(told["process"])
 
 
 class ResourceManager:

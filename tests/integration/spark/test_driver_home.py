@@ -60,7 +60,7 @@ def record(home: DriverHome, jvm: ProcessId) -> DriverRecord:
     """Of a driver that can be taken over."""
     own = home.directory / "driver-1"
     own.mkdir()
-    return DriverRecord(jvm.pid, jvm.start, str(own), MADE_FOR, 4711, "g", "s", "spark://x", "app", 7)
+    return DriverRecord(jvm, str(own), MADE_FOR, 4711, "g", "s", "spark://x", "app", 7)
 
 
 def test_a_record_survives_its_way_and_shows_no_secret(home: DriverHome, record: DriverRecord) -> None:
@@ -115,7 +115,7 @@ def test_a_driver_that_does_not_fit_is_ended(
 def test_another_process_with_the_drivers_pid_is_left_alone(
     home: DriverHome, record: DriverRecord, jvm: ProcessId
 ) -> None:
-    replace(record, start=record.start + 1, gateway_port=0).write(home.directory)
+    replace(record, process=replace(jvm, start=jvm.start + 1), gateway_port=0).write(home.directory)
     assert home.find() is None
     assert process.is_running(jvm)
 

@@ -186,43 +186,39 @@ def test_a_slot_that_waits_for_a_place_can_be_cancelled(fleet: EmbeddedFleet, do
     fleet.cancel_slot("never-started")
 
 
-def test_a_slot_goes_before_the_waiting_tasks_of_a_bounded_stage(
+def test_a_bounded_stage_leaves_the_places_of_slots_alone(
     fleet: EmbeddedFleet, door: Door, ends: Ends, run: RunDirectory
 ) -> None:
     from pyspark import SparkContext
 
     spark = SparkContext._active_spark_context
     assert spark is not None
-    gate, arrived, total = run.path / "gate", run.path / "arrived", 100 * (SLOTS + SPARE)
-    (started := run.subdir("started")).touch()
+    gate, total = run.path / "gate", 4 * (SLOTS + SPARE)
+    started = run.subdir("started")
 
     def task(index: int) -> int:
         import time
 
         (started / str(index)).touch()
-        began = time.monotonic()
-        if index < SLOTS + SPARE:
-            while not gate.exists():
-                time.sleep(0.01)
-        else:  # without the slot the stage would take 50 s
-            while not arrived.exists() and time.monotonic() < began + 0.5:
-                time.sleep(0.01)
+        while not gate.exists():
+            time.sleep(0.01)
         return index
 
     results: list[int] = []
     stage = threading.Thread(target=lambda: results.extend(spark.parallelize(range(total), total).map(task).collect()))
     stage.start()
-    until(lambda: len(list(started.iterdir())) == SLOTS + SPARE, "the stage holding every place")
-    allocation = new_allocation()
-    fleet.start_slot(door.launch(allocation))
-    gate.touch()
-    caller = door.wait()
-    begun = len(list(started.iterdir()))
-    arrived.touch()
-    assert begun < total, "the slot had to wait for the whole stage"
-    caller.tell("return")
-    assert ends.of(allocation)[0] is SlotOutcome.RETURNED
-    stage.join()
+    try:
+        until(lambda: len(list(started.iterdir())) == SPARE, "all spare places being taken")
+        for _ in range(2):
+            running = [start(fleet, door) for _ in range(SLOTS)]
+            for _, caller in running:
+                caller.tell("return")
+            for allocation, _ in running:
+                assert ends.of(allocation)[0] is SlotOutcome.RETURNED
+        assert len(list(started.iterdir())) == SPARE, "the stage took the places of slots"
+    finally:
+        gate.touch()
+        stage.join()
     assert sorted(results) == list(range(total))
 
 

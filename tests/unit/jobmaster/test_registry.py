@@ -42,7 +42,7 @@ def test_tokens_are_not_shown() -> None:
     [
         lambda plain: "{half",
         lambda plain: "[]",
-        lambda plain: json.dumps({**plain, "pid": "many"}),
+        lambda plain: json.dumps({**plain, "process": {"pid": "many", "start": 1}}),
         lambda plain: json.dumps({**plain, "token": 7}),
         lambda plain: json.dumps({**plain, "start": {}}),
         lambda plain: json.dumps({**plain, "job_id": "cd" * 16}),

@@ -46,8 +46,7 @@ class Entry:
         """As JSON-able data."""
         return {
             "job_id": self.job_id,
-            "pid": self.process.pid,
-            "start_time": self.process.start,
+            "process": self.process.to_plain(),
             "address": self.address,
             "token": self.token,
             "start": self.start.to_plain(),
@@ -61,7 +60,7 @@ class Entry:
             ProtocolError: it is something else.
         """
         try:
-            process = ProcessId(int(plain["pid"]), int(plain["start_time"]))
+            process = ProcessId.from_plain(plain["process"])
             texts = [plain[name] for name in ("job_id", "address", "token")]
             if not all(isinstance(text, str) for text in texts):
                 raise TypeError("job_id, address and token are texts")

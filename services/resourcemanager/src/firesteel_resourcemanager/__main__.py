@@ -10,6 +10,7 @@ from firesteel.config.options import (
     JAVA_HOME,
     JOBMANAGER_BIND_HOST,
     JVM_ARCHIVE,
+    JVM_ARCHIVE_IN_BACKGROUND,
     RESOURCEMANAGER_ADDRESS,
     RESOURCEMANAGER_PORT,
     SPARK_SPARE_CORES,
@@ -38,6 +39,7 @@ def build(context: ProcessContext) -> ServicePlan:
         spare_cores=settings.get(SPARK_SPARE_CORES),
         java_home=settings.get(JAVA_HOME),
         archive=settings.get(JVM_ARCHIVE),
+        make_archive=settings.get(JVM_ARCHIVE_IN_BACKGROUND),
         orphan_timeout=settings.get(DRIVER_ORPHAN_TIMEOUT).total_seconds(),
         heartbeat_timeout=settings.get(HEARTBEAT_TIMEOUT).total_seconds(),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from firesteel.config import Settings
 from firesteel.config.memory import TaskManagerMemory, has_memory_options, taskmanager_memory
-from firesteel.config.options import EXCHANGE_TRANSPORT, JAVA_HOME, JVM_ARCHIVE
+from firesteel.config.options import EXCHANGE_TRANSPORT, JAVA_HOME, JVM_ARCHIVE, JVM_ARCHIVE_IN_BACKGROUND
 from firesteel.core.clock import Clock
 from firesteel.core.run_directory import RunDirectory
 from firesteel.protocol.messages import ExecutorSpec
@@ -94,6 +94,7 @@ def _sparks(
     log_directory: Path | None,
 ) -> ExecutorFactory:
     java_home, archive = settings.get(JAVA_HOME), settings.get(JVM_ARCHIVE)
+    make_archive = settings.get(JVM_ARCHIVE_IN_BACKGROUND)
     heap_mb = DEFAULT_HEAP_MB if memory is None else max(memory.executor_heap >> 20, _LEAST_HEAP_MB)
     network = {"bind_host": bind_host, "host": host, "transport": settings.get(EXCHANGE_TRANSPORT)}
 
@@ -107,6 +108,7 @@ def _sparks(
             java_home=java_home,
             memory_mb=heap_mb,
             archive=archive,
+            make_archive=make_archive,
             environment={NETWORK_VARIABLE: json.dumps(network)},
             log_directory=log_directory,
         )

@@ -73,6 +73,7 @@ class EmbeddedCluster:
             run_directory=self._run_directory,
             java_home=settings.get(options.JAVA_HOME),
             archive=settings.get(options.JVM_ARCHIVE),
+            make_archive=settings.get(options.JVM_ARCHIVE_IN_BACKGROUND),
         )
         common = {"settings": settings, "secret": secret, "clock": clock}
         resourcemanager = plugins.load("firesteel.services", "resourcemanager")(**common, fleet=fleet)

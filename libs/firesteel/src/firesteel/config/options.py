@@ -209,7 +209,8 @@ SPARK_SPARE_CORES = ConfigOption(
     "firesteel.spark.spare-cores",
     INT,
     1,
-    "Spark cores beside those of the slots, for short Spark jobs, so that neither starves the other.",
+    "Spark cores beside those of the slots, for short Spark jobs, so that neither starves the other. 0: they take "
+    "any core that no slot uses, and a slot may have to wait.",
     at_least=0,
 )
 DRIVER_ORPHAN_TIMEOUT = ConfigOption(
@@ -236,8 +237,15 @@ JVM_ARCHIVE = ConfigOption(
     "firesteel.jvm.archive",
     BOOL,
     True,
-    "Use the archive of loaded Java classes that `firesteel warm-up` makes once for a user; a start takes one to two "
-    "seconds less with it.",
+    "Use the archive of loaded Java classes that is made once for a user; a start takes one to two seconds less with "
+    "it.",
+)
+JVM_ARCHIVE_IN_BACKGROUND = ConfigOption(
+    "firesteel.jvm.archive-in-background",
+    BOOL,
+    True,
+    "Have missing archives of Java classes made in the background, when nobody else wants the processor: by a process "
+    "that a program starts as it ends, or by one beside the services. Else only `firesteel warm-up` makes them.",
 )
 
 ALL_OPTIONS: tuple[ConfigOption[object], ...] = tuple(

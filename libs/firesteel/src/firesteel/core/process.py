@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _PROC = Path("/proc")
 _HAS_PROC = (_PROC / "self" / "stat").exists()
@@ -29,6 +30,22 @@ class ProcessId:
     pid: int
     start: int
     """Opaque start time; equal for the same process only."""
+
+    def to_plain(self) -> dict[str, int]:
+        """As JSON-able data: in every record of a process, under the name ``process``."""
+        return {"pid": self.pid, "start": self.start}
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> ProcessId:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            return cls(int(plain["pid"]), int(plain["start"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no process: {type(error).__name__}: {error}") from error
 
 
 def identify(pid: int) -> ProcessId | None:

@@ -22,8 +22,8 @@ from firesteel.core.process import ProcessId, is_running, kill, wait_gone
 from firesteel.core.run_directory import RunDirectory
 from firesteel.service.process import cluster_directory
 
-RECORDS = {"driver.json": ("driver of Spark", "start"), "jobmasters/*.json": ("JobMaster", "start_time")}
-"""Files in a cluster's directory; what they stand for, and the field that holds its start time beside ``pid``."""
+RECORDS = {"driver.json": "driver of Spark", "jobmasters/*.json": "JobMaster"}
+"""Files in a cluster's directory, and what they stand for."""
 _GRACE_SECONDS = 5.0
 
 
@@ -48,11 +48,10 @@ def end_remains(directory: Path) -> list[str]:
 
 
 def _remains(directory: Path) -> Iterator[tuple[ProcessId, str, Path]]:
-    for pattern, (what, start) in RECORDS.items():
+    for pattern, what in RECORDS.items():
         for path in sorted(directory.glob(pattern)):
             try:
-                record = json.loads(path.read_text())
-                process = ProcessId(int(record["pid"]), int(record[start]))
+                process = ProcessId.from_plain(json.loads(path.read_text())["process"])
             except (OSError, ValueError, KeyError, TypeError):
                 continue
             if process.pid > 1 and is_running(process):

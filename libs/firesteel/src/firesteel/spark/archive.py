@@ -12,18 +12,30 @@ import hashlib
 import logging
 import os
 import stat
-from collections.abc import Mapping
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from firesteel.core.errors import FleetError
 from firesteel.spark.java import Java
 from firesteel.spark.jvm import class_path, standing_flags
+
+if sys.platform != "win32":
+    import fcntl
 
 logger = logging.getLogger(__name__)
 
 Role = Literal["embedded", "driver", "executor"]
 """Which of our JVMs: the embedded fleet's, or one of the two kinds of the hosted fleet."""
+
+GROUPS: Mapping[str, tuple[Role, ...]] = {"embedded": ("embedded",), "hosted": ("driver", "executor")}
+"""Which of them are made together, by one run."""
+RETRY_SECONDS = 3600.0
+"""For how long after a failure none is made in the background."""
 
 _FORMAT = "2"
 _ONE_STEP = 25
@@ -60,7 +72,109 @@ class Archive:
     def discard(self) -> None:
         """Remove it: a start with it has failed."""
         logger.warning("the JVM did not start with the class-data archive %s: removed", self.path)
+        self.note_failure()
         self.path.unlink(missing_ok=True)
+
+    # -- who makes it
+
+    @contextmanager
+    def lock(self, wait: bool) -> Iterator[bool]:
+        """Hold the right to make it, which falls with the process; yields whether we have it.
+
+        Args:
+            wait: until another process has given it up.
+
+        Raises:
+            OSError: the directory of the archives can't be written.
+        """
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(self._beside("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+                return
+            os.ftruncate(handle, 0)
+            os.write(handle, f"{os.getpid()}\n".encode())
+            yield True
+        finally:
+            os.close(handle)
+
+    def is_locked(self) -> bool:
+        """Whether somebody is making it."""
+        try:
+            handle = os.open(self._beside("lock"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(handle)
+
+    def note_failure(self) -> None:
+        """It could not be made, or not be used."""
+        try:
+            self._beside("failed").touch(mode=0o600)
+        except OSError:
+            pass  # nothing can be made there anyhow
+
+    def note_success(self) -> None:
+        """It was made."""
+        self._beside("failed").unlink(missing_ok=True)
+
+    def has_failed(self) -> bool:
+        """Whether it failed not long ago."""
+        try:
+            age = time.time() - self._beside("failed").stat().st_mtime  # noqa: TID251 # compared with a file's time
+        except OSError:
+            return False
+        return 0 <= age < RETRY_SECONDS
+
+    def _beside(self, what: str) -> Path:
+        return self.path.with_name(f".{self.path.name}.{what}")
+
+
+def start_from_archive(
+    java: Java,
+    role: Role,
+    start: Callable[[tuple[str, ...]], None],
+    *,
+    use: bool = True,
+    recording: tuple[str, ...] = (),
+    aborted: Callable[[], bool] = lambda: False,
+) -> None:
+    """Start a JVM from its archive if there is one; if that fails, remove the archive and start without.
+
+    Args:
+        java: which one.
+        role: which JVM.
+        start: does it, with these flags, or leaves nothing behind.
+        use: whether to use an archive at all.
+        recording: flags of a JVM that is to write an archive; it uses none.
+        aborted: whether somebody has stopped the start, so that it says nothing about the archive.
+
+    Raises:
+        FleetError: it does not start without an archive, or was aborted.
+    """
+    archive = archive_for(java, role) if use and not recording else None
+    flags = recording if archive is None else archive.flags_to_use()
+    try:
+        start(flags)
+    except FleetError:
+        if archive is None or not flags or aborted():
+            raise
+        archive.discard()
+        start(())
+
+
+def archives_of(java: Java, group: str) -> dict[Role, Archive]:
+    """The archives of a group for this Java; empty if it can't have any."""
+    return {role: archive for role in GROUPS[group] if (archive := archive_for(java, role)) is not None}
 
 
 def archive_for(java: Java, role: Role, environment: Mapping[str, str] | None = None) -> Archive | None:

@@ -126,8 +126,7 @@ class DriverHome:
                 lock.release()
                 raise
             record = DriverRecord(
-                jvm.identity.pid,
-                jvm.identity.start,
+                jvm.identity,
                 str(directory),
                 self._made_for,
                 spark_salt=new_salt(),

@@ -22,8 +22,7 @@ class DriverRecord:
     """What there is to know about one driver JVM. The file has mode 0600: its secret is full control of the driver.
 
     Attributes:
-        pid: of the JVM.
-        start: its start time (`ProcessId`).
+        process: the JVM.
         directory: its own, below the cluster's directory.
         made_for: versions and settings that it was started with; with others a new one is needed.
         gateway_port: of py4j; 0 until the driver is ready.
@@ -34,8 +33,7 @@ class DriverRecord:
         next_executor: the next executor id.
     """
 
-    pid: int
-    start: int
+    process: ProcessId
     directory: str
     made_for: dict[str, Any]
     gateway_port: int = 0
@@ -46,9 +44,9 @@ class DriverRecord:
     next_executor: int = 1
 
     @property
-    def process(self) -> ProcessId:
-        """The JVM."""
-        return ProcessId(self.pid, self.start)
+    def pid(self) -> int:
+        """Of the JVM."""
+        return self.process.pid
 
     @property
     def gateway(self) -> GatewayAddress:
@@ -69,7 +67,7 @@ class DriverRecord:
         unfinished.unlink(missing_ok=True)
         handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(asdict(self), file)
+            json.dump({**asdict(self), "process": self.process.to_plain()}, file)
             file.flush()
             os.fsync(handle)
         unfinished.replace(cluster_directory / FILE)
@@ -79,10 +77,11 @@ class DriverRecord:
         """The record that is there; None if there is none, or it can't be understood."""
         path = cluster_directory / FILE
         try:
-            return cls(**json.loads(path.read_text(encoding="utf-8")))
+            plain = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{**plain, "process": ProcessId.from_plain(plain.get("process"))})
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError, TypeError, AttributeError) as error:
             logger.warning("%s is not usable (%s): a new driver is started", path, type(error).__name__)
             return None
 

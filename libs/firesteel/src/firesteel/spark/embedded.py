@@ -16,7 +16,8 @@ from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.messages import ExecutorSpec
-from firesteel.spark.archive import archive_for
+from firesteel.spark import background
+from firesteel.spark.archive import start_from_archive
 from firesteel.spark.context import OwnContext, refuse_foreign_context
 from firesteel.spark.driver import DriverJvm, log_path
 from firesteel.spark.java import Java, find_java
@@ -41,13 +42,14 @@ class EmbeddedFleet:
 
     Args:
         slots: how many slots may run at once.
-        spare_cores: task places beside the slots, for bounded stages.
+        spare_cores: task places beside the slots, and as many as bounded stages may take; 0: any that is free.
         slot_main: the function that a slot runs; workers must be able to import it.
         run_directory: where sockets, logs and scratch files go; it stays the caller's.
         java_home: the Java to use; by default `firesteel.spark.java.find_java` looks for one.
         python: the workers' interpreter.
         environment: variables for the JVM and the workers, beside those of this process.
         archive: start the JVM from its class-data archive if there is one (`firesteel.spark.archive`).
+        make_archive: have the archive made in the background when the fleet has ended, if there is none.
         recording: flags of a JVM that is to write one.
     """
 
@@ -62,6 +64,7 @@ class EmbeddedFleet:
         python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
         archive: bool = True,
+        make_archive: bool = False,
         recording: tuple[str, ...] = (),
     ) -> None:
         if slots < 1 or spare_cores < 0:
@@ -71,6 +74,9 @@ class EmbeddedFleet:
         self._preload = [m for m in (getattr(slot_main, "__module__", None),) if m]
         self._run_directory, self._java_home, self._python = run_directory, java_home, python
         self._environment, self._archive, self._recording = dict(environment or {}), archive, recording
+        self._make_archive = make_archive and archive and not recording
+        self._java: Java | None = None
+        """The one that it runs on."""
         self._owner = os.getpid()
         self._life = threading.Lock()
         """Held by start and stop."""
@@ -94,16 +100,16 @@ class EmbeddedFleet:
             refuse_foreign_context()
             refuse_other_spark()
             java = find_java(self._java_home)
-            archive = archive_for(java, "embedded") if self._archive and not self._recording else None
-            flags = self._recording if archive is None else archive.flags_to_use()
             self._aborted = False
-            try:
-                self._start(java, flags)
-            except FleetError:
-                if archive is None or not flags or self._aborted:
-                    raise
-                archive.discard()
-                self._start(java, ())
+            start_from_archive(
+                java,
+                "embedded",
+                lambda flags: self._start(java, flags),
+                use=self._archive,
+                recording=self._recording,
+                aborted=lambda: self._aborted,
+            )
+            self._java = java
 
     def _start(self, java: Java, flags: tuple[str, ...]) -> None:
         """Under the life lock: all of the start, or nothing."""
@@ -201,7 +207,10 @@ class EmbeddedFleet:
         return {
             **common_settings(self._run_directory.path, secrets.token_hex(32)),
             **unix_sockets(self._run_directory.subdir("w")),
-            "spark.master": f"local[{self._slots + self._spare_cores},1000000]",
+            "spark.master": "local[firesteel]",
+            "spark.firesteel.localCores": str(self._slots + self._spare_cores),
+            "spark.firesteel.spareCores": str(self._spare_cores),
+            "spark.task.maxFailures": "1000000",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
         }
@@ -256,6 +265,9 @@ class EmbeddedFleet:
         for name in ("w", "local", "tmp"):
             shutil.rmtree(self._run_directory.path / name, ignore_errors=True)
         (self._run_directory.path / "prepared").unlink(missing_ok=True)
+        java, self._java = self._java, None
+        if java is not None and self._make_archive:
+            background.start_detached(java, "embedded")
 
     def _close_context(self, jvm: DriverJvm) -> None:
         """On the own thread, so that whatever opens a context has come to its end."""

@@ -15,7 +15,7 @@ from firesteel.core.errors import FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import spark_secret
 from firesteel.protocol.messages import ExecutorSpec
-from firesteel.spark import jvm
+from firesteel.spark import background, jvm
 from firesteel.spark.archive import archive_for
 from firesteel.spark.java import find_java
 from firesteel.spark.own_classes import refuse_other_spark
@@ -29,6 +29,7 @@ _SPARKS_RESERVE_MB = 300
 """What Spark sets aside of the heap; it wants half as much again at least."""
 _LEAST_HEAP_MB = 128
 _EXIT_SECONDS = 5.0
+_MAKER_SECONDS = 3.0
 _SLOT_MAIN = "firesteel.runtime.slot_main"
 
 _KEPT_LOGS = 50
@@ -64,6 +65,7 @@ class ExecutorProcess:
         archive: start the JVM from its class-data archive if there is one (`firesteel.spark.archive`).
         environment: variables for it and the workers, beside those of this process.
         preload: modules that the daemon imports before it forks a slot.
+        make_archive: have missing archives made in the background, some time after the start.
         recording: flags of a JVM that is to write an archive.
         log_directory: where the log stays, with those of the newest other executors; by default it is in the run
             directory.
@@ -85,6 +87,7 @@ class ExecutorProcess:
         archive: bool = True,
         environment: Mapping[str, str] | None = None,
         preload: Sequence[str] = (_SLOT_MAIN,),
+        make_archive: bool = False,
         recording: tuple[str, ...] = (),
         log_directory: Path | None = None,
     ) -> None:
@@ -133,10 +136,13 @@ class ExecutorProcess:
         )
         self._daemon: OwnedProcess | None = None
         self._jvm: OwnedProcess | None = None
+        self._maker: OwnedProcess | None = None
         try:
             self._write_secret(spark_secret(secret, spec.spark_salt))
             self._jvm = OwnedProcess("Java", command, variables, self._log)
             self._daemon = prepare_daemon(sys.executable, variables, self._log)
+            if make_archive and archive and not recording:
+                self._maker = background.start_owned(java, "hosted")
         except OSError as error:
             self.stop(grace=0.0)
             raise FleetError(f"Executor {spec.executor_id} could not be started: {error}.") from error
@@ -193,10 +199,14 @@ class ExecutorProcess:
         Args:
             grace: seconds for the JVM to end in order.
         """
+        if self._maker is not None:
+            self._maker.release()  # it ends while we do
         if self._jvm is not None:
             end_together(self._jvm, self._daemon, grace)
         elif self._daemon is not None:
             self._daemon.end(grace)
+        if self._maker is not None:
+            end_together(self._maker, None, min(grace, _MAKER_SECONDS))
         _writing.discard(self._log)
         for directory in (self._scratch, self._sockets):
             shutil.rmtree(directory, ignore_errors=True)

@@ -18,13 +18,15 @@ from firesteel.core.errors import FleetError
 from firesteel.core.secret import derive, spark_secret
 from firesteel.protocol.fleet import SlotLaunch
 from firesteel.protocol.messages import ExecutorSpec
-from firesteel.spark.archive import archive_for
+from firesteel.spark import background
+from firesteel.spark.archive import start_from_archive
 from firesteel.spark.context import OwnContext, reason_of, refuse_foreign_context
 from firesteel.spark.driver_home import DriverHome, HeldDriver
 from firesteel.spark.java import Java, find_java
 from firesteel.spark.jvm import child_environment, log_tail
 from firesteel.spark.own_classes import SPARK, refuse_other_spark
 from firesteel.spark.own_thread import OwnThread
+from firesteel.spark.owned_process import OwnedProcess, end_together
 from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_jobs import ANSWER_SECONDS, Ended, SlotJobs
 from firesteel.spark.slot_task import SlotMain
@@ -36,6 +38,7 @@ logger = logging.getLogger(__name__)
 _EXIT_SECONDS = 10.0
 _CANCEL_MILLISECONDS = 5_000
 """For Spark to cancel the jobs of all slots, so that executors leave at once."""
+_MAKER_SECONDS = 3.0
 _SILENCES = 3
 """Calls in a row that the driver may leave unanswered before it is killed; slots survive that."""
 
@@ -54,6 +57,7 @@ class HostedFleet:
         archive: start the JVM from its class-data archive if there is one (`firesteel.spark.archive`).
         orphan_timeout: seconds after which the driver ends by itself when nobody is attached.
         heartbeat_timeout: seconds after which an executor that does not answer is given up.
+        make_archive: have missing archives made in the background, some time after the start.
         recording: flags of a JVM that is to write an archive.
     """
 
@@ -70,6 +74,7 @@ class HostedFleet:
         archive: bool = True,
         orphan_timeout: float = 60.0,
         heartbeat_timeout: float = 50.0,
+        make_archive: bool = False,
         recording: tuple[str, ...] = (),
     ) -> None:
         if spare_cores < 0 or orphan_timeout <= 0 or heartbeat_timeout <= 0:
@@ -79,6 +84,9 @@ class HostedFleet:
         self._spare_cores, self._heartbeat_timeout = spare_cores, heartbeat_timeout
         self._java_home, self._archive, self._recording = java_home, archive, recording
         self._orphan_timeout = orphan_timeout
+        self._make_archive = make_archive and archive and not recording
+        self._maker: OwnedProcess | None = None
+        """Makes archives in the background."""
         self._home = DriverHome(cluster_directory, self._made_for())
         self._owner = os.getpid()
         self._life = threading.Lock()
@@ -119,6 +127,8 @@ class HostedFleet:
             except BaseException:
                 self._home.release()
                 raise
+            if self._make_archive:
+                self._maker = background.start_owned(java, "hosted")
 
     def _made_for(self) -> dict[str, Any]:
         """What a driver depends on; one that was made for something else can't be used."""
@@ -151,15 +161,14 @@ class HostedFleet:
 
     def _launch(self, java: Java) -> None:
         """Start a new driver, or leave nothing."""
-        archive = archive_for(java, "driver") if self._archive and not self._recording else None
-        flags = self._recording if archive is None else archive.flags_to_use()
-        try:
-            self._launch_with(java, flags)
-        except FleetError:
-            if archive is None or not flags or self._aborted:
-                raise
-            archive.discard()
-            self._launch_with(java, ())
+        start_from_archive(
+            java,
+            "driver",
+            lambda flags: self._launch_with(java, flags),
+            use=self._archive,
+            recording=self._recording,
+            aborted=lambda: self._aborted,
+        )
 
     def _launch_with(self, java: Java, flags: tuple[str, ...]) -> None:
         held = self._home.launch(java, child_environment(os.environ, {}), self._orphan_timeout, flags)
@@ -337,6 +346,9 @@ class HostedFleet:
     def _disconnect(self, stop: bool) -> None:
         """Under the life lock: forget the driver; ``stop`` its context and have the JVM end as well."""
         held, thread = self._held, self._thread
+        maker, self._maker = self._maker, None
+        if maker is not None:
+            maker.release()  # it ends while we do
         self._ready = False
         if held is not None and thread is not None:
             try:
@@ -348,6 +360,8 @@ class HostedFleet:
                     held.jvm.kill()  # a call into a dead JVM comes back
             thread.stop(ANSWER_SECONDS)
         self._jobs.disconnect("the fleet was stopped" if stop else None)
+        if maker is not None:
+            end_together(maker, None, _MAKER_SECONDS)
         self._held = self._thread = None
 
     def _close_context(self, stop: bool) -> None:

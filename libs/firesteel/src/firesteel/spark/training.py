@@ -11,28 +11,33 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from firesteel.core.errors import FiresteelError, FleetError
 from firesteel.core.run_directory import RunDirectory
 from firesteel.protocol.fleet import SlotLaunch
-from firesteel.spark.archive import Archive, Role, archive_for
+from firesteel.spark.archive import GROUPS, Archive, Role, archives_of
 from firesteel.spark.embedded import EmbeddedFleet
 from firesteel.spark.executor import ExecutorProcess
 from firesteel.spark.hosted import HostedFleet
 from firesteel.spark.java import find_java
 from firesteel.spark.slot_task import probe
 
-_WAIT_SECONDS = 60.0
+_WAIT_SECONDS = 180.0
 _WRITE_SECONDS = 120.0
-_EMBEDDED: tuple[Role, ...] = ("embedded",)
-_HOSTED: tuple[Role, ...] = ("driver", "executor")
+_ORPHAN_SECONDS = 2.0
+"""After which the driver ends when this process was killed."""
 
 
-def train(java_home: str | None = None) -> list[Archive]:
+def train(java_home: str | None = None, groups: Iterable[str] = tuple(GROUPS), *, wait: bool = True) -> list[Archive]:
     """Make the archives that are not there already.
+
+    Args:
+        java_home: the Java to use; by default `firesteel.spark.java.find_java` looks for one.
+        groups: which (`firesteel.spark.archive.GROUPS`).
+        wait: for another process that is making them, instead of leaving them to it.
 
     Returns:
         All archives; none if this Java can't have one (a version before 25 without the base archive of its JDK).
@@ -42,17 +47,17 @@ def train(java_home: str | None = None) -> list[Archive]:
         OSError: the cache directory can't be written.
     """
     java = find_java(java_home)
-    wanted = {role: archive for role in (*_EMBEDDED, *_HOSTED) if (archive := archive_for(java, role)) is not None}
-    missing = {role: archive for role, archive in wanted.items() if not archive.is_there()}
-    embedded = {role: missing[role] for role in _EMBEDDED if role in missing}
-    hosted = {role: missing[role] for role in _HOSTED if role in missing}
-    if embedded:
-        with _unfinished(embedded) as files:
-            _train_embedded(java_home, embedded, files)
-    if hosted:
-        with _unfinished(hosted) as files:
-            _train_hosted(java_home, hosted, files)
-    return [archive for archive in wanted.values() if archive.is_there()]
+    found: list[Archive] = []
+    for group in groups:
+        wanted = archives_of(java, group)
+        for first in list(wanted.values())[:1]:
+            with first.lock(wait) as ours:
+                missing = {role: archive for role, archive in wanted.items() if not archive.is_there()}
+                if ours and missing:
+                    with _unfinished(missing) as files:
+                        (_train_embedded if group == "embedded" else _train_hosted)(java_home, missing, files)
+        found += [archive for archive in wanted.values() if archive.is_there()]
+    return found
 
 
 @contextmanager
@@ -60,7 +65,8 @@ def _unfinished(archives: Mapping[Role, Archive]) -> Iterator[dict[Role, Path]]:
     """Files for the JVMs to write; those that they wrote take their places at the end."""
     files: dict[Role, Path] = {}
     for role, archive in archives.items():
-        archive.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for left in archive.path.parent.glob(f".*-{archive.path.name}"):
+            left.unlink(missing_ok=True)  # by one that was killed; nobody else makes this archive now
         files[role] = archive.path.with_name(f".{secrets.token_hex(4)}-{archive.path.name}")
     try:
         yield files
@@ -68,6 +74,7 @@ def _unfinished(archives: Mapping[Role, Archive]) -> Iterator[dict[Role, Path]]:
             if files[role].exists():
                 files[role].chmod(0o600)
                 os.replace(files[role], archive.path)
+                archive.note_success()
     finally:
         for file in files.values():
             file.unlink(missing_ok=True)
@@ -94,13 +101,14 @@ def _train_embedded(java_home: str | None, archives: Mapping[Role, Archive], fil
 
 def _train_hosted(java_home: str | None, archives: Mapping[Role, Archive], files: Mapping[Role, Path]) -> None:
     run_directory, secret = RunDirectory.create(), secrets.token_hex(32)
-    flags = {role: archives[role].flags_to_make(files[role]) if role in archives else () for role in _HOSTED}
+    flags = {role: archives[role].flags_to_make(files[role]) if role in archives else () for role in GROUPS["hosted"]}
     fleet = HostedFleet(
         slot_main=probe,
         cluster_directory=run_directory.subdir("cluster"),
         secret=secret,
         java_home=java_home,
         archive=False,
+        orphan_timeout=_ORPHAN_SECONDS,
         recording=flags["driver"],
     )
     executor: ExecutorProcess | None = None

@@ -12,26 +12,37 @@ import org.apache.spark.scheduler.TaskSchedulerImpl;
 import org.apache.spark.scheduler.TaskSet;
 import org.apache.spark.scheduler.TaskSetManager;
 import org.apache.spark.scheduler.cluster.CoarseGrainedSchedulerBackend;
+import org.apache.spark.scheduler.local.LocalSchedulerBackend;
 import org.apache.spark.util.SystemClock;
 import scala.Enumeration;
 import scala.Option;
 import scala.Tuple3;
 import scala.collection.immutable.Map;
 
-/** Spark's "cluster manager" for master "firesteel": executors are started by TaskManagers and come by themselves. */
+/**
+ * Spark's "cluster manager" for two masters. "firesteel": executors are started by TaskManagers and come by themselves.
+ * "local[firesteel]", which Spark takes for a local one: the driver is its own executor.
+ */
 public final class SlotsClusterManager implements ExternalClusterManager {
+  private static final String LOCAL = "local[firesteel]";
+
   @Override
   public boolean canCreate(String master) {
-    return master.equals("firesteel");
+    return master.equals("firesteel") || master.equals(LOCAL);
   }
 
   @Override
   public TaskScheduler createTaskScheduler(SparkContext spark, String master) {
-    return new Scheduler(spark);
+    int failures = spark.conf().getInt("spark.task.maxFailures", 4);
+    return new Scheduler(spark, failures, master.equals(LOCAL));
   }
 
   @Override
   public SchedulerBackend createSchedulerBackend(SparkContext spark, String master, TaskScheduler scheduler) {
+    if (master.equals(LOCAL)) {
+      int cores = spark.conf().getInt("spark.firesteel.localCores", 1);
+      return new LocalSchedulerBackend(spark.conf(), (TaskSchedulerImpl) scheduler, cores);
+    }
     return new CoarseGrainedSchedulerBackend((TaskSchedulerImpl) scheduler, spark.env().rpcEnv());
   }
 
@@ -44,8 +55,8 @@ public final class SlotsClusterManager implements ExternalClusterManager {
   private static final class Scheduler extends TaskSchedulerImpl {
     private final int spareCores;
 
-    Scheduler(SparkContext spark) {
-      super(spark);
+    Scheduler(SparkContext spark, int failures, boolean isLocal) {
+      super(spark, failures, isLocal, new SystemClock());
       spareCores = spark.conf().getInt("spark.firesteel.spareCores", 0);
     }
 
