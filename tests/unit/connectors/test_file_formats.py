@@ -96,11 +96,14 @@ FORMATS: dict[str, tuple[FileFormat, Callable[..., None], Callable[[Items], list
     "parquet": (ParquetColumnarRowInputFormat(ROW_TYPE, batch_size=4), write_parquet, rows),
     "parquet-avro": (AvroParquetReaders.for_generic_record(SCHEMA), write_parquet, dicts),
 }
+ANY_TEXT = st.none() | st.text(st.characters(codec="utf-8"))
+NO_NULL = "NULL".__ne__
+"""Quoted or not, the text of the null literal is null."""
 TEXTS = {
     "text": st.text(st.characters(blacklist_characters="\n\r", codec="utf-8")),
-    "csv-lines": st.none() | st.text(st.characters(blacklist_characters="\n\r", codec="utf-8")),
+    "csv": ANY_TEXT.filter(NO_NULL),
+    "csv-lines": (st.none() | st.text(st.characters(blacklist_characters="\n\r", codec="utf-8"))).filter(NO_NULL),
 }
-ANY_TEXT = st.none() | st.text(st.characters(codec="utf-8"))
 IDS = st.integers(-(2**63), 2**63 - 1)
 
 
