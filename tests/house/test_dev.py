@@ -15,7 +15,7 @@ from tools import tiers
 from tools.fetch_pip import NoIndexError, fetch_pip
 
 ROOT = Path(__file__).resolve().parents[2]
-REQUIRED = [*tiers.TIERS]
+REQUIRED = [*tiers.TIERS, "servers"]
 ALL = 3 * len(REQUIRED)
 OLD_PYTHON = '#!/bin/sh\ncase "$2" in *print*) echo 3.8.18 ;; *) exit 1 ;; esac\n'
 
@@ -84,11 +84,34 @@ def summary(**changes: dict[str, Any]) -> str:
         (summary(), 0, 0, f"{ALL} passed, 0 failed"),
         (summary(unit={"ran": 0, "passed": 0, "status": "empty"}), 0, 1, f"{ALL - 3} passed, 1 failed"),
         (summary(integration={"ran": 0, "passed": 0, "status": "not run"}), 0, 1, f"{ALL - 3} passed, 1 failed"),
+        (summary(servers={"ran": 0, "passed": 0, "status": "not run"}), 0, 1, f"{ALL - 3} passed, 1 failed"),
+        (
+            summary(servers={"ran": 0, "passed": 0, "skipped": 3, "status": "not run", "reason": "no engine"}),
+            0,
+            0,
+            f"{ALL - 3} passed, 0 failed",
+        ),
+        (
+            summary(integration={"ran": 0, "passed": 0, "skipped": 3, "status": "not run", "reason": "no Java"}),
+            0,
+            1,
+            f"{ALL - 3} passed, 1 failed",
+        ),
         (summary(types={"failed": 2, "passed": 1, "status": "failed"}), 1, 1, f"{ALL - 2} passed, 2 failed"),
         (summary(), 1, 1, f"{ALL} passed, 1 failed"),
         (None, 0, 1, None),
     ],
-    ids=["all passed", "an empty tier", "a tier left out", "a failure", "a crash", "no summary"],
+    ids=[
+        "all passed",
+        "an empty tier",
+        "a tier left out",
+        "servers not asked for",
+        "servers impossible",
+        "all skipped",
+        "a failure",
+        "a crash",
+        "no summary",
+    ],
 )
 def test_ci_believes_only_tiers_that_ran(
     text: str | None, dev_code: int, code: int, last: str | None, tmp_path: Path
@@ -103,10 +126,14 @@ def test_ci_believes_only_tiers_that_ran(
     assert process.returncode == code
     if last:
         assert process.stdout.splitlines()[-1] == last
+    if text and "no engine" in text:
+        assert "ci: the tier 'servers' is impossible on this machine: no engine\n" in process.stdout
 
 
 def test_ci_requires_every_tier_that_there_is() -> None:
-    assert f"required=({' '.join(REQUIRED)})" in (ROOT / ".ci" / "run").read_text()
+    script = (ROOT / ".ci" / "run").read_text()
+    assert f"required=({' '.join(REQUIRED)})" in script
+    assert "./dev test --servers" in script
 
 
 def test_results_have_a_status() -> None:
