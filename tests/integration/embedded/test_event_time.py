@@ -36,7 +36,7 @@ from firesteel.functions.source import (
     Split,
     Wait,
 )
-from tests.integration.embedded.programs import ended, new_environment, rest_of, running, until
+from tests.integration.embedded.programs import ended, new_environment, rest_of, state_of, until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 PARALLELISMS = pytest.mark.parametrize("parallelism", [1, 3])
@@ -425,8 +425,8 @@ def test_rest_shows_the_watermarks() -> None:
     events = env.from_source(Endless((1, 1)), MONOTONOUS, "events").key_by(lambda event: event[0])
     events.process(ByWatermark()).add_sink(Nowhere())
     job = env.execute_async()
-    try:
-        running(job)
+    try:  # one subtask may read both splits, and the other one end
+        until(lambda: state_of(job) == "RUNNING", "the job runs")
         source, target = (vertex["id"] for vertex in rest_of(job)["vertices"])
         assert rest_of(job, f"/vertices/{source}/watermarks") == []
 

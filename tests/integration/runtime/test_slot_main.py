@@ -101,7 +101,7 @@ def test_a_slot_that_can_not_listen_says_why(start_slot: Callable[..., SlotProce
     network = '{"bind_host": "192.0.2.1", "host": "192.0.2.1", "transport": "TCP"}'
     slot = start_slot(variables={"FIRESTEEL_SLOT_NETWORK": network}, calls=False)
     outcome = slot.outcome()
-    assert outcome.startswith("OUTCOME RETURNED can't listen on 'tcp:192.0.2.1"), outcome
+    assert outcome.startswith("OUTCOME UNREGISTERED can't listen on 'tcp:192.0.2.1"), outcome
 
 
 def test_a_second_copy_is_told_so_and_returns(start_slot: Callable[..., SlotProcess]) -> None:
