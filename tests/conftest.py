@@ -17,7 +17,6 @@ from tests import leaks
 
 TESTS = Path(__file__).parent
 WATCHED = (TESTS / "integration", TESTS / "docs")
-NO_ARCHIVES = "FIRESTEEL_OPTION_FIRESTEEL_JVM_ARCHIVE_IN_BACKGROUND"
 STRICT_SKIPS = os.environ.get("FIRESTEEL_STRICT_SKIPS") == "1"
 
 hypothesis.settings.register_profile(
@@ -42,9 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Archives of Java classes are made by the tests that are about them; elsewhere who makes some is a leak."""
     if _below(item.path, (TESTS / "unit",)):
-        os.environ.pop(NO_ARCHIVES, None)
+        os.environ.pop(leaks.NO_ARCHIVES, None)
     else:
-        os.environ[NO_ARCHIVES] = "false"
+        os.environ[leaks.NO_ARCHIVES] = "false"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

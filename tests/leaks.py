@@ -17,6 +17,8 @@ import time
 import uuid
 from pathlib import Path
 
+NO_ARCHIVES = "FIRESTEEL_OPTION_FIRESTEEL_JVM_ARCHIVE_IN_BACKGROUND"
+"""Set to false in tests: programs leave no process behind that makes archives of Java classes."""
 GRACE_SECONDS = 5.0
 """How long things may take to go away after the test ended."""
 

@@ -22,6 +22,7 @@ from typing import Any
 from firesteel.core.process import ProcessId, identify, is_running, kill, wait_gone
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import rest_token
+from tests.leaks import NO_ARCHIVES
 from tests.ports import free_ports
 
 PATIENCE = 100.0
@@ -189,7 +190,8 @@ class Cluster:
 
     def environment(self) -> dict[str, str]:
         """For processes of this cluster and programs that it runs."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("FIRESTEEL_OPTION_")}
+        everything = os.environ.items()
+        kept = {k: v for k, v in everything if k == NO_ARCHIVES or not k.startswith("FIRESTEEL_OPTION_")}
         return kept | {_MARK: self._mark, "FIRESTEEL_CONF_DIR": str(self.config_dir)} | self._variables
 
     def launch(self, name: str, *definitions: str, prefix: Sequence[str] = ()) -> ServiceProcess:
