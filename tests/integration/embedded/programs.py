@@ -20,6 +20,7 @@ from firesteel.common import Configuration, JobClient
 from firesteel.core import process
 from firesteel.core.process import ProcessId
 from firesteel.datastream import StreamExecutionEnvironment
+from tests.integration.processes.cluster import MARK
 
 RUNS = Path(tempfile.gettempdir(), "firesteel-e")
 """Where run directories of this process's clusters lie; short enough for sockets, and known to the leak check."""
@@ -101,14 +102,22 @@ def ended(job: JobClient, timeout: float = 100.0) -> str:
 
 
 def family(pid: int) -> dict[str, list[ProcessId]]:
-    """Descendants of a process by kind: ``jvm``, ``daemon`` (of pyspark), ``slot``, ``other``."""
+    """Descendants of a process by kind: ``jvm``, ``daemon`` (of pyspark), ``slot``, ``other``.
+
+    Those of a cluster of processes, which tests of this folder share, are left out.
+    """
     everything = {one.pid: one for one in process.descendants(pid)}
     about: dict[int, tuple[int, str]] = {}
-    for child in everything:
+    of_services: set[int] = set()
+    for child in everything:  # parents first
         try:
             parent = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
             words = Path(f"/proc/{child}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            marked = f"{MARK}=".encode() in Path(f"/proc/{child}/environ").read_bytes()
         except OSError:
+            continue
+        if marked or parent in of_services:
+            of_services.add(child)
             continue
         about[child] = parent, "firesteel.runtime.daemon" if "firesteel.runtime.daemon" in words else words[0]
     jvms = {child for child, (_, name) in about.items() if os.path.basename(name) == "java"}

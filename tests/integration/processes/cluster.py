@@ -29,7 +29,7 @@ PATIENCE = 100.0
 """Seconds after which a test gives up waiting for something that must come true."""
 BIN = Path(sys.executable).parent
 STOP_ORDER = ("taskmanager", "dispatcher", "jobmaster", "resourcemanager")
-_MARK = "FIRESTEEL_TEST_CLUSTER"
+MARK = "FIRESTEEL_TEST_CLUSTER"
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
@@ -192,7 +192,7 @@ class Cluster:
         """For processes of this cluster and programs that it runs."""
         everything = os.environ.items()
         kept = {k: v for k, v in everything if k == NO_ARCHIVES or not k.startswith("FIRESTEEL_OPTION_")}
-        return kept | {_MARK: self._mark, "FIRESTEEL_CONF_DIR": str(self.config_dir)} | self._variables
+        return kept | {MARK: self._mark, "FIRESTEEL_CONF_DIR": str(self.config_dir)} | self._variables
 
     def launch(self, name: str, *definitions: str, prefix: Sequence[str] = ()) -> ServiceProcess:
         """Start a service, without waiting; ``prefix`` as in ``ServiceProcess``."""
@@ -255,7 +255,7 @@ class Cluster:
 
     def processes(self) -> list[ProcessId]:
         """All processes of the cluster: those that inherited its mark, and those below its services."""
-        mark = f"{_MARK}={self._mark}".encode()
+        mark = f"{MARK}={self._mark}".encode()
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
