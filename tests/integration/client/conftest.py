@@ -60,7 +60,8 @@ class Remote:
 def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
     """The embedded cluster of this process, of which the programs under test know the address and the token alone."""
     before = leaks.snapshot()
-    cluster = EmbeddedCluster(Settings({"rest.port": "0", "firesteel.run.directory": str(RUNS)}), 2)
+    settings = {"rest.port": "0", "firesteel.run.directory": str(RUNS), "firesteel.jvm.archive-in-background": "false"}
+    cluster = EmbeddedCluster(Settings(settings), 2)
     try:
         assert cluster.rest is not None
         token = tmp_path_factory.mktemp("secrets") / "token"
