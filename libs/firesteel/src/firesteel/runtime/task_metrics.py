@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -27,10 +28,10 @@ _UNFIT: Final = str.maketrans(dict.fromkeys(" .:,", "_"))
 """As Flink does: a dot separates the parts of an id."""
 
 
-class _Metric:
+class _Metric(ABC):
+    @abstractmethod
     def values(self) -> dict[str, Value]:
         """Suffix (empty for the metric itself) -> value."""
-        raise NotImplementedError
 
 
 M = TypeVar("M", bound=_Metric)

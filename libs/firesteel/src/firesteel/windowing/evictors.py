@@ -75,9 +75,9 @@ class _OneSided(Evictor[T, W]):
     def __init__(self, do_evict_after: bool) -> None:
         self.do_evict_after = bool(do_evict_after)
 
+    @abstractmethod
     def evict(self, elements: list[TimestampedValue]) -> None:
         """Takes records out."""
-        raise NotImplementedError
 
     def evict_before(
         self, elements: list[TimestampedValue], size: int, window: W, evictor_context: Evictor.EvictorContext

@@ -36,9 +36,9 @@ class TimeSessions(MergingWindowAssigner[Any, TimeWindow]):
 
     event_time: ClassVar[bool]
 
+    @abstractmethod
     def gap_of(self, element: Any) -> int:
         """The gap behind a record, in ms."""
-        raise NotImplementedError
 
     def assign_windows(
         self, element: Any, timestamp: int, context: WindowAssigner.WindowAssignerContext
