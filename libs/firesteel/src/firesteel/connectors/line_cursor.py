@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -157,8 +158,9 @@ class _BlockCursor(SplitCursor[Any]):
         self._lines = [] if data is None else self._split(data)
         return data is not None
 
+    @abstractmethod
     def _split(self, data: bytes) -> list[Any]:
-        raise NotImplementedError
+        """The lines of a block."""
 
     def _position(self) -> list[int]:
         if self._given >= len(self._lines):

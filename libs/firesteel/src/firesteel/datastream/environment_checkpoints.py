@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from firesteel.common.configuration import Configuration
 from firesteel.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
@@ -25,8 +25,9 @@ class EnvironmentCheckpoints:
     _configuration: Configuration
     _said_no_checkpoints: bool = False
 
-    def _settings(self) -> Settings:
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def _settings(self) -> Settings: ...
 
     def get_checkpoint_config(self) -> CheckpointConfig:
         """Returns the settings of checkpoints; changes to them count."""

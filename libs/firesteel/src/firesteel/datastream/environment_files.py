@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from firesteel.common.configuration import Configuration
 from firesteel.config import ConfigOption, Settings
@@ -22,8 +22,9 @@ class EnvironmentFiles:
     _configuration: Configuration
     _said_no_jvm: frozenset[str] = frozenset()
 
-    def _settings(self) -> Settings:
-        raise NotImplementedError
+    if TYPE_CHECKING:
+
+        def _settings(self) -> Settings: ...
 
     def add_python_file(self, file_path: str) -> None:
         """Sends a Python file along with the jobs: a module, an archive (.zip, .whl, .egg) or a directory.
