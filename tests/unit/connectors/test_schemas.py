@@ -13,7 +13,7 @@ from typing import Any
 import fastavro
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from firesteel.common.serialization import BulkWriterFactory, Encoder, SimpleStringSchema
@@ -133,7 +133,11 @@ def csv_rows(draw: st.DrawFn) -> tuple[RowTypeInfo, list[Any]]:
     return RowTypeInfo([t for t, _ in kinds], list(names)), rows
 
 
+ROWS_OF_TEXT = Types.ROW_NAMED(["c0", "c1"], [Types.STRING(), Types.STRING()])
+
+
 @settings(max_examples=60, deadline=None)
+@example((ROWS_OF_TEXT, [Row(c0=None, c1="\r0")]), ",", None, False)
 @given(csv_rows(), st.sampled_from([",", ";", "\t"]), st.sampled_from([None, "\\"]), st.booleans())
 def test_csv_both_ways(case: tuple[RowTypeInfo, list[Any]], separator: str, escape: str | None, header: bool) -> None:
     row_type, rows = case

@@ -112,7 +112,9 @@ class RowWriter:
         self._writers = [_writer(t, null, schema.array_separator(i)) for i, t in enumerate(types)]
         options = reader_options(schema.dialect)
         self._buffer = io.StringIO(newline="")
-        self._csv = csv.writer(self._buffer, lineterminator=schema.dialect.line_separator, **options)
+        self._end = schema.dialect.line_separator
+        self._written_end = "\r\n" + self._end  # fields with one of these characters are quoted
+        self._csv = csv.writer(self._buffer, lineterminator=self._written_end, **options)
 
     def __call__(self, row: Any) -> str:
         """The line, with its end.
@@ -130,7 +132,7 @@ class RowWriter:
         except csv.Error as error:
             self._take()
             raise ValueError(f"{fields!r:.200} can't be written as CSV: {error}") from None
-        return self._take()
+        return self._take().removesuffix(self._written_end) + self._end
 
     def _take(self) -> str:
         text = self._buffer.getvalue()
