@@ -5,6 +5,7 @@ Examples::
     ./dev bench w1 w2 --runs 3
     ./dev bench w2 --peer 'path/to/run.sh procs w2 {count} 2' --peer-count 4000000
     ./dev bench latency start rest
+    ./dev bench checkpoints latency-checkpoints recovery restore
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import statistics
 import sys
@@ -22,9 +24,19 @@ from typing import Any
 
 from benchmarks import events, measure
 
-COUNTS = {"w1": 40_000_000, "w2": 20_000_000, "w4": 0, "latency": 900_000}
+COUNTS = {
+    "w1": 40_000_000, "w2": 20_000_000, "latency": 900_000, "latency-checkpoints": 900_000, "w1c": 1_000_000_000,
+    "w1cp": 2_000_000_000, "w2c": 300_000_000, "w2cp": 400_000_000, "w2p": 40_000_000, "w3": 20_000_000,
+    "w3s": 20_000_000, "w3c": 200_000_000, "w3cs": 200_000_000, "keys": 10_000_000,
+}  # fmt: skip
+COLUMNAR = ("w1c", "w1cp", "w2c", "w2cp", "w2p", "w4c", "w4p")
+WINDOWS = ("w3", "w3s", "w3c", "w3cs")
 RATE = 20_000.0
-WORKLOADS = ["w1", "w2", "w4", "latency", "start", "rest", "cluster"]
+OF_CHECKPOINTS = ("checkpoints", "recovery", "restore")
+WORKLOADS = [
+    "w1", "w2", "w4", *COLUMNAR, *WINDOWS, "latency", "latency-checkpoints", "start", "rest", "cluster", "keys",
+    *OF_CHECKPOINTS,
+]  # fmt: skip
 CHILDREN = ["endless"]
 """Parts of workloads, run in a process of their own."""
 
@@ -37,14 +49,36 @@ def main() -> int:
     parser.add_argument("--count", type=int, help="events; the default gives runs of 20 s and more")
     parser.add_argument("--text", action="append", default=[], help="w4: file or folder; may stand several times")
     parser.add_argument("--peer", help="command of another system; it prints 'RESULT {json}' lines with a rate")
+    parser.add_argument(
+        "--variant", action="append", help="checkpoints, recovery: w2, w2cm or w2m; may stand several times"
+    )
     parser.add_argument("-D", dest="options", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parsed = parser.parse_args()
     if parsed.child:
         return _child(parsed)
     for what in parsed.what:
-        _report(what, parsed)
+        if what in OF_CHECKPOINTS:
+            _checkpoints(what, parsed)
+        else:
+            _report(what, parsed)
     return 0
+
+
+def _checkpoints(what: str, parsed: argparse.Namespace) -> None:
+    """Workloads that print what they found themselves, a process for each variant."""
+    from benchmarks.checkpoint_programs import VARIANTS
+
+    for variant in ["all"] if what == "restore" else parsed.variant or (VARIANTS if what == "checkpoints" else ["w2"]):
+        with tempfile.TemporaryDirectory() as out:
+            command = [sys.executable, "-m", "benchmarks", what, "--child", out, "--runs", str(parsed.runs)]
+            command += [f"--variant={variant}"] if variant in VARIANTS else []
+            command += [] if parsed.count is None else ["--count", str(parsed.count)]
+            command += [*(f"-D{option}" for option in parsed.options), "--parallelism", str(parsed.parallelism)]
+            watched = measure.run(command, timeout=900, on_line=lambda line: print(line, flush=True))
+        if watched.code:
+            raise SystemExit(f"{what} ended with code {watched.code}: {watched.output[-5:]}")
+        print(f"other_cores {watched.other_cores:.2f}, peak_pss_mb {watched.peak_pss_mb:.0f}", flush=True)
 
 
 def _report(what: str, parsed: argparse.Namespace) -> None:
@@ -81,6 +115,7 @@ def _ours(what: str, parsed: argparse.Namespace) -> dict[str, Any]:
         notes = [json.loads(line) for path in Path(out).glob("*.jsonl") for line in path.read_text().splitlines()]
         result.update(_of_notes(what, count, notes, Path(out)))
     result["peak_pss_mb"] = round(watched.peak_pss_mb)
+    result["cpu_s"] = round(watched.cpu_seconds, 1)
     result["other_cores"] = round(watched.other_cores, 2)
     return result
 
@@ -90,11 +125,13 @@ def _of_notes(what: str, count: int, notes: list[dict[str, Any]], out: Path) -> 
     if not rows:
         return {}
     total = sum(note.get("sum", 0) for note in notes)
-    if what in ("w1", "w2") and (rows, total) != events.expected(what, count):
-        raise SystemExit(f"{what}: wrong result: {rows} rows, sum {total}; expected {events.expected(what, count)}")
+    if what[:2] in ("w1", "w2") and (rows, total) != events.expected(what[:2], count):
+        raise SystemExit(f"{what}: wrong result: {rows} rows, sum {total}; expected {events.expected(what[:2], count)}")
+    if what in WINDOWS:
+        _check_windows(what, count, rows, total, sum(note.get("largest", 0) for note in notes))
     begun = min(note["first_poll"] for note in notes if "first_poll" in note)
     ended = max(note["last_record"] for note in notes if "last_record" in note)
-    if what == "latency":
+    if what.startswith("latency"):
         import numpy as np
 
         late = np.concatenate([np.load(path) for path in out.glob("latency-*.npy")]) / 1e6
@@ -103,18 +140,27 @@ def _of_notes(what: str, count: int, notes: list[dict[str, Any]], out: Path) -> 
             "rows": rows, **{name: round(float(np.percentile(late, q)), 2) for name, q in names.items()},
             "max_ms": round(float(late.max()), 1),
         }  # fmt: skip
-    made = rows if what == "w4" else count
+    made = rows if what.startswith("w4") else count
     return {"rows": rows, "sum": total, "rate": round(made / (ended - begun)), "seconds": round(ended - begun, 1)}
+
+
+def _check_windows(what: str, count: int, rows: int, total: int, largest: int) -> None:
+    from benchmarks import window_programs
+
+    if total != count or (count <= 40_000_000 and (rows, largest) != window_programs.expected(count)):
+        raise SystemExit(f"{what}: wrong result: {rows} rows with {total} records, largest {largest}")
 
 
 def _peer(command: str) -> dict[str, Any]:
     watched = measure.run(shlex.split(command))
-    results = [json.loads(line.partition("RESULT ")[2]) for _, line in watched.output if "RESULT " in line]
+    # processes write at the same time: a line may hold the results of two
+    results = [json.loads(found) for _, line in watched.output for found in re.findall(r"RESULT (\{.*?\})", line)]
     if watched.code or not results:
         raise SystemExit(f"the peer ended with code {watched.code}: {watched.output[-5:]}")
     return {
         "rate": sum(result["rate"] for result in results),
         "peak_pss_mb": round(watched.peak_pss_mb),
+        "cpu_s": round(watched.cpu_seconds, 1),
         "other_cores": round(watched.other_cores, 2),
     }
 
@@ -128,17 +174,51 @@ def _child(parsed: argparse.Namespace) -> int:
     options = dict(option.partition("=")[::2] for option in parsed.options)
     if what == "rest":
         return _rest(programs, parsed.parallelism)
+    if what == "keys":
+        from benchmarks import keys_bench
+
+        keys_bench.run(parsed.count)
+        return 0
+    if what in OF_CHECKPOINTS:
+        return _child_with_checkpoints(what, parsed, options)
     if what == "endless":
         print(_slow_job(programs, parsed.parallelism, options, parsed.child, parsed.count).get_job_id())
         return 0
     if what == "start":
         return _start(programs, parsed, options, begun)
     options.setdefault("rest.port", "0")
+    if what == "latency-checkpoints":
+        options.setdefault("execution.checkpointing.interval", "1 s")
+        options.setdefault("execution.checkpointing.dir", f"{parsed.child}/checkpoints")
+        what = "latency"
     if what == "latency":
         options.setdefault("execution.buffer-timeout.interval", "1 ms")
     env = programs.environment(parsed.parallelism, options)
-    programs.build(env, what, parsed.count, parsed.child, parsed.text, RATE)
+    if what in WINDOWS:
+        from benchmarks import window_programs
+
+        window_programs.build(env, what, parsed.count, parsed.child)
+    elif what in COLUMNAR:
+        from benchmarks import column_programs
+
+        column_programs.build(env, what, parsed.count, parsed.child, parsed.text)
+    else:
+        programs.build(env, what, parsed.count, parsed.child, parsed.text, RATE)
     env.execute(what)
+    return 0
+
+
+def _child_with_checkpoints(what: str, parsed: argparse.Namespace, options: dict[str, str]) -> int:
+    from benchmarks import checkpoint_bench, restore_bench
+
+    if what == "checkpoints":
+        checkpoint_bench.checkpoints(
+            parsed.variant, parsed.count, parsed.runs, parsed.parallelism, parsed.child, options
+        )
+    elif what == "recovery":
+        checkpoint_bench.recovery(parsed.variant or ["w2"], parsed.count, parsed.parallelism, parsed.child, options)
+    else:
+        restore_bench.run(parsed.count or restore_bench.KEYS, parsed.child)
     return 0
 
 

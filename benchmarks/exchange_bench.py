@@ -126,7 +126,7 @@ def produce(listen: str, pipe: Connection, options: argparse.Namespace, kind: st
     """The producer's process."""
     clock = SystemClock()
     loop = TaskLoop(clock)
-    exchange = Exchange(loop, listen, clock)
+    exchange = Exchange(loop, [listen], clock)
     pipe.send(exchange.address)
     exchange.configure("0" * 32, 0, "ab" * 32, "a", pipe.recv(), options.window, options.chunk)
     output = exchange.output(0, 0, 0, "b", 100)
@@ -148,7 +148,7 @@ def consume(listen: str, pipe: Connection, options: argparse.Namespace, kind: st
     """The consumer's process."""
     clock = SystemClock()
     loop = TaskLoop(clock)
-    exchange = Exchange(loop, listen, clock)
+    exchange = Exchange(loop, [listen], clock)
     pipe.send(exchange.address)
     exchange.configure("0" * 32, 0, "ab" * 32, "b", pipe.recv(), options.window, options.chunk)
     latencies: list[float] | None = [] if options.rate else None

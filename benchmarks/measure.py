@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ class Watched:
     Attributes:
         seconds: from start to end.
         peak_pss_mb: largest proportional set size of all processes together, in MB (10**6 bytes).
+        cpu_seconds: processor time of all processes together, as far as it was seen (every 0.3 s).
         other_cores: cores that processes outside the tree used meanwhile, on average.
         output: standard output, by lines, each with the seconds after the start at which it came.
         code: exit code.
@@ -25,6 +26,7 @@ class Watched:
 
     seconds: float = 0.0
     peak_pss_mb: float = 0.0
+    cpu_seconds: float = 0.0
     other_cores: float = 0.0
     output: list[tuple[float, str]] = field(default_factory=list)
     code: int = 0
@@ -76,8 +78,14 @@ def _used(pids: Sequence[int], seen: dict[int, float]) -> None:
         seen[pid] = (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def run(command: Sequence[str], *, environment: dict[str, str] | None = None, timeout: float = 300.0) -> Watched:
-    """Run a command to its end, or kill its process group after ``timeout`` seconds."""
+def run(
+    command: Sequence[str],
+    *,
+    environment: dict[str, str] | None = None,
+    timeout: float = 300.0,
+    on_line: Callable[[str], object] = lambda line: None,
+) -> Watched:
+    """Run a command to its end, or kill its process group after ``timeout`` seconds; ``on_line`` gets its output."""
     watched = Watched()
     before, start = _busy(), time.monotonic()
     process = subprocess.Popen(
@@ -99,10 +107,12 @@ def run(command: Sequence[str], *, environment: dict[str, str] | None = None, ti
     assert process.stdout is not None
     for line in process.stdout:
         watched.output.append((time.monotonic() - start, line.rstrip("\n")))
+        on_line(watched.output[-1][1])
     watched.code = process.wait()
     watched.seconds = time.monotonic() - start
     killer.cancel()
     stop.set()
     watcher.join()
-    watched.other_cores = max(0.0, (_busy() - before - sum(used.values())) / watched.seconds)
+    watched.cpu_seconds = sum(used.values())
+    watched.other_cores = max(0.0, (_busy() - before - watched.cpu_seconds) / watched.seconds)
     return watched

@@ -53,10 +53,11 @@ class EventSource(Source[Any]):
         out: where the time of the first poll goes.
         rate: events per second of all subtasks together; the timestamp field then holds the time at which the event
             was due (monotonic nanoseconds); None = as fast as possible.
+        keys: different auctions.
     """
 
-    def __init__(self, count: int, out: str, rate: float | None = None) -> None:
-        self.count, self.out, self.rate = count, out, rate
+    def __init__(self, count: int, out: str, rate: float | None = None, keys: int = events.KEYS) -> None:
+        self.count, self.out, self.rate, self.keys = count, out, rate, keys
 
     @property
     def boundedness(self) -> Boundedness:
@@ -77,21 +78,23 @@ class _EventReader(SplitQueueReader[Any]):
     def open_split(self, split: Split) -> SplitCursor[Any]:
         note(self._source.out, {"first_poll": time.monotonic()})
         start, end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
+        if split.position is not None:
+            start = int(split.position)  # type: ignore[arg-type]
         if self._source.rate is None:
-            return _FastCursor(start, end)
+            return _FastCursor(start, end, keys=self._source.keys)
         return _PacedCursor(start, end, self._source.rate / self._context.parallelism)
 
 
 class _FastCursor(SplitCursor[Any]):
-    def __init__(self, start: int, end: int, made_at_once: int = _MADE_AT_ONCE) -> None:
-        self._position, self._end, self._made_at_once = start, end, made_at_once
+    def __init__(self, start: int, end: int, made_at_once: int = _MADE_AT_ONCE, keys: int = events.KEYS) -> None:
+        self._position, self._end, self._made_at_once, self._keys = start, end, made_at_once, keys
         self._made: list[Any] = []
         self._given = 0
 
     def read(self, max_records: int) -> Chunk[Any]:
         if self._given >= len(self._made):
             stop = min(self._end, self._position + self._made_at_once)
-            self._made, self._given = events.tuples(self._position, stop), 0
+            self._made, self._given = events.tuples(self._position, stop, self._keys), 0
             self._position = stop
         values = self._made[self._given : self._given + max_records]
         self._given += len(values)

@@ -91,6 +91,9 @@ def install(group: str, stamp: str, lock_fd: int) -> None:
     pip_install = [uv, "pip", "install", "--python", str(VENV_PYTHON)]
     locks = ["--build-constraints", str(REQUIREMENTS / "build.txt"), "-r", str(REQUIREMENTS / f"{group}.txt")]
     run([*pip_install, "--require-hashes", *locks], lock_fd, env)
+    if group == "dev":
+        data = ["--build-constraints", str(REQUIREMENTS / "build.txt"), "-r", str(REQUIREMENTS / "data.txt")]
+        run([*pip_install, "--no-deps", "--require-hashes", *data], lock_fd, env)
     editables = [part for project in PROJECTS for part in ("-e", str(ROOT / project))]
     run([*pip_install, "--no-deps", *editables], lock_fd, env)
     (VENV / f".ready-{group}").write_text(stamp)
@@ -257,6 +260,7 @@ def lock(packages: list[str]) -> None:
         "build": ["requirements/build.in"],
         "runtime": [runtime],
         "dev": [runtime, "requirements/dev.in", "-c", "requirements/runtime.txt"],
+        "data": ["requirements/data.in", "--no-deps"],
     }
     for name, sources in jobs.items():
         target = f"requirements/{name}.txt"

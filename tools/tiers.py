@@ -16,7 +16,8 @@ import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -91,8 +92,10 @@ def docs() -> Result:
     return Result("pages", len(list((ROOT / "docs").rglob("*.md"))), failed=int(process.returncode != 0))
 
 
-def pytest_tier(name: str, folders: list[str], marks: str, *, second_look: bool = False) -> Callable[..., Result]:
-    """A tier that is a pytest run.
+def pytest_tier(
+    name: str, folders: list[str], marks: str, *, second_look: bool = False, beside: Sequence[str] = ()
+) -> Callable[..., Result]:
+    """A tier that is a pytest run, or two at the same time.
 
     Args:
         name: of the tier and its report.
@@ -100,33 +103,91 @@ def pytest_tier(name: str, folders: list[str], marks: str, *, second_look: bool 
         marks: pytest's expression that chooses among them.
         second_look: whether a few failed tests are run once more, alone. For tiers that start real processes and so
             depend on the machine: what passes then is named as unsteady; what fails twice, or in numbers, has failed.
+        beside: those of the folders whose tests run in a second process, at the same time as the others: tests that
+            start processes wait for them half of their time.
     """
 
     def tier(*options: str) -> Result:
-        present = [folder for folder in folders if any((ROOT / folder).rglob("test_*.py"))]
-        if not present:
+        lanes = lanes_of(folders, beside)
+        if not lanes:
             return Result("tests")
-        command = ["pytest", "-q", "-m", marks, *options]
-        result, failures = pytest_run([*command, *present], BUILD / f"junit-{name}.xml")
-        if second_look and 0 < len(failures) <= UNSTEADY_AT_MOST:
+        commands = [["pytest", "-q", "-m", marks, *cache_of(name, number), *options] for number in range(len(lanes))]
+        report = BUILD / f"junit-{name}.xml"
+        reports = [report, *(report.with_stem(f"junit-{name}-{number + 1}") for number in range(1, len(lanes)))]
+        runs = side_by_side([[*command, *lane] for command, lane in zip(commands, lanes, strict=True)], reports)
+        result = together([run for run, _ in runs])
+        failures = sorted(failure for _, failed in runs for failure in failed)
+        explained = all(failed or not run.failed for run, failed in runs)
+        if second_look and explained and 0 < len(failures) <= UNSTEADY_AT_MOST:
             print(f"\n-- {name}: {', '.join(failures)} once more", flush=True)
-            once_more = [*command, "--last-failed", "--last-failed-no-failures=none", *present]
-            again, still = pytest_run(once_more, BUILD / f"junit-{name}-again.xml")
-            if not still and again.failed == 0 and again.ran >= len(failures):
+            steady = True
+            for number, (_, failed) in enumerate(runs):
+                if failed:
+                    once_more = [*commands[number], "--last-failed", "--last-failed-no-failures=none", *lanes[number]]
+                    again, still = pytest_run(once_more, BUILD / f"junit-{name}-again.xml")
+                    steady = steady and not still and again.failed == 0 and again.ran >= len(failed)
+            if steady:
                 result.failed, result.unsteady = 0, failures
         return result
 
     return tier
 
 
+def lanes_of(folders: list[str], beside: Sequence[str]) -> list[list[str]]:
+    """What each of a tier's processes runs: every test file exactly once, whatever `beside` names."""
+    files = sorted(str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("test_*.py"))
+    second = [file for file in files if file.startswith(tuple(f"{folder}/" for folder in beside))]
+    first = [file for file in files if file not in second]
+    if not second or not first:
+        return [[folder for folder in folders if any((ROOT / folder).rglob("test_*.py"))]] if files else []
+    return [first, second]
+
+
+def cache_of(name: str, lane: int) -> list[str]:
+    """Each process remembers for itself which tests have failed."""
+    return ["-o", f"cache_dir={BUILD / f'pytest-cache-{name}-{lane + 1}'}"]
+
+
+def side_by_side(commands: list[list[str]], reports: list[Path]) -> list[tuple[Result, list[str]]]:
+    """Runs pytest once for each command, all at the same time; shows what the first one says, then the others."""
+    with ThreadPoolExecutor(len(commands)) as pool:
+        outputs = [None, *(report.with_suffix(".out") for report in reports[1:])]
+        runs = list(pool.map(pytest_run, commands, reports, outputs))
+    for output in outputs[1:]:
+        assert output is not None
+        print(f"\n-- at the same time, {output.name}:", flush=True)
+        print(output.read_text(errors="replace"), flush=True)
+    return runs
+
+
+def together(results: list[Result]) -> Result:
+    """Several runs as one."""
+    skips: Counter[str] = Counter()
+    for result in results:
+        skips.update(result.skips)
+    return Result(
+        "tests",
+        sum(result.ran for result in results),
+        sum(result.failed for result in results),
+        sum(result.skipped for result in results),
+        skips=dict(skips),
+    )
+
+
 UNSTEADY_AT_MOST = 3
 """More failed tests than this in one tier are no accident of timing, and are not run again."""
 
 
-def pytest_run(command: list[str], report: Path) -> tuple[Result, list[str]]:
-    """Runs pytest once and reads its report; returns also the names of the tests that failed."""
+def pytest_run(command: list[str], report: Path, output: Path | None = None) -> tuple[Result, list[str]]:
+    """Runs pytest once and reads its report; returns also the names of the tests that failed.
+
+    Args:
+        command: without the report.
+        report: JUnit's XML.
+        output: where what pytest says is kept; None = it is shown.
+    """
     report.unlink(missing_ok=True)
-    code = run([*command, f"--junitxml={report}"])
+    code = run([*command, f"--junitxml={report}"], output)
     if code == 5:
         return Result("tests"), []
     if not report.exists():
@@ -161,7 +222,19 @@ TIERS: dict[str, Callable[..., Result]] = {
     "house": pytest_tier("house", ["tests/house"], PLAIN),
     "unit": pytest_tier("unit", ["tests/unit"], PLAIN),
     "simulation": pytest_tier("simulation", ["tests/simulation"], PLAIN),
-    "integration": pytest_tier("integration", ["tests/integration", "tests/docs"], PLAIN, second_look=True),
+    "integration": pytest_tier(
+        "integration",
+        ["tests/integration", "tests/docs"],
+        PLAIN,
+        second_look=True,
+        beside=[
+            "tests/integration/embedded",
+            "tests/integration/client",
+            "tests/integration/recovery",
+            "tests/integration/runtime",
+            "tests/docs",
+        ],
+    ),
 }
 EXTRA: dict[str, Callable[..., Result]] = {
     "servers": pytest_tier("servers", ["tests/servers"], "server and not long", second_look=True),
@@ -169,9 +242,12 @@ EXTRA: dict[str, Callable[..., Result]] = {
 }
 
 
-def run(command: list[str]) -> int:
-    """Runs a tool with its output shown."""
-    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+def run(command: list[str], output: Path | None = None) -> int:
+    """Runs a tool with its output shown, or kept in a file."""
+    if output is None:
+        return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+    with output.open("wb") as file:
+        return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file).returncode
 
 
 def say(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -11,10 +11,12 @@ import dataclasses
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.docs.conftest import RunProgram
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(path for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")] if path.exists())
@@ -61,21 +63,35 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.place)
-def test_example_does_what_the_page_shows(example: Example, tmp_path: Path) -> None:
-    if not example.runs:
-        compile(example.code, example.place, "exec")
-        return
-    program = tmp_path / "program.py"
+def check(example: Example, folder: Path, run: Callable[[Path], subprocess.CompletedProcess[str]]) -> None:
+    program = folder / "program.py"
     program.write_text(example.code, encoding="utf-8")
-    process = subprocess.run(
-        [sys.executable, program.name], cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL
-    )
+    process = run(program)
     assert process.returncode == 0, f"{example.place} failed:\n{process.stderr}"
     if example.output is not None:
         printed, shown = process.stdout.splitlines(), example.output.splitlines()
         assert (printed if example.ordered else sorted(printed)) == (shown if example.ordered else sorted(shown))
+
+
+def test_the_first_example_runs_by_itself(tmp_path: Path) -> None:
+    first = next(example for example in EXAMPLES if example.runs and example.output is not None)
+
+    def run(path: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, path.name]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+    check(first, tmp_path, run)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if one.runs], ids=lambda example: example.place)
+def test_example_does_what_the_page_shows(example: Example, tmp_path: Path, run_together: RunProgram) -> None:
+    check(example, tmp_path, run_together)
+
+
+@pytest.mark.parametrize("example", [one for one in EXAMPLES if not one.runs], ids=lambda example: example.place)
+def test_other_blocks_are_python(example: Example) -> None:
+    compile(example.code, example.place, "exec")
 
 
 def test_blocks_are_found() -> None:

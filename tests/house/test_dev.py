@@ -181,6 +181,52 @@ def test_a_test_that_fails_once_is_named_and_one_that_fails_twice_fails(
     assert (result.failed, result.unsteady) == (failed, unsteady)
 
 
+MEET = """
+import os
+import time
+from pathlib import Path
+
+def test_they_meet():
+    Path({mine!r}).write_text(str(os.getpid()))
+    deadline = time.monotonic() + 60
+    while not Path({other!r}).exists():
+        assert time.monotonic() < deadline
+    assert Path({other!r}).read_text() != str(os.getpid())
+"""
+
+
+def test_a_tier_may_be_two_processes_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tiers, "ROOT", tmp_path)
+    monkeypatch.setattr(tiers, "BUILD", tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
+    for folder, mine, other in (("one", "1", "2"), ("two", "2", "1")):
+        (tmp_path / "tests" / folder).mkdir(parents=True)
+        (tmp_path / "tests" / folder / "test_some.py").write_text(MEET.format(mine=mine, other=other))
+    (tmp_path / "tests" / "two" / "test_once.py").write_text(ONCE.format(n=1))
+    result = tiers.pytest_tier("some", ["tests"], "not server", second_look=True, beside=["tests/two"])()
+    assert (result.ran, result.failed, result.unsteady) == (3, 0, ["tests.two.test_once.test_1"])
+    assert "test_once.py" in capfd.readouterr().out
+    for one in ("1", "2"):
+        (tmp_path / one).unlink()
+    (tmp_path / "tests" / "one" / "test_bad.py").write_text("import nothing_of_this_name\n")
+    result = tiers.pytest_tier("some", ["tests"], "not server", beside=["tests/two"])("-k", "once")
+    assert (result.ran, result.failed) == (2, 1)  # what can't be collected counts, and the other process goes on
+
+
+def test_no_test_is_in_none_or_two_of_the_processes_of_a_tier() -> None:
+    folders = ["tests/integration", "tests/docs"]
+    first, second = tiers.lanes_of(folders, ["tests/integration/embedded", "tests/docs"])
+    files = {str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("test_*.py")}
+    assert files == {*first, *second}
+    assert not {*first} & {*second}
+    assert "tests/integration/embedded/test_life.py" in second
+    assert tiers.lanes_of(folders, []) == [folders]
+
+
 @pytest.mark.parametrize(
     ("tests", "status", "skipped", "reason"),
     [

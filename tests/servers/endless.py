@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from tests.servers.compose_cluster import ComposeCluster, Container, until
@@ -63,11 +64,22 @@ class Endless:
         until(lambda: self.records() > seen, "more records")
         assert self.taskmanager.slots() == self.slots
 
+    def begins_anew(self, *words: str) -> None:
+        """All tasks run again, in other processes, and the cause has these words."""
+        until(
+            lambda: self.tasks_running() == 4 and not self.taskmanager.slots() & self.slots, "other slots run the job"
+        )
+        until(lambda: self.records() > 0, "records")
+        self._cause(words)
+
     def fails(self, *words: str) -> None:
         """The job is FAILED, and its cause has these words."""
         until(lambda: self.now().get("state") in ("FAILED", "FINISHED", "CANCELED"), "the job ends")
+        self._cause(words)
+        assert self.now()["state"] == "FAILED"
+
+    def _cause(self, words: Sequence[str]) -> None:
         cause = json.dumps(self.cluster.ask(f"/jobs/{self.job}/exceptions"))
-        assert self.now()["state"] == "FAILED", cause
         for word in words:
             assert word in cause, cause
         print(f"the cause: {cause}")

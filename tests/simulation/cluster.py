@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
+import hashlib
 import types
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import firesteel_dispatcher.app
 import firesteel_jobmaster.app
 import firesteel_resourcemanager.app
 import firesteel_taskmanager.app
 import firesteel_taskmanager.executors
+from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.config import Settings
-from firesteel.connectors import enumerators
 from firesteel.core.process import ProcessId
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
+from firesteel.ha.directory import DirectoryServices
+from firesteel.ha.retrieval import ConfiguredLeaders
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
-from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.protocol.messages import StartJob
-from firesteel.service.base import Service
-from firesteel_dispatcher.disk import Disk
 from firesteel_dispatcher.submission import Submission
-from firesteel_jobmaster.app import JobMasterService
+from tests.simulation.checkpointed import Channel, CheckpointedTask
+from tests.simulation.checkpointed_jobs import CheckpointedJob, draw_job
+from tests.simulation.ledger import Ledger
 from tests.simulation.obedience import DISPATCHER, RESOURCEMANAGER
+from tests.simulation.settled import check_attempts, check_checkpointed
 from tests.simulation.slots import SimulatedChannels, SimulatedExecutor, SimulatedFleet, SlotProcess, SparkDriver
-from tests.simulation.stand_ins import SimulatedBlobs, Trickle
-from tests.simulation.world import Process, SimulatedRpcClient, World
+from tests.simulation.storage import Disk, SimulatedHighAvailability, SimulatedStorage
+from tests.simulation.world import Process, World
 
 SETTINGS = {
     "heartbeat.interval": "10 s",
     "heartbeat.timeout": "50 s",
     "slot.request.timeout": "60 s",
     "task.cancellation.timeout": "20 s",
+    "firesteel.resourcemanager.address": "rm:8082",
+    "firesteel.jobmaster.address": "jm:6124",
+    "firesteel.dispatcher.address": "disp:6123",
 }
-_CHAIN, _CHAIN_BYTES = "c" * 64, 10
+_CHAIN_BYTES = 10
+_CHAIN = hashlib.sha256(bytes(_CHAIN_BYTES)).hexdigest()
 _SERVICES = ("firesteel_dispatcher", "firesteel_jobmaster", "firesteel_resourcemanager", "firesteel_taskmanager")
 _SECRET = "s" * 64
 
@@ -63,14 +65,29 @@ class Cluster:
         self.ended: list[tuple[str, SlotOutcome, str]] = []
         self.finished: set[tuple[str, str]] = set()
         self.commits: dict[tuple[str, str], int] = {}
-        self.processed: Counter[tuple[str, str]] = Counter()
-        """Splits that were read, by job and run of it."""
+        self.processed: Counter[tuple[str, str, str, int]] = Counter()
+        """Splits that were read, by job, secret of its JobMaster, subtask and attempt."""
         self.splits: dict[str, int] = {}
+        self.restarts: dict[str, int] = {}
+        """How often a job may be restarted, at most."""
         self.endless: set[str] = set()
         self.drivers: dict[str, SparkDriver] = {}
         self.executors: dict[str, SimulatedExecutor] = {}
         self.faults_go_on = True
+        self.changed = False
+        """Slots or commits are not what they were at the last check."""
         self.submitted: list[str] = []
+        self.cancelled: set[str] = set()
+        self.failures: dict[str, str] = {}
+        """Why jobs have ended; nothing: in order."""
+        self.ledger = Ledger(lambda: world.now, world.broken.append, world.tell)
+        self.checkpointed: dict[str, CheckpointedJob] = {}
+        self.exchange: dict[tuple[Any, ...], Channel] = {}
+        """Channels between tasks of jobs with checkpoints."""
+        self.on_step: Callable[[str, str, CheckpointedTask | None], None] = lambda *_: None
+        """Told of each step of a checkpoint: its name, the job, the task that does it if there is one."""
+        self.disk = Disk(world, self.ledger, self.at)
+        self.ha = SimulatedHighAvailability(self.disk)
         self._pids, self._executor_ids = 1000, 0
         self.resourcemanager = self.jobmaster = self.dispatcher = None  # type: Process | None
         self.taskmanagers: dict[str, Process] = {}
@@ -98,7 +115,7 @@ class Cluster:
 
         async def begin() -> None:
             if service.name == "dispatcher":
-                service._restore(await service.on_disk(service.store.open, service.clock.epoch_ms()))
+                await service.lead()
             await service.on_start()
             service._started = True
 
@@ -132,10 +149,8 @@ class Cluster:
                 settings=self.settings,
                 secret=_SECRET,
                 clock=process,
-                run_directory=self._directory(),
-                jobmaster_address="http://jm:6124",
-                resourcemanager_address="http://rm:8082",
-                cluster_directory=self.directory,
+                ha=DirectoryServices(self.settings, self.directory),
+                lasting=True,
             )
         self.world.obedience.leads(DISPATCHER, service.token)
         self.dispatcher = self._begin(process, service)
@@ -150,7 +165,7 @@ class Cluster:
                 run_directory=self._directory(),
                 taskmanager_id=f"{name}-{incarnation:06x}",
                 slots=self.slots,
-                resourcemanager_address="http://rm:8082",
+                leaders=ConfiguredLeaders(self.settings),
                 stdout=lambda text: None,
                 bind_host="127.0.0.1",
                 advertised_host=name,
@@ -174,6 +189,7 @@ class Cluster:
         assert self.jobmaster is not None
         self.tell(f"{self.jobmaster} is killed")
         self.jobmaster.kill()
+        self.disk.is_fair = False  # what it had not removed yet may stay
 
     def kill_executor(self) -> None:
         running = [e for e in self.executors.values() if e.running]
@@ -187,7 +203,7 @@ class Cluster:
         assert self.dispatcher is not None
         self.tell(f"{self.dispatcher} is killed")
         self.dispatcher.kill()
-        self.dispatcher.service.store.close()
+        self.dispatcher.service.ha.close()
 
     def kill_taskmanager(self, name: str) -> None:
         """The process and all below it."""
@@ -272,17 +288,18 @@ class Cluster:
         return ProcessId(pid, pid) if pid in self.slot_processes else None
 
     def committed(self, slot: SlotProcess, execution_id: str) -> None:
-        key = (slot.job_id, execution_id)
+        key = (slot.job_id, f"{execution_id} {slot.run}")
         self.commits[key] = self.commits.get(key, 0) + 1
-        self.tell(f"slot {slot.pid} commits {self.short(*key)}")
+        self.changed = True
+        self.tell(f"slot {slot.pid} commits {self.short(slot.job_id, execution_id)}")
 
     # -- jobs
 
     def is_endless(self, job_id: str) -> bool:
         return job_id in self.endless
 
-    def submit(self, parallelism: int, vertices: int, endless: bool) -> str:
-        """A user submits a job; returns its id."""
+    def submit(self, parallelism: int, vertices: int, endless: bool, restarts: int = 0) -> str:
+        """A user submits a job that may be restarted so often; returns its id."""
         rng = self.world.rng
         job_id = f"{rng.getrandbits(128):032x}"
         splits = rng.randint(1, 8)
@@ -301,14 +318,48 @@ class Cluster:
         edges = tuple(
             JobEdge(i, a.id, b.id, a.operators[-1].id, 0, "REBALANCE") for i, (a, b) in enumerate(pairwise(made))
         )
-        graph = JobGraph(job_id, f"job {len(self.submitted)}", tuple(made), edges, {}, {_CHAIN: _CHAIN_BYTES})
-        self.splits[job_id] = splits
+        name, config = f"job {len(self.submitted)}", {}
+        if restarts:
+            config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": str(restarts)}
+        graph = JobGraph(job_id, name, tuple(made), edges, config, {_CHAIN: _CHAIN_BYTES})
+        self.splits[job_id], self.restarts[job_id] = splits, restarts
         if endless:
             self.endless.add(job_id)
         self.submitted.append(job_id)
         self.tell(f"{self.short(job_id)}: {parallelism} x {vertices}{', endless' if endless else ''} is submitted")
         self._send(graph)
         return job_id
+
+    def submit_checkpointed(self, parallelism: int) -> str:
+        """A user submits a job with checkpoints; returns its id."""
+        job, graph = draw_job(self.world.rng, parallelism, _CHAIN, _CHAIN_BYTES, len(self.submitted))
+        self.checkpointed[graph.job_id] = job
+        subtasks = [f"{v.id}_{number}" for v in graph.vertices for number in range(v.parallelism)]
+        self.ledger.open(graph.job_id, job.splits, subtasks, counts=True)
+        self.restarts[graph.job_id] = job.restarts
+        if job.endless:
+            self.endless.add(graph.job_id)
+        self.submitted.append(graph.job_id)
+        self.tell(f"{self.short(graph.job_id)}: {job} is submitted")
+        self._send(graph)
+        return graph.job_id
+
+    def lead(self, job_id: str) -> CompletedCheckpointStore | None:
+        """A JobMaster of a job begins to lead it; gives what those before it have stored."""
+        return self.ha.lead(job_id) if job_id in self.checkpointed else None
+
+    def storage(self, job_id: str) -> SimulatedStorage:
+        """Of a job's state."""
+        job = self.checkpointed.get(job_id)
+        return SimulatedStorage(self.disk, job_id, job.inline_threshold if job else 0)
+
+    def at(self, point: str, job_id: str, task: CheckpointedTask | None = None) -> None:
+        """A step of a checkpoint."""
+        self.on_step(point, job_id, task)
+
+    def pace(self) -> tuple[float, float]:
+        """Seconds between two pieces of work of a task, at least and at most."""
+        return (0.05, 0.5) if self.faults_go_on else (0.2, 1.5)
 
     def _send(self, graph: JobGraph) -> None:
         """As a client does: again, with the same id, until the Dispatcher has answered."""
@@ -329,6 +380,7 @@ class Cluster:
 
     def cancel(self, job_id: str) -> None:
         self.tell(f"{self.short(job_id)} is cancelled by its user")
+        self.cancelled.add(job_id)
         assert self.dispatcher is not None
         service = self.dispatcher.service
         if not self.dispatcher.alive:
@@ -344,16 +396,13 @@ class Cluster:
         assert self.dispatcher is not None
         return str(self.dispatcher.service.core.job(job_id).state)
 
-    def failure_of(self, job_id: str) -> str:
-        """Why a job failed, or nothing."""
-        assert self.dispatcher is not None
-        failure = (self.dispatcher.service.core.job(job_id).archive or {}).get("failure")
-        return str(failure["message"]) if failure else ""
-
     # -- what must always hold
 
     def check(self) -> None:
-        """After every event."""
+        """After every event; slots are looked at when one of them has changed."""
+        if not self.changed:
+            return
+        self.changed = False
         acting: dict[tuple[str, str], int] = {}
         owners: dict[str, int] = {}
         for slot in self.slot_processes.values():
@@ -363,8 +412,10 @@ class Cluster:
                     f"allocation {slot.launch.allocation_id} has the processes {other}, {slot.pid}"
                 )
             for execution_id in slot.acting:
-                key = (slot.job_id, execution_id)
-                assert key not in acting, f"{self.short(*key)} runs in the slots {acting[key]} and {slot.pid}"
+                key = (slot.job_id, f"{execution_id} {slot.run}")  # of this JobMaster; the next one begins anew
+                assert key not in acting, (
+                    f"{self.short(slot.job_id, execution_id)} runs in the slots {acting[key]} and {slot.pid}"
+                )
                 acting[key] = slot.pid
         for key, count in self.commits.items():
             assert count == 1, f"{self.short(*key)} was committed {count} times"
@@ -376,6 +427,9 @@ class Cluster:
         for process in self.taskmanagers.values():
             if process.alive:
                 process.service.core.slots.validate()
+        assert self.jobmaster is not None
+        if self.jobmaster.alive:
+            check_attempts(self, self.jobmaster.service)
         for process in self.world.processes.values():
             failure = process.service.failure
             assert failure is None, f"{process} has failed: {failure!r}"
@@ -387,16 +441,21 @@ class Cluster:
         running: set[str] = set()
         for job_id in self.submitted:
             state = self.job_state(job_id)
-            if state == "RUNNING" and job_id in self.endless:
+            if state in ("RUNNING", "RESTARTING") and self.waits_in_vain(job_id):
+                running.add(job_id)
+            elif state == "RUNNING" and job_id in self.endless:
                 running.add(job_id)
                 acting = [e for s in self.slot_processes.values() if s.job_id == job_id for e in s.acting]
                 assert acting, f"{self.short(job_id)} is RUNNING and nothing of it runs"
             else:
                 assert state in ("FINISHED", "FAILED", "CANCELED"), f"{self.short(job_id)} is {state} for ever"
-            if state == "FINISHED":
-                read = [count for (job, _), count in self.processed.items() if job == job_id]
-                assert read[-1] == self.splits[job_id], f"{self.short(job_id)}: {read} of {self.splits[job_id]} splits"
+            if job_id in self.checkpointed:
+                check_checkpointed(self, job_id, state)
+            elif state == "FINISHED":
+                read = self._splits_read(job_id)
+                assert read == self.splits[job_id], f"{self.short(job_id)}: {read} of {self.splits[job_id]} splits"
                 assert any(job == job_id for job, _ in self.commits), f"{self.short(job_id)} committed nothing"
+            self._check_end(job_id, state)
         for slot in self.resourcemanager.service.core.table:
             assert not slot.job_id or slot.job_id in running, f"ResourceManager holds {slot} for a job that has ended"
         for process in self.taskmanagers.values():
@@ -405,73 +464,31 @@ class Cluster:
         for slot_process in self.slot_processes.values():
             assert slot_process.job_id in running, f"slot process {slot_process.pid} is left over"
 
+    def _splits_read(self, job_id: str) -> int:
+        """By the last attempts of the last JobMaster."""
+        last = [secret for job, secret, _, _ in self.processed if job == job_id][-1]
+        read: dict[str, int] = {}
+        for (job, secret, subtask, _), count in sorted(self.processed.items(), key=lambda item: item[0][3]):
+            if (job, secret) == (job_id, last):
+                read[subtask] = count
+        return sum(read.values())
 
-@contextmanager
-def simulated(world: World) -> Iterator[None]:
-    """Puts the simulated network, channels and processes in the place of the real ones, for all services."""
+    def waits_in_vain(self, job_id: str) -> bool:
+        """Whether a job that may be restarted needs slots which endless jobs will never give back."""
+        assert self.jobmaster is not None
+        assert self.resourcemanager is not None
+        jobs = self.jobmaster.service._jobs
+        waiting = [id_ for id_, job in jobs.items() if job.core.waits_for_slots]
+        needed = sum(jobs[id_].core.pool.needed for id_ in waiting)  # what one of them has, another one lacks
+        left = sum(not slot.job_id or slot.job_id in waiting for slot in self.resourcemanager.service.core.table)
+        return bool(self.restarts[job_id] and job_id in waiting and left < needed)
 
-    def rpc_routes(handlers: Mapping[str, Any], secret: str, token_of: Any, *, prefix: str = "", **_: Any) -> list[Any]:
-        world.register_handlers(handlers, token_of, prefix)
-        return []
-
-    def token_hex(count: int | None = None) -> str:
-        return f"{world.rng.getrandbits(8 * (count or 32)):0{2 * (count or 32)}x}"
-
-    async def listen(service: Service, *_: Any, **__: Any) -> str:
-        return "http://rest:8081"
-
-    replaced = {"RpcClient": SimulatedRpcClient, "rpc_routes": rpc_routes}
-
-    async def open_connection(host: str, port: int) -> Any:
-        return await world.connect(asyncio.get_running_loop().process, host, port)  # type: ignore[attr-defined]
-
-    create = JobMasterService._create
-
-    def create_job(service: JobMasterService, *arguments: Any) -> Any:
-        job = create(service, *arguments)
-        world.obedience.leads(f"job {job.job_id}", job.token)
-        return job
-
-    begin = JobMasterService.start_job
-    begun: dict[str, int] = {}
-
-    async def start_job(service: JobMasterService, message: StartJob) -> Any:
-        """As a host that finds on disk which jobs a former one had begun."""
-        own: Any = service._clock
-        if begun.setdefault(message.job_graph["job_id"], own.incarnation) != own.incarnation:
-            raise RpcFault(RpcCode.INTERNAL, "its JobMaster was lost")
-        return await begin(service, message)
-
-    def trickle(config: Mapping[str, Any]) -> Trickle:
-        return Trickle(world, config)
-
-    patches: list[Any] = [
-        mock.patch.object(JobMasterService, "_create", create_job),
-        mock.patch.object(JobMasterService, "start_job", start_job),
-        mock.patch.dict(enumerators._BUILT_IN, {"trickle": trickle}),
-        mock.patch("asyncio.open_connection", open_connection),
-        mock.patch("secrets.token_hex", token_hex),
-        mock.patch.object(Service, "listen", listen),
-        mock.patch.object(Disk, "sync"),
-    ]
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in _SERVICES:
-            for attribute, replacement in replaced.items():
-                if hasattr(module, attribute):
-                    patches.append(mock.patch.object(module, attribute, replacement))
-    for attribute, seconds in {"BUSY_POLL": 0.5, "IDLE_POLL": 1.0}.items():  # fewer events that change nothing
-        patches.append(mock.patch.object(firesteel_resourcemanager.shell, attribute, seconds))
-    patches.append(mock.patch.object(firesteel_taskmanager.executors, "LOOK_SECONDS", 1.0))
-    patches.append(mock.patch.object(firesteel_taskmanager.shell, "BlobCache", SimulatedBlobs))
-    patches.append(mock.patch.object(firesteel_taskmanager.shell, "ChannelServer", return_value=None))
-    for patch in patches:
-        patch.start()
-    try:
-        yield
-    finally:
-        for patch in reversed(patches):
-            patch.stop()
-        for process in world.everyone:
-            if process.alive:
-                process.kill()
-            process.loop.bury()
+    def _check_end(self, job_id: str, state: str) -> None:
+        """A job that failed for a reason that another attempt may mend had used up its restarts."""
+        assert self.dispatcher is not None
+        archive = self.dispatcher.service.core.job(job_id).archive or {}
+        failure = archive.get("failure")
+        if state != "FAILED" or failure is None or "restarts" not in archive or not failure.get("recoverable", True):
+            return
+        used, most = archive["restarts"]["numRestarts"], self.restarts[job_id]
+        assert used >= most, f"{self.short(job_id)} failed after {used} of {most} restarts: {failure['message']}"

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import heapq
 import threading
 from asyncio import events
 from collections.abc import Callable
 from typing import Any
+
+from firesteel_jobmaster.checkpoints.queue import _THREADS as STORAGE_THREADS
+from tests.simulation.blocking import SimulatedThread
 
 
 class _NothingToSelect:
@@ -45,21 +49,11 @@ class ProcessLoop(asyncio.BaseEventLoop):
     def time(self) -> float:
         return self._time()
 
-    def is_ready(self) -> bool:
-        """Whether callbacks wait, or a timer is due."""
-        if self._ready:  # type: ignore[attr-defined]
-            return True
-        due = self.next_timer()
-        return due is not None and due <= self.time()
-
-    def next_timer(self) -> float | None:
-        """When the next timer is due, in this process's seconds."""
-        scheduled = self._scheduled  # type: ignore[attr-defined]
-        while scheduled and scheduled[0]._cancelled:
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False
-            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
-        return float(scheduled[0]._when) if scheduled else None
+    def drop_cancelled(self) -> None:
+        """The next timer was cancelled."""
+        handle = heapq.heappop(self._scheduled)  # type: ignore[attr-defined]
+        handle._scheduled = False
+        self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
 
     def step(self) -> None:
         """Run what is ready now."""
@@ -90,7 +84,10 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self.close()
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
-        """Threads would bring real time in: the call is made at once."""
+        """Threads would bring real time in: the call is made at once, or where it may block, by a simulated one."""
+        if executor is STORAGE_THREADS:
+            lingers = self.process.world.rng.random() < 0.5
+            return SimulatedThread(self.process, functools.partial(func, *args), lingers).future
         future = self.create_future()
         try:
             future.set_result(func(*args))

@@ -12,6 +12,7 @@ from firesteel.core.errors import FleetError
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
+from tests.simulation.checkpointed import CheckpointedTask
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -61,13 +62,13 @@ class SimulatedChannels:
         if self._slots.pop(channel, None) is not None and self.process.alive:
             self.process.loop.call_soon(self.events.channel_closed, channel, "")
 
-    def receive(self, channel: int, message: dict[str, Any]) -> None:
+    def receive(self, channel: int, message: dict[str, Any], payload: bytes) -> None:
         if self.process.alive and channel in self._slots:
-            self.process.loop.call_soon(self._received, channel, message)
+            self.process.loop.call_soon(self._received, channel, message, payload)
 
-    def _received(self, channel: int, message: dict[str, Any]) -> None:
+    def _received(self, channel: int, message: dict[str, Any], payload: bytes) -> None:
         if channel in self._slots:
-            self.events.channel_message(channel, message, b"")
+            self.events.channel_message(channel, message, payload)
 
     def peer_pid(self, channel: int) -> int | None:
         slot = self._slots.get(channel)
@@ -111,6 +112,7 @@ class SlotProcess:
     alive: bool = True
     accepted: bool = False
     tasks: dict[str, RunningTask] = field(default_factory=dict)
+    checkpointed: dict[str, CheckpointedTask] = field(default_factory=dict)
     _due: float = 0.0
 
     def start(self) -> None:
@@ -132,14 +134,15 @@ class SlotProcess:
         """Executions that deliver records now."""
         if not (self.alive and self.accepted):
             return []
-        return [t.execution_id for t in self.tasks.values() if t.state in ("INITIALIZING", "RUNNING")]
+        tasks: list[RunningTask | CheckpointedTask] = [*self.tasks.values(), *self.checkpointed.values()]
+        return [t.execution_id for t in tasks if t.state in ("INITIALIZING", "RUNNING")]
 
-    def say(self, message: dict[str, Any]) -> None:
+    def say(self, message: dict[str, Any], payload: bytes = b"") -> None:
         """To the TaskManager; in order."""
         world = self.cluster.world
         self._due = max(self._due, world.now) + world.rng.uniform(*_LOCAL)
         channel, channels = self.channel, self.channels
-        world.after(self._due - world.now, lambda: channels.receive(channel, message))
+        world.after(self._due - world.now, lambda: channels.receive(channel, message, payload))
 
     def deliver(self, message: dict[str, Any]) -> None:
         world = self.cluster.world
@@ -162,11 +165,17 @@ class SlotProcess:
             return
         match message["type"]:
             case "accepted":
-                self.accepted = True
+                self.accepted = self.cluster.changed = True
             case "rejected":
                 self.end(SlotOutcome.MISPLACED, str(message["reason"]))
             case "deploy":
                 self._deploy(message["deployment"])
+            case "assign_splits" if message["execution_id"] in self.checkpointed:
+                self.checkpointed[message["execution_id"]].received(message)
+            case "trigger_checkpoint" | "checkpoint_complete" | "checkpoint_aborted":
+                for execution_id in message["execution_ids"]:
+                    if execution_id in self.checkpointed:
+                        self.checkpointed[execution_id].received(message)
             case "assign_splits":
                 task = self.tasks.get(message["execution_id"])
                 if task is not None:
@@ -183,13 +192,24 @@ class SlotProcess:
                     named = message["execution_ids"] is None or task.execution_id in message["execution_ids"]
                     if named and task.state in ("INITIALIZING", "RUNNING"):
                         self._state(task, "CANCELED")
+                for checkpointed in self.checkpointed.values():
+                    if message["execution_ids"] is None or checkpointed.execution_id in message["execution_ids"]:
+                        checkpointed.cancel()
             case "release":
                 self.end(SlotOutcome.RETURNED, "released")
             case "ping":
                 self.say({"type": "pong", "nonce": message["nonce"]})
 
     def _deploy(self, deployment: Mapping[str, Any]) -> None:
-        self.job_id, self.run = deployment["job_id"], deployment["secret"]
+        attempts = {plain["attempt"] for plain in deployment["tasks"]}
+        self.job_id, self.secret = deployment["job_id"], deployment["secret"]
+        self.run = f"{self.secret} {max(attempts)}"
+        if self.job_id in self.cluster.checkpointed:
+            for plain in deployment["tasks"]:
+                made = self.checkpointed[plain["execution_id"]] = CheckpointedTask(self, plain, deployment)
+                self.cluster.tell(f"slot {self.pid} runs {self.cluster.short(self.job_id, made.execution_id)}")
+                made.start()
+            return
         by_target: dict[str, list[str]] = {}
         for edge in deployment["edges"]:
             sources = [f"{edge['source']}_{i}" for i in range(edge["up_parallelism"])]
@@ -198,13 +218,20 @@ class SlotProcess:
             upstream = tuple(f"{s}_{plain['attempt']}" for s in by_target.get(plain["vertex_id"], ()))
             task = RunningTask(plain["execution_id"], plain["is_source"], plain["needs_commit"], upstream)
             self.tasks[task.execution_id] = task
+            if task.is_source:
+                self.cluster.processed[self._key(task)] = 0
             self.cluster.tell(f"slot {self.pid} runs {self.cluster.short(self.job_id, task.execution_id)}")
             self._state(task, "INITIALIZING", known=True)
             self._state(task, "RUNNING")
             self._later(task)
 
+    def _key(self, task: RunningTask) -> tuple[str, str, str, int]:
+        subtask, _, attempt = task.execution_id.rpartition("_")
+        return self.job_id, self.secret, subtask, int(attempt)
+
     def _state(self, task: RunningTask, state: str, known: bool = False) -> None:
         task.state = state
+        self.cluster.changed = True
         if state == "FINISHED":
             self.cluster.finished.add((self.run, task.execution_id))
         self.say(
@@ -232,7 +259,7 @@ class SlotProcess:
         if not task.is_source:
             return all((self.run, up) in self.cluster.finished for up in task.upstream)
         if task.splits_left:
-            self.cluster.processed[self.job_id, self.run] += task.splits_left
+            self.cluster.processed[self._key(task)] += task.splits_left
             task.splits_left = 0
         if not task.no_more and not task.asked:
             task.asked = True

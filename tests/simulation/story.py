@@ -11,12 +11,26 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.simulation.cluster import _SERVICES, Cluster, simulated
-from tests.simulation.world import World
+from tests.simulation.ambushes import Ambushes
+from tests.simulation.cluster import _SERVICES, Cluster
+from tests.simulation.replaced import simulated
+from tests.simulation.storage import Weather
+from tests.simulation.world import Process, World
 
 FAULTS_FOR = 240.0
 CALM_FOR = 420.0
+CALM_AT_LEAST = 150.0
+"""Whoever was cut off or frozen has been given up by then, and slots that do not come have been waited for."""
 MOST_STEPS = 400_000
+_WEATHERS: tuple[Callable[[], Weather], ...] = (
+    Weather,
+    Weather,
+    functools.partial(Weather, slow=(0.1, 3.0)),
+    functools.partial(Weather, fails=0.05, forgets=0.05, halves=0.2),
+    functools.partial(Weather, slow=(0.05, 1.0), fails=0.2, forgets=0.1, halves=0.2),
+    functools.partial(Weather, lies=0.15),
+    functools.partial(Weather, rots=0.1, fails=0.02),
+)
 
 
 class StoryError(AssertionError):
@@ -42,11 +56,13 @@ class Story:
     Args:
         seed: of all chance in it.
         kind: ``faults``; ``calm``: nothing fails, and every job comes to its end; ``lossy``: messages are lost,
-            doubled and late, and that is all.
+            doubled and late, and that is all; ``checkpoints``: jobs take checkpoints, and there are faults at all steps
+            of them.
     """
 
     def __init__(self, seed: int, kind: str = "faults") -> None:
-        self.seed, self.calm, self.lossy, self.world = seed, kind == "calm", kind == "lossy", World(seed)
+        self.seed, self.kind, self.world = seed, kind, World(seed)
+        self.calm, self.lossy = kind == "calm", kind == "lossy"
         self.cluster: Cluster
         self._restarts: list[Callable[[], None]] = []
 
@@ -60,7 +76,7 @@ class Story:
             logger.propagate = False
             logger.setLevel(logging.WARNING)
         try:
-            with simulated(world), tempfile.TemporaryDirectory() as directory:
+            with simulated(world, lambda: self.cluster), tempfile.TemporaryDirectory() as directory:
                 self.cluster = Cluster(world, Path(directory), world.rng.randint(2, 4), world.rng.randint(1, 3))
                 cluster = self.cluster
                 identify = mock.patch("firesteel_taskmanager.shell.identify", cluster.identify)
@@ -72,7 +88,9 @@ class Story:
                     self._tell()
         except Exception as error:
             story = "\n".join(world.story[-150:])
-            raise StoryError(f"seed {self.seed}: {type(error).__name__}: {error}\n{story}") from error
+            again = f"python -m tests.simulation {self.kind} {self.seed}"
+            text = f"{self.kind} seed {self.seed}: {type(error).__name__}: {error}\nagain: {again}\n{story}"
+            raise StoryError(text) from error
         finally:
             for logger, (propagate, level) in zip(loggers, kept, strict=True):
                 logger.removeHandler(teller)
@@ -88,24 +106,55 @@ class Story:
             world.loss, world.duplication = 0.1, 0.1
         else:
             world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
-        most = len(cluster.taskmanagers) * cluster.slots if self.calm or self.lossy else 5
-        for _ in range(rng.randint(2, 6)):
-            endless = not self.calm and not self.lossy and rng.random() < 0.3
-            job = functools.partial(cluster.submit, rng.randint(1, most), rng.randint(1, 3), endless)
-            world.after(rng.uniform(20, FAULTS_FOR * 0.8), job)
-        for _ in range(0 if self.calm or self.lossy else rng.randint(0, 8)):
-            world.after(rng.uniform(1, FAULTS_FOR), self._fault)
+        if self.kind == "checkpoints":
+            self._checkpoints()
+        else:
+            self._jobs()
         self._until(FAULTS_FOR)
         self._heal()
-        self._until(FAULTS_FOR + CALM_FOR)
-        cluster.check_tables()
-        cluster.check_settled()
+        self._until_settled()
         if self.calm:
             states = [cluster.job_state(job_id) for job_id in cluster.submitted]
             assert set(states) == {"FINISHED"}, states
         if self.lossy:
-            reasons = [cluster.failure_of(job_id) for job_id in cluster.submitted]
+            reasons = list(cluster.failures.values())
             assert not [reason for reason in reasons if "splits" in reason.lower()], reasons
+
+    def _checkpoints(self) -> None:
+        world, cluster, rng = self.world, self.cluster, self.world.rng
+        weather = cluster.disk.weather = rng.choice(_WEATHERS)()
+        cluster.disk.is_fair = not (weather.fails or weather.forgets or weather.halves)
+        most = len(cluster.taskmanagers) * cluster.slots
+        for _ in range(rng.randint(1, 3)):
+            job = functools.partial(cluster.submit_checkpointed, rng.randint(1, min(3, most)))
+            world.after(rng.uniform(20, FAULTS_FOR * 0.6), job)
+        for _ in range(rng.randint(0, 3)):
+            world.after(rng.uniform(1, FAULTS_FOR), self._fault)
+        Ambushes(self, rng.randint(0, 8))
+
+    def _jobs(self) -> None:
+        world, cluster, rng = self.world, self.cluster, self.world.rng
+        most = len(cluster.taskmanagers) * cluster.slots if self.calm or self.lossy else 5
+        for _ in range(rng.randint(2, 6)):
+            endless = not self.calm and not self.lossy and rng.random() < 0.3
+            restarts = rng.choice([0, 0, 1, 3, 100])
+            job = functools.partial(cluster.submit, rng.randint(1, most), rng.randint(1, 3), endless, restarts)
+            world.after(rng.uniform(20, FAULTS_FOR * 0.8), job)
+        for _ in range(0 if self.calm or self.lossy else rng.randint(0, 8)):
+            world.after(rng.uniform(1, FAULTS_FOR), self._fault)
+
+    def _until_settled(self) -> None:
+        """What the last faults have caused has come out; everything has come right then, or does so in time."""
+        end = FAULTS_FOR + CALM_FOR
+        self._until(FAULTS_FOR + CALM_AT_LEAST)
+        while self.world.now < end:
+            try:
+                self.cluster.check_settled()
+                return
+            except AssertionError:
+                self._until(min(end, self.world.now + 20.0))
+            assert not self.world.broken, self.world.broken[0]
+        self.cluster.check_settled()
 
     def _until(self, end: float) -> None:
         world = self.world
@@ -119,24 +168,27 @@ class Story:
             assert not world.broken, world.broken[0]
             if world.steps % 50 == 0:
                 self.cluster.check_tables()
+        self.cluster.check_tables()
 
     # -- faults
 
     def _fault(self) -> None:
         cluster, rng = self.cluster, self.world.rng
-        kinds = [self._kill_taskmanager, self._kill_slot, self._cut, self._cut, self._freeze, self._cancel]
+        kinds = [self.kill_taskmanager, self.kill_slot, self._cut, self._cut, self._freeze, self._cancel]
         kinds += [self._kill_coordinator, self._kill_coordinator, cluster.kill_driver, cluster.kill_executor]
         rng.choice(kinds)()
 
     def _kill_coordinator(self) -> None:
+        self.kill_coordinator(self.world.rng.choice(["resourcemanager", "dispatcher", "jobmaster"]))
+
+    def kill_coordinator(self, which: str) -> None:
+        """One of the services of which there is one; it is started again after a while."""
         cluster, rng = self.cluster, self.world.rng
-        kill, start, process = rng.choice(
-            [
-                (cluster.kill_resourcemanager, cluster.start_resourcemanager, cluster.resourcemanager),
-                (cluster.kill_dispatcher, cluster.start_dispatcher, cluster.dispatcher),
-                (cluster.kill_jobmaster, cluster.start_jobmaster, cluster.jobmaster),
-            ]
-        )
+        kill, start, process = {
+            "resourcemanager": (cluster.kill_resourcemanager, cluster.start_resourcemanager, cluster.resourcemanager),
+            "dispatcher": (cluster.kill_dispatcher, cluster.start_dispatcher, cluster.dispatcher),
+            "jobmaster": (cluster.kill_jobmaster, cluster.start_jobmaster, cluster.jobmaster),
+        }[which]
         assert process is not None
         if process.alive:
             kill()
@@ -148,13 +200,15 @@ class Story:
             self._restarts.remove(start)
             start()
 
-    def _kill_taskmanager(self) -> None:
+    def kill_taskmanager(self) -> None:
+        """One of them; it is started again after a while."""
         name = self.world.rng.choice(list(self.cluster.taskmanagers))
         if self.cluster.taskmanagers[name].alive:
             self.cluster.kill_taskmanager(name)
             self.world.after(self.world.rng.uniform(0.5, 20), lambda: self.cluster.start_taskmanager(name))
 
-    def _kill_slot(self) -> None:
+    def kill_slot(self) -> None:
+        """One of them."""
         pids = sorted(self.cluster.slot_processes)
         if pids:
             pid = self.world.rng.choice(pids)
@@ -164,7 +218,15 @@ class Story:
     def _cut(self) -> None:
         rng, world = self.world.rng, self.world
         hosts = sorted({p.host for p in world.processes.values()})
-        one, other = rng.sample(hosts, 2)
+        self._part(*rng.sample(hosts, 2))
+
+    def cut_jobmaster(self) -> None:
+        """Its host can't reach one of the others."""
+        hosts = sorted({p.host for p in self.world.processes.values()} - {"jm"})
+        self._part("jm", self.world.rng.choice(hosts))
+
+    def _part(self, one: str, other: str) -> None:
+        rng, world = self.world.rng, self.world
         pairs = {(one, other)} if rng.random() < 0.4 else {(one, other), (other, one)}
         seconds = rng.choice([1.0, 15.0, 40.0, 100.0])
         world.tell(f"cut for {seconds:g} s: {sorted(pairs)}")
@@ -177,8 +239,17 @@ class Story:
         world.after(seconds, heal)
 
     def _freeze(self) -> None:
+        world = self.world
+        self._stop(world.rng.choice([p for p in world.processes.values() if p.alive]))
+
+    def freeze_jobmaster(self) -> None:
+        """All threads of its host stop for a while."""
+        process = self.cluster.jobmaster
+        if process is not None and process.alive:
+            self._stop(process)
+
+    def _stop(self, process: Process) -> None:
         rng, world = self.world.rng, self.world
-        process = rng.choice([p for p in world.processes.values() if p.alive])
         seconds = rng.choice([0.5, 3.0, 40.0, 100.0])
         world.tell(f"{process} is frozen for {seconds:g} s")
         process.frozen = True
@@ -188,6 +259,13 @@ class Story:
             world.tell(f"{process} goes on")
 
         world.after(seconds, thaw)
+
+    def fail_task(self) -> None:
+        """One raises."""
+        tasks = [task for slot in self.cluster.slot_processes.values() for task in slot.checkpointed.values()]
+        running = [task for task in tasks if task.state == "RUNNING"]
+        if running:
+            self.world.rng.choice(running).fail()
 
     def _cancel(self) -> None:
         if self.cluster.submitted:
@@ -205,4 +283,5 @@ class Story:
         for start in list(self._restarts):
             self._restart(start)
         self.cluster.faults_go_on = False
+        self.cluster.disk.weather = Weather()
         world.tell("all faults are over")

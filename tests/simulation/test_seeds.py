@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -14,13 +12,13 @@ from unittest import mock
 import pytest
 
 from firesteel.rpc import server as rpc_server
+from tests.simulation.seeds import check_seeds
 from tests.simulation.story import Story, StoryError
 
 SEEDS = 200
 LONG_SEEDS = 10_000
 CALM_SEEDS = 25
 LOSSY_SEEDS = 25
-_CHUNK = 10
 _REPEATED = (3, 16, 27)
 _DIGESTS = f"""
 from tests.simulation.story import Story
@@ -31,39 +29,19 @@ for seed in {_REPEATED}:
 """
 
 
-def _run(first: int, kind: str) -> list[str]:
-    """What went wrong in a chunk of seeds."""
-    failures = []
-    for seed in range(first, first + _CHUNK):
-        try:
-            Story(seed, kind).run()
-        except AssertionError as error:
-            failures.append(str(error))
-    return failures
-
-
-def _check(first: int, last: int, kind: str = "faults") -> None:
-    """Run seeds side by side; a failing one tells its story."""
-    chunks = range(first, last, _CHUNK)
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        failures = [text for found in pool.map(_run, chunks, [kind] * len(chunks)) for text in found]
-    assert not failures, f"{len(failures)} of {last - first} seeds failed; the first:\n{failures[0]}"
-
-
 @pytest.mark.timeout(900)
 def test_seeds() -> None:
-    _check(0, SEEDS)
+    check_seeds(0, SEEDS)
 
 
 @pytest.mark.timeout(600)
 def test_without_faults_every_job_finishes() -> None:
-    _check(0, CALM_SEEDS, "calm")
+    check_seeds(0, CALM_SEEDS, "calm")
 
 
 @pytest.mark.timeout(600)
 def test_lost_messages_alone_lose_no_splits_and_fail_no_task_for_them() -> None:
-    _check(0, LOSSY_SEEDS, "lossy")
+    check_seeds(0, LOSSY_SEEDS, "lossy")
 
 
 @pytest.mark.timeout(600)
@@ -103,4 +81,4 @@ def test_services_that_do_not_fence_are_found_out() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(4 * 3600)
 def test_many_seeds() -> None:
-    _check(SEEDS, LONG_SEEDS)
+    check_seeds(SEEDS, LONG_SEEDS)

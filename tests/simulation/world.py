@@ -7,6 +7,7 @@ import hashlib
 import heapq
 import itertools
 import json
+import math
 import random
 import re
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -31,6 +32,8 @@ class Process:
     def __init__(self, world: World, name: str, host: str, address: str, drift: float) -> None:
         self.world, self.name, self.host, self.address = world, name, host, address
         self.alive, self.frozen = True, False
+        self.doomed = False
+        """It will be killed at this moment: nothing that it says is heard any more."""
         self._born, self._rate = world.now, 1.0 + drift
         self.loop = ProcessLoop(self, self.monotonic)
         self.endpoints: list[Endpoint] = []
@@ -50,9 +53,15 @@ class Process:
     def epoch_ms(self) -> int:
         return int(1_700_000_000_000 + self.world.now * 1000)
 
-    def world_time(self, own: float) -> float:
-        """When this process's clock will show ``own``."""
-        return self._born + (own - 1000.0) / self._rate
+    def due_at(self) -> float:
+        """When its loop has something to do: in the past, or when its next timer is due."""
+        loop: Any = self.loop
+        if loop._ready:
+            return 0.0
+        scheduled = loop._scheduled
+        while scheduled and scheduled[0]._cancelled:
+            loop.drop_cancelled()
+        return self._born + (scheduled[0]._when - 1000.0) / self._rate + 1e-9 if scheduled else math.inf
 
     # -- life
 
@@ -94,6 +103,10 @@ class World:
         self.building: Process | None = None
         self.steps = 0
         self.obedience = Obedience()
+        self.threads: set[Any] = set()
+        """Those of processes that block."""
+        self.watch: Callable[[str, str, str, Process, Process | None], None] = lambda *_: None
+        """Told of calls: ``sent`` or ``taken``, method, the job that it names, and both ends as far as there are."""
         self.broken: list[str] = []
         """Exceptions that a service logged: no fault of the world may cause one."""
 
@@ -112,19 +125,21 @@ class World:
     def step(self) -> bool:
         """One event; False when nothing will ever happen again."""
         self.steps += 1
-        ready = [p for p in self.processes.values() if p.alive and not p.frozen and p.loop.is_ready()]
-        if ready:
-            self.rng.choice(ready).loop.step()
-            return True
-        times = [self._queue[0][0]] if self._queue else []
-        for process in self.processes.values():
+        now, soonest = self.now, self._queue[0][0] if self._queue else math.inf
+        ready = []
+        for process in self.processes.values():  # most of the time is spent here
             if process.alive and not process.frozen:
-                timer = process.loop.next_timer()
-                if timer is not None:
-                    times.append(process.world_time(timer) + 1e-9)
-        if not times:
+                due = process.due_at()
+                if due <= now:
+                    ready.append(process)
+                elif due < soonest:
+                    soonest = due
+        if ready:
+            (ready[0] if len(ready) == 1 else self.rng.choice(ready)).loop.step()
+            return True
+        if soonest == math.inf:
             return False
-        self.now = max(self.now, min(times))
+        self.now = max(now, soonest)
         if self._queue and self._queue[0][0] <= self.now:
             heapq.heappop(self._queue)[2]()
         return True
@@ -181,6 +196,7 @@ class World:
         envelope = {"v": RPC_VERSION, "id": call_id, "token": token, "payload": payload}
         body = json.dumps(envelope, default=rpc_client._mapping).encode()
         future: asyncio.Future[tuple[int, bytes] | None] = caller.loop.create_future()
+        self.watch("sent", method, _job_of(path, payload), caller, self.processes.get(address))
 
         def answered(answer: tuple[int, bytes] | None) -> None:
             if caller.alive and not future.done():
@@ -193,7 +209,8 @@ class World:
                 return
             callee.run(lambda: self._serve(callee, path, body, caller, answered))
 
-        self._flies(caller.host, _host(address), arrived)
+        if not caller.doomed:
+            self._flies(caller.host, _host(address), arrived)
         try:
             async with asyncio.timeout(timeout):
                 answer = await future
@@ -225,7 +242,7 @@ class World:
         self, callee: Process, path: str, body: bytes, caller: Process, answered: Callable[[Any], None]
     ) -> None:
         answer = await self._perform(callee, path, body, caller)
-        if callee.alive:
+        if callee.alive and not callee.doomed:
             self._flies(callee.host, caller.host, lambda: answered(answer))
 
     async def _perform(self, callee: Process, path: str, body: bytes, caller: Process) -> tuple[int, bytes]:
@@ -248,6 +265,7 @@ class World:
                 self.broken.append(str(error))
             answers.answered(key, len(text))
             future.set_result((status, text))
+            self.watch("taken", call.method, _job_of(path, call.payload), caller, callee)
             return status, text
         return 404, b'{"errors": ["no such path"], "code": "NOT_FOUND"}'
 
@@ -284,3 +302,8 @@ class SimulatedRpcClient:
 
 def _host(address: str) -> str:
     return address.removeprefix("http://").partition(":")[0]
+
+
+def _job_of(path: str, payload: Mapping[str, Any]) -> str:
+    found = re.match(r"/jobs/(\w+)/", path)
+    return found[1] if found else str(payload.get("job_id") or "")

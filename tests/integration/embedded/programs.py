@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,12 @@ def submitted_to(settings: Mapping[str, str]) -> Iterator[None]:
         _elsewhere.clear()
 
 
+def runs() -> Path:
+    """Where run directories lie of the cluster that programs go to."""
+    secret = _elsewhere.get("firesteel.security.secret-file")
+    return RUNS if secret is None else Path(secret).parents[1] / "r"
+
+
 def run_directories(root: Path) -> list[Path]:
     """Those that are there."""
     return [path for path in root.glob("*-*-*") if path.is_dir()]
@@ -61,15 +67,20 @@ def new_environment(parallelism: int = 1, **options: str) -> StreamExecutionEnvi
     return env.set_parallelism(parallelism)
 
 
-def until(condition: Callable[[], Any], what: str, timeout: float = 100.0) -> Any:
+def until(condition: Callable[[], Any], what: str | Callable[[], str], timeout: float = 100.0) -> Any:
     """Look again and again until it holds; returns what it gave.
+
+    Args:
+        condition: what has to hold.
+        what: its words, or what finds them out when it did not come true.
+        timeout: seconds.
 
     Raises:
         AssertionError: it did not within ``timeout`` seconds.
     """
     deadline = time.monotonic() + timeout
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout} s for: {what}"
+        assert time.monotonic() < deadline, f"waited {timeout} s for: {what if isinstance(what, str) else what()}"
         time.sleep(0.02)
     return found
 
@@ -104,11 +115,12 @@ def ended(job: JobClient, timeout: float = 100.0) -> str:
 def family(pid: int) -> dict[str, list[ProcessId]]:
     """Descendants of a process by kind: ``jvm``, ``daemon`` (of pyspark), ``slot``, ``other``.
 
-    Those of a cluster of processes, which tests of this folder share, are left out.
+    Those of a cluster of processes, which tests of this folder share, are left out, and those of the process that runs
+    the examples of the documentation.
     """
     everything = {one.pid: one for one in process.descendants(pid)}
     about: dict[int, tuple[int, str]] = {}
-    of_services: set[int] = set()
+    of_others: set[int] = set()
     for child in everything:  # parents first
         try:
             parent = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[1])
@@ -116,8 +128,8 @@ def family(pid: int) -> dict[str, list[ProcessId]]:
             marked = f"{MARK}=".encode() in Path(f"/proc/{child}/environ").read_bytes()
         except OSError:
             continue
-        if marked or parent in of_services:
-            of_services.add(child)
+        if marked or parent in of_others or any(word.endswith("tests/docs/runner.py") for word in words):
+            of_others.add(child)
             continue
         about[child] = parent, "firesteel.runtime.daemon" if "firesteel.runtime.daemon" in words else words[0]
     jvms = {child for child, (_, name) in about.items() if os.path.basename(name) == "java"}
@@ -128,6 +140,19 @@ def family(pid: int) -> dict[str, list[ProcessId]]:
         kind = "jvm" if child in jvms else "daemon" if child in daemons else "slot" if parent in daemons else "other"
         found[kind].append(everything[child])
     return found
+
+
+def described(processes: Iterable[ProcessId]) -> str:
+    """Each with its parent and its command."""
+    lines = []
+    for one in processes:
+        try:
+            parent = Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()[1]
+            words = Path(f"/proc/{one.pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        lines.append(f"{one.pid}, child of {parent}: {' '.join(words)[:2000]}")
+    return "\n".join(lines)
 
 
 def resident(pid: int) -> int:

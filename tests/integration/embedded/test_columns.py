@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from firesteel.common import Row, Types, WatermarkStrategy
+from firesteel.common import Instant, Row, Types, WatermarkStrategy
 from firesteel.core.errors import UserFunctionError
 from firesteel.datastream import KeyedProcessFunction, RuntimeContext
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource
+from firesteel.datastream.connectors.file_system import FileSink, FileSource
+from firesteel.datastream.formats.csv import CsvReaderFormat, CsvSchema
+from firesteel.datastream.formats.parquet import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.expressions import col, when
 from tests.integration.embedded.programs import new_environment
@@ -125,3 +130,43 @@ def test_a_function_of_batches_that_raises_is_shown_as_any_other() -> None:
         env.execute()
     assert "MapBatches" in str(error.value)
     assert "in broken" in str(error.value)
+
+
+def test_columns_of_all_kinds_from_file_to_file(tmp_path: Path) -> None:
+    """CSV by columns, across an exchange with lists, maps, rows, instants and decimals, to Parquet and back."""
+    count = 3000
+    lines = [f"{n},{n % 100}.50,2020-01-01T00:00:{n % 60:02d},t{n % 5}\n" for n in range(count)]
+    (tmp_path / "in.csv").write_text("".join(lines))
+    types = [Types.LONG(), Types.BIG_DEC(), Types.SQL_TIMESTAMP(), Types.STRING()]
+    given = Types.ROW_NAMED(["n", "price", "at", "tag"], types)
+    rich = Types.ROW_NAMED(
+        ["n", "price", "at", "tags", "more"],
+        [*types[:2], Types.INSTANT(), Types.LIST(Types.STRING()), Types.MAP(Types.STRING(), Types.LONG())],
+    )
+
+    def enriched(row: Row) -> Row:
+        return Row(n=row.n, price=row.price, at=row.at, tags=[row.tag, None], more={"n": row.n})
+
+    written = Types.ROW_NAMED(["n", "price", "at", "tag"], [*types[:2], Types.INSTANT(), Types.STRING()])
+    env = new_environment(2)
+    lines_of = CsvReaderFormat.for_schema(CsvSchema(given)).rows_are_lines()
+    source = FileSource.for_record_stream_format(lines_of, tmp_path / "in.csv")
+    flat = env.from_source(source.set_split_size(20_000).build(), WatermarkStrategy.no_watermarks(), "File").select(
+        "n", "price", col("at").cast(Types.INSTANT()).alias("at"), "tag"
+    )
+    assert flat.get_type() == written
+    kept = flat.map(enriched, output_type=rich).rebalance().filter(col("tags").get(0) != "t1")
+    kept = kept.filter(col("more").get("n") > 10)
+    result = kept.select("n", "price", "at", col("tags").get(0).alias("tag"))
+    sink = FileSink.for_bulk_format(tmp_path / "out", ParquetBulkWriters.for_row_type(written)).build()
+    result.sink_to(sink)
+    env.execute("there")
+    back = FileSource.for_bulk_file_format(ParquetColumnarRowInputFormat(written), tmp_path / "out").build()
+    again = new_environment(2)
+    found = list(again.from_source(back, WatermarkStrategy.no_watermarks(), "Back").execute_and_collect())
+    start = 1_577_836_800
+    assert sorted(found, key=lambda row: row.n) == [
+        Row(n=n, price=Decimal(f"{n % 100}.50"), at=Instant(start + n % 60, 0), tag=f"t{n % 5}")
+        for n in range(11, count)
+        if n % 5 != 1
+    ]

@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import tarfile
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from firesteel.core.errors import JobFailedError, ProgramError
 from firesteel.datastream import StreamExecutionEnvironment
-from tests.integration.embedded.programs import RUNS, new_environment, run_directories, until
+from tests.integration.embedded.programs import ANYWHERE, new_environment, run_directories, runs, until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -56,9 +57,10 @@ def collected(env: StreamExecutionEnvironment, function: Any) -> list[Any]:
 
 def environments() -> list[Path]:
     """Those that stand on this host."""
-    return [path for run in run_directories(RUNS) for path in run.glob("tm-python/*")]
+    return [path for run in run_directories(runs()) for path in run.glob("tm-python/*")]
 
 
+@ANYWHERE
 def test_packages_are_there_in_an_environment_of_their_own(tmp_path: Path, packages: Path) -> None:
     env = new_environment(2)
     env.set_python_requirements(requirements(tmp_path, "tiny-answer==1.0\n"), str(packages))
@@ -71,6 +73,34 @@ def test_packages_are_there_in_an_environment_of_their_own(tmp_path: Path, packa
     until(lambda: not environments(), "the environment removed when no job uses it")
     with pytest.raises(JobFailedError, match="tiny_answer"):
         collected(new_environment(), asks)
+
+
+@ANYWHERE
+def test_jobs_with_the_same_dependencies_share_an_environment(tmp_path: Path, packages: Path) -> None:
+    meeting = str(tmp_path / "met")
+
+    def meets(value: int) -> str:
+        import tiny_answer
+
+        with open(meeting, "a") as file:
+            file.write(f"{tiny_answer.ANSWER}\n")
+        deadline = time.monotonic() + 100
+        while Path(meeting).read_text().count("42") < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return sys.prefix
+
+    jobs = []
+    for _ in range(2):
+        env = new_environment()
+        env.set_python_requirements(requirements(tmp_path, "tiny-answer==1.0\n"), str(packages))
+        jobs.append(env.from_collection([1]).map(meets).execute_and_collect())
+    until(lambda: Path(meeting).exists() and Path(meeting).read_text().count("42") == 2, "both jobs at once")
+    assert len({path.name for path in environments()}) == 1
+    prefixes = [prefix for job in jobs for prefix in job]
+    assert {Path(prefix).name for prefix in prefixes} == {Path(prefixes[0]).name}
+    for job in jobs:
+        job.close()
+    until(lambda: not environments(), "the environment removed behind the last of them")
 
 
 def test_a_package_that_is_not_there_is_named(tmp_path: Path, packages: Path) -> None:

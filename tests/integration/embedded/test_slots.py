@@ -17,6 +17,7 @@ from firesteel.client.embedded import stop_embedded_cluster
 from firesteel.core.errors import JobFailedError, NoResourceAvailableError
 from firesteel.datastream import MapFunction, RuntimeContext
 from tests.integration.embedded.programs import (
+    described,
     ended,
     family,
     new_environment,
@@ -237,4 +238,4 @@ def test_the_daemon_is_killed(tmp_path: Path) -> None:
 def test_the_jvm_is_killed(tmp_path: Path) -> None:
     kill_and_look(["jvm"], r"(?is)(jvm|spark|slot).*(kill|signal 9|lost|ended)", tmp_path)
     stop_embedded_cluster()
-    until(lambda: not family(os.getpid())["jvm"], "no JVM")
+    until(lambda: not family(os.getpid())["jvm"], lambda: f"no JVM\n{described(family(os.getpid())['jvm'])}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ from firesteel.datastream.window import (
     TimeWindow,
     TumblingEventTimeWindows,
 )
-from tests.integration.embedded.programs import new_environment, program
+from tests.integration.embedded.programs import new_environment
 
 pytestmark = pytest.mark.usefixtures("cluster")
 PARALLELISMS = pytest.mark.parametrize("parallelism", [1, 2, 5])
@@ -202,14 +201,3 @@ def test_joins(parallelism: int) -> None:
     assert Counter(found["interval"]) == Counter((a, b) for a, b in same if -30 <= b[2] - a[2] < 50)
     sides = [Counter((e[0], e[2] // 100) for e in side) for side in (left, right)]
     assert Counter(found["group"]) == Counter((sides[0][at], sides[1][at]) for at in sides[0].keys() | sides[1].keys())
-
-
-def test_the_example_with_sessions(tmp_path: Path) -> None:
-    imports = [f"import m{number}" for number in range(6)]
-    text = ["", "import alone", "", "", "", "", *imports, "", "x = 1", "", "from a import b", "y = 2", *imports[:4]]
-    (tmp_path / "some.py").write_text("\n".join(text))
-    example = Path(__file__).parents[3] / "examples" / "sessions.py"
-    with program(tmp_path, str(example), str(tmp_path)) as running:
-        assert running.end() == 0, running.err
-    found = running.out.splitlines()
-    assert found == [f"   6  {tmp_path}/some.py:7-12", f"   5  {tmp_path}/some.py:16-21", "2 blocks, 0 late lines"]

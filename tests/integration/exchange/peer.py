@@ -53,9 +53,9 @@ def main() -> None:
     exchange = Exchange(loop, sys.argv[1:], clock)
     print(json.dumps(exchange.address), flush=True)
     settings = json.loads(sys.stdin.readline())
-    stalled, other = settings.pop("stalled"), settings.pop("other")
+    stalled, other, attempt = settings.pop("stalled"), settings.pop("other"), settings.pop("attempt", 0)
     exchange.configure(**settings)
-    source, target = exchange.input(0, 0, 0, other), exchange.output(1, 0, 0, other, 100)
+    source, target = exchange.input(0, 0, 0, other, attempt), exchange.output(1, 0, 0, other, 100, attempt)
     if stalled:
         source.pause()
 

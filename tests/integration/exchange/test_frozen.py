@@ -32,7 +32,7 @@ class World:
         self.loop = TaskLoop(SystemClock())
         self.failures: list[Exception] = []
         self.exchange = Exchange(self.loop, [f"unix:{directory}/m"], SystemClock())
-        self.exchange.on_failure = self.failures.append
+        self.exchange.on_failure = lambda error, _: self.failures.append(error)
         self.peers: dict[str, Peer] = {}
         self.addresses: dict[str, Any] = {"m": self.exchange.address}
 
@@ -49,15 +49,17 @@ class World:
     def attempt(self, number: int, name: str) -> tuple[OutputChannel, InputChannel]:
         """The job runs with this peer now; the channels to it and from it."""
         settings: dict[str, Any] = {
-            "job_id": "0" * 32, "job_attempt": number, "secret": "ab" * 32, "window": 1 << 18,
+            "job_id": "0" * 32, "job_attempt": 0, "secret": "ab" * 32, "window": 1 << 18,
             "peers": {slot: self.addresses[slot] for slot in ("m", name)},
         }  # fmt: skip
         stdin = self.peers[name].stdin
         assert stdin is not None
-        stdin.write(json.dumps({**settings, "my_allocation": name, "other": "m", "stalled": False}) + "\n")
+        stdin.write(
+            json.dumps({**settings, "my_allocation": name, "other": "m", "attempt": number, "stalled": False}) + "\n"
+        )
         stdin.flush()
         self.exchange.configure(**settings, my_allocation="m")
-        return self.exchange.output(0, 0, 0, name, 0), self.exchange.input(1, 0, 0, name)
+        return self.exchange.output(0, 0, 0, name, 0, number), self.exchange.input(1, 0, 0, name, number)
 
     def run_until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -124,20 +126,21 @@ def test_a_thawed_slot_of_an_older_attempt_is_not_heard(world: World, old: str) 
     assert world.failures == []
 
 
-def test_a_copy_with_an_allocation_that_the_job_does_not_use_is_refused(world: World) -> None:
-    """It knows the job's secret and its attempt; it has the wrong allocation."""
+def test_a_copy_with_an_allocation_that_the_job_does_not_use_is_not_let_in(world: World) -> None:
+    """It knows the job's secret; as long as nobody names its allocation it waits, and gets nothing."""
     world.start("q")
     output, channel = world.attempt(1, "q")
     copy = world.start("a")
     stdin = copy.stdin
     assert stdin is not None
     settings = {
-        "job_id": "0" * 32, "job_attempt": 1, "secret": "ab" * 32, "window": 1 << 18, "peers": world.addresses,
-        "my_allocation": "a", "other": "m", "stalled": False,
+        "job_id": "0" * 32, "job_attempt": 0, "secret": "ab" * 32, "window": 1 << 18, "peers": world.addresses,
+        "my_allocation": "a", "other": "m", "attempt": 1, "stalled": False,
     }  # fmt: skip
     stdin.write(json.dumps(settings) + "\n")
     stdin.flush()
-    world.run_until(lambda: world.exchange.statistics().connections_refused == 1)
+    world.run_until(lambda: world.exchange._acceptor.waiting == 1)
     assert echo(world, output, channel, ["only q"]) == ["only q"]
-    world.run_until(lambda: copy.poll() is not None)
+    assert world.exchange.statistics().connections == 1
+    assert copy.poll() is None
     assert world.failures == []

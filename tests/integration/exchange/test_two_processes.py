@@ -35,7 +35,7 @@ class Both:
         self.failures: list[Exception] = []
         self.loop = TaskLoop(SystemClock())
         self.exchange = Exchange(self.loop, self.listen(directory, kind, "m"), SystemClock())
-        self.exchange.on_failure = self.failures.append
+        self.exchange.on_failure = lambda error, _: self.failures.append(error)
         self.process = subprocess.Popen(
             [sys.executable, str(PEER), *self.listen(directory, kind, name)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

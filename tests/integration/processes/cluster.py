@@ -139,6 +139,7 @@ class Cluster:
         options: for config.yaml, on top of what the tests need.
         variables: for the environment of all processes.
         secret_in_environment: give the secret by variable, not by file.
+        ha: services find one another in a directory.
 
     Attributes:
         client_prefix: words in front of the command ``firesteel``.
@@ -153,6 +154,7 @@ class Cluster:
         options: Mapping[str, object] | None = None,
         variables: Mapping[str, str] | None = None,
         secret_in_environment: bool = False,
+        ha: bool = False,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="c"))
         self.config_dir = self.folder / "conf"
@@ -178,6 +180,9 @@ class Cluster:
             "heartbeat.timeout": "10 s",
             **(options or {}),
         }
+        if ha:
+            settings |= {"high-availability.type": "directory", "high-availability.storageDir": self.folder / "ha"}
+            settings |= {"firesteel.resourcemanager.address": "127.0.0.1:1"}  # nobody may go there
         self.config_dir.mkdir()
         (self.config_dir / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
         self._variables = dict(variables or {})

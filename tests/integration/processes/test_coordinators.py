@@ -156,12 +156,15 @@ def executor_log(pid: int) -> str:
     return f"executor-{socket.gethostname()}-{arguments[arguments.index('--executor-id') + 1]}.log"
 
 
-def test_after_the_jobmaster_of_a_job_died_the_job_says_so_and_its_slots_are_free(running: Running) -> None:
-    cluster = running.cluster
+def test_the_jobmaster_of_a_job_without_restart_strategy_is_followed_by_another_one(running: Running) -> None:
+    cluster, before = running.cluster, running.slots
     (record,) = cluster.cluster_directory.glob("jobmasters/*.json")
-    os.kill(int(json.loads(record.read_text())["process"]["pid"]), signal.SIGKILL)
-    wait_until(lambda: running.job_now().get("state") == "FAILED", "the job fails")
+    killed = int(json.loads(record.read_text())["process"]["pid"])
+    os.kill(killed, signal.SIGKILL)
+    wait_until(lambda: (now := running.slots_now()) and not now & before, "it runs in slots of its own")
     exceptions = cluster.rest("GET", f"/jobs/{running.job}/exceptions")[1]
-    assert "JobMaster" in json.dumps(exceptions)
+    assert f"(process {killed})" in json.dumps(exceptions)
+    assert cluster.rest("PATCH", f"/jobs/{running.job}")[0] == 202
+    wait_until(lambda: running.job_now().get("state") == "CANCELED", "the job is cancelled")
     wait_until(lambda: not running.slots_now(), "its slots end")
     wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 2, "its slots are free")

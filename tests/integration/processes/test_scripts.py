@@ -220,8 +220,12 @@ def kill_all(processes: Iterable[ProcessId]) -> None:
     assert not wait_gone(processes, PATIENCE)
 
 
+NONE = ("-D", "high-availability.type=NONE")
+
+
 def test_after_kill_9_of_everything_with_a_job_a_stop_or_the_next_start_cleans_up(home: Home) -> None:
-    code, said = home.run("start-cluster.sh")
+    # without high availability the job is not started again, which would take its slots
+    code, said = home.run("start-cluster.sh", *NONE)
     assert code == 0, said
     wait_until(lambda: (home.folder / "cluster" / "driver.json").exists(), "the driver of Spark was started")
     first = home.start_endless()
@@ -236,14 +240,14 @@ def test_after_kill_9_of_everything_with_a_job_a_stop_or_the_next_start_cleans_u
     assert any(line.startswith("Ended the JobMaster") for line in said), said
     assert not home.left()
 
-    code, said = home.run("start-cluster.sh")
+    code, said = home.run("start-cluster.sh", *NONE)
     assert code == 0, said
     wait_until(lambda: home.state(first) == "FAILED", "the job that ran is known as failed")
     assert "JobMaster" in json.dumps(home.get(f"/jobs/{first}/exceptions"))
     second = home.start_endless()
     kill_all(home.processes())
 
-    code, said = home.run("start-cluster.sh")
+    code, said = home.run("start-cluster.sh", *NONE)
     assert code == 0, said
     wait_until(lambda: home.state(second) == "FAILED", "the job that ran is known as failed")
     assert "JobMaster" in json.dumps(home.get(f"/jobs/{second}/exceptions"))

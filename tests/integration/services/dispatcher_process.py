@@ -10,9 +10,9 @@ import signal
 import sys
 from typing import Any
 
+from firesteel.ha.job_directory import JobStore
 from firesteel.service.process import run_service
 from firesteel_dispatcher.__main__ import build
-from firesteel_dispatcher.store import JobStore
 
 _METHODS = {"store": "put", "cancel": "set_cancelled", "end": "end"}
 

@@ -25,6 +25,13 @@ from firesteel.graph.chaining import client_versions
 from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.job_archive import archive_of
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
+from firesteel.ha.memory import MemoryServices
+from firesteel.ha.services import (
+    JOBMASTER_HOST,
+    RESOURCEMANAGER,
+    HighAvailabilityServices,
+    load_high_availability,
+)
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.gateways import RemoteDispatcher
@@ -178,11 +185,20 @@ async def world(
     host, manager, directory = Host(), resourcemanager(), RunDirectory.create()
     try:
         async with serving(host.peer, manager):
+            peers = {JOBMASTER_HOST: host.peer.address, RESOURCEMANAGER: manager.address}
+            where = {f"firesteel.{name.split('-')[0]}.address": address[7:] for name, address in peers.items()}
+            settings = Settings({"rest.port": port, **where, **(options or {})})
+            ha: HighAvailabilityServices = MemoryServices(settings, Path(directory.path))
+            if cluster_directory is not None:
+                ha = load_high_availability(settings, cluster_directory)
+            else:
+                for name, address in peers.items():
+                    leadership = ha.campaign(name)
+                    assert leadership is not None
+                    leadership.announce(address, "")
             service = create_service(
-                settings=Settings({"rest.port": port, **(options or {})}),
-                secret=SECRET, clock=SystemClock(), run_directory=directory, cluster_directory=cluster_directory,
-                jobmaster_address=host.peer.address, resourcemanager_address=manager.address,
-            )  # fmt: skip
+                settings=settings, secret=SECRET, clock=SystemClock(), ha=ha, lasting=cluster_directory is not None
+            )
             prepare(service)
             await service.start("127.0.0.1", 0)
             rest = RestClient(service.rest_address, TOKEN)
@@ -193,6 +209,7 @@ async def world(
             finally:
                 await rest.close()
                 await service.stop()
+                ha.close()
             assert os.listdir(directory.path) == []
     finally:
         directory.remove()

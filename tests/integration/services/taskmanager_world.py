@@ -16,6 +16,7 @@ from aiohttp import web
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.run_directory import RunDirectory
+from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch
 from firesteel.rpc import Guard
@@ -28,6 +29,19 @@ from tests.integration.services.cluster_peers import start_slot_process as start
 BLOB = b"chain"
 SHA = hashlib.sha256(BLOB).hexdigest()
 Answer = Callable[[Any], Any]
+
+
+class Caller(RemoteTaskManager):
+    """Calls as the ResourceManager or as the JobMaster ("jm token"), whoever makes such calls."""
+
+    def __init__(self, service: TaskManagerService) -> None:
+        super().__init__(client_of(service), service.address)
+        self._service = service
+
+    async def _call(self, method: str, *arguments: Any, **more: Any) -> dict[str, Any]:
+        from_resourcemanager = method in ("heartbeat", "request_slot", "start_executor")
+        self.token = self._service._link.token if from_resourcemanager else "jm token"
+        return await super()._call(method, *arguments, **more)
 
 
 @dataclass
@@ -45,7 +59,9 @@ class World:
     async def slot(self, allocation: str = "a", index: int = 0, *behaviour: str, job: str = "job") -> None:
         """Allocate a slot and start its process."""
         message = m.RequestSlot(index, allocation, job, self.jobmaster.address, "jm token")
-        answer = await client_of(self.service).call(self.service.address, "request_slot", message.to_plain())
+        answer = await client_of(self.service).call(
+            self.service.address, "request_slot", message.to_plain(), self.service._link.token
+        )
         launch = SlotLaunch(allocation, "tm", answer["executor_id"], answer["control_socket"])
         self.processes.append(start_process(launch, *behaviour))
 
@@ -160,11 +176,12 @@ async def world(
             service = create_service(
                 settings=Settings(dict(options or {})),
                 secret=SECRET, clock=SystemClock(), run_directory=directory, taskmanager_id="tm", slots=2,
-                resourcemanager_address=resourcemanagers.address, stdout=printed.append, **more,
+                leaders=FixedLeaders({RESOURCEMANAGER: resourcemanagers.address}), stdout=printed.append, **more,
             )  # fmt: skip
             async with serving(service):
                 await resourcemanagers.wait_for("register_taskmanager")
-                tm = RemoteTaskManager(client_of(service), service.address)
+                await eventually(lambda: service._link.is_registered)
+                tm = Caller(service)
                 yield World(service, resourcemanagers, jobmasters, tm, printed, str(directory.path), processes)
             await eventually(lambda: all(p.poll() is not None for p in processes))
             assert os.listdir(directory.path) == [], "files were left in the run directory"

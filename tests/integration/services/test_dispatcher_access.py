@@ -13,7 +13,7 @@ import pytest
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError
-from firesteel.core.run_directory import RunDirectory
+from firesteel.ha.directory import DirectoryServices
 from firesteel.protocol import messages as m
 from firesteel_dispatcher.app import create_service
 from tests.integration.services.cluster_peers import SECRET, eventually
@@ -102,15 +102,10 @@ def test_the_ports_answer_only_what_is_theirs() -> None:
 
 
 def service(tmp_path: Path, **options: Any) -> None:
-    directory = RunDirectory.create()
-    try:
-        create_service(
-            settings=Settings({key.replace("__", "-").replace("_", "."): value for key, value in options.items()}),
-            secret=SECRET, clock=SystemClock(), run_directory=directory, cluster_directory=tmp_path,
-            jobmaster_address="http://127.0.0.1:1", resourcemanager_address="http://127.0.0.1:1",
-        )  # fmt: skip
-    finally:
-        directory.remove()
+    settings = Settings({key.replace("__", "-").replace("_", "."): value for key, value in options.items()})
+    create_service(
+        settings=settings, secret=SECRET, clock=SystemClock(), ha=DirectoryServices(settings, tmp_path), lasting=True
+    )
 
 
 def test_jobs_of_an_embedded_cluster_are_cancelled_without_a_token() -> None:

@@ -198,7 +198,7 @@ def test_a_running_job_is_led_on_and_its_end_outlives_the_dispatcher(directory: 
     run(scenario())
 
 
-def test_a_job_whose_jobmaster_is_gone_fails_and_says_why(directory: Path) -> None:
+def test_a_job_whose_jobmaster_is_gone_gets_another_one_or_fails_and_says_why(directory: Path) -> None:
     async def scenario() -> None:
         async with killable(directory) as d:
             rest = await d.start()
@@ -206,11 +206,20 @@ def test_a_job_whose_jobmaster_is_gone_fails_and_says_why(directory: Path) -> No
             await d.host.peer.wait_for("details")
             await d.kill()
             d.host.running.clear()
-            rest = await d.start()
+            rest = await d.start()  # the job has no restart strategy: that is for failures of jobs
+            start = (await d.host.peer.wait_for("start_job", 2))[1]
+            assert (start["takeover"], "while no Dispatcher ran" in start["takeover_cause"]) == (1, True)
+            while (await rest.get(f"/jobs/{JOB}/status"))["status"] != "RUNNING":
+                await asyncio.sleep(0.02)
+            await d.kill()
+            d.host.running.clear()
+            rest = await d.start("never", "-D", "high-availability.type=NONE")
             result = await rest.execution_result(JOB, WAIT_MS)
             assert result is not None
-            assert "its JobMaster ended while no Dispatcher ran" in result["failure-cause"]["stack-trace"]
-            assert len(d.host.peer.of("start_job")) == 1
+            trace = result["failure-cause"]["stack-trace"]
+            assert "its JobMaster ended while no Dispatcher ran" in trace
+            assert "high-availability.type: NONE" in trace
+            assert len(d.host.peer.of("start_job")) == 2
 
     run(scenario())
 
@@ -273,7 +282,7 @@ def test_what_is_wrong_with_the_configuration_is_one_sentence(directory: Path) -
         async with killable(directory) as d:
             await d.start()
             for options, text in (
-                (["-D", "jobmanager.rpc.port=0"], "in use by another Dispatcher"),
+                (["-D", "jobmanager.rpc.port=0"], "Another process leads the dispatcher"),
                 (["-D", "rest.bind-address=0.0.0.0"], "would open the REST API to other hosts"),
             ):
                 again = await asyncio.to_thread(

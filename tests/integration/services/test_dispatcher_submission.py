@@ -19,10 +19,10 @@ import pytest
 from firesteel.client.rest_client import RestClient
 from firesteel.core.errors import GraphError, RpcError, UnauthorizedError
 from firesteel.graph.chaining import client_versions
-from firesteel_dispatcher.disk import Disk
+from firesteel.ha.disk import Disk
+from firesteel.ha.job_directory import JobStore
 from firesteel_dispatcher.jobmasters import MOST_REFUSALS
 from firesteel_dispatcher.shell import DispatcherService
-from firesteel_dispatcher.store import JobStore
 from tests.integration.services.dispatcher_world import BEARER, BLOB, JOB, SHA, World, graph, run, world
 
 JAVA = b"\xac\xed\x00\x05sr"
@@ -200,8 +200,8 @@ class FullDisk(Disk):
 
 def _on(disk: Disk, directory: Path) -> Any:
     def prepare(service: DispatcherService) -> None:
-        service.store = JobStore(directory / "dispatcher", disk)
-        service.history._store = service.store
+        services: Any = service.ha
+        services.job_store = lambda _: JobStore(directory / "dispatcher", disk)
 
     return prepare
 

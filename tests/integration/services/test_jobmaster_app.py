@@ -13,13 +13,13 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
-from firesteel.core.errors import FencedError
+from firesteel.core.errors import FencedError, PeerUnreachableError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
-from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
+from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost, RemoteTaskManager
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.app import JobMasterService, create_service
 from tests.integration.services.jobmaster_peers import QUICK, SECRET, Others
@@ -140,6 +140,30 @@ def test_a_refused_submit_fails_the_job_with_the_reason() -> None:
         archive = (await others.wait_for("job_finished"))["archive"]
         assert archive["state"] == "FAILED"
         assert "submit_tasks does not work now" in archive["failure"]["message"]
+
+    run(test)
+
+
+def test_a_submit_whose_answer_is_lost_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    call, lost = RemoteTaskManager.submit_tasks, list[m.SubmitTasks]()
+
+    async def submit_tasks(gateway: RemoteTaskManager, message: m.SubmitTasks) -> None:
+        await call(gateway, message)
+        if len(lost) < 2:
+            lost.append(message)
+            raise PeerUnreachableError("the answer is lost")
+
+    monkeypatch.setattr(RemoteTaskManager, "submit_tasks", submit_tasks)
+
+    async def test(others: Others, service: JobMasterService) -> None:
+        await submit(others, service)
+        await others.wait_for("submit_tasks", 4)
+        await others.all_run()
+        tasks = [[t["execution_id"] for t in one["deployment"]["tasks"]] for one in others.calls("submit_tasks")]
+        assert sorted(tasks[:2]) == sorted(tasks[2:]), "the same attempts"
+        await others.report("FINISHED", *others.executions)
+        assert (await others.wait_for("job_finished"))["archive"]["state"] == "FINISHED"
+        assert not others.calls("cancel_tasks")
 
     run(test)
 

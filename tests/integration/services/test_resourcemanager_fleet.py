@@ -16,6 +16,7 @@ from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError
 from firesteel.core.run_directory import RunDirectory
+from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcFault
 from firesteel.rpc.gateways import RemoteResourceManager, RemoteTaskManager
@@ -76,7 +77,7 @@ class World:
 
     async def end(self, name: str) -> None:
         """A job ends as a JobMaster ends it."""
-        tm = RemoteTaskManager(client_of(self.rm), self.tm.address)
+        tm = RemoteTaskManager(client_of(self.rm), self.tm.address, self.rm.token)
         for allocation in {s["allocation_id"] for c in self.jobs[name].of("offer_slots") for s in c["slots"]}:
             await tm.free_slot(m.FreeSlot(allocation, "job ended"))
         await self.gateway().disconnect_jobmaster(m.DisconnectJobMaster(name))
@@ -101,7 +102,11 @@ async def world(fleet: ProcessFleet | None = None, slots: int = 2, **settings: s
         rm = create_resourcemanager(**common, fleet=fleet)
         async with serving(rm, *jobs.values()):
             tm = create_taskmanager(
-                **common, run_directory=directory, taskmanager_id="tm", slots=slots, resourcemanager_address=rm.address
+                **common,
+                run_directory=directory,
+                taskmanager_id="tm",
+                slots=slots,
+                leaders=FixedLeaders({RESOURCEMANAGER: rm.address}),
             )
             async with serving(tm):
                 await eventually(lambda: rm.core.table.total() == slots)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -18,8 +19,12 @@ from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, PeerUnreachableError
 from firesteel.core.run_directory import RunDirectory
+from firesteel.ha.memory import MemoryServices
+from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
+from firesteel.ha.services import Leadership
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteTaskManager
 from firesteel.service.base import Service
 from firesteel_taskmanager.app import create_service
@@ -67,7 +72,7 @@ async def alone(address: str, **options: str) -> tuple[Service, RunDirectory]:
     settings = Settings({**QUICK, **{key.replace("__", "."): value for key, value in options.items()}})
     service = create_service(
         settings=settings, secret=SECRET, clock=SystemClock(), run_directory=directory, taskmanager_id="tm", slots=1,
-        resourcemanager_address=address,
+        leaders=FixedLeaders({RESOURCEMANAGER: address}),
     )  # fmt: skip
     return service, directory
 
@@ -89,6 +94,47 @@ def test_a_resourcemanager_may_come_later() -> None:
                     await eventually(service.is_ready)
                 finally:
                     await late.stop()
+        finally:
+            directory.remove()
+
+    run(scenario())
+
+
+def test_the_leader_of_the_resourcemanagers_is_followed_without_a_restart() -> None:
+    async def scenario() -> None:
+        ha = MemoryServices()
+
+        async def lead(peer: Service, token: str) -> Leadership:
+            leadership = ha.campaign(RESOURCEMANAGER)
+            assert leadership is not None
+            leadership.announce(peer.address, token)
+            return leadership
+
+        directory = RunDirectory.create()
+        service = create_service(
+            settings=Settings(QUICK), secret=SECRET, clock=SystemClock(), run_directory=directory, taskmanager_id="tm",
+            slots=1, leaders=ha,
+        )  # fmt: skip
+        first, second = (
+            resourcemanager_peer(),
+            resourcemanager_peer(register_taskmanager=lambda _: {"token": "second", "heartbeat_interval_ms": 60_000}),
+        )
+        try:
+            async with serving(first, second):
+                async with serving(service):
+                    assert not service.is_ready(), "nobody leads yet"
+                    leadership = await lead(first, "rm")
+                    await eventually(service.is_ready)
+                    leadership.release()
+                    await lead(second, "second")
+                    await second.wait_for("register_taskmanager")
+                    await eventually(service.is_ready)
+                    old = RemoteTaskManager(client_of(service), service.address, "rm")
+                    with pytest.raises(FencedError):
+                        await old.heartbeat()
+                    with pytest.raises(FencedError, match="does not say by its token who it is"):
+                        await RemoteTaskManager(client_of(service), service.address).heartbeat()
+                    await RemoteTaskManager(client_of(service), service.address, "second").heartbeat()
         finally:
             directory.remove()
 
@@ -163,6 +209,27 @@ def test_slots_run_on_without_a_resourcemanager_and_a_new_one_hears_of_them() ->
             finally:
                 beating.cancel()
                 await asyncio.gather(beating, return_exceptions=True)
+
+    run(scenario())
+
+
+def test_what_the_resourcemanager_sends_before_its_answer_to_a_registration_is_taken() -> None:
+    early: list[asyncio.Task[Any]] = []
+
+    async def set_slots(address: str) -> None:
+        async with aiohttp.ClientSession() as session:
+            await RpcClient(session, SECRET, SystemClock()).call(address, "set_slots", {"slots": 3}, "rm")
+
+    async def register(message: Any) -> Any:
+        early.append(asyncio.get_running_loop().create_task(set_slots(message["address"])))
+        await asyncio.sleep(0.2)
+        assert not early[0].done()
+        return {"token": "rm", "heartbeat_interval_ms": 60_000}
+
+    async def scenario() -> None:
+        async with world(QUICK, resourcemanager={"register_taskmanager": register}) as w:
+            await early[0]
+            assert len(w.service.core.report()) == 3
 
     run(scenario())
 

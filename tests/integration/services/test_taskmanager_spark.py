@@ -19,6 +19,7 @@ from firesteel.core.clock import SystemClock
 from firesteel.core.ids import new_allocation_id
 from firesteel.core.process import ProcessId, identify, is_running
 from firesteel.core.run_directory import RunDirectory
+from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.rpc.gateways import RemoteTaskManager
@@ -61,7 +62,7 @@ class Cluster:
 
     @property
     def tm(self) -> RemoteTaskManager:
-        return RemoteTaskManager(client_of(self.service), self.service.address)
+        return RemoteTaskManager(client_of(self.service), self.service.address, "rm")
 
     async def executor(self) -> str:
         """Another executor, attached to the driver."""
@@ -86,7 +87,7 @@ class Cluster:
     async def allocate(self, index: int) -> SlotLaunch:
         allocation = new_allocation_id()
         message = m.RequestSlot(index, allocation, "job", self.jobmaster.address, "jm token")
-        answer = await client_of(self.service).call(self.service.address, "request_slot", message.to_plain())
+        answer = await client_of(self.service).call(self.service.address, "request_slot", message.to_plain(), "rm")
         return SlotLaunch(allocation, "tm", answer["executor_id"], answer["control_socket"])
 
     async def slot(self, index: int) -> tuple[str, ProcessId, dict[str, Any]]:
@@ -122,11 +123,12 @@ async def cluster(home: RunDirectory, **fleet_settings: Any) -> AsyncIterator[Cl
     async with serving(jobmaster, resourcemanager):
         service = create_service(
             settings=Settings(OPTIONS), secret=SECRET, clock=SystemClock(), run_directory=home, taskmanager_id="tm",
-            slots=2, resourcemanager_address=resourcemanager.address, bind_host="127.0.0.1",
+            slots=2, leaders=FixedLeaders({RESOURCEMANAGER: resourcemanager.address}), bind_host="127.0.0.1",
         )  # fmt: skip
         try:
             await asyncio.to_thread(fleet.start)
             async with serving(service):
+                await resourcemanager.wait_for("register_taskmanager")
                 yield Cluster(service, fleet, jobmaster, resourcemanager)
         finally:
             await asyncio.to_thread(fleet.stop)
@@ -183,7 +185,8 @@ def test_a_running_slot_outlives_the_driver_and_a_second_executor_takes_new_ones
             new_allocation, _, _ = await c.slot(1)
             assert is_running(process)
             assert is_running(old_jvm)
-            assert [c.state(a) for a in (allocation, new_allocation)] == ["ACTIVE", "ACTIVE"]
+            await until(lambda: c.state(new_allocation) == "ACTIVE", "the JobMaster's yes to the new slot")
+            assert c.state(allocation) == "ACTIVE"
             await c.tm.free_slot(m.FreeSlot(allocation, "done"))
             await until(lambda: not is_running(process), "end of the old slot")
             await until(lambda: not is_running(old_jvm), "end of the old executor, which has no slot")

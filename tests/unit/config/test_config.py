@@ -309,3 +309,14 @@ def test_the_reference_page_is_up_to_date() -> None:
         "write it anew: python -m firesteel.config.reference > docs/options.md"
     )
     assert all(f"`{key}`" in reference.render() for key in options.OPTIONS)
+
+
+def test_restart_strategies_have_the_spellings_of_flink() -> None:
+    read = {
+        text: Settings({"restart-strategy.type": text}).get(options.RESTART_STRATEGY)
+        for text in ("off", "disable", "NONE", "fixeddelay", "Fixed-Delay", "failurerate", "exponentialdelay")
+    }
+    names = ("none", "none", "none", "fixed-delay", "fixed-delay", "failure-rate", "exponential-delay")
+    assert tuple(read.values()) == names
+    with pytest.raises(ConfigurationError, match="none, fixed-delay, failure-rate, exponential-delay"):
+        Settings({"restart-strategy.type": "sometimes"}).get(options.RESTART_STRATEGY)

@@ -27,14 +27,15 @@ from firesteel.connectors.file_layout import (
 )
 from firesteel.connectors.file_sink import FileSink
 from firesteel.connectors.file_source import FileSource, StreamFormat
+from firesteel.connectors.file_writer import FileCommitter, FileWriter
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.connectors.number_sequence import NumberSequenceSource
-from firesteel.connectors.part_files import FileWriter
 from firesteel.connectors.split_reader import Chunk
-from firesteel.core.errors import ProgramError, UnsupportedFeatureError
-from firesteel.functions.sink import WriterContext
+from firesteel.core.errors import ProgramError
+from firesteel.functions.sink import Sink, SinkWriter, WriterContext
 from firesteel.functions.source import Source
-from firesteel.testing import check_sink, check_source
+from firesteel.functions.two_phase import CommitOutcome, Committable
+from firesteel.testing import check_sink, check_source, check_two_phase_sink
 from firesteel.testing.clock import ManualClock
 from tests.unit.connectors.reading import read_file
 
@@ -93,6 +94,10 @@ def test_lines_of_compressed_files(tmp_path: Path, ending: str, compress: Callab
     check_source(make, LINES)
 
 
+def _hidden(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob(".*") if path.is_file()]
+
+
 def _visible(folder: Path) -> list[str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return [line for path in files for line in path.read_text().splitlines()]
@@ -107,8 +112,8 @@ def test_file_sink(tmp_path: Path, rolling: RollingPolicy, buckets: BucketAssign
         builder = FileSink.for_row_format(tmp_path, Encoder.simple_string_encoder())
         return builder.with_rolling_policy(rolling).with_bucket_assigner(buckets).build()
 
-    check_sink(make, [f"record {i}" for i in range(25)], lambda: _visible(tmp_path))
-    assert [path for path in tmp_path.rglob(".*") if path.is_file()] == []
+    records = [f"record {i}" for i in range(25)]
+    check_two_phase_sink(make, records, lambda: _visible(tmp_path), leftovers=lambda: _hidden(tmp_path))
 
 
 def test_file_sink_rolls_by_size_and_names_parts(tmp_path: Path) -> None:
@@ -119,10 +124,11 @@ def test_file_sink_rolls_by_size_and_names_parts(tmp_path: Path) -> None:
         builder.with_bucket_assigner(BucketAssigner.base_path_bucket_assigner()).with_output_file_config(names)
         return builder.with_rolling_policy(RollingPolicy.default_rolling_policy(part_size=10)).build()
 
-    check_sink(make, ["12345678"] * 6, lambda: _visible(tmp_path), parallelism=1)
+    records = [f"1234567{i}" for i in range(6)]
+    check_two_phase_sink(make, records, lambda: _visible(tmp_path), leftovers=lambda: _hidden(tmp_path))
     parts = sorted(path.name for path in tmp_path.iterdir())
     assert len(parts) == 3  # 9 bytes a row: the second row of a part passes the limit
-    assert all(name.startswith("rows-") and name.endswith(f"-{i}.txt") for i, name in enumerate(parts))
+    assert all(name.startswith("rows-") and name.endswith(".txt") for name in parts)
 
 
 def test_file_sink_of_a_bulk_format(tmp_path: Path) -> None:
@@ -138,10 +144,9 @@ def test_file_sink_of_a_bulk_format(tmp_path: Path) -> None:
         reader = ParquetColumnarRowInputFormat(row_type)
         return [row for path in sorted(tmp_path.rglob("part-*")) for row in read_file(reader, path)]
 
-    check_sink(make, rows, visible)
+    check_two_phase_sink(make, rows, visible, leftovers=lambda: _hidden(tmp_path))
     assert {path.parent.name for path in tmp_path.rglob("part-*")} == {"even", "odd"}
     assert len(list(tmp_path.rglob("part-*"))) > 4
-    assert [path for path in tmp_path.rglob(".*") if path.is_file()] == []
 
 
 def _even(record: Any, now_ms: int) -> str:
@@ -178,7 +183,8 @@ def test_parts_are_closed_by_age_and_inactivity_in_buckets_without_records(tmp_p
     assert written("a3", after=0.2) == [1, 1], "nothing came for b during four seconds"
     assert written("a4", after=3.9) == [1, 1]
     assert written("a5", after=2.5) == [1, 2], "a is older than ten seconds"
-    writer.commit(writer.finish())
+    made = [Committable(data) for data in writer.prepare_commit(end_of_input=True)]
+    assert {result.outcome for result in FileCommitter(Writing()).commit(made)} == {CommitOutcome.COMMITTED}
     writer.close()
     contents = sorted(path.read_text().split() for path in tmp_path.rglob("part-*"))
     assert contents == [["a1", "a2", "a3", "a4"], ["a5"], ["b1"]]
@@ -194,8 +200,15 @@ def test_what_file_sinks_refuse(tmp_path: Path) -> None:
     with pytest.raises(ProgramError, match="local files only, not s3"):
         FileSink.for_row_format("s3://bucket/x", encoder)
     strategy = FileCompactStrategy.builder().set_size_threshold(5).set_num_compact_threads(2).build()
-    with pytest.raises(UnsupportedFeatureError, match="checkpoints"):
-        builder.enable_compact(strategy, FileCompactor.concat_file_compactor(b"-"))
+    with pytest.raises(TypeError, match="takes a FileCompactor second, not int"):
+        builder.enable_compact(strategy, 5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="takes a FileCompactStrategy first, not NoneType"):
+        builder.enable_compact(None, FileCompactor.concat_file_compactor())  # type: ignore[arg-type]
+    bulk = FileSink.for_bulk_format(tmp_path, ParquetBulkWriters.for_row_type(Types.ROW([Types.INT()])))
+    with pytest.raises(ProgramError, match=r"can't be put one after the other; take FileCompactor.record_wise"):
+        bulk.enable_compact(strategy, FileCompactor.concat_file_compactor()).build()
+    with pytest.raises(TypeError, match="takes a StreamFormat or BulkFormat, not str"):
+        FileCompactor.record_wise_file_compactor("parquet")  # type: ignore[arg-type]
     with pytest.raises(ProgramError, match="say when"):
         FileCompactStrategy.builder().build()
     with pytest.raises(ProgramError, match="the number of checkpoints is at least 1, not 0"):
@@ -238,26 +251,79 @@ def test_the_source_kit_finds_a_missing_record() -> None:
 
 
 class _Eager(FileSink):
-    """Shows its results at finish()."""
+    """Shows its results at the barrier."""
 
     def create_writer(self, context: Any) -> Any:
-        writer = super().create_writer(context)
-        finish = writer.finish
+        writer, committer = super().create_writer(context), self.create_committer(context)
+        prepare = writer.prepare_commit
 
-        def eager() -> Any:
-            made = finish()
-            writer.commit(made)
+        def eager(*, end_of_input: bool) -> Any:
+            made = prepare(end_of_input=end_of_input)
+            committer.commit([Committable(data) for data in made])
             return made
 
-        writer.finish = eager  # type: ignore[method-assign]
+        writer.prepare_commit = eager  # type: ignore[method-assign]
         return writer
 
 
-def test_the_sink_kit_finds_early_visibility(tmp_path: Path) -> None:
+class _Loser(FileSink):
+    """Does not know what it had open."""
+
+    def create_writer(self, context: Any) -> Any:
+        writer = super().create_writer(context)
+        snapshot = writer.snapshot_state
+        writer.snapshot_state = lambda: snapshot()[:0]  # type: ignore[method-assign]
+        return writer
+
+
+@pytest.mark.parametrize(("kind", "problem"), [(_Eager, "visible"), (_Loser, "records are visible instead of")])
+def test_the_sink_kit_finds_early_visibility_and_loss(tmp_path: Path, kind: type[FileSink], problem: str) -> None:
     def make() -> FileSink:
         sink = FileSink.for_row_format(tmp_path, Encoder.simple_string_encoder()).build()
-        sink.__class__ = _Eager
+        sink.__class__ = kind
         return sink
 
+    records = [f"record {i}" for i in range(6)]
+    with pytest.raises(AssertionError, match=problem):
+        check_two_phase_sink(make, records, lambda: _visible(tmp_path))
+
+
+class _Plain(Sink[Any]):
+    """Shows its results at the end, or too early."""
+
+    def __init__(self, path: Path, *, eager: bool) -> None:
+        self.path, self.eager = path, eager
+
+    def create_writer(self, context: Any) -> Any:
+        return _PlainWriter(self.path / str(context.subtask_index), context, eager=self.eager)
+
+
+class _PlainWriter(SinkWriter[Any]):
+    def __init__(self, path: Path, context: Any, *, eager: bool) -> None:
+        self.visible, self.hidden, self.context = path, path.with_name(f".{path.name}"), context
+        self.path = self.visible if eager else self.hidden
+        self.records: list[Any] = []
+
+    def write(self, values: Any, timestamps: Any) -> None:
+        self.records += values
+
+    def finish(self) -> Any:
+        self.context.register_temporary_file(str(self.hidden))
+        self.path.write_text("".join(f"{record}\n" for record in self.records))
+        return [str(self.path)]
+
+    def commit(self, committables: Any) -> None:
+        if self.hidden.exists():
+            self.hidden.rename(self.visible)
+        self.context.forget_temporary_file(str(self.hidden))
+
+    def abort(self) -> None:
+        self.hidden.unlink(missing_ok=True)
+        self.context.forget_temporary_file(str(self.hidden))
+
+
+def test_the_kit_for_sinks_that_show_all_at_the_end(tmp_path: Path) -> None:
+    check_sink(lambda: _Plain(tmp_path, eager=False), ["a", "b", "c", "d"], lambda: _visible(tmp_path))
+    (tmp_path / "eager").mkdir()
     with pytest.raises(AssertionError, match="visible"):
-        check_sink(make, ["a"], lambda: _visible(tmp_path))
+        check_sink(lambda: _Plain(tmp_path / "eager", eager=True), ["a"], lambda: _visible(tmp_path / "eager"))

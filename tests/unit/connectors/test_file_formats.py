@@ -156,8 +156,7 @@ def test_the_source_contract(name: str, tmp_path: Path) -> None:
     def make() -> Any:
         return builder_of(file_format, tmp_path).set_split_size(60).build()
 
-    plain = [value.as_dict() if isinstance(value, Row) else value for value in expected(all_items)]
-    check_source(make, plain if name == "parquet" else expected(all_items), parallelisms=(1, 3), batch_sizes=(1, 1000))
+    check_source(make, expected(all_items), parallelisms=(1, 3), batch_sizes=(1, 1000))
 
 
 def test_blocks_larger_than_what_is_read_at_once(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from firesteel.common.typeinfo import Types
 from firesteel.common.types import Row
 from firesteel.connectors.file_format import FileFormat, StreamFormat
 from firesteel.connectors.formats.avro_files import AvroFormat
+from firesteel.connectors.formats.avro_schema import AvroSchema
 from firesteel.connectors.formats.csv_files import CsvReaderFormat
 from firesteel.connectors.formats.csv_schema import CsvSchema, CsvSchemaBuilder
 from firesteel.connectors.formats.json_rows import JsonLinesFormat
@@ -244,6 +245,105 @@ def test_parquet_row_groups(tmp_path: Path) -> None:
     assert len(read_file(only_ids, path)) == 400, "columns that are not wanted are not read"
     wrong = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["text"], [Types.INT()]))
     assert "column 'text' is string, not int32" in fails(wrong, path).reason
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda data: data[: len(data) // 2], "Parquet magic bytes not found in footer"),
+        (lambda data: data[:3], "file size is 3 bytes"),
+        (lambda data: data[:-4] + b"XXXX", "Parquet magic bytes not found in footer"),
+        (lambda data: data[:-8] + b"\xff\xff\xff\x7f" + data[-4:], "smaller than the size reported by footer"),
+        (lambda data: data[:-60] + b"\xff" * 40 + data[-20:], "Couldn't deserialize thrift"),
+    ],
+)
+def test_files_of_parquet_that_can_not_be_opened(damage: Any, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": list(range(1000))}), path, row_group_size=100)
+    path.write_bytes(damage(path.read_bytes()))
+    file_format = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["id"], [Types.INT()]))
+    error = fails(file_format, path)
+    assert (error.offset, reason in error.reason) == (0, True)
+    assert "no file of Parquet that can be read" in error.reason
+    assert read_file(file_format, path, policy=SKIP) == []
+    (bad,) = read_file(file_format, path, policy=EMIT)
+    assert (bad.path, bad.offset, reason in bad.reason) == (str(path), 0, True)
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pa.array(["x"] * 5), "column 'id' is string, not int32"),
+        (pa.array([[1]] * 5), "column 'id' is list<element: int64>, not int32"),
+        (pa.array([1 << 40] * 5), "column 'id' is int64, not int32: Integer value 1099511627776 not in range"),
+        (pa.array([1.5] * 5), "column 'id' is double, not int32: Float value 1.5"),
+    ],
+)
+def test_columns_of_parquet_of_another_type(column: Any, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": column}), path)
+    file_format = ParquetColumnarRowInputFormat(Types.ROW_NAMED(["id"], [Types.INT()]))
+    error = fails(file_format, path)
+    assert "row group 0: 5 of its 5 rows can't be read" in error.reason
+    assert reason in error.reason
+    assert read_file(file_format, path, policy=SKIP) == []
+    assert [reason in bad.reason for bad in read_file(file_format, path, policy=EMIT)] == [True]
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda data, codec: data.replace(codec, b"x" * len(codec), 1), "the compression 'xxxx"),
+        (lambda data, codec: data[:30], "no container file of Avro"),
+        (lambda data, codec: b"Obj\x02" + data[4:], "it does not begin with Obj and 1"),
+        (lambda data, codec: data[:-3], "the file ends inside a block"),
+        (lambda data, codec: data[:-16] + b"0" * 16, "the marker behind the block is not that of the file"),
+        (lambda data, codec: data.replace(b'"record"', b'"recorx"', 1), "no container file of Avro"),
+    ],
+)
+def test_container_files_of_avro_that_are_damaged(damage: Any, reason: str, codec: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.avro"
+    with path.open("wb") as stream:
+        fastavro.writer(stream, SCHEMA, [{"id": number, "t": "text"} for number in range(100)], codec=codec)
+    path.write_bytes(damage(path.read_bytes(), codec.encode()))
+    assert reason in fails(AvroFormat(), path).reason
+    assert read_file(AvroFormat(), path, policy=SKIP) == []
+    assert [reason in bad.reason for bad in read_file(AvroFormat(), path, policy=EMIT)] == [True]
+
+
+def test_avro_that_does_not_fit_the_schema(tmp_path: Path) -> None:
+    path = tmp_path / "a.avro"
+    avro_blocks(path, 1)
+    other = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "string"}]}
+    error = fails(AvroFormat(AvroSchema.parse_string(json.dumps(other))), path)
+    assert "record 1 of the block's 4 can't be read: SchemaResolutionError" in error.reason
+
+
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".deflate"])
+@pytest.mark.parametrize("file_format", [StreamFormat.text_line_format(), CSV, JSON])
+def test_files_that_are_not_compressed_as_they_are_called(file_format: FileFormat, ending: str, tmp_path: Path) -> None:
+    path = tmp_path / f"a{ending}"
+    path.write_bytes(b"this is text and nothing else")
+    assert "the compressed data are damaged or end too early" in fails(file_format, path).reason
+    assert read_file(file_format, path, policy=SKIP) == []
+    assert [type(bad) for bad in read_file(file_format, path, policy=EMIT)] == [MalformedRecord]
+
+
+@pytest.mark.parametrize(
+    ("file_format", "text"), [(CSV, "1,a\n2,b\n"), (JSON, '{"id": 1, "price": 1}\n{"id": 2, "price": 2}\n')]
+)
+def test_marks_of_other_encodings_are_named(file_format: FileFormat, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(text.encode("utf-8-sig"))
+    error = fails(file_format, path)
+    assert (error.line, error.offset) == (1, 0)
+    assert error.reason.startswith(("column 'id'", "Expecting value"))
+    assert "the file begins with a byte order mark: write it as UTF-8 without one" in error.reason
+    assert len(read_file(file_format, path, policy=SKIP)) == 1
+    for encoding in ("utf-16-le", "utf-16-be"):
+        path.write_bytes(("\ufeff" + text).encode(encoding))
+        assert "the file begins as UTF-16: write it as UTF-8" in fails(file_format, path).reason
 
 
 def test_skips_are_counted_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

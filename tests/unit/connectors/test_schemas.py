@@ -34,6 +34,7 @@ from firesteel.connectors.formats.json_rows import (
 )
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
+from firesteel.table import DataTypes
 from tests.unit.connectors.reading import read_file
 
 TEXT = st.text(st.characters(codec="utf-8"))
@@ -345,3 +346,40 @@ def test_avro_records_in_parquet_both_ways(tmp_path: Path) -> None:
     assert got == [{"tags": {"a": i}, "other": None} for i in range(40)]
     with pytest.raises(ProgramError, match="the union"):
         AvroParquetWriters(AvroSchema({**RECORD, "fields": [{"name": "u", "type": ["int", "string"]}]}))
+
+
+def test_types_of_the_table_api_stand_for_rows(tmp_path: Path) -> None:
+    """``DataTypes`` in place of ``Types``, in every format that takes a row type."""
+    wide = DataTypes.ROW(
+        [
+            DataTypes.FIELD("id", DataTypes.BIGINT()),
+            DataTypes.FIELD("at", DataTypes.TIMESTAMP(3)),
+            DataTypes.FIELD("tags", DataTypes.ARRAY(DataTypes.STRING())),
+        ]
+    )
+    meant = Types.ROW_NAMED(
+        ["id", "at", "tags"], [Types.LONG(), Types.SQL_TIMESTAMP(), Types.OBJECT_ARRAY(Types.STRING())]
+    )
+    row = Row(id=1, at=datetime.datetime(2020, 1, 2, 3, 4, 5), tags=["a", "b"])
+    assert ParquetColumnarRowInputFormat(wide).produced_type() == meant
+    assert JsonLinesFormat(wide).produced_type() == meant
+    assert CsvSchema.builder().add_array_column("a", element_type=DataTypes.INT()).build().row_type == Types.ROW_NAMED(
+        ["a"], [Types.LIST(Types.INT())]
+    )
+    for reader, writer in (
+        (CsvRowDeserializationSchema.Builder(wide).build(), CsvRowSerializationSchema.Builder(wide).build()),
+        (
+            JsonRowDeserializationSchema.builder().type_info(wide).build(),
+            JsonRowSerializationSchema.builder().with_type_info(wide).build(),
+        ),
+    ):
+        assert reader.get_produced_type() == meant
+        assert reader.deserialize(writer.serialize(row)) == row
+    path = tmp_path / "rows.parquet"
+    with path.open("wb") as stream:
+        parquet = ParquetBulkWriters.for_row_type(wide).create(stream)
+        parquet.write([row])
+        parquet.finish()
+    assert read_file(ParquetColumnarRowInputFormat(wide), path) == [row]
+    with pytest.raises(TypeError, match="takes type information"):
+        JsonLinesFormat("INT")  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ import pytest
 
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.connectors.source_function import AHEAD, FunctionReader, SourceFunctionSource
-from firesteel.core.errors import ProgramError, UnsupportedFeatureError
+from firesteel.core.errors import ProgramError
 from firesteel.functions.source import END, NEED_SPLITS, ReaderContext, SourceBatch, Split, Wait
 from firesteel.functions.source_function import SourceFunction
 
@@ -102,6 +102,31 @@ def test_records_and_timestamps_in_order() -> None:
     assert not function.cancelled.is_set()
 
 
+class Stamp:
+    timestamp = 7
+
+
+def test_watermarks_and_idleness_stand_where_they_were_said() -> None:
+    def run(ctx: Any) -> None:
+        ctx.emit_watermark(1)
+        ctx.collect_with_timestamp("a", 5)
+        ctx.collect_with_timestamp("b", 6)
+        ctx.emit_watermark(5)
+        ctx.emit_watermark(Stamp())
+        ctx.collect("c")
+        ctx.mark_as_temporarily_idle()
+        ctx.collect("d")
+
+    reader, context = started(Running(run))
+    found: list[Any] = []
+    for batch in answers(reader, context):  # however they were cut
+        stamps: Any = batch.timestamps or [None] * len(batch.values)
+        found += zip(batch.values, stamps, strict=True)
+        found += [batch.watermark] * (batch.watermark is not None) + ["idle"] * batch.idle
+    assert found == [1, ("a", 5), ("b", 6), 5, 7, ("c", None), "idle", ("d", None)]
+    reader.close()
+
+
 def test_a_function_waits_while_nobody_takes_its_records() -> None:
     given: list[int] = []
 
@@ -166,8 +191,8 @@ def test_cancel_ends_functions_that_wait_for_room_and_those_that_do_not_look() -
 
 def test_what_is_refused() -> None:
     def run(ctx: Any) -> None:
-        with pytest.raises(UnsupportedFeatureError, match="assign_timestamps_and_watermarks"):
-            ctx.emit_watermark(5)
+        with pytest.raises(TypeError, match=r"emit_watermark\(\) takes a watermark in ms, an int, not 'soon'"):
+            ctx.emit_watermark("soon")
         with pytest.raises(TypeError, match="takes a timestamp in ms, an int, not"):
             ctx.collect_with_timestamp(1, 1.5)
         ctx.collect("all refused")
@@ -178,6 +203,18 @@ def test_what_is_refused() -> None:
         FunctionReader(Running(run), context).add_splits([Split("x", {}, version=9)])
     reader.close()
     assert not SourceFunctionSource(Running(run)).replayable
+
+
+def test_whether_a_class_speaks_of_watermarks() -> None:
+    class Speaks(Running):
+        def run(self, ctx: Any) -> None:
+            def inner() -> None:
+                ctx.emit_watermark(1)
+
+            inner()
+
+    assert SourceFunctionSource(Speaks(lambda ctx: None)).speaks_of_watermarks
+    assert not SourceFunctionSource(Running(lambda ctx: ctx.emit_watermark(1))).speaks_of_watermarks
 
 
 def test_each_subtask_gets_one_split() -> None:

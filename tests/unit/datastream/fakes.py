@@ -34,6 +34,7 @@ class FakeJobClient(CollectingJobClient):
         self.result = result
         self.stream = stream
         self.cancelled = False
+        self.status = JobStatus.RUNNING
         self.collected: list[str] = []
 
     def get_job_id(self) -> JobID:
@@ -43,7 +44,7 @@ class FakeJobClient(CollectingJobClient):
         return "http://127.0.0.1:8081"
 
     def get_job_status(self) -> CompletableFuture[JobStatus]:
-        return CompletableFuture.completed(JobStatus.RUNNING)
+        return CompletableFuture.completed(self.status)
 
     def cancel(self) -> CompletableFuture[None]:
         self.cancelled = True

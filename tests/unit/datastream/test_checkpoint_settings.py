@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +22,7 @@ from firesteel.datastream import (
     PredefinedOptions,
     StreamExecutionEnvironment,
 )
+from firesteel.state.backend import backend_in_use
 from tests.unit.datastream.fakes import FakeExecutor
 
 
@@ -42,14 +42,9 @@ def test_the_defaults_are_flinks(env: StreamExecutionEnvironment) -> None:
     assert env.get_state_backend() is None
 
 
-def test_enable_checkpointing_says_once_that_none_are_taken(
-    env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert env.enable_checkpointing(5_000) is env
-        env.enable_checkpointing(6_000, CheckpointingMode.AT_LEAST_ONCE)
-    assert [record.message for record in caplog.records if "takes no checkpoints" in record.message] != []
-    assert len(caplog.records) == 1
+def test_enable_checkpointing_sets_interval_and_mode(env: StreamExecutionEnvironment) -> None:
+    assert env.enable_checkpointing(5_000) is env
+    env.enable_checkpointing(6_000, CheckpointingMode.AT_LEAST_ONCE)
     assert env.get_checkpoint_interval() == 6_000
     assert env.get_checkpointing_mode() is env.get_checkpointing_consistency_mode() is CheckpointingMode.AT_LEAST_ONCE
 
@@ -182,3 +177,41 @@ def test_checkpoint_storages_are_kept(env: StreamExecutionEnvironment, executor:
 def test_savepoint_directory_and_changelog_are_kept(env: StreamExecutionEnvironment) -> None:
     assert env.set_default_savepoint_directory("/s").get_default_savepoint_directory() == "/s"
     assert env.enable_changelog_state_backend(True).is_changelog_state_backend_enabled() is True
+
+
+def test_who_asks_for_what_this_version_has_not_is_warned_once(
+    env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    env.enable_checkpointing(1000)
+    env.get_checkpoint_config().enable_unaligned_checkpoints().set_aligned_checkpoint_timeout(Duration.of_seconds(2))
+    env.set_state_backend(HashMapStateBackend())
+    env.from_sequence(1, 2).print()
+    env.execute()
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert said == [
+        "execution.checkpointing.unaligned.enabled = true has no effect in this version: barriers are aligned",
+        "execution.checkpointing.aligned-checkpoint-timeout = 2 s has no effect in this version: barriers stay aligned "
+        "however long that takes",
+    ]
+
+
+def test_who_asks_for_another_backend_is_told_which_one_it_is(
+    env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Configuration()
+    settings.set_string("state.backend.type", "rocksdb")
+    env.configure(settings)
+    env.from_sequence(1, 2).print()
+    env.execute()
+    assert "state.backend.type = rocksdb is not in this version: state is kept by hashmap" in caplog.text
+    assert backend_in_use("rocksdb") == "hashmap"
+    assert backend_in_use("filesystem") == "filesystem"
+
+
+def test_who_asks_for_nothing_special_is_not_warned(
+    env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    env.enable_checkpointing(1000)
+    env.from_sequence(1, 2).print()
+    env.execute()
+    assert caplog.records == []

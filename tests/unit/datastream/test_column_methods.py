@@ -53,6 +53,9 @@ def test_keys_of_columns(bids: DataStream) -> None:
     by_two = bids.key_by(["channel", col("auction")])
     assert by_two.get_type() == Types.ROW([Types.TUPLE([Types.STRING(), Types.LONG()]), BID])
     assert bids.key_by(lambda bid: bid.price).get_type() != by_one.get_type()
+    computed = bids.key_by([col("price") % 10, "channel", (col("auction") * 0.5).alias("half")])
+    assert computed.get_type() == Types.ROW([Types.TUPLE([Types.INT(), Types.STRING(), Types.DOUBLE()]), BID])
+    assert bids.key_by(col("channel").str.upper()).get_type() == by_one.get_type()
 
 
 def test_columns_of_a_keyed_stream_are_those_of_its_records(bids: DataStream) -> None:
@@ -83,7 +86,15 @@ def test_operators_are_columnar(bids: DataStream) -> None:
         (lambda bids: bids.select(7), TypeError, "takes names of columns and expressions, not int"),
         (lambda bids: bids.drop("nothing"), ProgramError, "no column 'nothing'"),
         (lambda bids: bids.drop("auction", "price", "channel"), GraphError, "no column is left"),
-        (lambda bids: bids.key_by(col("price") % 2), GraphError, "is no plain column; add it with with_columns"),
+        (lambda bids: bids.key_by(col("channel") % 2), ProgramError, "% takes numbers"),
+        (
+            lambda bids: bids.key_by(["price", col("prise") % 2]),
+            ProgramError,
+            "no column 'prise'; did you mean 'price'",
+        ),
+        (lambda bids: bids.key_by("price", "auction"), TypeError, r"several columns as a list: key_by\(\[.*\]\)"),
+        (lambda bids: bids.map(str).key_by(col("price") % 2), GraphError, "typed fields, but its type is Pickled"),
+        (lambda bids: bids.join(bids).where(col("prise") + 1), ProgramError, "no column 'prise'"),
         (lambda bids: bids.key_by("nothing"), ProgramError, "no column 'nothing'"),
         (lambda bids: bids.key_by([]), GraphError, "at least one column"),
         (lambda bids: bids.map(str).filter(col("price") > 1), GraphError, "typed fields, but its type is Pickled"),

@@ -8,7 +8,7 @@ import pytest
 
 from firesteel.config import options as opt
 from firesteel.core.errors import UnsupportedFeatureError
-from firesteel.datastream import CachedDataStream, StreamExecutionEnvironment
+from firesteel.datastream import StreamExecutionEnvironment
 
 
 def value(env: StreamExecutionEnvironment, option: Any) -> Any:
@@ -53,10 +53,3 @@ def test_jars_are_ignored_with_one_word(env: StreamExecutionEnvironment, caplog:
 def test_what_has_no_meaning_here_is_refused_with_a_reason(env: StreamExecutionEnvironment) -> None:
     with pytest.raises(UnsupportedFeatureError, match="add_python_archive"):
         env.register_cached_file("/data/model", "model")
-
-
-def test_results_are_not_kept_and_the_reason_is_said(env: StreamExecutionEnvironment) -> None:
-    with pytest.raises(UnsupportedFeatureError, match="only of jobs in BATCH mode"):
-        env.from_collection([1]).cache()
-    with pytest.raises(UnsupportedFeatureError, match="file sink"):
-        CachedDataStream(env)

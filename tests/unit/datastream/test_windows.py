@@ -20,6 +20,7 @@ from firesteel.datastream.functions import (
     ProcessAllWindowFunction,
     ProcessJoinFunction,
     ProcessWindowFunction,
+    SourceFunction,
     WindowFunction,
 )
 from firesteel.datastream.window import (
@@ -45,7 +46,7 @@ SECOND = TumblingEventTimeWindows.of(Time.seconds(1))
 CLOCK = TumblingProcessingTimeWindows.of(Time.seconds(1))
 SESSIONS = EventTimeSessionWindows.with_gap(Time.seconds(1))
 STRATEGY = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_seconds(1))
-TAG: OutputTag[str] = OutputTag("late", Types.STRING())
+TAG: OutputTag[Any] = OutputTag("late", Types.TUPLE([Types.STRING(), Types.INT()]))
 
 
 def _anything(value: Any) -> Any:
@@ -73,6 +74,19 @@ class Apply(WindowFunction[Any, Any, Any, Any]):
 
 class Process(ProcessWindowFunction[Any, Any, Any, Any]):
     def process(self, key: Any, context: Any, elements: Any) -> Any: ...
+
+
+class Silent(SourceFunction[Any]):
+    def run(self, ctx: Any) -> None:
+        ctx.collect_with_timestamp(1, 1)
+
+    def cancel(self) -> None:
+        pass
+
+
+class Speaks(Silent):
+    def run(self, ctx: Any) -> None:
+        ctx.emit_watermark(1)
 
 
 class ApplyAll(AllWindowFunction[Any, Any, Any]):
@@ -111,7 +125,7 @@ def test_reduce(keyed: Any) -> None:
     assert isinstance(spec.trigger, EventTimeTrigger)
     assert operator.key_selectors == (keyed._key_selector,)
     assert [i.partitioner for i in operator.inputs[0]] == [PartitionerKind.HASH]
-    assert stream.get_side_output(TAG).get_type() == Types.STRING()
+    assert stream.get_side_output(TAG).get_type() == keyed._record_type
 
 
 def test_types_of_results(keyed: Any) -> None:
@@ -134,10 +148,11 @@ def test_types_of_results(keyed: Any) -> None:
         (lambda w: w.evictor(CountEvictor.of(5)), False),
     ],
 )
-def test_only_windows_that_are_the_same_for_all_keys_are_aligned(keyed: Any, change: Any, aligned: bool) -> None:
+def test_windows_that_fire_at_their_end_have_operators_of_their_own(keyed: Any, change: Any, aligned: bool) -> None:
     kind = OperatorKind.ALIGNED_WINDOW if aligned else OperatorKind.WINDOW
     assert made(change(keyed.window(SECOND)).process(Process())).kind is kind
-    assert made(keyed.window(SESSIONS).process(Process())).kind is OperatorKind.WINDOW
+    sessions = made(change(keyed.window(SESSIONS)).process(Process()))
+    assert sessions.kind is (OperatorKind.SESSION_WINDOW if aligned else OperatorKind.WINDOW)
 
 
 def test_count_windows(keyed: Any, pairs: DataStream) -> None:
@@ -243,6 +258,12 @@ class TestWarnings:
             assert "TumblingEventTimeWindows(1000, 0)" in caplog.text
             assert "Source: Collection Source" in caplog.text or "Timestamps/Watermarks" in caplog.text
 
+    @pytest.mark.parametrize("function", [Speaks(), Silent()])
+    def test_of_a_source_function(self, env: StreamExecutionEnvironment, function: Any, caplog: Any) -> None:
+        with caplog.at_level(logging.WARNING):
+            env.add_source(function).window_all(SESSIONS).apply(ApplyAll())
+        assert len(caplog.records) == (type(function) is Silent)
+
     def test_not_for_processing_time_and_counts(self, pairs: DataStream, caplog: Any) -> None:
         with caplog.at_level(logging.WARNING):
             pairs.key_by(lambda value: value[0]).window(CLOCK).apply(Apply())
@@ -325,7 +346,7 @@ def test_interval_join(keyed: Any) -> None:
     assert (operator.name, operator.kind, len(operator.inputs)) == ("Interval Join", OperatorKind.INTERVAL_JOIN, 2)
     assert (operator.extra["lower"], operator.extra["upper"]) == (-999, 1999)
     assert operator.extra["late_tags"] == (TAG, None)
-    assert stream.get_type() == stream.get_side_output(TAG).get_type() == Types.STRING()
+    assert (stream.get_type(), stream.get_side_output(TAG).get_type()) == (Types.STRING(), TAG.type_info)
 
 
 SPAN = (Time.seconds(0), Time.seconds(1))
@@ -352,3 +373,15 @@ SPAN = (Time.seconds(0), Time.seconds(1))
 def test_interval_joins_that_are_refused(keyed: Any, build: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         build(keyed)
+
+
+def test_a_late_tag_of_another_type_is_refused() -> None:
+    env = environment()
+    typed = env.from_collection([("a", 1)], Types.TUPLE([Types.STRING(), Types.INT()]))
+    windows = typed.key_by(lambda pair: pair[0]).window(TumblingEventTimeWindows(10))
+    with pytest.raises(GraphError, match="tag 'late' is of type String, and records that come too late are"):
+        windows.side_output_late_data(OutputTag("late", Types.STRING()))
+    windows.side_output_late_data(OutputTag("late", Types.TUPLE([Types.STRING(), Types.INT()])))
+    windows.side_output_late_data(OutputTag("late"))
+    untyped = env.from_collection([("a", 1)]).key_by(lambda pair: pair[0]).window(TumblingEventTimeWindows(10))
+    untyped.side_output_late_data(OutputTag("late", Types.STRING()))

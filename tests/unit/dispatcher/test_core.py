@@ -14,6 +14,7 @@ from firesteel_dispatcher.instructions import (
     AskHost,
     CancelJob,
     ForgetJob,
+    ForgetJobMaster,
     RememberJobMaster,
     StartJob,
     StoreEnd,
@@ -136,7 +137,8 @@ def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
     assert core.jobmaster_lost("j", "no sign of life", at(100)) == [StoreEnd("j"), CancelJob("j", *JM)]
     assert core.jobmaster_lost("j", "again", at(200)) == []
     job = core.job("j")
-    assert (job.state, message(core)) == ("FAILED", "no sign of life")
+    assert job.state == "FAILED"
+    assert message(core).startswith("no sign of life. The job is not started again")
     assert job.archive is not None
     assert (job.archive["end-time"], job.archive["duration"]) == (100_000, 99_995)
     assert core.state_changed("j", "RUNNING", {}) == [CancelJob("j", *JM)]  # it lives
@@ -165,6 +167,81 @@ def test_a_running_job_is_found_again() -> None:
     assert core.adopted("j", *JM) == []
     core.state_changed("j", "RUNNING", {})
     assert (core.job("j").phase, core.job("j").state) == (Phase.LED, "RUNNING")
+
+
+def test_another_jobmaster_follows_one_that_is_lost() -> None:
+    core = DispatcherCore()
+    led(core, takes_over=True)
+    assert core.jobmaster_lost("j", "killed", at(5)) == [ForgetJobMaster("j"), StartJob("j")]
+    job = core.job("j")
+    assert (job.phase, job.state, job.takeovers, job.takeover_cause) == (Phase.WAITING, "INITIALIZING", 1, "killed")
+    assert core.may_start("j")
+    assert core.started("j", "http://jm2", "t2") == [RememberJobMaster("j", "http://jm2", "t2")]
+    core.state_changed("j", "RUNNING", {}, "t2")
+    assert job.state == "RUNNING"
+
+
+def test_one_that_is_lost_before_its_answer_has_come_is_followed_as_well() -> None:
+    core = DispatcherCore()
+    core.submitted("j", "job", "f", {}, NOW, takes_over=True)
+    assert core.may_start("j")
+    for _ in range(2):  # said again
+        assert core.jobmaster_lost("j", "killed", at(1), "t") == []
+    job = core.job("j")
+    assert (job.phase, job.takeovers, job.takeover_cause) == (Phase.WAITING, 1, "killed")
+    assert core.may_start("j"), "the host is asked until it has started the next one"
+    assert core.started("j", *JM)[0] == RememberJobMaster("j", *JM)
+
+
+def test_a_jobmaster_that_was_given_up_has_no_say() -> None:
+    core = DispatcherCore()
+    led(core, takes_over=True)
+    core.jobmaster_lost("j", "silent", at(5))
+    assert core.is_former("j", "t")
+    assert core.state_changed("j", "CANCELED", {}, "t") == []
+    core.may_start("j")
+    core.started("j", "http://jm2", "t2")
+    assert core.jobmaster_lost("j", "killed, says its host", at(6), "t") == [], "that is old news"
+    assert core.job("j").phase is Phase.LED
+    assert core.jobmaster_lost("j", "killed", at(7), "t2")[-1] == StartJob("j", 1.0), "so soon after the other one"
+    assert core.job("j").takeovers == 2
+
+
+def test_pauses_grow_while_jobmasters_die_one_after_another() -> None:
+    core = DispatcherCore()
+    led(core, takes_over=True)
+    delays = []
+    for time in (0, 10, 20, 30, 40, 50, 60, 70, 80, 1000):
+        last = core.jobmaster_lost("j", "killed", at(time))[-1]
+        assert isinstance(last, StartJob)
+        delays.append(last.delay)
+        core.may_start("j")
+        core.started("j", "http://jm", str(time))
+    assert delays == [0, 1, 2, 4, 8, 16, 32, 60, 60, 0]
+
+
+def test_a_job_that_nobody_could_start_again_fails_in_time() -> None:
+    core = DispatcherCore(Limits(start_timeout=300))
+    led(core, takes_over=True)
+    core.jobmaster_lost("j", "killed", at(5))
+    assert core.unreachable("j", "no host", at(304)) == []
+    assert core.unreachable("j", "no host", at(306)) == [StoreEnd("j")]
+    assert "no JobMaster could be started" in message(core)
+
+
+def test_a_cancelled_job_gets_no_other_jobmaster() -> None:
+    core = DispatcherCore()
+    led(core, takes_over=True)
+    core.cancel("j", NOW)
+    assert core.jobmaster_lost("j", "killed", at(5)) == [StoreEnd("j")]
+    assert core.job("j").state == "CANCELED"
+
+
+def test_a_restored_job_whose_jobmaster_is_gone_goes_on() -> None:
+    core = DispatcherCore()
+    restored(core, jobmaster=JM, takes_over=True)
+    assert core.host_lists({}, NOW) == [ForgetJobMaster("j"), StartJob("j")]
+    assert core.job("j").takeovers == 1
 
 
 def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() -> None:

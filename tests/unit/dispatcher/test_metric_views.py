@@ -40,6 +40,10 @@ def test_watermarks_are_those_of_the_inputs() -> None:
         {"id": "1.currentInputWatermark", "value": "7"},
     ]
     assert vertex_watermarks(archive({"currentOutputWatermark": 5}), {"vertex_id": "v"}) == [], "a source"
+    source = archive({"currentOutputWatermark": 5, "split.a.b.watermark.currentWatermark": 7})
+    assert vertex_watermarks(source, {"vertex_id": "v"}) == [
+        {"id": "0.split.a.b.watermark.currentWatermark", "value": "7"}
+    ]
 
 
 def test_plain_values_are_texts_and_unknown_ids_are_left_out() -> None:

@@ -131,10 +131,41 @@ def test_exceptions_are_newest_first_and_can_be_cut(archive: dict[str, Any]) -> 
     shown = views.job_exceptions(archive, 1)
     (entry,) = shown["exceptionHistory"]["entries"]
     assert (entry["stacktrace"], entry["taskName"], shown["exceptionHistory"]["truncated"]) == (
-        "Traceback: new", "v2 (2/2)", True,
+        "Traceback: new\nThe record at hand: 7\n", "v2 (2/2)", True,
     )  # fmt: skip
-    assert shown["root-exception"] == "Traceback: old"
+    assert shown["root-exception"].startswith("Traceback: old")
     assert views.job_exceptions({**archive, "exceptions": [], "failure": None}, 5)["exceptionHistory"]["entries"] == []
+
+
+def test_exceptions_come_with_those_of_the_same_moment(archive: dict[str, Any]) -> None:
+    together = failure("reason", 1) | {"concurrent": [failure("consequence", 2) | {"kind": "external"}]}
+    archive |= {"exceptions": [together], "exceptions-dropped": True, "failure": None}
+    (entry,) = views.job_exceptions(archive, 5)["exceptionHistory"]["entries"]
+    (other,) = entry["concurrentExceptions"]
+    assert entry["stacktrace"].startswith("Traceback: reason")
+    assert (other["stacktrace"][:22], other["failureLabels"]) == ("Traceback: consequence", {"kind": "external"})
+    assert views.job_exceptions(archive, 5)["exceptionHistory"]["truncated"], "older ones were dropped"
+    assert views.job_exceptions(archive, 5, {"kind": "no such"})["exceptionHistory"]["entries"] == []
+
+
+def test_attempts_of_a_subtask(archive: dict[str, Any]) -> None:
+    vertex = archive["vertices"][1]
+    old = vertex["subtasks"][0]
+    vertex["subtasks"][0] = {**old, "attempt": 1, "status": "RUNNING", "attempts": [{**old, "status": "FAILED"}]}
+    now, before = (views.subtask_attempt(archive, vertex["id"], 0, attempt) for attempt in (None, 0))
+    assert (now["attempt"], now["status"]) == (1, "RUNNING")
+    assert (before["attempt"], before["status"]) == (0, "FAILED")
+    assert "attempts" not in now
+    assert "attempts" not in views.vertex_details(archive, vertex["id"])["subtasks"][0]
+    for wrong in ((9, None), (0, 7)):
+        with pytest.raises(views.UnknownVertexError):
+            views.subtask_attempt(archive, vertex["id"], *wrong)
+
+
+def test_metrics_of_restarts(archive: dict[str, Any]) -> None:
+    archive["restarts"] = {"numRestarts": 2, "fullRestarts": 2}
+    assert views.job_metrics(archive, "numRestarts,unknown") == [{"id": "numRestarts", "value": "2"}]
+    assert [one["id"] for one in views.job_metrics(archive, None)] == ["numRestarts", "fullRestarts"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +179,10 @@ def test_the_result_says_how_the_job_ended(archive: dict[str, Any], state: str, 
     assert result["application-status"] == status
     assert ("failure-cause" in result) == (state == "FAILED")
     if state == "FAILED":
-        assert result["failure-cause"] == {"class": "builtins.ValueError", "stack-trace": "Traceback: boom"}
+        assert result["failure-cause"] == {
+            "class": "builtins.ValueError",
+            "stack-trace": "Traceback: boom\nThe record at hand: 7\n",
+        }
         assert result["firesteel-failure"]["record"] == "7"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,10 @@ class Slots:
         self.failures: dict[str, list[Exception]] = {name: [] for name in names}
         for name in names:
             self.exchanges[name] = exchange = Exchange(self.loop, [f"unix:{directory}/{name}"], self.clock)
-            exchange.on_failure = self.failures[name].append
+            exchange.on_failure = self._noting(name)
+
+    def _noting(self, name: str) -> Callable[[Exception, str | None], None]:
+        return lambda error, _: self.failures[name].append(error)
 
     def __getitem__(self, name: str) -> Exchange:
         return self.exchanges[name]

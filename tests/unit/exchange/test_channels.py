@@ -15,6 +15,7 @@ from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, decode
 from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.serialization import MessageReader, Segment
+from firesteel.runtime.exchange.windows import WideWindows
 from firesteel.runtime.loop import TaskLoop
 from tests.unit.exchange.support import FakeLink, ManualClock, of, run_idle
 
@@ -25,14 +26,26 @@ class Sender:
     """An output channel and the messages that it ships."""
 
     def __init__(
-        self, window: int = 1 << 20, timeout_ms: int = 100, max_chunk: int = 1 << 16, credit: int = 1 << 20
+        self,
+        window: int = 1 << 20,
+        timeout_ms: int = 100,
+        max_chunk: int = 1 << 16,
+        credit: int = 1 << 20,
+        wide: WideWindows | None = None,
     ) -> None:
         self.clock, self.link = ManualClock(), FakeLink()
         self.loop = TaskLoop(self.clock)
         self.loop.close()  # no sockets here; timers and calls work without
         self.loop = TaskLoop(self.clock)
         self.channel = RemoteOutputChannel(
-            ID, self.link, self.loop, attempt=0, window=window, max_chunk=max_chunk, buffer_timeout_ms=timeout_ms
+            ID,
+            self.link,
+            self.loop,
+            attempt=0,
+            window=window,
+            max_chunk=max_chunk,
+            buffer_timeout_ms=timeout_ms,
+            wide=wide,
         )
         self.reader = MessageReader("test")
         self.channel.grant(credit)
@@ -68,7 +81,7 @@ class Sender:
 def sender() -> Any:
     made: list[Sender] = []
 
-    def make(**settings: int) -> Sender:
+    def make(**settings: Any) -> Sender:
         made.append(Sender(**settings))
         return made[-1]
 
@@ -344,3 +357,66 @@ def test_a_record_of_very_many_large_buffers_is_cut_into_chunks_of_few_pieces(se
         received += b"".join(pieces)[HEADER.size :]
     (record,) = MessageReader("test").loads(bytearray(received)).values
     assert [int(array[0]) for array in record] == [i % 256 for i in range(2000)]
+
+
+def wide_columns(rows: int, start: int = 0) -> Batch:
+    numbers = np.arange(start, start + rows, dtype=np.int64)
+    return Batch(pa.RecordBatch.from_pydict({"n": numbers, "m": numbers * 2}), numbers * 3)
+
+
+def shipped_rows(s: Sender) -> list[int]:
+    """Rows of the messages that can go, which hold the numbers from 0 on."""
+    batches = s.shipped()
+    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+    assert numbers == list(range(len(numbers)))
+    return [batch.num_rows for batch in batches]
+
+
+def test_large_batches_of_columns_go_as_they_are_and_small_ones_are_merged(sender: Any) -> None:
+    s = sender(credit=1 << 30, wide=WideWindows(1 << 30))
+    s.channel.write(wide_columns(100_000))
+    assert shipped_rows(s) == [100_000]
+    s = sender(credit=1 << 30)
+    s.channel.write(wide_columns(100_000))
+    assert sum(shipped_rows(s)) == 100_000
+    assert len(s.chunks) < 50, "no crumbs"
+    s = sender(credit=0)
+    for start in range(0, 50_000, 5_000):
+        s.channel.write(wide_columns(5_000, start))
+    s.channel.flush()
+    s.channel.grant(1 << 30)
+    assert shipped_rows(s) == [15_000, 15_000, 15_000, 5_000]
+    s = sender(credit=0)
+    s.channel.write(wide_columns(10_000))
+    s.channel.write(wide_columns(10_000, 10_000))
+    s.channel.grant(1 << 30)
+    assert shipped_rows(s) == [10_000, 10_000], "what is large enough is not copied to be merged"
+
+
+def test_columns_beyond_four_mib_are_cut_without_loss(sender: Any) -> None:
+    s = sender(credit=1 << 30, wide=WideWindows(1 << 30))
+    s.channel.write(wide_columns(400_000))
+    sizes = shipped_rows(s)
+    assert sum(sizes) == 400_000
+    assert len(sizes) == 3
+
+
+def test_a_window_is_widened_for_columns_and_what_was_taken_comes_back(sender: Any) -> None:
+    wide = WideWindows(10 << 20)
+    s = sender(window=1 << 16, credit=0, wide=wide)
+    s.channel.write(of(*range(20_000)))
+    assert not s.channel.writable
+    assert wide.left == 10 << 20, "records keep to their window"
+    s.channel.close()
+    s = sender(window=1 << 16, credit=0, wide=wide)
+    for start in range(2):
+        assert s.channel.writable
+        s.channel.write(wide_columns(50_000, start * 50_000))  # 1.2 MB with timestamps
+    s.channel.write(wide_columns(50_000, 100_000))
+    assert not s.channel.writable
+    assert 0 < wide.left < 10 << 20
+    s.channel.close()
+    assert wide.left == 10 << 20
+    s = sender(window=1 << 16, credit=0, wide=WideWindows(0))
+    s.channel.write(wide_columns(50_000))
+    assert not s.channel.writable, "nothing is left to widen it"

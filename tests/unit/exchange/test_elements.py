@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, MIN_WATERMARK, Batch, EndOfInput, Watermark
+from firesteel.runtime.batch import (
+    END_OF_INPUT,
+    MAX_WATERMARK,
+    MIN_WATERMARK,
+    Barrier,
+    Batch,
+    CancelBarrier,
+    EndOfInput,
+    Watermark,
+)
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.elements import append_element, dump_element, load_element
 from firesteel.runtime.exchange.input import RemoteInputChannel
@@ -28,6 +37,17 @@ ID = ChannelId(1, 2, 3)
 def test_a_watermark_survives_the_wire(timestamp: int, idle: bool) -> None:
     mark = Watermark(timestamp, idle)
     assert load_element(memoryview(dump_element(mark)), "peer") == mark
+
+
+@pytest.mark.parametrize("element", [Barrier(2**40, 5, {"mode": "AT_LEAST_ONCE"}), Barrier(1, -1), CancelBarrier(7)])
+def test_barriers_survive_the_wire(element: Barrier | CancelBarrier) -> None:
+    assert load_element(memoryview(dump_element(element)), "peer") == element
+
+
+@pytest.mark.parametrize("options", [b"[]", b"{", b"\xff"])
+def test_options_of_a_barrier_that_are_none_are_refused(options: bytes) -> None:
+    with pytest.raises(ProtocolError, match="options of a barrier"):
+        load_element(memoryview(b"\x02" + bytes(16) + options), "peer")
 
 
 @pytest.mark.parametrize("data", [b"", b"\x01", b"\x02" + bytes(9), b"\x01\x02" + bytes(8), b"\x01" + bytes(20)])
@@ -110,8 +130,10 @@ def wire() -> Any:
         one.loop.close()
 
 
-def test_an_element_without_records_before_it_goes_at_once_and_without_credit(wire: Any) -> None:
+def test_an_element_without_records_before_it_goes_at_once_and_uses_no_credit(wire: Any) -> None:
     both = wire(credit_by_hand=True)
+    both.out.grant(1)
+    both.carry()
     both.out.send(Watermark(5))
     both.carry()
     assert both.polled() == [Watermark(5)]

@@ -116,7 +116,6 @@ def test_a_peer_that_never_learns_its_job_is_given_up_by_both(two: Slots) -> Non
         ({"secret": "ab" * 32}, "wrong secret"),
         ({"job_id": "1" * 32}, "it refused the connection: it belongs to job 0"),
         ({"job_attempt": 1}, "it refused the connection: it runs attempt 0 of the job, this slot attempt 1"),
-        ({"peers": {}}, "expects no connection from it"),
     ],
 )
 def test_a_handshake_that_fails_names_peer_and_reason(two: Slots, change: dict[str, Any], reason: str) -> None:
@@ -132,59 +131,72 @@ def test_a_handshake_that_fails_names_peer_and_reason(two: Slots, change: dict[s
     assert two.failures["b"] == []
 
 
-def test_a_peer_of_a_later_attempt_waits_until_this_slot_gets_there(two: Slots) -> None:
+def test_a_peer_of_a_later_job_attempt_waits(two: Slots) -> None:
     two.configure("b").configure("a", job_attempt=1)
-    output = two["a"].output(0, 0, 0, "b", 0)
-    output.write(of("new"))
+    two["a"].output(0, 0, 0, "b", 0)
     two.run()
     assert two["b"].statistics().connections_waiting == 1
-    two.configure("b", job_attempt=1)
-    channel = two["b"].input(0, 0, 0, "a")
-    two.run()
-    assert drain(channel) == ["new"]
 
 
-def test_a_later_attempt_uses_the_same_connection(two: Slots) -> None:
+def test_a_peer_that_replaces_another_waits_until_this_slot_hears_of_it(tmp_path: Path) -> None:
+    with slots(tmp_path, "abc") as made:
+        made.configure("a").configure("c", peers={"a": {}})
+        made["b"].configure(JOB, 0, SECRET, "b", made.peers)
+        made["b"].output(0, 0, 0, "c", 0).write(of("from the new one"))
+        made.run()
+        assert made["c"].statistics().connections_waiting == 1
+        made.configure("c")
+        channel = made["c"].input(0, 0, 0, "b")
+        made.run()
+        assert drain(channel) == ["from the new one"]
+        assert not any(made.failures.values())
+
+
+def test_a_peer_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    with slots(tmp_path, "abc") as made:
+        made.configure("a", "b", "c").configure("c", peers={"b": made.peers["b"]})
+        made["a"].output(0, 0, 0, "c", 0)
+        made.run()
+        (error,) = made.failures["a"]
+        assert "expects no connection from it" in str(error)
+        assert made.failures["c"] == []
+
+
+def test_channels_to_other_peers_live_on_when_one_is_replaced(tmp_path: Path) -> None:
+    with slots(tmp_path, "abc") as made:
+        made.configure()
+        kept, gone = made["a"].output(0, 0, 0, "b", 0), made["a"].output(1, 0, 0, "c", 0)
+        channel = made["b"].input(0, 0, 0, "a")
+        made["c"].input(1, 0, 0, "a")
+        made.run()
+        made.configure("a", peers={"b": made.peers["b"]})
+        kept.write(of(1))
+        gone.write(of(2))
+        made.run()
+        assert drain(channel) == [1]
+        assert made["a"].statistics().connections == 1
+        assert made.failures["a"] == []
+
+
+@pytest.mark.parametrize("peer", ["a", "b"], ids=["within the slot", "between slots"])
+def test_a_later_attempt_uses_the_same_connection(two: Slots, peer: str) -> None:
     two.configure()
-    old_output, old_input = two["a"].output(0, 0, 0, "b", 0), two["b"].input(0, 0, 0, "a")
+    old_output, old_input = two["a"].output(0, 0, 0, peer, 0), two[peer].input(0, 0, 0, "a")
     two.run()
     old_output.write(of("old"))
-    two.configure("a", job_attempt=1)
-    output = two["a"].output(0, 0, 0, "b", 0)
+    output = two["a"].output(0, 0, 0, peer, 0, attempt=1)
+    old_output.write(of("old, too"))
     output.write(of("new"))
     two.run()
-    two.configure("b", job_attempt=1)
-    channel = two["b"].input(0, 0, 0, "a")
+    channel = two[peer].input(0, 0, 0, "a", attempt=1)
+    old_output.write(of("old for ever"))
     two.run()
-    assert drain(old_input) == []
     assert drain(channel) == ["new"]
-    assert two["b"].statistics().connections_refused == 0
+    assert old_input is not channel
     assert two.failures == {"a": [], "b": []}
-    with pytest.raises(ConfigurationError, match="attempt 0"):
-        two.configure("a")
-
-
-def test_a_connection_that_was_being_made_is_made_as_the_later_attempt(tmp_path: Path) -> None:
-    with slots(tmp_path, "ac") as made:
-        peers = {**made.peers, "b": {"unix": f"{tmp_path}/b"}}
-        for attempt in (0, 1):
-            made.configure(peers=peers, job_attempt=attempt)
-            output = made["a"].output(0, 0, 0, "b", 0)
-            awaited = made["c"].input(1, 0, 0, "b")
-            made.advance(40)
-        late = Exchange(made.loop, [f"unix:{tmp_path}/b"], made.clock)
-        late.configure(JOB, 1, SECRET, "b", peers)
-        channel = late.input(0, 0, 0, "a")
-        sender = late.output(1, 0, 0, "c", 0)
-        output.write(of("forth"))
-        sender.write(of("back"))
-        made.advance(0.3)
-        assert drain(channel) == ["forth"]
-        assert drain(awaited) == ["back"]
-        made.advance(100)
-        assert made.failures == {"a": [], "c": []}
-        assert late.statistics().connections_refused == 0
-        late.close()
+    assert two["b"].statistics().connections == (peer == "b")
+    with pytest.raises(ConfigurationError, match=r"has an output already|attempt 1 runs"):
+        two["a"].output(0, 0, 0, peer, 0)
 
 
 class Bomb:

@@ -13,6 +13,7 @@ from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.local import LocalPipe
 from firesteel.runtime.exchange.serialization import MessageWriter
+from firesteel.runtime.exchange.windows import WideWindows
 from firesteel.runtime.loop import TaskLoop
 from tests.unit.exchange.support import FakeLink, ManualClock, drain, of, run_idle
 
@@ -23,9 +24,9 @@ def message(*values: Any) -> bytes:
     return b"".join(MessageWriter().dumps(Batch(list(values)))[0])
 
 
-def receiver(window: int) -> tuple[RemoteInputChannel, FakeLink, list[str]]:
+def receiver(window: int, wide: WideWindows | None = None) -> tuple[RemoteInputChannel, FakeLink, list[str]]:
     link = FakeLink()
-    channel = RemoteInputChannel(ID, link, "slot x", attempt=0, window=window)
+    channel = RemoteInputChannel(ID, link, "slot x", attempt=0, window=window, wide=wide)
     told: list[str] = []
     channel.on_readable = lambda: told.append("readable")
     channel.start()
@@ -61,6 +62,43 @@ def test_a_message_larger_than_the_window_is_let_through_alone() -> None:
     assert drain(channel) == ["x" * 5000]
     assert sum(link.granted) == 100 + rest + 100  # and the window is as it was
     assert channel.bytes_in == len(data) + len(small)
+
+
+def columns(rows: int) -> bytes:
+    values = pa.RecordBatch.from_pydict({"n": pa.array(range(rows), pa.int64())})
+    return b"".join(MessageWriter().dumps(Batch(values))[0])
+
+
+def test_the_window_is_widened_for_large_messages_of_columns_and_given_back() -> None:
+    wide = WideWindows(1 << 20)
+    data, small = columns(20_000), message("s")
+    channel, link, _ = receiver(1000, wide)
+    channel.receive(memoryview(small), 0)
+    assert channel.poll() is not None
+    assert wide.left == 1 << 20, "records keep to their window"
+    channel.receive(memoryview(data)[:900], len(data) - 900)
+    assert sum(link.granted) - len(small) == 3 * len(data), "room for this message and two more"
+    channel.receive(memoryview(data)[900:], 0)
+    channel.receive(memoryview(data), 0)
+    channel.receive(memoryview(data), 0)
+    with pytest.raises(ProtocolError, match="were granted"):
+        channel.receive(memoryview(data), 0)
+    channel.close()
+    assert wide.left == 1 << 20
+
+
+def test_columns_of_a_message_refer_to_the_memory_that_they_were_received_in() -> None:
+    data = columns(50_000)
+    channel, _, _ = receiver(1 << 20)
+    before = pa.total_allocated_bytes()
+    for start in range(0, len(data), 60_000):
+        channel.receive(memoryview(data)[start : start + 60_000], max(0, len(data) - start - 60_000))
+    batch = channel.poll()
+    assert isinstance(batch, Batch)
+    assert isinstance(batch.values, pa.RecordBatch)
+    assert pa.total_allocated_bytes() - before < 10_000
+    channel.close()  # what was read lives on
+    assert batch.values.column(0).to_pylist() == list(range(50_000))
 
 
 def test_readable_is_told_once_until_all_was_polled() -> None:

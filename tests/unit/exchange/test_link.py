@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import Batch
+from firesteel.runtime.batch import Batch, Watermark
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.counters import Counters
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, decode, encode
 from firesteel.runtime.exchange.input import RemoteInputChannel
-from firesteel.runtime.exchange.link import Link, ReceiveBuffer
+from firesteel.runtime.exchange.link import Link
 from firesteel.runtime.exchange.output import RemoteOutputChannel
+from firesteel.runtime.exchange.reading import ReceiveBuffer
 from firesteel.runtime.exchange.serialization import MessageWriter
 from firesteel.runtime.loop import TaskLoop
 from tests.unit.exchange.support import ManualClock, drain, of, run_idle
@@ -230,18 +231,42 @@ def test_late_frames_of_an_old_attempt_are_dropped_and_counted(pair: Pair) -> No
     output, old = pair.a.output(1), pair.b.input(1)
     pair.run()
     output.write(of("old"))
-    pair.b.link.new_attempt(1)
     channel = pair.b.input(1, attempt=1)
     pair.run()
     assert old.finished
     assert pair.b.counters.frames_dropped == 1
     assert drain(channel) == []
-    pair.a.link.new_attempt(1)
     assert output.finished
     pair.a.output(1, attempt=1).write(of("new"))
     pair.run()
     assert drain(channel) == ["new"]
     assert pair.a.lost == pair.b.lost == []
+
+
+def test_a_sender_of_a_new_attempt_waits_for_its_receiver(pair: Pair) -> None:
+    pair.a.output(1), pair.b.input(1)
+    pair.run()
+    output = pair.a.output(1, attempt=1)
+    output.send(Watermark(7))
+    output.write(of("new"))
+    output.end()
+    pair.run()
+    assert pair.a.lost == pair.b.lost == []
+    channel = pair.b.input(1, attempt=1)
+    pair.run()
+    assert channel.poll() == Watermark(7)
+    assert drain(channel) == ["new"]
+    assert channel.ended
+
+
+def test_what_a_receiver_of_an_old_attempt_said_early_is_forgotten(pair: Pair) -> None:
+    pair.b.input(1).close()
+    pair.run()
+    output = pair.a.output(1, attempt=1)
+    channel = pair.b.input(1, attempt=1)
+    output.write(of("new"))
+    pair.run()
+    assert drain(channel) == ["new"], "the cancel was for attempt 0"
 
 
 ID = ChannelId(1, 0, 0)

@@ -56,6 +56,24 @@ def test_lists_come_back_with_timestamps_and_kinds(values: list[Any], stamped: b
     assert back.bytes_estimate > 0
 
 
+@pytest.mark.parametrize("count", [0, 3, 100_000])
+@pytest.mark.parametrize("kinded", [False, True])
+def test_timestamps_of_columns_are_arrays_at_both_ends_and_are_not_copied_on_arrival(count: int, kinded: bool) -> None:
+    values = pa.RecordBatch.from_pydict({"n": pa.array(range(count), pa.int64())})
+    stamps = np.arange(count, dtype=np.int64) * 7 - 3
+    segments, _ = MessageWriter().dumps(Batch(values, stamps[::1], [1] * count if kinded else None))
+    if count > 10_000:
+        assert any(np.shares_memory(np.frombuffer(segment, np.uint8), stamps) for segment in segments if len(segment))
+    data = bytearray(b"".join(segments))
+    back = MessageReader("peer").loads(data)
+    assert isinstance(back.timestamps, np.ndarray)
+    assert back.timestamps.dtype == np.int64
+    assert back.timestamps.tolist() == stamps.tolist()
+    assert back.kinds == ([1] * count if kinded else None)
+    assert columns_of(back).equals(values)
+    assert not count or np.shares_memory(back.timestamps, np.frombuffer(data, np.uint8))
+
+
 @pytest.mark.parametrize("size", [10, 100_000])
 def test_arrays_come_back_as_writable_as_they_were(size: int) -> None:
     fixed = np.arange(size)
@@ -94,7 +112,8 @@ def test_columns_send_their_schema_once_and_again_when_it_changes() -> None:
         back = reader.loads(bytearray(b"".join(segments)))
         assert columns_of(back).equals(batch)
         assert columns_of(back).schema.equals(batch.schema, check_metadata=True)
-        assert back.timestamps == list(range(batch.num_rows))
+        assert isinstance(back.timestamps, np.ndarray)
+        assert back.timestamps.tolist() == list(range(batch.num_rows))
     assert sizes[1] < sizes[0] == sizes[4]
     assert sizes[3] < sizes[2]
 

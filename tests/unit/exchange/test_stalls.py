@@ -25,7 +25,7 @@ class Pair:
         self.failures: list[Exception] = []
         peers = {name: exchange.address for name, exchange in self.exchanges.items()}
         for name, exchange in self.exchanges.items():
-            exchange.on_failure = self.failures.append
+            exchange.on_failure = lambda error, _: self.failures.append(error)
             exchange.configure(JOB, 0, SECRET, name, peers)
         there = self.exchanges["a"].output(0, 0, 0, "b", 0)
         back = self.exchanges["b"].output(1, 0, 0, "a", 0)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,18 +42,24 @@ def test_slot_sharing(shape: list[tuple[int, str]]) -> None:
     assert sorted(e.id for e in everything) == sorted(e.id for e in execution_graph.executions())
 
 
-def test_placement_needs_enough_slots_and_happens_once() -> None:
+def test_placement_gives_free_slots_to_what_has_none() -> None:
     graph = ExecutionGraph(job(vertex(1, 2)), ManualClock())
-    with pytest.raises(ValueError, match="1 slots for 2"):
-        graph.place(slots(1))
+    graph.place(slots(1))
+    assert [e.slot.allocation_id if e.slot else None for e in graph.executions()] == ["tm-0", None]
     graph.place(slots(2))
-    with pytest.raises(ValueError, match="slots for 2"):
-        graph.place(slots(2))
+    graph.place(slots(2))
+    assert [e.slot.allocation_id if e.slot else None for e in graph.executions()] == ["tm-0", "tm-1"]
+    graph.unplace("tm-0")
+    assert graph.executions_in("tm-0") == []
+    graph.place(slots(3)[1:])
+    assert [e.slot.allocation_id if e.slot else None for e in graph.executions()] == ["tm-2", "tm-1"]
 
 
 def test_deployment_of_a_slot() -> None:
     graph = placed(job(vertex(1, 2, splits=["a"]), vertex(2, 2), vertex(3, 1, group="other", commits=True)))
-    first, _second, third = (deployment_of(graph, s.allocation_id, {}) for s in graph.placed_slots())
+    first, _second, third = (
+        deployment_of(graph, s.allocation_id, graph.executions_in(s.allocation_id), {}) for s in graph.placed_slots()
+    )
     assert [(t.vertex_name, t.subtask, t.is_source, t.needs_commit) for t in first.tasks] == [
         ("V1", 0, True, False),
         ("V2", 0, False, False),
@@ -127,9 +132,11 @@ def test_the_failure_history_is_bounded_and_keeps_the_reason() -> None:
     graph = ExecutionGraph(job(vertex(1, 1)), ManualClock())
     for i in range(40):
         plain = TaskFailure("external", "E", f"number {i}", "").to_plain()
-        graph.record_failure(FailureRecord(plain, i), as_root=i in (0, 30))
+        entry = graph.record_failure(FailureRecord(plain, i), rank=3)
+    assert entry.add(FailureRecord(plain | {"message": "the reason"}, 40), rank=1)
+    assert not entry.add(FailureRecord(plain | {"message": "another"}, 41), rank=1)
     archive = archive_of(graph)
     messages = [e["message"] for e in archive["exceptions"]]
-    assert archive["failure"]["message"] == "number 30"
-    assert "number 30" in messages
-    assert len(messages) == 16
+    assert messages == [*(f"number {i}" for i in range(24, 39)), "the reason"]
+    assert [e["message"] for e in archive["exceptions"][-1]["concurrent"]] == ["number 39", "another"]
+    assert archive["exceptions-dropped"]

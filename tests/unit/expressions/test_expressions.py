@@ -18,7 +18,7 @@ from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.core.errors import ProgramError
 from firesteel.expressions import Expression, coalesce, col, concat, lit, when
 from firesteel.expressions.binding import bind, bind_condition
-from firesteel.expressions.schema import column_of
+from firesteel.expressions.values import column_of
 
 INTEGERS = {Types.BYTE(): 8, Types.SHORT(): 16, Types.INT(): 32, Types.LONG(): 64}
 
@@ -316,7 +316,7 @@ def test_constants_adapt_to_columns() -> None:
         (col("any") == 1, "column 'any' is PickledByteArrayTypeInfo, whose values no expression can use"),
         (col("name").str.matches("("), "no regular expression"),
         (col("price").is_in([None]), r"is_in\(\) takes no None"),
-        (col("price").cast(Types.LIST(Types.INT())), "no column can be"),
+        (col("price").cast(Types.LIST(Types.INT())), "Double can't become ListTypeInfo"),
         (col("price").alias("a") + 1, "alias"),
         (lit(2**70), "beyond LONG"),
     ],

@@ -27,7 +27,7 @@ class Numbers(Source[int]):
     def boundedness(self) -> Boundedness:
         return self._boundedness
 
-    def enumerator(self) -> EnumeratorSpec:
+    def enumerator(self) -> EnumeratorSpec | None:
         return EnumeratorSpec("numbers", {"start": 0, "end": 3})
 
     def create_reader(self, context: ReaderContext) -> SourceReader[int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
+from firesteel.graph.job_graph import USER_ENUMERATOR, JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.testing.clock import ManualClock
@@ -41,6 +42,18 @@ def vertex(
     return JobVertex(id_, name, parallelism, 128, group, "c" * 64, info, source, commits, collects)
 
 
+def with_user_enumerator(graph: JobGraph) -> JobGraph:
+    """The first vertex, a source, gets an enumerator of a user: the vertex 9, in front of it."""
+    source = graph.vertices[0]
+    assert source.source is not None
+    made = replace(source.source, enumerator=USER_ENUMERATOR, config={}, coordinator=vertex_id(9))
+    info = (OperatorInfo(vertex_id(9), "V9", None, "enumerator"),)
+    enumerator = JobVertex(vertex_id(9), "V9", 1, 1, "default", "c" * 64, info, enumerates=source.id)
+    graph = replace(graph, vertices=(enumerator, replace(source, source=made), *graph.vertices[1:]))
+    graph.validate()
+    return graph
+
+
 def job(*vertices: JobVertex, partitioner: str = "REBALANCE", config: dict[str, str] | None = None) -> JobGraph:
     """The vertices in a row."""
     edges = tuple(
@@ -53,6 +66,10 @@ def job(*vertices: JobVertex, partitioner: str = "REBALANCE", config: dict[str, 
 
 def two_by_two(**sink: Any) -> JobGraph:
     return job(vertex(1, 2, splits=["a", "b", "c"]), vertex(2, 2, **sink))
+
+
+def tasks_of(submit: do.SubmitSlot) -> list[str]:
+    return [task.execution_id for task in submit.deployment.tasks]
 
 
 class Driver:
@@ -84,7 +101,7 @@ class Driver:
         self.start()
         self.offer(*range(slots))
         for submit in self.seen(do.SubmitSlot):
-            self.did(self.core.tasks_submitted(submit.allocation_id))
+            self.did(self.core.tasks_submitted(tasks_of(submit)))
 
     def running(self, slots: int = 2) -> None:
         self.deployed(slots)

@@ -8,7 +8,7 @@ from firesteel.core.errors import ProtocolError
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.unit.jobmaster.jobs import Driver, failure, job, two_by_two, vertex, vertex_id
+from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex, vertex_id
 
 
 def test_deploys_only_when_the_slots_of_all_groups_are_there() -> None:
@@ -94,7 +94,10 @@ def test_the_users_error_is_the_reason_even_if_its_consequence_was_heard_first()
     d.report(guilty, "FAILED", failure("user", "division by zero"))
     d.finish_cancelled()
     assert d.core.archive()["failure"]["message"] == "division by zero"
-    assert len(d.core.archive()["exceptions"]) == 2
+    (entry,) = d.core.archive()["exceptions"]
+    assert [e["message"] for e in entry["concurrent"]] == [
+        "connection to tm-1 broke (tm-1 is slot 1 of TaskManager tm (process 101))"
+    ]
 
 
 def test_a_lost_slot_is_the_reason_rather_than_the_broken_connection() -> None:
@@ -239,7 +242,7 @@ def test_a_refused_submit_fails_the_job_with_the_reason() -> None:
     d = Driver(two_by_two())
     d.start()
     d.offer(0, 1)
-    d.did(d.core.submit_failed("tm-0", "blob cccc is not there"))
+    d.did(d.core.submit_failed("tm-0", tasks_of(d.seen(do.SubmitSlot)[0]), "blob cccc is not there"))
     assert d.core.state.name == "FAILING"
     assert {i for c in d.seen(do.CancelSlotTasks) for i in c.execution_ids} == {d.ids()[1], d.ids()[3]}
     d.finish_cancelled()

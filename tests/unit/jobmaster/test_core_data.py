@@ -11,7 +11,7 @@ import pytest
 from firesteel.client.job_client import failure_as_error
 from firesteel.config import Settings
 from firesteel.core.errors import JobFailedError, ProtocolError
-from firesteel.functions.source import Plain, Split, SplitEnumerator
+from firesteel.functions.source import BuiltInEnumerator, Plain, Split
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
@@ -80,7 +80,7 @@ def test_requests_of_strangers_are_refused() -> None:
         d.core.request_splits(m.RequestSplits(d.ids()[2], 1))
 
 
-class Trickle(SplitEnumerator):
+class Trickle(BuiltInEnumerator):
     """Has a split only when the test puts one in."""
 
     left: list[Split]
@@ -181,7 +181,7 @@ def test_files_that_are_not_on_the_jobmasters_host_fail_the_job_with_their_name(
 
 
 def test_a_disk_that_fails_while_files_are_listed_is_not_the_users_fault() -> None:
-    def broken(*_: Any) -> SplitEnumerator:
+    def broken(*_: Any) -> BuiltInEnumerator:
         raise OSError(5, "Input/output error", "/data")
 
     d = Driver(two_by_two(), create=broken)

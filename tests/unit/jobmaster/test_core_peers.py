@@ -5,7 +5,7 @@ from __future__ import annotations
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.unit.jobmaster.jobs import Driver, failure, job, two_by_two, vertex
+from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex
 
 FIFTY = JobMasterSettings(slot_idle_timeout=50)
 
@@ -17,7 +17,7 @@ def one_after_the_other() -> Driver:
     d.offer(0, 1, tm="left")
     d.offer(0, tm="right")
     for submit in d.seen(do.SubmitSlot):
-        d.did(d.core.tasks_submitted(submit.allocation_id))
+        d.did(d.core.tasks_submitted(tasks_of(submit)))
     for id_ in d.ids():
         d.report(id_, "RUNNING", tm="left")
         d.report(id_, "RUNNING", tm="right")
@@ -115,14 +115,13 @@ def test_a_users_error_is_no_hint_at_a_lost_taskmanager() -> None:
     assert d.core.archive()["failure"]["message"] == "about right-0"
 
 
-def test_a_task_that_was_given_up_and_runs_all_the_same_is_cancelled() -> None:
+def test_a_slot_whose_tasks_may_run_though_nobody_said_so_is_given_up() -> None:
     d = Driver(two_by_two())
     d.start()
     d.offer(0, 1)
-    d.did(d.core.submit_failed("tm-0", "no answer within 60 s"))
-    d.all.clear()
-    d.did(d.core.taskmanager_heartbeat("tm", m.ExecutionReport({d.ids()[0]: "RUNNING"})))
-    assert d.seen(do.CancelSlotTasks) == [do.CancelSlotTasks("tm", "tm-0", (d.ids()[0],))]
+    d.did(d.core.submit_failed("tm-0", tasks_of(d.seen(do.SubmitSlot)[0]), "no answer within 60 s"))
+    assert [r.allocation_id for r in d.seen(do.ReleaseSlot)] == ["tm-0"]
+    assert d.core.allocations_at("tm") == ("tm-1",)
 
 
 def test_a_finished_task_is_not_cancelled_by_an_old_heartbeat() -> None:

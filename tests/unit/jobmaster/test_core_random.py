@@ -13,7 +13,7 @@ from firesteel.graph.execution_states import EXECUTION_MOVES, JOB_MOVES
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.unit.jobmaster.jobs import Driver, failure, job, vertex
+from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, vertex
 
 TMS = ("left", "right")
 SLOTS = 3
@@ -71,9 +71,9 @@ class World(RuleBasedStateMachine):
         submits = self.d.seen(do.SubmitSlot)
         if not submits:
             return
-        allocation = data.draw(st.sampled_from(submits)).allocation_id
-        core = self.d.core
-        self.d.did(core.submit_failed(allocation, "refused") if refused else core.tasks_submitted(allocation))
+        submit = data.draw(st.sampled_from(submits))
+        core, ids = self.d.core, tasks_of(submit)
+        self.d.did(core.submit_failed(submit.allocation_id, ids, "refused") if refused else core.tasks_submitted(ids))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), state=st.sampled_from(STATES), at_all=RARELY)

@@ -47,7 +47,7 @@ class Gateway:
 class World:
     def __init__(self, gateway: Gateway) -> None:
         self.clock, self.tasks, self.gateway = ManualClock(), BackgroundTasks("test"), gateway
-        self.reporter = DispatcherReporter(gateway, JOB, self.clock, self.tasks.spawn)
+        self.reporter = DispatcherReporter(gateway, JOB, "token", self.clock, self.tasks.spawn)
 
     async def until(self, condition: Callable[[], bool]) -> None:
         async with asyncio.timeout(10):
@@ -98,6 +98,17 @@ def test_what_does_not_arrive_is_repeated() -> None:
         assert w.gateway.asked == 4
 
     run(test, gone(), RpcFault(RpcCode.INTERNAL, "bug"), RpcFault(RpcCode.UNAUTHORIZED, "clocks"))
+
+
+@pytest.mark.parametrize(("code", "stored"), [(None, True), (RpcCode.GONE, False), (RpcCode.NOT_FOUND, False)])
+def test_an_end_is_stored_only_if_the_dispatcher_took_it(code: RpcCode | None, stored: bool) -> None:
+    async def test(w: World) -> None:
+        w.reporter.end({"state": "FINISHED"})
+        await w.reporter.acknowledged.wait()
+        assert w.reporter.is_end_stored is stored
+        assert w.gateway.asked == 1
+
+    run(test, *([RpcFault(code, "another JobMaster has the job")] if code else []))
 
 
 def test_an_end_is_kept_for_the_dispatcher_that_adopts_the_job() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from firesteel.core.errors import GraphError
@@ -110,9 +112,32 @@ def test_a_lost_jobmaster_is_told_and_refuses_a_start_until_then() -> None:
     assert host.core.process_ended(job_id, ProcessId(1, 7), "is gone", in_order=False) == [], "heard twice"
     with pytest.raises(RpcFault, match="was killed by signal 9"):
         host.core.start_job(graph(), start(graph()))
-    assert host.core.loss_told(job_id) == [h.ForgetEntry(job_id)]
-    assert host.core.loss_told(job_id) == []
+    assert host.core.loss_told(job_id, told.jobmaster) == [h.ForgetEntry(job_id, told.jobmaster.token)]
+    assert host.core.loss_told(job_id, told.jobmaster) == []
     assert host.core.start_job(graph(), start(graph()))[1] == [h.ForkJobMaster(job_id)]
+
+
+def test_another_jobmaster_may_follow_before_the_loss_was_told() -> None:
+    host = Host()
+    job_id = host.run()
+    (told,) = host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=False)
+    assert isinstance(told, h.ReportLoss)
+    again = replace(start(graph()), takeover=1)
+    assert host.core.start_job(graph(), again) == (None, [h.ForkJobMaster(job_id)])
+    host.core.started(job_id, ProcessId(2, 8), "http://jm2", "new")
+    assert host.core.loss_told(job_id, told.jobmaster) == [h.ForgetEntry(job_id, told.jobmaster.token)]
+    assert host.state(job_id) == "RUNNING", "the loss was that of the former one"
+    assert host.core.start_job(graph(), again) == (m.JobStarted("http://jm2", "new"), [])
+
+
+def test_a_jobmaster_that_was_given_up_is_killed_before_another_follows() -> None:
+    host = Host()
+    job_id = host.run()
+    again = replace(start(graph()), takeover=1)
+    assert host.core.start_job(graph(), again) == (None, [h.KillProcess(ProcessId(1, 7))])
+    assert host.core.start_job(graph(), again) == (None, []), "it is being killed"
+    host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=False)
+    assert host.core.start_job(graph(), again) == (None, [h.ForkJobMaster(job_id)])
 
 
 def test_the_death_of_another_process_is_not_its_own() -> None:

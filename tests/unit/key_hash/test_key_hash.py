@@ -257,6 +257,7 @@ def test_flinks_murmur() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
+@example(2205091669)  # the smallest 32-bit integer, which has no absolute value
 def test_murmur_is_never_negative_and_has_a_twin_for_columns(h: int) -> None:
     assert 0 <= murmur(h) < 2**31
     assert murmur_array(np.array([h], np.uint32)).tolist() == [murmur(h)]
@@ -349,3 +350,19 @@ def test_columns_of_other_types_agree_with_rows(kind: Any, values: list[Any]) ->
 def test_columns_of_lists_are_refused() -> None:
     with pytest.raises(KeyTypeError, match="list"):
         stable_hash_array(pa.array([[1], [2]]))
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+@given(values=st.lists(st.one_of(st.integers(0, 2**61 - 2), st.integers(0, 100)), max_size=20))
+@example(values=[2**61 - 2])
+def test_whole_numbers_below_the_modulus_hash_alike_in_columns(kind: pa.DataType, values: list[int]) -> None:
+    assert stable_hash_array(pa.array(values, kind)).tolist() == [stable_hash(value) for value in values]
+
+
+@given(st.lists(st.one_of(st.none(), st.text("aü", max_size=2)), min_size=65, max_size=80))
+def test_many_texts_hash_as_one_by_one(values: list[str | None]) -> None:
+    expected = [stable_hash(value) for value in values]
+    for column in (pa.array(values, pa.string()), pa.array(values, pa.large_string())):
+        assert stable_hash_array(column).tolist() == expected
+        assert stable_hash_array(column.dictionary_encode()).tolist() == expected
+        assert stable_hash_array(column.slice(3)).tolist() == expected[3:]

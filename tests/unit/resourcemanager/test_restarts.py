@@ -172,6 +172,31 @@ def test_another_jobmaster_of_a_silent_job_does_not_inherit_its_slots() -> None:
     core.validate()
 
 
+@pytest.mark.parametrize("how", ["silent", "gone"])
+def test_another_jobmaster_gets_slots_when_those_of_the_one_before_are_free(how: str) -> None:
+    """Tasks may still write there, and what they write is taken over by the new ones."""
+    core = make()
+    add_taskmanager(core, 2, "one")
+    add_taskmanager(core, 2, "two")
+    first, second = grant(core, add_job(core, "j", 2))
+    (core.jobmaster_lost if how == "silent" else core.jobmaster_gone)("j", "killed", 0.0)
+    core.register_jobmaster("j", "j", "http://new", "new token", 1.0)
+    assert requests(core.declare_requirements("j", 2, 1.0)) == [], "two slots are free, but it has to wait"
+    assert len(requests(add_job(core, "other", 1, now=1.0))) == 1, "others do not"
+    assert requests(free(core, first, 2.0)) == []
+    assert {request.job_id for request in requests(free(core, second, 3.0))} == {"j"}
+
+
+def test_slots_of_a_taskmanager_that_is_lost_are_not_waited_for() -> None:
+    core = make()
+    add_taskmanager(core, 1, "one")
+    grant(core, add_job(core, "j", 1))
+    add_taskmanager(core, 1, "two")
+    core.register_jobmaster("j", "j", "http://new", "new token", 1.0)
+    assert requests(core.declare_requirements("j", 1, 1.0)) == []
+    assert len(requests(core.taskmanager_gone("one", "killed", 2.0))) == 1
+
+
 # -- the driver is lost
 
 

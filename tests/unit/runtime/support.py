@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec
+from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
 from firesteel.runtime.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.context import OperatorContext, TaskInfo
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.interrupts import CancelToken, Guard
+from firesteel.runtime.rows import to_list
 
 INFO = TaskInfo("1" * 32, "job", "v_0_0", "Map -> Sink", 1, 4, 128, 2, {"color": "red"})
 
@@ -68,7 +71,8 @@ class FakeOutput(OutputChannel):
     @property
     def timestamps(self) -> list[Any]:
         none: list[Any] = [None]
-        return [stamp for batch in self.batches for stamp in batch.timestamps or none * len(batch)]
+        stamps = [to_list(batch.timestamps) or none * len(batch) for batch in self.batches]
+        return [stamp for part in stamps for stamp in part]
 
     def open_up(self) -> None:
         """Turn writable again."""
@@ -109,6 +113,10 @@ class Reports:
         self.failure: TaskFailure | None = None
         self.metrics: dict[str, int] = {}
         self.ends = 0
+        self.acknowledged: dict[int, TaskState] = {}
+        self.checkpoint_metrics: Mapping[str, Any] = {}
+        self.declined: dict[int, DeclineReason] = {}
+        self.decline_failure: TaskFailure | None = None
 
     def state(
         self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, int]
@@ -118,6 +126,18 @@ class Reports:
 
     def end_of_data(self, execution_id: str) -> None:
         self.ends += 1
+
+    def acknowledge_checkpoint(
+        self, execution_id: str, checkpoint_id: int, metrics: Mapping[str, Any], state: TaskState
+    ) -> None:
+        self.acknowledged[checkpoint_id] = state
+        self.checkpoint_metrics = metrics
+
+    def decline_checkpoint(
+        self, execution_id: str, checkpoint_id: int, reason: DeclineReason, failure: TaskFailure | None
+    ) -> None:
+        self.declined[checkpoint_id] = reason
+        self.decline_failure = failure
 
 
 def spec(kind: OperatorKind, function: Any = None, **more: Any) -> OperatorSpec:

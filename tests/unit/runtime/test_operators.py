@@ -9,6 +9,7 @@ import pytest
 
 from firesteel.common.typeinfo import Types
 from firesteel.common.types import Row, RowKind
+from firesteel.common.value_texts import text_of
 from firesteel.core.errors import KeyTypeError, ProgramError, TypeMismatchError
 from firesteel.functions.functions import (
     CoFlatMapFunction,
@@ -28,7 +29,6 @@ from firesteel.functions.state import ValueState, ValueStateDescriptor
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.operators import OPERATORS
-from firesteel.runtime.operators.printing import text_of
 from firesteel.runtime.partitioners import SingleOutput
 from tests.unit.runtime.support import FakeOutput, line, opened, run, spec
 

@@ -13,6 +13,7 @@ import pytest
 
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, Types
 from firesteel.common.types import Row
+from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import (
     END,
@@ -27,12 +28,15 @@ from firesteel.functions.source import (
     Split,
     Wait,
 )
-from firesteel.runtime.batch import END_OF_INPUT
+from firesteel.runtime.batch import END_OF_INPUT, Watermark
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.rows import to_records
 from firesteel.runtime.source_input import Fed, SourceInput
+from firesteel.runtime.source_time import SourceTime
 from tests.unit.runtime.support import INFO, ManualClock
+
+MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
 
 
 class ScriptedReader(SourceReader[Any]):
@@ -396,3 +400,30 @@ def test_a_reader_on_asyncio_that_was_never_opened_is_closed_too() -> None:
     made = AsyncBench(AnySource(AsyncReader))
     made.input.close()
     made.loop.close()
+
+
+def test_a_source_gives_its_own_watermarks_where_no_strategy_does() -> None:
+    own = WatermarkStrategy(WatermarkGeneratorKind.OF_SOURCE)
+    for strategy, expected in ((own, [Watermark(3, False), Watermark(3, True)]), (MONOTONOUS, [])):
+        source = AnySource()
+        clock, loop = ManualClock(), TaskLoop(ManualClock())
+        time = SourceTime("src", "src (1/1)#0", strategy, clock, None)
+        given = SourceInput("src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time)
+        given.run_on(loop, Guard())
+        source.reader.script.extend(
+            [
+                SourceBatch([1], "s", None, [4], watermark=3),
+                SourceBatch([], "s", None, watermark=2),
+                SourceBatch([2], "s", None, [9]),
+                SourceBatch([], "s", None, idle=True),
+                END,
+            ]
+        )
+        pieces = []
+        while (piece := given.poll()) is not END_OF_INPUT:
+            pieces.append(piece)
+        assert [piece.values for piece in pieces if isinstance(piece, Fed)] == [[1], [2]]
+        assert [piece for piece in pieces if not isinstance(piece, Fed)] == expected
+        if expected:
+            assert [isinstance(piece, Fed) for piece in pieces] == [True, False, True, False]
+        loop.close()

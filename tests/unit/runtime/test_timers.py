@@ -90,12 +90,44 @@ def test_a_timer_is_small() -> None:
     assert size / count < 250, "bytes; without the key, which the state holds, too"
 
 
-def test_timers_by_key_group() -> None:
+@given(st.lists(OPERATIONS, max_size=60), st.lists(OPERATIONS, max_size=60))
+def test_frozen_timers_are_those_of_then_whatever_happens_afterwards(before: list[Any], after: list[Any]) -> None:
     queue = TimerQueue()
-    for key in range(6):
-        queue.add(key, key, None)
-    groups = queue.by_key_group(lambda keys: [key % 2 for key in keys])
-    assert {group: [timer.key for timer in timers] for group, timers in groups.items()} == {0: [0, 2, 4], 1: [1, 3, 5]}
+    for operation in before:
+        _apply(queue, *operation)
+    plain = TimerQueue()
+    for operation in before:
+        _apply(plain, *operation)
+    expected = sorted(map(tuple, queue), key=repr)
+    frozen = queue.freeze()
+    found = []
+    for number, operation in enumerate(after):
+        _apply(queue, *operation)
+        _apply(plain, *operation)
+        if number == len(after) // 2:
+            found = list(frozen)
+            queue.thaw()
+        assert (len(queue), queue.earliest) == (len(plain), plain.earliest)
+        assert sorted(queue, key=repr) == sorted(plain, key=repr)
+    found += frozen
+    assert sorted(found, key=repr) == expected
+    queue.thaw()
+    steps = 0
+    while not queue.settle(1):
+        steps += 1
+    assert type(queue) is TimerQueue
+    assert steps <= len(before) + len(after)
+    assert list(queue.due(10**6)) == list(plain.due(10**6))
+
+
+def _apply(queue: TimerQueue, what: str, timestamp: int, key: Any, space: Any) -> None:
+    if what == "add":
+        queue.add(timestamp, key, space)
+    elif what == "discard":
+        queue.discard(timestamp, key, space)
+    else:
+        for _ in zip(range(key), queue.due(timestamp), strict=False):
+            pass
 
 
 def test_a_service_needs_a_key_and_whole_numbers() -> None:

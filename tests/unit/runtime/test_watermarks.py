@@ -231,6 +231,20 @@ def test_an_idle_split_holds_back_nobody_and_wakes_up() -> None:
     assert time.periodic() == Watermark(299)
 
 
+def test_the_splits_that_hold_back_most_are_named() -> None:
+    clock = ManualClock()
+    time = source(WatermarkStrategy.for_monotonous_timestamps().with_idleness(Duration.of_seconds(5)), clock)
+    for name, stamp in (("fast", 50), ("slow", 10), ("idle", 5)):
+        time.take(name, [1], [stamp])
+    assert time.periodic() is not None
+    clock.now += 6
+    for name, stamp in (("fast", 60), ("slow", 20)):
+        time.take(name, [1], [stamp])
+    time.periodic()
+    assert time.furthest_behind(1) == {"slow": 19}
+    assert time.furthest_behind(9) == {"slow": 19, "fast": 59}
+
+
 def test_time_under_back_pressure_is_no_idleness() -> None:
     clock = ManualClock()
     time = source(MONOTONOUS.with_idleness(TEN_SECONDS), clock)

@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
+from firesteel.core.errors import ProtocolError
 from firesteel.core.process import ProcessId
-from firesteel.protocol.messages import AssignSplits
+from firesteel.protocol.checkpoint_messages import DeclineReason
+from firesteel.protocol.messages import (
+    AcknowledgeCheckpoint,
+    AssignSplits,
+    DeclineCheckpoint,
+    NotifyCheckpoint,
+    TriggerCheckpoint,
+)
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import INVESTIGATION_PATIENCE, SETTLE_SECONDS, SlotTakenError
 from firesteel_taskmanager.ending import KILL_PATIENCE, LINGER_GRACE
@@ -155,7 +163,13 @@ def test_requests_of_tasks_go_to_the_jobmaster_and_answers_come_back() -> None:
     assert core.tasks.splits_wanted(1, {"execution_id": "e"}) == [i.AskForSplits(REF, "a", "e", 1)]
     (split,) = core.tasks.splits_assigned(AssignSplits("e", ({"id": 1},), False, 1))
     assert isinstance(split, i.Send)
-    assert split.message == {"type": "assign_splits", "execution_id": "e", "splits": [{"id": 1}], "no_more": False}
+    assert split.message == {
+        "type": "assign_splits",
+        "execution_id": "e",
+        "splits": [{"id": 1}],
+        "no_more": False,
+        "serial": 1,
+    }
     assert core.tasks.end_of_data(1, {"execution_id": "e"}) == [i.ReportEndOfData(REF, "e")]
     assert sent(core.tasks.commit("e")) == ["commit"]
     assert core.tasks.metrics(1, {"tasks": {"e": {"n": 1}, "x": {"n": 2}}}) == [i.PublishMetrics(REF, {"e": {"n": 1}})]
@@ -237,6 +251,17 @@ def test_a_lost_process_is_looked_into_before_its_tasks_fail() -> None:
     assert kinds.index(i.ReportState) < kinds.index(i.ReportSlotFailed) < kinds.index(i.SlotFreed)
     assert only(out, i.DeleteFiles).paths == ("/y",)
     assert core.process_lost("a", "again", 0.2, 9) == []
+
+
+@pytest.mark.parametrize(("last", "gone"), [(None, ("/t",)), (0, ("/t", "/a", "/b")), (3, ("/t", "/b")), (4, ("/t",))])
+def test_files_that_only_later_checkpoints_need_go_with_the_job(last: int | None, gone: tuple[str, ...]) -> None:
+    core = running("e")
+    core.tasks.temporary_files(1, {"add": ["/t", "/a", "/b", "/shown"], "remove": []})
+    for path, first in (("/a", 3), ("/b", 4), ("/shown", 4)):
+        core.tasks.temporary_files(1, {"add": [], "remove": [path], "keep": {path: first}})
+    core.tasks.temporary_files(1, {"add": [], "remove": ["/shown"]})
+    core.free_slot("a", "job CANCELED", 0.0, last)
+    assert only(core.channel_closed(1, "closed", 0.1), i.DeleteFiles).paths == gone
 
 
 def test_an_investigation_without_an_answer_ends() -> None:
@@ -329,3 +354,37 @@ def test_messages_of_unknown_channels_are_ignored() -> None:
     slot = core.slots.find("a")
     assert slot is not None
     assert slot.state is SlotState.ACTIVE
+
+
+def test_checkpoints_go_to_the_slots_and_back() -> None:
+    core = running("e", "f")
+    core.tasks.state(1, {"execution_id": "f", "state": "FINISHED", "error": None, "metrics": {}}, 0)
+    sent, closing, unknown = core.checkpoints.trigger(
+        TriggerCheckpoint("job", "a", ("e", "f", "nobody"), 7, 5, {"mode": "EXACTLY_ONCE"})
+    )
+    assert isinstance(sent, i.Send)
+    assert sent.message == {
+        "type": "trigger_checkpoint",
+        "execution_ids": ["e"],
+        "checkpoint_id": 7,
+        "timestamp_ms": 5,
+        "options": {"mode": "EXACTLY_ONCE"},
+    }
+    declines = [(r.message.execution_id, r.message.reason) for r in (closing, unknown)]  # type: ignore[union-attr]
+    assert declines == [("f", DeclineReason.TASK_CLOSING), ("nobody", DeclineReason.TASK_NOT_READY)]
+    told = [
+        core.checkpoints.completed(NotifyCheckpoint("job", "a", ("e", "f"), 7)),
+        core.checkpoints.aborted(NotifyCheckpoint("job", "a", ("f",), 8)),
+    ]
+    assert [[instruction.message["type"] for instruction in some] for some in told] == [["checkpoint_complete"], []]  # type: ignore[index, union-attr]
+    message = {"execution_id": "e", "checkpoint_id": 7, "metrics": {"sync_ms": 1}}
+    assert core.checkpoints.acknowledged(1, message, b"{}") == [
+        i.ReportCheckpoint(REF, AcknowledgeCheckpoint("e", 7, {"sync_ms": 1}, "{}"))
+    ]
+    assert core.checkpoints.acknowledged(1, {**message, "execution_id": "nobody"}, b"{}") == []
+    with pytest.raises(ProtocolError):
+        core.checkpoints.acknowledged(1, message, b"\xff")
+    message = {"execution_id": "e", "checkpoint_id": 7, "reason": "X", "failure": None}
+    assert core.checkpoints.declined(1, message) == [i.ReportCheckpoint(REF, DeclineCheckpoint("e", 7, "X", None))]
+    with pytest.raises(UnknownAllocationError):
+        core.checkpoints.trigger(TriggerCheckpoint("job", "elsewhere", ("e",), 7, 5))

@@ -106,15 +106,18 @@ def test_a_process_that_was_frozen_while_its_slot_was_given_to_others_comes_back
 
 def test_a_task_fails_when_splits_may_be_lost() -> None:
     core = running("e", "other")
-    out = core.tasks.splits_lost("a", "e", "no answer", 7)
+    out = core.tasks.splits_lost("a", "e", "no answer", 7.0)
+    assert states(out) == {}, "it has not ended yet, and its slot can't be used again"
+    assert only(out, i.Send).message["execution_ids"] == ["e"]
+    assert core.next_deadline() is not None
+    assert core.tasks.splits_lost("a", "e", "again", 8.0) == []
+    out = core.tasks.state(1, {"execution_id": "e", "state": "CANCELED", "error": None}, 9)
     assert states(out) == {"e": "FAILED"}
     error = only(out, i.ReportState).update.error
     assert (error["kind"], error["message"]) == ("external", "no answer")
-    assert only(out, i.Send).message["execution_ids"] == ["e"]
-    assert core.tasks.splits_lost("a", "e", "again", 8) == []
     assert not core.tasks.is_live("a", "e")
     assert core.tasks.is_live("a", "other")
-    assert core.tasks.splits_lost("b", "e", "another slot", 8) == []
+    assert core.tasks.splits_lost("b", "e", "another slot", 8.0) == []
 
 
 def test_splits_are_taken_once_and_in_order_however_they_come() -> None:

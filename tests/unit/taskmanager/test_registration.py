@@ -181,3 +181,25 @@ class BondMachine(RuleBasedStateMachine):
 
 TestBond = BondMachine.TestCase
 TestBond.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+# -- another leader
+
+
+def test_another_leader_is_not_waited_for() -> None:
+    clock = Clock()
+    bond = Registration(SETTINGS, clock)
+    for _ in range(8):
+        pause_after(bond, clock, Answer.NONE)
+    assert bond.tick() == [Register()]
+    assert bond.failed(Answer.NONE, "why", in_use=False) == []
+    assert bond.tick() == [], "the pause is long by now"
+    bond.leads_elsewhere("another one leads")
+    assert bond.tick() == [Register()]
+    bond.leads_elsewhere("yet another one leads")  # while the call to the last one is on its way
+    assert bond.failed(Answer.REFUSED, "it leads no more", in_use=False) == []
+    assert bond.tick() == [Register()]
+    bond.accepted("token", 10.0)
+    bond.leads_elsewhere("another one leads")
+    assert not bond.is_registered
+    assert bond.tick() == [Register()]

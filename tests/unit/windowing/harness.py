@@ -14,6 +14,7 @@ from firesteel.runtime.context import OperatorContext, Stamp, TaskInfo
 from firesteel.runtime.operators import TimedTransform, create_operator
 from firesteel.runtime.operators.timed import TIMER_DONE
 from firesteel.runtime.side_outputs import SideRecord
+from firesteel.runtime.task_metrics import MetricRegistry
 from firesteel.windowing.spec import Gathering, WindowSpec
 
 INFO = TaskInfo("1" * 32, "job", "v_0_0", "WINDOW", 0, 1, 128, 0)
@@ -89,6 +90,8 @@ class Rig:
         key: Callable[[Any], Any] = lambda value: value[0],
         inputs: int = 1,
         output_type: TypeInformation | None = None,
+        info: TaskInfo = INFO,
+        before_open: Callable[[Any], None] = lambda operator: None,
         **extra: Any,
     ) -> None:
         self.clock = Clock()
@@ -97,7 +100,9 @@ class Rig:
         operator = create_operator(spec)
         assert isinstance(operator, TimedTransform)
         self.operator: Any = operator
-        operator.open(OperatorContext(INFO, self.clock, self.stamp))
+        before_open(operator)
+        self.metrics = MetricRegistry(self.clock)
+        operator.open(OperatorContext(info, self.clock, self.stamp, metrics=self.metrics))
 
     def records(self, records: Iterable[tuple[Any, int | None]], side: int = 0) -> list[Out]:
         """Give a batch of (record, timestamp)."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from firesteel.config.addresses import advertised_host
 from firesteel.config.options import DISPATCHER_ADDRESS, JOBMANAGER_BIND_HOST, JOBMANAGER_RPC_PORT
-from firesteel.service.addresses import advertised_host, jobmaster_address, resourcemanager_address
 from firesteel.service.process import ProcessContext, ServicePlan, run_service
 from firesteel_dispatcher.app import create_service
 
@@ -21,10 +21,8 @@ def build(context: ProcessContext) -> ServicePlan:
         settings=settings,
         secret=context.secret,
         clock=context.clock,
-        run_directory=context.run_directory,
-        jobmaster_address=jobmaster_address(settings),
-        resourcemanager_address=resourcemanager_address(settings),
-        cluster_directory=context.cluster_directory,
+        ha=context.high_availability,
+        lasting=True,
         config_directory=context.config_directory,
     )
     return ServicePlan(

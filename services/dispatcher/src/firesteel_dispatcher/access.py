@@ -9,10 +9,10 @@ from pathlib import Path
 from aiohttp import web
 
 from firesteel.config import Settings, options
+from firesteel.config.addresses import is_loopback
 from firesteel.core.errors import ConfigurationError, UnauthorizedError
 from firesteel.core.refusals import RefusalLog
 from firesteel.core.secret import read_secret_file, rest_token
-from firesteel.service.addresses import is_loopback
 
 
 class RestAccess:

@@ -12,10 +12,11 @@ from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError, GraphError, RpcError, UnauthorizedError
 from firesteel.core.ids import parse_job_id
+from firesteel.ha.documents import DamagedEntryError
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher import views
-from firesteel_dispatcher.documents import DamagedEntryError
+from firesteel_dispatcher.checkpoint_views import NoCheckpointsError
 from firesteel_dispatcher.job import JobConflictError, JobEndedError, UnknownJobError
 from firesteel_dispatcher.shell import ClosingError
 from firesteel_dispatcher.submission import TooLargeError
@@ -44,7 +45,7 @@ def with_errors(handler: Handler) -> Handler:
             refusal = error_response(401, str(error))
             refusal.headers["WWW-Authenticate"] = "Bearer"
             return refusal
-        except (UnknownJobError, views.UnknownVertexError) as error:
+        except (UnknownJobError, views.UnknownVertexError, NoCheckpointsError) as error:
             return error_response(404, str(error))
         except (JobEndedError, JobConflictError) as error:
             return error_response(409, str(error))
@@ -58,7 +59,7 @@ def with_errors(handler: Handler) -> Handler:
         except ClosingError:
             return error_response(503, "The cluster is being shut down: it takes no more jobs.")
         except RpcFault as error:
-            status = {RpcCode.NOT_FOUND: 404, RpcCode.BAD_REQUEST: 400}.get(error.code, 500)
+            status = {RpcCode.NOT_FOUND: 404, RpcCode.BAD_REQUEST: 400, RpcCode.GONE: 410}.get(error.code, 500)
             return error_response(status, str(error))
         except RpcError as error:
             return error_response(503, f"Another service of the cluster does not answer: {error}")

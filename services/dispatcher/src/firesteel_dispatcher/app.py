@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from pathlib import Path
 
 from firesteel.config import Settings, options
 from firesteel.core.clock import Clock
-from firesteel.core.run_directory import RunDirectory
+from firesteel.ha.services import HighAvailabilityServices
 from firesteel_dispatcher.access import check_binding, tokens_of
-from firesteel_dispatcher.disk import Disk
 from firesteel_dispatcher.internal import internal_routes
 from firesteel_dispatcher.routes import rest_routes
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.shell import DispatcherService, RestListener
-from firesteel_dispatcher.store import JobStore
 
 
 def create_service(
@@ -23,10 +20,8 @@ def create_service(
     settings: Settings,
     secret: str,
     clock: Clock,
-    run_directory: RunDirectory,
-    jobmaster_address: str,
-    resourcemanager_address: str,
-    cluster_directory: Path | None = None,
+    ha: HighAvailabilityServices,
+    lasting: bool = False,
     config_directory: str | os.PathLike[str] | None = None,
     host_names: Collection[str] = (),
 ) -> DispatcherService:
@@ -36,18 +31,15 @@ def create_service(
         settings: of the cluster.
         secret: the cluster's secret.
         clock: for all timeouts.
-        run_directory: where jobs are kept if there is no ``cluster_directory``; it stays the caller's.
-        jobmaster_address: base URL of the JobMaster host.
-        resourcemanager_address: base URL.
-        cluster_directory: where jobs are kept so that they outlive this process. Without it the cluster lives in one
-            process: jobs end with it, and the REST API binds to loopback whatever ``rest.bind-address`` says.
+        ha: of the cluster: keeps jobs, and says where the other services are. It stays the caller's.
+        lasting: jobs outlive this process. Else the cluster lives in one process: jobs end with it, and the REST API
+            binds to loopback whatever ``rest.bind-address`` says.
         config_directory: where a relative ``firesteel.rest.token-file`` begins.
         host_names: under which the service may be asked for, beside the usual ones.
 
     Raises:
         ConfigurationError: an option has a bad value, or the REST API would be open to other hosts.
     """
-    lasting = cluster_directory is not None
     address = settings.get(options.REST_ADDRESS)
     host = settings.get(options.REST_BIND_ADDRESS) if lasting else "127.0.0.1"
     check_binding(settings, host)
@@ -56,10 +48,8 @@ def create_service(
         cluster_settings=settings,
         secret=secret,
         clock=clock,
-        store=JobStore((cluster_directory or run_directory.path) / "dispatcher", Disk(durable=lasting)),
+        ha=ha,
         listener=RestListener(host, settings.get(options.REST_PORT), address if lasting else ""),
-        jobmaster_address=jobmaster_address,
-        resourcemanager_address=resourcemanager_address,
         tokens=tokens_of(settings, secret, config_directory),
         all_paths=settings.is_set(options.REST_TOKEN_FILE),
         cancel_is_free=not lasting,

@@ -5,8 +5,8 @@ A job's way::
                    +--------------+
     submitted ---> |   WAITING    | ----------------+----> ENDED
                    +--------------+                 |
-                     ^          | a JobMaster runs it
-       nobody ran it |          v                   |
+                     ^   a JobMaster runs it, or    |
+       nobody ran it |   was lost and is followed   |
                    +--------------+        +------+ |
     restarted ---> |  RECOVERING  | -----> | LED  | +
                    +--------------+ found  +------+
@@ -24,6 +24,7 @@ from firesteel_dispatcher.instructions import (
     AskHost,
     CancelJob,
     ForgetJob,
+    ForgetJobMaster,
     Instruction,
     RememberJobMaster,
     StartJob,
@@ -47,6 +48,7 @@ _CLIENT_GONE: Final = (
     "its client gave no sign of life for {seconds:g} s (client.heartbeat.timeout), and asked for this "
     "(execution.shutdown-on-attached-exit)"
 )
+_NOT_TAKEN_OVER: Final = "The job is not started again, since the cluster keeps nothing (high-availability.type: NONE)."
 _HARDLY: Final = "it was cancelled before a JobMaster ran it"
 
 
@@ -96,6 +98,7 @@ class DispatcherCore:
         archive: Mapping[str, Any],
         now: Moment,
         client_timeout: float | None = None,
+        takes_over: bool = False,
     ) -> list[Instruction]:
         """A job is stored; submitting it again changes nothing.
 
@@ -105,13 +108,14 @@ class DispatcherCore:
             archive: how it looks before it is started.
             now: the moment.
             client_timeout: cancel it when its client was silent for so many seconds; None = let it go on.
+            takes_over: another JobMaster follows one that is lost; else the job fails then.
 
         Raises:
             JobConflictError: another job has its id.
         """
         if self.is_known(job_id, fingerprint):
             return []
-        self._add(job_id, name, fingerprint, archive, now, client_timeout)
+        self._add(job_id, name, fingerprint, archive, now, client_timeout).takes_over = takes_over
         logger.info("job %s (%s) was submitted", job_id, name)
         return [StartJob(job_id)]
 
@@ -144,18 +148,19 @@ class DispatcherCore:
         client_timeout: float | None = None,
         jobmaster: tuple[str, str] | None = None,
         cancel_wanted: bool = False,
+        takes_over: bool = False,
     ) -> None:
         """A former Dispatcher had accepted this job; ``host_lists`` or ``adopted`` says what became of it.
 
         Args:
-            job_id, name, fingerprint, archive, now, client_timeout: as in ``submitted``.
+            job_id, name, fingerprint, archive, now, client_timeout, takes_over: as in ``submitted``.
             jobmaster: address and token of its JobMaster, if that is known.
             cancel_wanted: somebody cancelled it.
         """
         job = self._add(job_id, name, fingerprint, archive, now, client_timeout)
         job.phase, job.state = Phase.RECOVERING, "RECONCILING"
         job.progress = "the Dispatcher was restarted and looks for the JobMaster of the job"
-        job.jobmaster, job.cancel_wanted = jobmaster, cancel_wanted
+        job.jobmaster, job.cancel_wanted, job.takes_over = jobmaster, cancel_wanted, takes_over
 
     def restored_end(
         self, job_id: str, name: str, fingerprint: str, overview: Mapping[str, Any], ended_at: float
@@ -189,10 +194,7 @@ class DispatcherCore:
 
     def _without_jobmaster(self, job: JobRecord, now: Moment) -> list[Instruction]:
         if job.jobmaster is not None:
-            return self.failed(
-                job.id, LOST, "its JobMaster ended while no Dispatcher ran, and a job is not started again from the "
-                "beginning by itself", now,
-            )  # fmt: skip
+            return self._replace(job, "its JobMaster ended while no Dispatcher ran", now, is_gone=True)
         if job.cancel_wanted:
             return self.failed(job.id, LOST, _HARDLY, now)
         job.move(Phase.WAITING)
@@ -272,13 +274,18 @@ class DispatcherCore:
 
     # -- what JobMasters and their host report
 
-    def state_changed(self, job_id: str, state: str, timestamps: Mapping[str, int]) -> list[Instruction]:
-        """The job entered another state.
+    def state_changed(
+        self, job_id: str, state: str, timestamps: Mapping[str, int], token: str = ""
+    ) -> list[Instruction]:
+        """The job entered another state; what a JobMaster says that was given up changes nothing.
 
         Raises:
             UnknownJobError: there is no such job.
         """
         job = self.job(job_id)
+        if token in job.former:
+            logger.info("state %s of job %s is ignored: it comes from a JobMaster that was given up", state, job_id)
+            return []
         if job.phase is not Phase.ENDED:
             job.state, job.timestamps = state, dict(timestamps)
             return []
@@ -311,13 +318,44 @@ class DispatcherCore:
             logger.error("job %s (%s) failed: %s", job_id, job.name, message)
         return self.finished(job_id, ended_archive(job.archive, cancelled, error_class, message, now.epoch_ms), now)
 
-    def jobmaster_lost(self, job_id: str, cause: str, now: Moment) -> list[Instruction]:
-        """The JobMaster of a job is gone, or silent for too long; should it live after all, it has to end."""
+    def is_former(self, job_id: str, token: str) -> bool:
+        """Whether a token is that of a JobMaster that was given up."""
         job = self.jobs.get(job_id)
-        if job is None or job.phase is Phase.ENDED:
+        return job is not None and token in job.former
+
+    def jobmaster_lost(self, job_id: str, cause: str, now: Moment, token: str = "") -> list[Instruction]:
+        """The JobMaster of a job is gone, or silent for too long: another one follows, or the job fails.
+
+        Args:
+            job_id: of the job.
+            cause: what happened.
+            now: the moment.
+            token: of that JobMaster; the loss of a former one is old news. Empty: the present one.
+        """
+        job = self.jobs.get(job_id)
+        if job is None or job.phase is Phase.ENDED or token in job.former:
             return []
-        ended = self.failed(job_id, LOST, cause, now)
-        return ended if job.jobmaster is None else [*ended, CancelJob(job_id, *job.jobmaster)]
+        if token and job.phase is Phase.WAITING and job.takes_over:  # it had begun, and its answer did not come
+            job.former.append(token)
+            job.takeovers, job.takeover_cause = job.takeovers + 1, cause
+            return []
+        return self._replace(job, cause, now)
+
+    def _replace(self, job: JobRecord, cause: str, now: Moment, is_gone: bool = False) -> list[Instruction]:
+        """A JobMaster is lost. Where none follows it, it has to end should it live after all; else its host sees to
+        that."""
+        lost = job.jobmaster
+        if job.cancel_wanted and job.takes_over and job.phase is not Phase.WAITING:
+            job.jobmaster = None  # nothing runs that could be cancelled any more
+            return self.failed(job.id, LOST, cause, now)
+        if not job.takes_over or job.phase is Phase.WAITING:
+            text = cause if job.takes_over else f"{cause}. {_NOT_TAKEN_OVER}"
+            ended = self.failed(job.id, LOST, text, now)
+            return ended if lost is None or is_gone else [*ended, CancelJob(job.id, *lost)]
+        logger.warning("job %s (%s) gets another JobMaster: %s", job.id, job.name, cause)
+        delay = job.lose_jobmaster(cause, now)
+        job.give_up_at = now.monotonic + delay + self._limits.start_timeout
+        return [ForgetJobMaster(job.id), StartJob(job.id, delay)]
 
     def end_stored(self, job_id: str, keep_archive: bool) -> None:
         """The end of a job is safe; without ``keep_archive`` it is read from where it was stored."""

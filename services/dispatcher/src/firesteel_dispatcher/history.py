@@ -7,10 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
+from firesteel.ha.job_directory import JobStore, StoredEnd
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.details import Archive, ArchiveCache
 from firesteel_dispatcher.job import Moment
-from firesteel_dispatcher.store import JobStore, StoredEnd
 from firesteel_dispatcher.views import job_overview
 
 logger = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ class History:
 
     Args:
         core: of the Dispatcher.
-        store: of jobs.
+        store: gives that of jobs.
         cache: of archives.
         in_files: keep archives in the store; else only in memory.
         on_disk: calls a method of the store in its thread.
@@ -33,7 +33,7 @@ class History:
     def __init__(
         self,
         core: DispatcherCore,
-        store: JobStore,
+        store: Callable[[], JobStore],
         cache: ArchiveCache,
         in_files: bool,
         on_disk: Callable[..., Awaitable[Any]],
@@ -80,7 +80,7 @@ class History:
         Raises:
             DamagedEntryError: the file was damaged.
         """
-        found: Archive | None = await self._on_disk(self._store.archive, job_id)
+        found: Archive | None = await self._on_disk(self._store().archive, job_id)
         return found
 
     async def _store_end(self, job_id: str) -> None:
@@ -90,10 +90,10 @@ class History:
                 if self._in_files:
                     ended_ms = int(job.archive.get("end-time", 0))
                     end = StoredEnd(job.id, job.name, job.fingerprint, ended_ms, job.archive)
-                    await self._on_disk(self._store.end, end)
+                    await self._on_disk(self._store().end, end)
                     self._cache.put(job_id, job.archive)
                 else:
-                    await self._on_disk(self._store.remove_job, job_id)
+                    await self._on_disk(self._store().remove_job, job_id)
             except OSError as error:
                 logger.error("the end of job %s could not be stored: %s; next try in %g s", job_id, error, pause)
                 await asyncio.sleep(pause)
@@ -104,6 +104,6 @@ class History:
 
     async def _forget(self, job_id: str) -> None:
         try:
-            await self._on_disk(self._store.forget, job_id)
+            await self._on_disk(self._store().forget, job_id)
         except OSError as error:
             logger.error("what is stored of job %s could not be deleted: %s", job_id, error)

@@ -7,9 +7,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class StartJob:
-    """Have a JobMaster run a job; ``may_start`` before each attempt, ``started`` or ``unreachable`` after it."""
+    """Have a JobMaster run a job; ``may_start`` before each attempt, ``started`` or ``unreachable`` after it.
+
+    Attributes:
+        job_id: of the job.
+        delay: seconds until the first attempt.
+    """
 
     job_id: str
+    delay: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,13 @@ class RememberJobMaster:
 
 
 @dataclass(frozen=True)
+class ForgetJobMaster:
+    """A JobMaster was lost: expect nothing of it any more."""
+
+    job_id: str
+
+
+@dataclass(frozen=True)
 class CancelJob:
     """Tell the JobMaster to cancel its job."""
 
@@ -67,4 +80,6 @@ class ForgetJob:
     job_id: str
 
 
-Instruction = StartJob | AskHost | TakeOver | AdoptJob | RememberJobMaster | CancelJob | StoreEnd | ForgetJob
+Instruction = (
+    StartJob | AskHost | TakeOver | AdoptJob | RememberJobMaster | ForgetJobMaster | CancelJob | StoreEnd | ForgetJob
+)

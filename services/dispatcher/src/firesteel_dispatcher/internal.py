@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from aiohttp import web
 
 from firesteel.core.errors import JobNotFoundError, UnauthorizedError
+from firesteel.ha.blobs import DamagedBlobError
 from firesteel.protocol import messages as m
 from firesteel.rpc import RpcRequest, rpc_routes
 from firesteel.rpc.guard import Guard
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.job import UnknownJobError
 from firesteel_dispatcher.shell import DispatcherService
+
+logger = logging.getLogger(__name__)
 
 
 def internal_routes(service: DispatcherService) -> list[web.RouteDef]:
@@ -49,7 +53,11 @@ def internal_routes(service: DispatcherService) -> list[web.RouteDef]:
         except UnauthorizedError as error:
             return error_response(401, str(error))
         name = request.match_info["sha"]
-        path = service.store.blob(name)
+        try:
+            path = await service.on_disk(service.store.blob, name)
+        except DamagedBlobError as error:
+            logger.error("%s", error)
+            return error_response(500, str(error))
         if path is None:
             return error_response(404, f"There is no blob {name!r:.80}")
         return web.FileResponse(path, headers={"Content-Type": "application/octet-stream"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +13,13 @@ from firesteel_dispatcher.views import job_overview
 
 ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """Job states that a JobMaster does not leave."""
+
+
+KEPT_FORMER: Final = 16
+IN_A_ROW: Final = 600.0
+"""JobMasters of a job that are lost within so many seconds of one another may have a common cause."""
+LONGEST_DELAY: Final = 60.0
+"""Seconds between such losses and the next JobMaster, at most."""
 
 
 class UnknownJobError(FiresteelError):
@@ -41,7 +49,7 @@ class Phase(StrEnum):
 MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
     Phase.WAITING: frozenset({Phase.LED, Phase.ENDED}),
     Phase.RECOVERING: frozenset({Phase.WAITING, Phase.LED, Phase.ENDED}),
-    Phase.LED: frozenset({Phase.ENDED}),
+    Phase.LED: frozenset({Phase.WAITING, Phase.ENDED}),
     Phase.ENDED: frozenset(),
 }
 """Any other move is a bug."""
@@ -89,6 +97,12 @@ class JobRecord:
         give_up_at: monotonic time until which it waits for a JobMaster.
         client_timeout: seconds after which it ends with its silent client; None = it does not.
         client_deadline: monotonic time at which its client counts as gone.
+        takes_over: another JobMaster follows one that was lost.
+        takeovers: how many were lost.
+        takeover_cause: why the last of them was.
+        lost_at: monotonic time of the last loss.
+        lost_in_a_row: losses soon after one another.
+        former: tokens of those that were lost: what they say is old.
         overview: its line in ``/jobs/overview``, once it has ended.
         ended_at: monotonic time.
         stored: its end is safe.
@@ -108,6 +122,12 @@ class JobRecord:
     give_up_at: float = 0.0
     client_timeout: float | None = None
     client_deadline: float | None = None
+    takes_over: bool = False
+    takeovers: int = 0
+    takeover_cause: str = ""
+    lost_at: float = 0.0
+    lost_in_a_row: int = 0
+    former: deque[str] = field(default_factory=lambda: deque(maxlen=KEPT_FORMER), repr=False)
     overview: Mapping[str, Any] | None = None
     ended_at: float = 0.0
     stored: bool = False
@@ -126,6 +146,18 @@ class JobRecord:
         if to not in MOVES[self.phase]:
             raise IllegalTransitionError(f"job {self.id}: no move {self.phase} -> {to}")
         self.phase = to
+
+    def lose_jobmaster(self, cause: str, now: Moment) -> float:
+        """Its JobMaster is lost, and another one is to follow; returns after how many seconds."""
+        if self.jobmaster is not None:
+            self.former.append(self.jobmaster[1])
+        self.move(Phase.WAITING)
+        self.jobmaster, self.being_started = None, False
+        self.takeovers, self.takeover_cause = self.takeovers + 1, cause
+        self.state, self.progress = "INITIALIZING", "its JobMaster was lost, and another one is started"
+        soon = self.lost_in_a_row > 0 and now.monotonic - self.lost_at < IN_A_ROW
+        self.lost_at, self.lost_in_a_row = now.monotonic, self.lost_in_a_row + 1 if soon else 1
+        return 0.0 if self.lost_in_a_row == 1 else min(LONGEST_DELAY, 2.0 ** (self.lost_in_a_row - 2))
 
     def end(self, archive: Mapping[str, Any], now: Moment) -> None:
         """It is over."""

@@ -14,6 +14,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient, may_work_later
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
+from firesteel.service.leaders import PeerLeader
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import AdoptJob, CancelJob, Instruction
 from firesteel_dispatcher.job import Moment, Phase
@@ -29,21 +30,21 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], Any]
 
 @dataclass(frozen=True)
 class Addresses:
-    """Base URLs, and what tells JobMasters who leads.
+    """Where the services are, and what tells JobMasters who leads.
 
     Attributes:
-        dispatcher: internal address of this Dispatcher.
+        dispatcher: internal base URL of this Dispatcher.
         token: its fencing token.
         term: orders it among Dispatchers.
-        host: of the JobMaster host.
-        resourcemanager: of the ResourceManager.
+        host: the JobMaster host.
+        resourcemanager: the ResourceManager.
     """
 
     dispatcher: str
     token: str
     term: int
-    host: str
-    resourcemanager: str
+    host: PeerLeader
+    resourcemanager: PeerLeader
 
 
 class JobMasterCalls:
@@ -77,9 +78,9 @@ class JobMasterCalls:
         """Has to come first."""
         self._client, self._addresses = client, addresses
 
-    def start(self, job_id: str) -> None:
-        """Have a JobMaster run a job."""
-        self._once(f"start of job {job_id}", self._start(job_id))
+    def start(self, job_id: str, delay: float = 0.0) -> None:
+        """Have a JobMaster run a job, after a pause in seconds."""
+        self._once(f"start of job {job_id}", self._start(job_id, delay))
 
     def ask_host(self) -> None:
         """Ask what runs."""
@@ -109,16 +110,20 @@ class JobMasterCalls:
             work.close()
             self._running.discard(name)
 
-    async def _start(self, job_id: str) -> None:
+    async def _start(self, job_id: str, delay: float) -> None:
+        if delay:
+            await asyncio.sleep(delay)
         refusals = 0
         for pause in _pauses():
             graph = self._graphs.get(job_id)
             if graph is None or not self._core.may_start(job_id):
                 return
-            host, where = RemoteJobMasterHost(self._client, self._addresses.host), self._addresses
+            host, where = RemoteJobMasterHost(self._client, self._addresses.host.address), self._addresses
+            job = self._core.job(job_id)
             message = m.StartJob(
-                graph.to_plain(), where.dispatcher, where.token, where.resourcemanager, where.dispatcher, where.term
-            )
+                graph.to_plain(), where.dispatcher, where.token, where.resourcemanager.address, where.dispatcher,
+                where.term, job.takeovers, job.takeover_cause,
+            )  # fmt: skip
             try:
                 answer = await host.start_job(message)
             except RpcError as error:
@@ -135,7 +140,7 @@ class JobMasterCalls:
     async def _ask_host(self) -> None:
         for pause in _pauses():
             try:
-                answer = await RemoteJobMasterHost(self._client, self._addresses.host).list_jobs()
+                answer = await RemoteJobMasterHost(self._client, self._addresses.host.address).list_jobs()
             except RpcError as error:
                 logger.info("the JobMaster host does not say what runs: %s", error)
                 self._perform(self._core.host_away(str(error), self._now()))
@@ -157,7 +162,7 @@ class JobMasterCalls:
             except RpcError as error:
                 if is_gone(error):
                     text = f"its JobMaster is gone: {error}"
-                    self._perform(self._core.jobmaster_lost(order.job_id, text, self._now()))
+                    self._perform(self._core.jobmaster_lost(order.job_id, text, self._now(), order.token))
                     return
                 self._perform(self._core.unreachable(order.job_id, str(error), self._now()))
             else:

@@ -16,6 +16,7 @@ from firesteel_dispatcher.views import Archive, find_vertex, jsonable
 
 Query = Mapping[str, str]
 INPUT_WATERMARK: Final = "currentInputWatermark"
+SPLIT, SPLIT_WATERMARK = "split.", ".watermark.currentWatermark"
 
 
 def vertex_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
@@ -29,11 +30,12 @@ def vertex_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
 
 
 def vertex_watermarks(archive: Archive, query: Query) -> list[dict[str, Any]]:
-    """/jobs/:jobid/vertices/:vertexid/watermarks: of each subtask's input; empty for sources."""
+    """/jobs/:jobid/vertices/:vertexid/watermarks: of each subtask's input; of a source's splits, which Flink omits."""
     return [
-        {"id": f"{subtask['subtask']}.{INPUT_WATERMARK}", "value": _text(_metrics(subtask)[INPUT_WATERMARK])}
+        {"id": f"{subtask['subtask']}.{name}", "value": _text(value)}
         for subtask in find_vertex(archive, query["vertex_id"])["subtasks"]
-        if INPUT_WATERMARK in _metrics(subtask)
+        for name, value in _metrics(subtask).items()
+        if name == INPUT_WATERMARK or (name.startswith(SPLIT) and name.endswith(SPLIT_WATERMARK))
     ]
 
 

@@ -13,8 +13,9 @@ from aiohttp import web
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.chaining import client_versions
 from firesteel.service.middlewares import error_response
-from firesteel_dispatcher import views
+from firesteel_dispatcher import checkpoint_views, views
 from firesteel_dispatcher.answers import Handler, job_id_of, json_answer, not_stored, number
+from firesteel_dispatcher.checkpoint_requests import read_trigger
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.submission import read_submission
 
@@ -45,7 +46,21 @@ class JobHandlers:
     async def exceptions(self, request: web.Request) -> web.StreamResponse:
         """What went wrong in a job."""
         most = number(request, "maxExceptions", _EXCEPTIONS, 1, 10_000)
-        return json_answer(views.job_exceptions(await self._service.details.of(job_id_of(request)), most))
+        labels = dict(
+            pair.partition(":")[::2] for pair in request.query.get("failureLabelFilter", "").split(",") if pair
+        )
+        return json_answer(views.job_exceptions(await self._service.details.of(job_id_of(request)), most, labels))
+
+    async def metrics(self, request: web.Request) -> web.StreamResponse:
+        """Metrics of a job."""
+        archive = await self._service.details.of(job_id_of(request))
+        return json_answer(views.job_metrics(archive, request.query.get("get")))
+
+    async def subtask(self, request: web.Request) -> web.StreamResponse:
+        """A subtask, or one of its attempts."""
+        archive, match = await self._service.details.of(job_id_of(request)), request.match_info
+        attempt = int(match["attempt"]) if "attempt" in match else None
+        return json_answer(views.subtask_attempt(archive, match["vertex_id"], int(match["subtask"]), attempt))
 
     async def execution_result(self, request: web.Request) -> web.StreamResponse:
         """How a job ended; waits for that as long as ``wait-ms`` says."""
@@ -109,6 +124,20 @@ class JobHandlers:
             return error_response(308 if mode == "stop" else 400, text)
         await self._service.cancel(job_id_of(request))
         return json_answer({}, 202)
+
+    async def trigger_checkpoint(self, request: web.Request) -> web.StreamResponse:
+        """Take a checkpoint now."""
+        job_id = job_id_of(request)
+        trigger_id = await read_trigger(request)
+        await self._service.trigger_checkpoint(job_id, trigger_id)
+        return json_answer({"request-id": trigger_id}, 202)
+
+    async def checkpoint_status(self, request: web.Request) -> web.StreamResponse:
+        """What became of a checkpoint that somebody asked for."""
+        job_id = job_id_of(request)
+        self._service.details.outdated(job_id)
+        archive = await self._service.details.of(job_id)
+        return json_answer(checkpoint_views.trigger_status(archive, dict(request.match_info)))
 
     async def client_heartbeat(self, request: web.Request) -> web.StreamResponse:
         """The client of a job lives."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from firesteel_dispatcher import metric_views, views
+from firesteel_dispatcher import checkpoint_views, metric_views, views
 from firesteel_dispatcher.answers import Handler, with_errors
 from firesteel_dispatcher.rest_cluster import ClusterHandlers
 from firesteel_dispatcher.rest_jobs import JobHandlers
@@ -32,17 +32,32 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
         (f"{_JOB}/plan", jobs.of_job(lambda archive: {"plan": archive["plan"]})),
         (f"{_JOB}/exceptions", jobs.exceptions),
         (f"{_JOB}/execution-result", jobs.execution_result),
+        (f"{_JOB}/checkpoints", jobs.of_job(checkpoint_views.checkpoints)),
+        (f"{_JOB}/checkpoints/config", jobs.of_job(checkpoint_views.checkpoint_config)),
+        (
+            f"{_JOB}/checkpoints/details/{{checkpoint_id}}",
+            jobs.of_metrics(checkpoint_views.checkpoint_details),
+        ),
+        (
+            f"{_JOB}/checkpoints/details/{{checkpoint_id}}/subtasks/{{vertex_id}}",
+            jobs.of_metrics(checkpoint_views.checkpoint_subtasks),
+        ),
+        (f"{_JOB}/checkpoints/{{trigger_id}}", jobs.checkpoint_status),
+        (f"{_JOB}/metrics", jobs.metrics),
         (_VERTEX, jobs.of_vertex(views.vertex_details)),
         (f"{_VERTEX}/metrics", jobs.of_metrics(metric_views.vertex_metrics)),
         (f"{_VERTEX}/watermarks", jobs.of_metrics(metric_views.vertex_watermarks)),
         (f"{_VERTEX}/subtasks/metrics", jobs.of_metrics(metric_views.subtask_metrics)),
         (f"{_VERTEX}/subtasks/{{subtask}}/metrics", jobs.of_metrics(metric_views.one_subtask_metrics)),
+        (f"{_VERTEX}/subtasks/{{subtask:\\d+}}", jobs.subtask),
+        (f"{_VERTEX}/subtasks/{{subtask:\\d+}}/attempts/{{attempt:\\d+}}", jobs.subtask),
         (f"{_VERTEX}/subtasktimes", jobs.of_vertex(views.subtask_times)),
         (f"{_VERTEX}/taskmanagers", jobs.of_vertex(views.vertex_taskmanagers)),
     ]
     with_token: list[tuple[str, str, Handler]] = [
         ("DELETE", "/cluster", cluster.shut_down),
         ("POST", "/jobs", jobs.submit),
+        ("POST", f"{_JOB}/checkpoints", jobs.trigger_checkpoint),
         ("PATCH", f"{_JOB}/clientHeartbeat", jobs.client_heartbeat),
         ("GET", f"{_JOB}/collect/{{operator_id}}", jobs.collect),
     ]

@@ -21,6 +21,7 @@ class DispatcherSettings:
         history_in_files: ended jobs are kept in files (``completed-application-store.type``).
         history_cache: bytes of those that are kept in memory, too.
         shutdown_timeout: ``cluster.services.shutdown-timeout``.
+        takes_over: a JobMaster that is lost is followed by another one (``high-availability.type`` is not NONE).
     """
 
     heartbeat_interval: float = 10.0
@@ -32,6 +33,7 @@ class DispatcherSettings:
     history_in_files: bool = True
     history_cache: int = 50 << 20
     shutdown_timeout: float = 30.0
+    takes_over: bool = True
 
     @classmethod
     def from_settings(cls, settings: Settings) -> DispatcherSettings:
@@ -52,4 +54,5 @@ class DispatcherSettings:
             history_in_files=settings.get(options.COMPLETED_STORE_TYPE) == "File",
             history_cache=settings.get(options.COMPLETED_STORE_CACHE_SIZE),
             shutdown_timeout=settings.get(options.CLUSTER_SHUTDOWN_TIMEOUT).total_seconds(),
+            takes_over=(settings.get(options.HA_TYPE) or "").upper() != "NONE",
         )

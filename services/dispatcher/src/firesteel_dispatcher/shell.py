@@ -15,15 +15,18 @@ from aiohttp import web
 
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
-from firesteel.core.errors import GraphError, RpcError
+from firesteel.core.errors import GraphError, PeerUnreachableError, RpcError
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
+from firesteel.ha.job_directory import Contents, JobStore, StoredJob
+from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices, of_job
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost, RemoteResourceManager
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel_dispatcher import instructions as do
 from firesteel_dispatcher.access import RestAccess
 from firesteel_dispatcher.core import DispatcherCore
@@ -34,7 +37,6 @@ from firesteel_dispatcher.job_settings import client_timeout, client_timeout_or_
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
 from firesteel_dispatcher.news import JobNews
 from firesteel_dispatcher.settings import DispatcherSettings
-from firesteel_dispatcher.store import Contents, JobStore, StoredJob
 from firesteel_dispatcher.submission import Submission, fingerprint_of
 from firesteel_dispatcher.submitted import submitted_archive
 
@@ -69,9 +71,8 @@ class DispatcherService(Service):
         cluster_settings: all of them, to show what holds for a job.
         secret: of the cluster.
         clock: for all timeouts.
-        store: of jobs.
+        ha: keeps jobs, and says where JobMaster host and ResourceManager are.
         listener: of the REST API.
-        jobmaster_address, resourcemanager_address: base URLs.
         tokens: that open the REST API.
         all_paths: every path of the REST API needs one.
         cancel_is_free: jobs can be cancelled without one.
@@ -86,10 +87,8 @@ class DispatcherService(Service):
         cluster_settings: Settings,
         secret: str,
         clock: Clock,
-        store: JobStore,
+        ha: HighAvailabilityServices,
         listener: RestListener,
-        jobmaster_address: str,
-        resourcemanager_address: str,
         tokens: tuple[str, ...],
         all_paths: bool = False,
         cancel_is_free: bool = False,
@@ -101,12 +100,15 @@ class DispatcherService(Service):
         self.token, self._term = str(new_fencing_token()), 0
         self.access = RestAccess(tokens, all_paths, self.refusals, cancel_is_free)
         self.core = DispatcherCore(settings.limits)
-        self.store = store
+        self.ha = ha
+        self._store: JobStore | None = None
         self.rest: web.Application = self.new_app()
         self.rest_address = ""
         self.closing = False
         self._listener = listener
-        self._jobmaster_address, self._resourcemanager_address = jobmaster_address, resourcemanager_address
+        self._candidate = Candidate(ha, DISPATCHER)
+        self._host = PeerLeader(ha, JOBMASTER_HOST, self._host_changed)
+        self._resourcemanager = PeerLeader(ha, RESOURCEMANAGER)
         self._takes_over = takes_over
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="dispatcher-store")
         self._submitting = asyncio.Lock()
@@ -118,7 +120,9 @@ class DispatcherService(Service):
             self.core, self._graphs, self.perform, self.spawn, self.now, 2 * settings.heartbeat_timeout
         )
         cache = ArchiveCache(settings.history_cache)
-        self.history = History(self.core, store, cache, settings.history_in_files, self.on_disk, self.spawn)
+        self.history = History(
+            self.core, lambda: self.store, cache, settings.history_in_files, self.on_disk, self.spawn
+        )
         self.details = JobDetails(
             self.core,
             clock,
@@ -143,7 +147,9 @@ class DispatcherService(Service):
     # -- life
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str = "") -> str:
-        """Read the store, listen on both ports and begin to work; returns the internal base URL.
+        """Lead, listen on both ports and begin to work; returns the internal base URL.
+
+        Where another Dispatcher leads and others may wait, this one waits for its turn.
 
         Args:
             host: address of the internal port.
@@ -152,14 +158,37 @@ class DispatcherService(Service):
 
         Raises:
             OSError: a port is taken.
-            ConfigurationError: the store's directory can't be used, or an advertised host is missing.
+            ConfigurationError: the store's directory can't be used, another Dispatcher leads, or an advertised host is
+                missing.
         """
         try:
-            self._restore(await self.on_disk(self.store.open, self.clock.epoch_ms()))
+            await self.lead()
         except BaseException:
             await self.stop()
             raise
         return await super().start(host, port, advertised_host)
+
+    async def lead(self) -> None:
+        """Lead the cluster, and read what the Dispatchers before have stored.
+
+        Raises:
+            ConfigurationError: the store's directory can't be used, or another Dispatcher leads and stays.
+        """
+        leadership = await self._candidate.lead()
+        self._store = self.ha.job_store(leadership)
+        self._restore(await self.on_disk(self.store.open, self.clock.epoch_ms()))
+
+    @property
+    def store(self) -> JobStore:
+        """Of jobs; there is one as soon as this Dispatcher leads."""
+        if self._store is None:
+            raise RuntimeError("the Dispatcher does not lead yet")
+        return self._store
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether it waits while another Dispatcher leads."""
+        return self._candidate.is_standby
 
     def _restore(self, found: Contents) -> None:
         now, self._term = self.now(), found.term
@@ -177,17 +206,30 @@ class DispatcherService(Service):
                 client_timeout_or_none(graph),
                 job.jobmaster,
                 job.cancel_wanted,
+                self._follows_jobmasters,
             )
+        if found.ends:
+            self.spawn(self.on_disk(self._forget_ended, [end.job_id for end in found.ends]), "leftovers of ended jobs")
         if found.jobs or found.ends:
             logger.info("%d jobs had not ended, %d had", len(found.jobs), len(found.ends))
+
+    def _forget_ended(self, job_ids: Iterable[str]) -> None:
+        """JobMasters that died between the end of their job and their own have left what only they need."""
+        for job_id in job_ids:
+            if self.ha.leader(of_job(job_id)) is None:
+                continue
+            leadership = self.ha.campaign(of_job(job_id))
+            if leadership is not None:  # else its JobMaster lives, and is about to do it
+                leadership.release()
+                self.ha.forget_job(job_id)
 
     async def on_start(self) -> None:
         """Open the REST API; watch JobMasters, clients and the age of ended jobs."""
         self.client = RpcClient(self.session, self.secret, self.clock)
         self.details.connect(self.client)
-        addresses = Addresses(
-            self.address, self.token, self._term, self._jobmaster_address, self._resourcemanager_address
-        )
+        self._host.start()
+        self._resourcemanager.start()
+        addresses = Addresses(self.address, self.token, self._term, self._host, self._resourcemanager)
         self._calls.connect(self.client, addresses)
         where = self._listener
         self.rest_address = await self.listen(self.rest, where.host, where.port, where.advertised_host, next_free=True)
@@ -195,8 +237,14 @@ class DispatcherService(Service):
         logger.info("the REST API listens on %s", self.rest_address)
         if where.port not in (0, port):
             logger.warning("port %d is taken: the REST API listens on port %d", where.port, port)
+        await self._candidate.announce(self.address, self.token)
+        self.spawn(self._candidate.hold(), "leadership")
         self.spawn(self._watch(), "watch")
         self.spawn(self._ask_jobmasters(), "heartbeats")
+        if self._takes_over:
+            self.perform([do.AskHost()])
+
+    def _host_changed(self) -> None:
         if self._takes_over:
             self.perform([do.AskHost()])
 
@@ -206,9 +254,13 @@ class DispatcherService(Service):
         await self.history.drain()
 
     async def on_stop(self) -> None:
-        """Let the store go."""
-        await self.on_disk(self.store.close)
+        """Let the store go, and lead no more."""
+        self._host.stop()
+        self._resourcemanager.stop()
+        if self._store is not None:
+            await self.on_disk(self._store.close)
         self._disk.shutdown()
+        self._candidate.give_up()
 
     # -- instructions
 
@@ -217,7 +269,7 @@ class DispatcherService(Service):
         for instruction in instructions:
             match instruction:
                 case do.StartJob():
-                    self._calls.start(instruction.job_id)
+                    self._calls.start(instruction.job_id, instruction.delay)
                 case do.AskHost():
                     self._calls.ask_host()
                 case do.TakeOver():
@@ -229,6 +281,10 @@ class DispatcherService(Service):
                 case do.RememberJobMaster():
                     self._heartbeats.watch(instruction.job_id)
                     self.spawn(self._remember(instruction), f"note of the JobMaster of job {instruction.job_id}")
+                    self.news.changed(instruction.job_id)
+                case do.ForgetJobMaster():
+                    self._heartbeats.forget(instruction.job_id)
+                    self.details.forget(instruction.job_id)
                     self.news.changed(instruction.job_id)
                 case do.StoreEnd():
                     self._heartbeats.forget(instruction.job_id)
@@ -280,7 +336,14 @@ class DispatcherService(Service):
             job = StoredJob(graph, fingerprint, now.epoch_ms)
             await self.on_disk(self.store.put, job, received, submission.blobs)
             self._graphs[graph.job_id] = graph
-            self.perform(self.core.submitted(graph.job_id, graph.name, fingerprint, archive, now, timeout))
+            again = self._follows_jobmasters
+            self.perform(self.core.submitted(graph.job_id, graph.name, fingerprint, archive, now, timeout, again))
+
+    @property
+    def _follows_jobmasters(self) -> bool:
+        """Whether a JobMaster that is lost is followed by another one, whatever the restart strategy of its job is:
+        that counts failures of the job."""
+        return self._takes_over and self.settings.takes_over
 
     async def cancel(self, job_id: str) -> None:
         """Cancel a job; when this returns, a restart of the Dispatcher does not lose it.
@@ -294,6 +357,22 @@ class DispatcherService(Service):
             await self.on_disk(self.store.set_cancelled, job_id)
         except OSError as error:
             logger.error("that job %s is to be cancelled could not be stored: %s", job_id, error)
+
+    async def trigger_checkpoint(self, job_id: str, trigger_id: str) -> None:
+        """Have the JobMaster of a job take a checkpoint; answered before it is taken.
+
+        Raises:
+            UnknownJobError: there is no such job.
+            JobEndedError: it has ended.
+            RpcError: the JobMaster does not answer, or refuses.
+        """
+        job = await self.news.led(job_id, _COLLECT_MARGIN)
+        if job.ended:
+            raise JobEndedError(f"Job {job_id} has ended ({job.state}): no checkpoint can be taken of it.")
+        if job.phase is not Phase.LED or job.jobmaster is None:
+            raise PeerUnreachableError(f"no JobMaster runs job {job_id} yet")
+        await RemoteJobMaster(self.client, *job.jobmaster).trigger_checkpoint(m.TriggerJobCheckpoint(trigger_id))
+        self.details.outdated(job_id)
 
     async def collect(
         self, job_id: str, operator_id: str, offset: int, max_bytes: int, wait_ms: int
@@ -316,7 +395,7 @@ class DispatcherService(Service):
         Raises:
             RpcError: the ResourceManager does not answer.
         """
-        return await RemoteResourceManager(self.client, self._resourcemanager_address).overview()
+        return await RemoteResourceManager(self.client, self._resourcemanager.address).overview()
 
     def shut_down_cluster(self) -> None:
         """End all jobs, then the ResourceManager, the JobMaster host and this process; returns at once."""
@@ -338,10 +417,10 @@ class DispatcherService(Service):
             if not job.ended:
                 logger.warning("job %s has not ended within %g s", job.id, self.settings.shutdown_timeout)
         for name, gateway in (
-            ("JobMaster host", RemoteJobMasterHost(self.client, self._jobmaster_address, timeout=_SHUTDOWN_CALL)),
+            ("JobMaster host", RemoteJobMasterHost(self.client, self._host.address, timeout=_SHUTDOWN_CALL)),
             (
                 "ResourceManager",
-                RemoteResourceManager(self.client, self._resourcemanager_address, timeout=_SHUTDOWN_CALL),
+                RemoteResourceManager(self.client, self._resourcemanager.address, timeout=_SHUTDOWN_CALL),
             ),
         ):
             try:
@@ -354,7 +433,10 @@ class DispatcherService(Service):
 
     def job_state_changed(self, message: m.JobStateChanged) -> None:
         """See ``DispatcherGateway``."""
-        self.perform(self.core.state_changed(message.job_id, message.state, message.timestamps))
+        token = message.jobmaster_token
+        self.perform(self.core.state_changed(message.job_id, message.state, message.timestamps, token))
+        if self.core.is_former(message.job_id, token):
+            return
         self._heartbeats.heard(message.job_id)
         self.details.outdated(message.job_id)
         self.news.changed(message.job_id)
@@ -363,9 +445,13 @@ class DispatcherService(Service):
         """See ``DispatcherGateway``; when this returns, the end is safe.
 
         Raises:
-            RpcFault: it could not be stored yet: say it again.
+            RpcFault: it could not be stored yet: say it again; or it is not wanted, since another one has the job.
         """
         job = self.core.job(message.job_id)
+        if self.core.is_former(message.job_id, message.jobmaster_token):
+            text = f"an end of job {message.job_id} is refused: its JobMaster was given up, and another one goes on"
+            logger.info("%s", text)
+            raise RpcFault(RpcCode.GONE, text)
         shown: Mapping[str, Any] = (job.archive or {}).get("firesteel-settings", {})
         archive: Archive = {**message.archive, "firesteel-settings": shown}
         self.perform(self.core.finished(message.job_id, archive, self.now()))
@@ -374,7 +460,7 @@ class DispatcherService(Service):
 
     def jobmaster_lost(self, message: m.JobMasterLost) -> None:
         """See ``DispatcherGateway``."""
-        self.perform(self.core.jobmaster_lost(message.job_id, message.cause, self.now()))
+        self.perform(self.core.jobmaster_lost(message.job_id, message.cause, self.now(), message.jobmaster_token))
 
     # -- watching
 

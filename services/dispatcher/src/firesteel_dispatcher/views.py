@@ -75,25 +75,42 @@ def job_config(archive: Archive) -> dict[str, Any]:
     }
 
 
-def job_exceptions(archive: Archive, most: int) -> dict[str, Any]:
-    """/jobs/:jobid/exceptions, newest first; also the fields that Flink 1.x had."""
+def job_exceptions(archive: Archive, most: int, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """/jobs/:jobid/exceptions, newest first; also the fields that Flink 1.x had.
+
+    Args:
+        archive: of the job.
+        most: entries.
+        labels: entries are left out that do not have these failure labels.
+    """
     newest = sorted(archive["exceptions"], key=lambda e: e["timestamp"], reverse=True)
+    if labels:
+        newest = [e for e in newest if labels.items() <= _labels(e).items()]
     root = archive.get("failure")
+    truncated = len(newest) > most or bool(archive.get("exceptions-dropped"))
     answer: dict[str, Any] = {
         "exceptionHistory": {
-            "entries": [_exception(e) for e in newest[:most]],
-            "truncated": len(newest) > most,
+            "entries": [
+                {**_exception(e), "concurrentExceptions": [_exception(one) for one in e.get("concurrent", [])]}
+                for e in newest[:most]
+            ],
+            "truncated": truncated,
         },
         "all-exceptions": [
             {"exception": _stack(e), "task": e["taskName"], "location": e["endpoint"], "timestamp": e["timestamp"]}
             for e in newest[:most]
         ],
-        "truncated": len(newest) > most,
+        "truncated": truncated,
     }
     if root is not None:
         answer["root-exception"] = _stack(root)
         answer["timestamp"] = max((e["timestamp"] for e in newest), default=archive["end-time"])
     return answer
+
+
+def _labels(failure: Mapping[str, Any]) -> dict[str, str]:
+    """Whose fault it is."""
+    return {"kind": str(failure["kind"])}
 
 
 def execution_result(archive: Archive) -> dict[str, Any]:
@@ -118,13 +135,41 @@ def execution_result(archive: Archive) -> dict[str, Any]:
 def vertex_details(archive: Archive, vertex_id: str) -> dict[str, Any]:
     """/jobs/:jobid/vertices/:vertexid."""
     vertex = find_vertex(archive, vertex_id)
-    hidden = {"timestamps", TASK_METRICS}
+    hidden = {"timestamps", TASK_METRICS, "attempts"}
     return {
         **_head(archive, vertex),
         "parallelism": vertex["parallelism"],
         "maxParallelism": vertex["maxParallelism"],
         "subtasks": [{k: v for k, v in s.items() if k not in hidden} for s in vertex["subtasks"]],
     }
+
+
+def subtask_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int | None = None) -> dict[str, Any]:
+    """/jobs/:jobid/vertices/:vertexid/subtasks/:subtaskindex, and an attempt of it; the current one by default.
+
+    Raises:
+        UnknownVertexError: the job has no such vertex, subtask, or attempt that is remembered.
+    """
+    subtasks = find_vertex(archive, vertex_id)["subtasks"]
+    if not 0 <= subtask < len(subtasks):
+        raise UnknownVertexError(f"vertex {vertex_id} has no subtask {subtask}, only 0 to {len(subtasks) - 1}")
+    current = subtasks[subtask]
+    for one in (current, *current.get("attempts", ())):
+        if attempt is None or one["attempt"] == attempt:
+            hidden = {TASK_METRICS, "timestamps", "attempts"}
+            return {**{k: v for k, v in one.items() if k not in hidden}, "other-concurrent-attempts": []}
+    raise UnknownVertexError(
+        f"attempt {attempt} of subtask {subtask} is not known; the current one is {current['attempt']}, and of those "
+        f"before it {len(current.get('attempts', ()))} are remembered"
+    )
+
+
+def job_metrics(archive: Archive, names: str | None) -> list[dict[str, Any]]:
+    """/jobs/:jobid/metrics: those of restarts and checkpoints; all ids without ``names``."""
+    found = {**archive.get("restarts", {}), **(archive.get("checkpoints") or {}).get("metrics", {})}
+    if names is None:
+        return [{"id": name} for name in found]
+    return [{"id": name, "value": str(found[name])} for name in names.split(",") if name in found]
 
 
 def subtask_times(archive: Archive, vertex_id: str) -> dict[str, Any]:
@@ -196,7 +241,7 @@ def _exception(record: Mapping[str, Any]) -> dict[str, Any]:
         "exceptionName": record["error_class"],
         "stacktrace": _stack(record),
         "timestamp": record["timestamp"],
-        "failureLabels": {"kind": record["kind"]},
+        "failureLabels": _labels(record),
         "taskName": record["taskName"],
         "endpoint": record["endpoint"],
         "taskManagerId": record["taskManagerId"],
@@ -205,7 +250,9 @@ def _exception(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _stack(failure: Mapping[str, Any]) -> str:
-    return str(failure["traceback"] or f"{failure['error_class']}: {failure['message']}")
+    text = str(failure["traceback"] or f"{failure['error_class']}: {failure['message']}")
+    record = failure.get("record")
+    return text if record is None else f"{text.rstrip()}\nThe record at hand: {record}\n"
 
 
 def _int(text: str | None, otherwise: int) -> int:

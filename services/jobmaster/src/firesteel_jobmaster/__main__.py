@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from firesteel.config.addresses import advertised_host
 from firesteel.config.options import JOBMANAGER_BIND_HOST, JOBMASTER_ADDRESS, JOBMASTER_PORT
-from firesteel.service.addresses import advertised_host
 from firesteel.service.process import ProcessContext, ServicePlan, run_service
 from firesteel_jobmaster.app import create_host
 
@@ -27,6 +27,7 @@ def build(context: ProcessContext) -> ServicePlan:
         bind_host=bind_host,
         advertised_host=host,
         log_directory=context.log_directory,
+        ha=context.high_availability,
     )
     return ServicePlan(service, bind_host, settings.get(JOBMASTER_PORT), host)
 

@@ -8,16 +8,20 @@ from pathlib import Path
 
 from aiohttp import web
 
+from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
 from firesteel.core.errors import JobNotFoundError
 from firesteel.core.ids import new_fencing_token
 from firesteel.core.run_directory import RunDirectory
 from firesteel.graph.job_graph import JobGraph
+from firesteel.ha.services import JOBMASTER_HOST, HighAvailabilityServices, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.rpc import RpcClient
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
+from firesteel.service.leaders import Candidate
+from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.host import HostService
 from firesteel_jobmaster.routes import host_routes, job_routes
 from firesteel_jobmaster.settings import JobMasterSettings
@@ -39,6 +43,7 @@ class JobMasterService(Service):
         clock: injected.
         host_names: see ``Service``.
         takes_jobs: answer the calls of a host; else jobs are only started by ``create_job``.
+        ha: where this host says that it is there, and where JobMasters find the ResourceManager; it stays the caller's.
     """
 
     def __init__(
@@ -49,9 +54,12 @@ class JobMasterService(Service):
         clock: Clock,
         host_names: Collection[str] = (),
         takes_jobs: bool = True,
+        ha: HighAvailabilityServices | None = None,
     ) -> None:
         super().__init__("jobmaster", host_names=host_names, drain_seconds=DRAIN_SECONDS)
         self._settings, self._secret, self._clock = settings, secret, clock
+        self._leaders: LeaderRetrieval | None = ha
+        self._candidate = Candidate(ha, JOBMASTER_HOST) if ha is not None and takes_jobs else None
         self._jobs: dict[str, JobMaster] = {}
         self._graphs: dict[str, JobGraph] = {}
         self._rpc: RpcClient | None = None
@@ -59,6 +67,12 @@ class JobMasterService(Service):
         if takes_jobs:
             self.app.add_routes(host_routes(self, secret, clock))
         self.app.add_routes(job_routes(self, secret, clock))
+
+    async def on_start(self) -> None:
+        """Say where this host is."""
+        if self._candidate is not None:
+            await self._candidate.lead()
+            await self._candidate.announce(self.address, "")
 
     async def start_job(self, message: m.StartJob) -> m.JobStarted:
         """Run a job; a job that is here already goes on, if it is the same.
@@ -68,6 +82,9 @@ class JobMasterService(Service):
         """
         graph, settings = read_job(self._settings, message)
         job = self._jobs.get(graph.job_id)
+        if job is not None and message.takeover > job.start_message.takeover:
+            job.suspend("the Dispatcher has given this JobMaster up")
+            job = None
         if job is None:
             job = self._create(graph, settings, message)
             job.start()
@@ -77,15 +94,35 @@ class JobMasterService(Service):
             job.adopt(m.AdoptJob(message.dispatcher_address, message.dispatcher_token, message.dispatcher_term))
         return m.JobStarted(job.address, job.token)
 
-    def create_job(self, message: m.StartJob) -> JobMaster:
+    def create_job(
+        self,
+        message: m.StartJob,
+        checkpoint_store: CompletedCheckpointStore | None = None,
+        leaders: LeaderRetrieval | None = None,
+        attempts: JobAttempts | None = None,
+    ) -> JobMaster:
         """The JobMaster of a job, which begins with its ``start``.
+
+        Args:
+            message: of the Dispatcher.
+            checkpoint_store: remembers completed checkpoints; None: for as long as this JobMaster lives.
+            leaders: say where the ResourceManager is; None: the services of this host do.
+            attempts: of JobMasters before; None: there were none.
 
         Raises:
             GraphError: the graph or its settings are malformed.
         """
-        return self._create(*read_job(self._settings, message), message)
+        return self._create(*read_job(self._settings, message), message, checkpoint_store, leaders, attempts)
 
-    def _create(self, graph: JobGraph, settings: JobMasterSettings, message: m.StartJob) -> JobMaster:
+    def _create(
+        self,
+        graph: JobGraph,
+        settings: JobMasterSettings,
+        message: m.StartJob,
+        checkpoint_store: CompletedCheckpointStore | None = None,
+        leaders: LeaderRetrieval | None = None,
+        attempts: JobAttempts | None = None,
+    ) -> JobMaster:
         if self._rpc is None:
             self._rpc = RpcClient(self.session, self._secret, self._clock)
         job = JobMaster(
@@ -98,6 +135,9 @@ class JobMasterService(Service):
             self._rpc,
             self.spawn,
             self._calls.spawn,
+            checkpoint_store=checkpoint_store,
+            leaders=leaders or self._leaders,
+            attempts=attempts,
         )
         self._jobs[graph.job_id], self._graphs[graph.job_id] = job, graph
         self.spawn(self._forget_later(job), f"end of job {graph.job_id}")
@@ -139,17 +179,22 @@ class JobMasterService(Service):
     async def on_stop(self) -> None:
         """Give up calls that nobody answers."""
         await self._calls.close()
+        if self._candidate is not None:
+            self._candidate.give_up()
 
 
-def create_service(*, settings: Settings, secret: str, clock: Clock) -> JobMasterService:
+def create_service(
+    *, settings: Settings, secret: str, clock: Clock, ha: HighAvailabilityServices | None = None
+) -> JobMasterService:
     """A JobMaster host whose jobs run in its own process, ready to be started.
 
     Args:
         settings: of the cluster.
         secret: of the cluster.
         clock: injected.
+        ha: see ``JobMasterService``.
     """
-    return JobMasterService(settings=settings, secret=secret, clock=clock)
+    return JobMasterService(settings=settings, secret=secret, clock=clock, ha=ha)
 
 
 def create_host(
@@ -162,6 +207,7 @@ def create_host(
     bind_host: str = "127.0.0.1",
     advertised_host: str = "",
     log_directory: Path | None = None,
+    ha: HighAvailabilityServices | None = None,
 ) -> HostService:
     """A JobMaster host that runs each job in a process of its own, ready to be started.
 
@@ -176,6 +222,7 @@ def create_host(
         bind_host: address that the jobs bind to.
         advertised_host: under which others find the jobs; needed if ``bind_host`` means all interfaces.
         log_directory: where logs of jobs stay.
+        ha: where this host says that it is there, and finds the others; it stays the caller's.
     """
     return HostService(
         settings=settings,
@@ -186,6 +233,7 @@ def create_host(
         bind_host=bind_host,
         advertised_host=advertised_host,
         log_directory=log_directory,
+        ha=ha,
     )
 
 

@@ -9,12 +9,18 @@ from typing import Any
 from firesteel.core.errors import RpcError
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.gateways import RemoteTaskManager
 from firesteel_jobmaster.core import JobMasterCore
 
 LONGEST_WAIT_MS = 60_000
 ASK_AGAIN = 0.05
 """Seconds after which a slot is asked again that answered too early, or does not know the task yet."""
+_RESTARTED = (
+    "Job {name!r} was restarted from its beginning after it had given {offset} results: those that come now may repeat "
+    "them, or differ. Take checkpoints (execution.checkpointing.interval), or let it fail "
+    "(restart-strategy.type: none)."
+)
 _READABLE = (ExecutionState.INITIALIZING, ExecutionState.RUNNING, ExecutionState.FINISHED)
 
 
@@ -34,16 +40,25 @@ async def collect(
 
     Returns:
         Results, or none after the wait; ``end`` when none will come, for instance because the job has ended.
+
+    Raises:
+        ProtocolError: the job has no such operator.
+        RpcFault: the client has results of an attempt that was given up.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + min(max(message.wait_ms, 0), LONGEST_WAIT_MS) / 1000
-    execution = core.collector(message.operator_id)
     asked = False
+    core.collector(message.operator_id)
     while not core.is_terminal:
         left = deadline - loop.time()
         if left <= 0 and asked:
             break
         asked = True
+        execution = core.collector(message.operator_id)
+        # with checkpoints, only results that are in one are given
+        repeats = not execution.results_given and not core.checkpoints.coordinator.is_periodic
+        if message.offset and execution.state in _READABLE and repeats:
+            raise RpcFault(RpcCode.GONE, _RESTARTED.format(name=core.graph.job_graph.name, offset=message.offset))
         if execution.state is ExecutionState.FINISHED and not core.holds_slot_of(execution):
             break  # all results were taken before it finished, and its slot has been given back
         event = changed()
@@ -55,6 +70,7 @@ async def collect(
             request = m.Collect(execution.id, message.offset, message.max_bytes, wait_ms, job_id, allocation)
             answer = await _until_the_end(gateway.collect(request), core, changed)
             if answer is not None and (answer.count or answer.end):
+                execution.results_given = True
                 return m.CollectedFromJob(answer.offset, answer.count, answer.end, answer.data, core.state.name)
             left = min(deadline - loop.time(), ASK_AGAIN)
         if left > 0:
@@ -62,7 +78,7 @@ async def collect(
                 await asyncio.wait_for(event.wait(), left)
             except TimeoutError:
                 pass
-    end = core.is_terminal or execution.state is ExecutionState.FINISHED
+    end = core.is_terminal or core.collector(message.operator_id).state is ExecutionState.FINISHED
     return m.CollectedFromJob(message.offset, 0, end, "", core.state.name)
 
 

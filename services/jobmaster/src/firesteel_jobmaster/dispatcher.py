@@ -27,12 +27,13 @@ class DispatcherReporter:
     Args:
         gateway: of the Dispatcher.
         job_id: of the job.
+        token: of the JobMaster.
         clock: ages the end.
         spawn: runs the worker.
     """
 
-    def __init__(self, gateway: DispatcherGateway, job_id: str, clock: Clock, spawn: Spawn) -> None:
-        self._gateway, self._job_id, self._clock, self._spawn = gateway, job_id, clock, spawn
+    def __init__(self, gateway: DispatcherGateway, job_id: str, token: str, clock: Clock, spawn: Spawn) -> None:
+        self._gateway, self._job_id, self._token, self._clock, self._spawn = gateway, job_id, token, clock, spawn
         self._state: m.JobStateChanged | None = None
         self._end: m.JobFinished | None = None
         self._give_up_at = 0.0
@@ -41,17 +42,19 @@ class DispatcherReporter:
         self._news = asyncio.Event()
         self.acknowledged = asyncio.Event()
         """The Dispatcher knows that the job has ended, or nobody will ever listen."""
+        self.is_end_stored = False
+        """The Dispatcher has taken the end: no other JobMaster will go on with the job."""
 
     def state(self, state: str, timestamps: Mapping[str, int]) -> None:
         """The job entered a state."""
         if self._end is None:
-            self._state = m.JobStateChanged(self._job_id, state, timestamps)
+            self._state = m.JobStateChanged(self._job_id, state, timestamps, self._token)
             self._work_on()
 
     def end(self, archive: Mapping[str, Any]) -> None:
         """The job has ended: say so until the Dispatcher knows."""
         self._state = None  # the archive says more
-        self._end = m.JobFinished(self._job_id, archive)
+        self._end = m.JobFinished(self._job_id, archive, self._token)
         self._give_up_at = self._clock.monotonic() + END_KEPT
         self._work_on()
 
@@ -95,6 +98,7 @@ class DispatcherReporter:
                         delay = min(delay * 2, LONGEST_DELAY)
                 else:
                     delay = FIRST_DELAY
+                    self.is_end_stored = self.is_end_stored or message is self._end
                     self._done(message)
         finally:
             self._working = False

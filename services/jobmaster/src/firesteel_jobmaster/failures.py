@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from firesteel.core.errors import (
@@ -83,23 +84,25 @@ def submit_failed(where: str, cause: str, execution: Execution | None) -> TaskFa
     return external(f"The tasks of slot {where} could not be submitted: {cause}", RpcError, execution)
 
 
-def no_resources(message: str) -> TaskFailure:
+def no_resources(message: str, recoverable: bool = True) -> TaskFailure:
     """The job did not get its slots."""
-    return external(message, NoResourceAvailableError)
+    return replace(external(message, NoResourceAvailableError), recoverable=recoverable)
 
 
 def of_the_user(error: ProgramError) -> TaskFailure:
     """The program, or what it was given, is wrong; found before any task ran."""
-    return TaskFailure("user", f"{type(error).__module__}.{type(error).__qualname__}", str(error), f"{error}\n")
+    name = f"{type(error).__module__}.{type(error).__qualname__}"
+    return TaskFailure("user", name, str(error), f"{error}\n", recoverable=False)
 
 
-def internal(error: BaseException, doing: str) -> TaskFailure:
-    """Our own bug."""
+def internal(error: BaseException, doing: str, recoverable: bool = False) -> TaskFailure:
+    """Our own bug, or one of a plug-in."""
     return TaskFailure(
         "internal",
         f"{type(error).__module__}.{type(error).__qualname__}",
         f"The JobMaster failed while {doing}: {error}",
         "".join(traceback.format_exception(error)),
+        recoverable=recoverable,
     )
 
 

@@ -18,11 +18,13 @@ from firesteel.core.log_files import keep_newest
 from firesteel.core.process import ProcessId, is_running, kill
 from firesteel.core.run_directory import RunDirectory, private_directory
 from firesteel.graph.job_graph import JobGraph
+from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteDispatcher, RemoteJobMaster, RemoteResourceManager
 from firesteel.service.base import Service
+from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel_jobmaster.host_core import (
     AdoptJobMaster,
     EndProcess,
@@ -31,6 +33,7 @@ from firesteel_jobmaster.host_core import (
     HostCore,
     Hosted,
     Instruction,
+    KillProcess,
     ReportLoss,
 )
 from firesteel_jobmaster.job_start import JobRefusedError, JobStart, StartedProcess, StartError
@@ -63,6 +66,7 @@ class HostService(Service):
         bind_host: address that the jobs bind to.
         advertised_host: under which others find them.
         log_directory: where logs of jobs stay.
+        ha: where it says that it is there, and finds the others; None: nobody looks, and they are where jobs say.
         host_names: see ``Service``.
     """
 
@@ -77,10 +81,13 @@ class HostService(Service):
         bind_host: str,
         advertised_host: str,
         log_directory: Path | None = None,
+        ha: HighAvailabilityServices | None = None,
         host_names: Collection[str] = (),
     ) -> None:
         super().__init__("jobmaster", host_names=host_names, drain_seconds=DRAIN_SECONDS)
         self._settings, self._secret, self._clock = settings, secret, clock
+        self._candidate = Candidate(ha, JOBMASTER_HOST) if ha is not None else None
+        self._leaders = {} if ha is None else {name: PeerLeader(ha, name) for name in (DISPATCHER, RESOURCEMANAGER)}
         self._registry = Registry(cluster_directory)
         self._logs = (
             run_directory.subdir(FOLDER) if log_directory is None else private_directory(log_directory / FOLDER)
@@ -122,8 +129,39 @@ class HostService(Service):
             out += self._core.recovered(entry, graph, alive)
         return out
 
+    async def start(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str = "") -> str:
+        """See ``Service``; where another host leads and others may wait, this one waits for its turn.
+
+        Raises:
+            OSError: the port is taken.
+            ConfigurationError: an advertised host is missing, or another JobMaster host leads and stays.
+        """
+        if self._candidate is not None:
+            try:
+                await self._candidate.lead()
+            except BaseException:
+                await self.stop()
+                raise
+        return await super().start(host, port, advertised_host)
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether it waits while another JobMaster host leads."""
+        return self._candidate is not None and self._candidate.is_standby
+
+    def _where(self, component: str, otherwise: str) -> str:
+        """Where a service is now; where leaders are not elected, as a job was told."""
+        peer = self._leaders.get(component)
+        elected = peer.elected if peer is not None else None
+        return otherwise if elected is None else elected.address
+
     async def on_start(self) -> None:
         """Hear the template, and look after the processes."""
+        for peer in self._leaders.values():
+            peer.start()
+        if self._candidate is not None:
+            await self._candidate.announce(self.address, "")
+            self.spawn(self._candidate.hold(), "leadership")
         self._rpc = RpcClient(self.session, self._secret, self._clock)
         self.template.attach()
         self._perform(self._left_behind)
@@ -145,6 +183,9 @@ class HostService(Service):
         self._perform(instructions)
         if answer is not None:
             return answer
+        if graph.job_id not in self._starts:
+            text = f"the former JobMaster of job {graph.job_id} is being killed; ask again"
+            raise RpcFault(RpcCode.INTERNAL, text)
         return await asyncio.shield(self._starts[graph.job_id])
 
     def running_jobs(self) -> m.RunningJobs:
@@ -157,17 +198,24 @@ class HostService(Service):
         for instruction in instructions:
             match instruction:
                 case ForkJobMaster(job_id):
+                    left = self._registry.read(job_id)
+                    if left is not None and not is_running(left.process):  # of one that was lost
+                        self._registry.remove(job_id)
                     self._starts[job_id] = asyncio.get_running_loop().create_future()
                     self.spawn(self._start_process(job_id), f"start of job {job_id}")
                 case AdoptJobMaster(job_id, adopt):
                     self.spawn(self._adopt(job_id, adopt), f"adoption of job {job_id}")
                 case EndProcess(process):
                     _signal(process)
+                case KillProcess(process):
+                    kill(process)
                 case ReportLoss(job_id, jobmaster):
                     self._log_tail(job_id)
                     self.spawn(self._tell_loss(job_id, jobmaster), f"loss of the JobMaster of job {job_id}")
-                case ForgetEntry(job_id):
-                    self._registry.remove(job_id)
+                case ForgetEntry(job_id, token):
+                    entry = self._registry.read(job_id)
+                    if entry is None or entry.token == token:
+                        self._registry.remove(job_id)
 
     async def _adopt(self, job_id: str, adopt: m.AdoptJob) -> None:
         job = self._core.get(job_id)
@@ -178,19 +226,28 @@ class HostService(Service):
             )
 
     async def _tell_loss(self, job_id: str, job: Hosted) -> None:
-        assert self._rpc is not None
-        resourcemanager = RemoteResourceManager(self._rpc, job.start.resourcemanager_address)
         goodbye = m.DisconnectJobMaster(job_id, job.token, job.cause)
+        lost = m.JobMasterLost(job_id, job.cause, job.token)
+
+        async def say_goodbye() -> None:
+            address = self._where(RESOURCEMANAGER, job.start.resourcemanager_address)
+            await RemoteResourceManager(self._client, address).disconnect_jobmaster(goodbye)
+
+        async def tell_dispatcher() -> None:
+            address = self._where(DISPATCHER, job.start.dispatcher_address)
+            await RemoteDispatcher(self._client, address).jobmaster_lost(lost)
+
         self.spawn(
-            until_it_works(
-                f"goodbye of job {job_id}", lambda: resourcemanager.disconnect_jobmaster(goodbye), lambda: True
-            ),
+            until_it_works(f"goodbye of job {job_id}", say_goodbye, lambda: True),
             f"goodbye of job {job_id} to the ResourceManager",
         )
-        dispatcher = RemoteDispatcher(self._rpc, job.start.dispatcher_address)
-        lost = m.JobMasterLost(job_id, job.cause)
-        await until_it_works(f"loss of job {job_id}", lambda: dispatcher.jobmaster_lost(lost), lambda: True)
-        self._perform(self._core.loss_told(job_id))
+        await until_it_works(f"loss of job {job_id}", tell_dispatcher, lambda: True)
+        self._perform(self._core.loss_told(job_id, job))
+
+    @property
+    def _client(self) -> RpcClient:
+        assert self._rpc is not None
+        return self._rpc
 
     # -- processes
 
@@ -317,7 +374,11 @@ class HostService(Service):
 
     async def on_stop(self) -> None:
         """End the template."""
+        for peer in self._leaders.values():
+            peer.stop()
         await self.template.close()
+        if self._candidate is not None:
+            self._candidate.give_up()
 
 
 def _signal(process: ProcessId) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from firesteel.core.clock import Clock
@@ -56,6 +56,7 @@ class Hosted:
         machine: its state.
         process, address, token: known once it runs.
         cause: why it was lost.
+        given_up: it is being killed, since the Dispatcher wants another one.
     """
 
     graph: JobGraph
@@ -65,6 +66,7 @@ class Hosted:
     address: str = ""
     token: str = field(default="", repr=False)
     cause: str = ""
+    given_up: bool = False
 
     @property
     def state(self) -> HostedState:
@@ -100,6 +102,13 @@ class EndProcess:
 
 
 @dataclass(frozen=True)
+class KillProcess:
+    """A JobMaster was given up and lives: it has to go before another one follows."""
+
+    process: ProcessId
+
+
+@dataclass(frozen=True)
 class ReportLoss:
     """Tell the Dispatcher and the ResourceManager that a JobMaster is gone; report ``loss_told``."""
 
@@ -109,12 +118,13 @@ class ReportLoss:
 
 @dataclass(frozen=True)
 class ForgetEntry:
-    """Remove the file of a JobMaster."""
+    """Remove the file of a JobMaster, unless it is of another one by now."""
 
     job_id: str
+    token: str = field(repr=False)
 
 
-Instruction = ForkJobMaster | AdoptJobMaster | EndProcess | ReportLoss | ForgetEntry
+Instruction = ForkJobMaster | AdoptJobMaster | EndProcess | KillProcess | ReportLoss | ForgetEntry
 
 
 class HostCore:
@@ -159,6 +169,11 @@ class HostCore:
         known = job.graph if job is not None else remembered[0] if remembered is not None else None
         if known is not None and known != graph:
             raise other_job(graph.job_id)
+        if job is not None and message.takeover > job.start.takeover:
+            if job.state is HostedState.RUNNING and job.process is not None:
+                return self._give_up(job, message, job.process)
+            if job.state is HostedState.LOST:
+                job = None  # those who have to hear of it are being told
         if job is None:
             if remembered is not None:
                 return remembered[1], []
@@ -173,6 +188,17 @@ class HostCore:
         job.start = message
         adopt = m.AdoptJob(message.dispatcher_address, message.dispatcher_token, message.dispatcher_term)
         return job.started, [AdoptJobMaster(graph.job_id, adopt)]
+
+    def _give_up(
+        self, job: Hosted, message: m.StartJob, process: ProcessId
+    ) -> tuple[m.JobStarted | None, list[Instruction]]:
+        """The Dispatcher has given up a JobMaster that lives: two of them must never lead a job."""
+        logger.warning("the JobMaster of job %s (process %d) was given up: it is killed", job.graph.job_id, process.pid)
+        job.start = replace(job.start, takeover=message.takeover - 1)
+        if not job.given_up:
+            job.given_up = True
+            return None, [KillProcess(process)]
+        return None, []
 
     def _hosted(self, graph: JobGraph, start: m.StartJob, state: HostedState) -> Hosted:
         name = f"JobMaster of {graph.name} ({graph.job_id})"
@@ -238,18 +264,16 @@ class HostCore:
 
     def _lose(self, job_id: str, job: Hosted, what: str) -> list[Instruction]:
         pid = job.process.pid if job.process is not None else 0
-        job.cause = (
-            f"The JobMaster of job {job.graph.name!r} (process {pid}) {what} before the job had ended. "
-            "Jobs are not recovered from that: submit it again."
-        )
+        job.cause = f"The JobMaster of job {job.graph.name!r} (process {pid}) {what} before the job had ended"
         logger.error("%s", job.cause)
         job.machine.move(HostedState.LOST, what)
         return [ReportLoss(job_id, job)]
 
-    def loss_told(self, job_id: str) -> list[Instruction]:
+    def loss_told(self, job_id: str, job: Hosted) -> list[Instruction]:
         """Dispatcher and ResourceManager know that a JobMaster is gone."""
-        job = self._jobs.pop(job_id, None)
-        if job is None:
+        if job.state is not HostedState.LOST:
             return []
         job.machine.move(HostedState.GONE, "its loss was told")
-        return [ForgetEntry(job_id)]
+        if self._jobs.get(job_id) is job:
+            del self._jobs[job_id]
+        return [ForgetEntry(job_id, job.token)]

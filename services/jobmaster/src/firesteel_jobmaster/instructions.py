@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from firesteel.protocol.deployment import Deployment
 from firesteel.protocol.messages import Splits
+from firesteel.protocol.operator_events import Event
+from firesteel_jobmaster.checkpoints.work import Work
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,71 @@ class PushSplits:
 
 
 @dataclass(frozen=True)
+class SendOperatorEvents:
+    """Tell a task that runs a user's enumerator something; report ``operator_events_lost`` if nobody takes it."""
+
+    taskmanager_id: str
+    allocation_id: str
+    execution_id: str
+    number: int
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True)
+class TriggerCheckpoint:
+    """Have tasks of a slot begin a checkpoint; report ``checkpoint_not_triggered`` if nobody takes the order."""
+
+    taskmanager_id: str
+    allocation_id: str
+    execution_ids: tuple[str, ...]
+    checkpoint_id: int
+    timestamp_ms: int
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class _NotifyCheckpoint:
+    taskmanager_id: str
+    allocation_id: str
+    execution_ids: tuple[str, ...]
+    checkpoint_id: int
+
+
+class NotifyCheckpointComplete(_NotifyCheckpoint):
+    """Tell tasks of a slot that a checkpoint is complete."""
+
+
+class NotifyCheckpointAborted(_NotifyCheckpoint):
+    """Tell tasks of a slot that a checkpoint will not complete."""
+
+
+@dataclass(frozen=True)
+class CheckpointWork:
+    """Do this in the checkpoint storage and the store, one after the other; report ``checkpoint_work_done``."""
+
+    work: Work
+
+
+@dataclass(frozen=True)
+class NoteAttempts:
+    """Attempts below this number may have been used: the next JobMaster of the job goes on from there."""
+
+    first_unused: int
+
+
+@dataclass(frozen=True)
 class ReleaseSlot:
-    """Free a slot."""
+    """Free a slot.
+
+    Attributes:
+        last_checkpoint: that the job leaves when it has ended, 0 = none: what only later ones need goes; None = nothing
+            goes.
+    """
 
     taskmanager_id: str
     allocation_id: str
     cause: str
+    last_checkpoint: int | None = None
 
 
 @dataclass(frozen=True)
@@ -132,6 +193,12 @@ Instruction = (
     | CancelSlotTasks
     | CommitInSlot
     | PushSplits
+    | SendOperatorEvents
+    | TriggerCheckpoint
+    | NotifyCheckpointComplete
+    | NotifyCheckpointAborted
+    | CheckpointWork
+    | NoteAttempts
     | ReleaseSlot
     | ReportState
     | ReportEnd

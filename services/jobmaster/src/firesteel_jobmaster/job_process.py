@@ -26,21 +26,36 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.config import Settings
+from firesteel.config.recovery_options import HA_TYPE
 from firesteel.core.clock import SystemClock
-from firesteel.core.errors import FiresteelError
+from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel.core.process import myself
+from firesteel.ha.services import (
+    HighAvailabilityServices,
+    LeaderRetrieval,
+    Leadership,
+    load_high_availability,
+    load_retrieval,
+    of_job,
+)
 from firesteel.protocol import messages as m
 from firesteel.service.background import first_of
 from firesteel.service.logs import setup_logging
 from firesteel_jobmaster.app import JobMasterService
+from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.order import GO, Order
 from firesteel_jobmaster.registry import Entry, Registry
 from firesteel_jobmaster.shell import JobMaster
 
 logger = logging.getLogger(__name__)
+LEAD_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0)
+"""Seconds between campaigns for the leadership of a job: a process that was killed takes a moment to go."""
 LINGER_SECONDS = 5.0
 """A JobMaster whose job has ended answers late questions for so long."""
+CLOSE_SECONDS = 30.0
+"""So long it waits for what has to go of the job's checkpoints."""
 EXIT_IN_ORDER, EXIT_FAILED = 0, 1
 
 
@@ -77,6 +92,9 @@ class _JobProcess:
         self._order, self._connection = order, connection
         self._start = m.StartJob.from_plain(order.start)
         self._registry = Registry(Path(order.cluster_directory))
+        self._services: HighAvailabilityServices | None = None
+        self._leadership: Leadership | None = None
+        self._leaders: LeaderRetrieval | None = None
         self._stop = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
 
@@ -85,8 +103,9 @@ class _JobProcess:
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
         self._connection.setblocking(False)
         reader, self._writer = await asyncio.open_connection(sock=self._connection)
+        service_settings = Settings.from_plain(order.settings)
         service = JobMasterService(
-            settings=Settings.from_plain(order.settings), secret=order.secret, clock=SystemClock(), takes_jobs=False
+            settings=service_settings, secret=order.secret, clock=SystemClock(), takes_jobs=False
         )
         try:
             address = await service.start(order.bind_host, 0, order.advertised_host)
@@ -96,10 +115,14 @@ class _JobProcess:
                 logger.warning("the host is gone, or does not want this JobMaster any more")
                 return EXIT_IN_ORDER
             try:
-                job = service.create_job(self._start)
+                store = await self._lead()
+                self._leaders = self._services or load_retrieval(service_settings)
+                job = service.create_job(self._start, store, self._leaders, self._attempts())
             except FiresteelError as error:
                 self._tell({"refused": str(error)})
                 return EXIT_IN_ORDER
+            if self._leadership is not None:
+                self._leadership.announce(job.address, job.token)
             self._register(job)
             job.on_adopted = lambda: self._register(job)
             job.start()
@@ -108,7 +131,37 @@ class _JobProcess:
         finally:
             await service.stop()
             self._writer.close()
+            if self._leaders is not None:
+                self._leaders.close()
         return EXIT_IN_ORDER if service.failure is None else EXIT_FAILED
+
+    async def _lead(self) -> CompletedCheckpointStore | None:
+        """Lead the job from now on; returns the completed checkpoints of those who led it before.
+
+        Raises:
+            ConfigurationError: the high-availability services can't be used, or a former JobMaster does not go.
+        """
+        settings = Settings.from_plain(self._order.settings)
+        if (settings.get(HA_TYPE) or "").upper() == "NONE":
+            return None
+        services = load_high_availability(settings, Path(self._order.cluster_directory))
+        job_id = str(self._start.job_graph["job_id"])
+        for pause in LEAD_PAUSES:
+            leadership = await asyncio.to_thread(services.campaign, of_job(job_id))
+            if leadership is not None:
+                self._services, self._leadership = services, leadership
+                return services.completed_checkpoints(job_id, leadership)
+            await asyncio.sleep(pause)
+        raise ConfigurationError(f"another process leads job {job_id} and does not go (high-availability.type)")
+
+    def _attempts(self) -> JobAttempts | None:
+        """Those of all JobMasters of the job; the first ones of this one are noted before they can be used."""
+        leadership = self._leadership
+        if leadership is None:
+            return None
+        first = max(leadership.attempts, self._start.takeover)
+        leadership.note_attempts(first + 1)
+        return JobAttempts(first, leadership.note_attempts)
 
     def _register(self, job: JobMaster) -> None:
         self._registry.write(Entry(job.job_id, myself(), job.address, job.token, job.start_message))
@@ -116,7 +169,14 @@ class _JobProcess:
     async def _until_the_end(self, service: JobMasterService, job: JobMaster) -> None:
         await first_of(job.acknowledged.wait(), self._stop.wait(), service.end_wanted())
         if job.acknowledged.is_set():
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await job.checkpoints_closed()
+            except TimeoutError:
+                logger.error("job %s: files of its checkpoints may be left: the storage does not answer", job.job_id)
             self._registry.remove(job.job_id)
+            if self._services is not None and job.core.state.is_globally_terminal_state():
+                self._services.forget_job(job.job_id)
             self._tell({"ended": job.core.state.name})
             logger.info("job %s is over; late questions are answered for %g s", job.job_id, LINGER_SECONDS)
             try:

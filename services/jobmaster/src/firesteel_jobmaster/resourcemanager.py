@@ -8,11 +8,13 @@ from collections.abc import Callable
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import may_work_later
 from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.service.heartbeat import is_silence
+from firesteel.service.leaders import PeerLeader
 from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
@@ -24,7 +26,8 @@ class ResourceManagerLink:
     """Registers a job at the ResourceManager and keeps the registration alive.
 
     Args:
-        gateway: of the ResourceManager; its token is set here.
+        gateway: of the ResourceManager; its address and token are set here.
+        leaders: say where it is; where they are not elected, it is where the gateway says.
         registration: of this JobMaster.
         settings: intervals and timeouts.
         clock: measures silence.
@@ -37,6 +40,7 @@ class ResourceManagerLink:
     def __init__(
         self,
         gateway: RemoteResourceManager,
+        leaders: LeaderRetrieval,
         registration: m.RegisterJobMaster,
         settings: JobMasterSettings,
         clock: Clock,
@@ -55,12 +59,27 @@ class ResourceManagerLink:
         self._declaring = 0
         """The term in which the wanted slots are being declared; 0 = in none."""
         self._persistent = True
+        self._leader = PeerLeader(leaders, RESOURCEMANAGER, self._leader_changed)
 
     def connect(self) -> None:
         """Register; ``connected`` follows."""
         if not self._closed:
+            if self._term == 0:
+                self._leader.start()
+            if (leader := self._leader.elected) is not None:
+                self._gateway.address, self._gateway.token = leader.address, leader.token
+            else:
+                self._gateway.token = ""  # whoever leads there says who it is
             self._term += 1
             self._spawn(self._keep(self._term), f"link to the ResourceManager, term {self._term}")
+
+    def _leader_changed(self) -> None:
+        if not self._closed:
+            self._delay = 0.0
+            if self._beating is not None:
+                self._beating.cancel()
+            self._term += 1
+            self._lost(f"the ResourceManager at {self._leader.address} leads")
 
     def declare(self, count: int, returned: tuple[str, ...]) -> None:
         """Say how many slots the job wants, and which it has given back; the last word counts."""
@@ -75,6 +94,7 @@ class ResourceManagerLink:
         if self._closed:
             return
         self._closed = True
+        self._leader.stop()
         self._term += 1
         if self._beating is not None:
             self._beating.cancel()

@@ -11,6 +11,7 @@ from firesteel.core.clock import Clock
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import ReportWatermark
 from firesteel.protocol.message import Message
+from firesteel.protocol.split_messages import OperatorEvents
 from firesteel.rpc import Handler, RpcRequest, rpc_routes
 from firesteel_jobmaster.shell import JobMaster
 
@@ -62,8 +63,12 @@ def job_routes(host: Jobs, secret: str, clock: Clock) -> list[web.RouteDef]:
         "offer_slots": _handler(host, m.OfferSlots, JobMaster.offer_slots),
         "update_task_states": _handler(host, m.UpdateTaskStates, JobMaster.update_task_states),
         "request_splits": _handler(host, m.RequestSplits, JobMaster.request_splits),
+        "send_operator_events": _handler(host, OperatorEvents, JobMaster.send_operator_events),
         "report_watermark": _handler(host, ReportWatermark, JobMaster.report_watermark),
         "end_of_data": _handler(host, m.ExecutionRef, JobMaster.end_of_data),
+        "acknowledge_checkpoint": _handler(host, m.AcknowledgeCheckpoint, JobMaster.acknowledge_checkpoint),
+        "decline_checkpoint": _handler(host, m.DeclineCheckpoint, JobMaster.decline_checkpoint),
+        "trigger_checkpoint": _handler(host, m.TriggerJobCheckpoint, JobMaster.trigger_checkpoint),
         "report_metrics": _handler(host, m.ReportMetrics, JobMaster.report_metrics),
         "fail_slot": _handler(host, m.FailSlot, JobMaster.fail_slot),
         "notify_no_resources": _handler(host, m.NotifyNoResources, JobMaster.notify_no_resources),

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings, options
+from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
+from firesteel_jobmaster.restart_strategies import NoRestart, RestartStrategy, restart_strategy
 
 _READ_IN_SLOTS: Final = (
     options.BATCH_MAX_RECORDS,
+    options.CHECKPOINTING_AFTER_TASKS_FINISH,
+    options.CHECKPOINTING_CREATE_SUBDIRECTORY,
+    options.CHECKPOINTING_DIRECTORY,
+    options.CHECKPOINTING_INLINE_THRESHOLD,
+    options.CHECKPOINTING_INTERVAL,
+    options.CHECKPOINTING_MAX_MEMORY_STATE,
+    options.CHECKPOINTING_MODE,
+    options.CHECKPOINTING_STORAGE,
+    options.CHECKPOINTING_WRITE_BUFFER,
     options.EXCHANGE_CHANNEL_WINDOW,
     options.EXCHANGE_MAX_CHUNK,
     options.PIPELINE_GLOBAL_JOB_PARAMETERS,
@@ -29,6 +41,11 @@ class JobMasterSettings:
         splits_interval: how often a subtask that found no split, but may later, is offered some.
         registration_initial, registration_max, error_delay, refused_delay: ``cluster.registration.*``: until the next
             try of a registration that did not arrive (doubling), in which its service failed, or which it refused.
+        new_restart_strategy: makes the job's, from ``restart-strategy.*``.
+        failover_by_region: ``jobmanager.execution.failover-strategy`` is region.
+        kept_failures: ``web.exception-history-size``.
+        checkpoints: ``execution.checkpointing.*``.
+        new_checkpoint_storage: makes the job's, of its id; raises ``ConfigurationError``.
         for_slots: what the cluster says about options that slots read; a job's own settings come on top.
     """
 
@@ -43,6 +60,13 @@ class JobMasterSettings:
     registration_max: float = 30.0
     error_delay: float = 10.0
     refused_delay: float = 30.0
+    new_restart_strategy: Callable[[], RestartStrategy] = NoRestart
+    failover_by_region: bool = True
+    kept_failures: int = 16
+    checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
+    new_checkpoint_storage: Callable[[str], CheckpointStorage] = lambda job_id: load_checkpoint_storage(
+        StorageParameters(job_id)
+    )
     for_slots: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -53,6 +77,14 @@ class JobMasterSettings:
             ConfigurationError: a value is not valid.
         """
         all_of_them = settings.with_layer("program", job) if job else settings
+        restart_strategy(all_of_them)  # a value that is wrong is found here
+        checkpoints = CheckpointSettings.read(all_of_them)
+
+        def new_storage(job_id: str) -> CheckpointStorage:
+            return load_checkpoint_storage(StorageParameters(job_id, all_of_them))
+
+        if job is not None and (checkpoints.interval or checkpoints.restore_path):
+            new_storage("0" * 32)  # and so is this
         return cls(
             heartbeat_interval=settings.get(options.HEARTBEAT_INTERVAL).total_seconds(),
             heartbeat_timeout=settings.get(options.HEARTBEAT_TIMEOUT).total_seconds(),
@@ -64,5 +96,10 @@ class JobMasterSettings:
             error_delay=settings.get(options.REGISTRATION_ERROR_DELAY).total_seconds(),
             refused_delay=settings.get(options.REGISTRATION_REFUSED_DELAY).total_seconds(),
             cancellation_timeout=all_of_them.get(options.TASK_CANCELLATION_TIMEOUT).total_seconds(),
+            new_restart_strategy=lambda: restart_strategy(all_of_them),
+            failover_by_region=settings.get(options.FAILOVER_STRATEGY) == "region",
+            kept_failures=settings.get(options.EXCEPTION_HISTORY_SIZE),
+            checkpoints=checkpoints,
+            new_checkpoint_storage=new_storage,
             for_slots=settings.slice(_READ_IN_SLOTS).to_plain(),
         )

@@ -8,29 +8,37 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
 from firesteel.config import Settings
 from firesteel.config.options import PYTHON_ENVIRONMENT_TIMEOUT
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, ProtocolError, RpcError
+from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RpcError
 from firesteel.graph.job_archive import job_timestamps
 from firesteel.graph.job_graph import JobGraph
+from firesteel.ha.retrieval import FixedLeaders, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.protocol.message import RpcFault
+from firesteel.protocol.split_messages import OperatorEvents
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteDispatcher, RemoteResourceManager, RemoteTaskManager
 from firesteel.service.logs import log_fields
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.attempts import JobAttempts
+from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, in_a_thread
+from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.collecting import collect
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.dispatcher import DispatcherReporter
-from firesteel_jobmaster.lanes import Spawn
+from firesteel_jobmaster.lanes import FIRST_DELAY, Lane, Spawn
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.taskmanagers import TaskManagerLinks
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+LONGEST_SUBMIT_DELAY = 5.0
+"""Seconds between two tries to submit tasks."""
 Instructions = Iterable[do.Instruction]
 
 
@@ -48,6 +56,10 @@ class JobMaster:
         spawn: runs what goes on until the job ends, such as heartbeats.
         spawn_call: runs what comes to an end by itself; a host that stops waits for it.
         core: replaces the usual core, in tests.
+        checkpoint_store: remembers completed checkpoints; default: for as long as this JobMaster lives.
+        run_blocking: has a function that may block done elsewhere; default: in a thread.
+        leaders: say where the ResourceManager is; default: where ``start`` says.
+        attempts: remember which attempts were used; default: those of this JobMaster are the first.
     """
 
     def __init__(
@@ -62,9 +74,30 @@ class JobMaster:
         spawn: Spawn,
         spawn_call: Spawn,
         core: JobMasterCore | None = None,
+        checkpoint_store: CompletedCheckpointStore | None = None,
+        run_blocking: RunBlocking | None = None,
+        leaders: LeaderRetrieval | None = None,
+        attempts: JobAttempts | None = None,
     ) -> None:
         self.job_id, self.address, self.token = job_graph.job_id, address, token
-        self.core = core or JobMasterCore(job_graph, settings, clock)
+        worker = CheckpointWorker(
+            self.job_id,
+            lambda: settings.new_checkpoint_storage(self.job_id),
+            checkpoint_store or MemoryCheckpointStore(),
+        )
+        self._checkpoint_work = WorkQueue(
+            worker,
+            lambda done: self._event("checkpoint storage", lambda: self.core.checkpoint_work_done(done)),
+            spawn_call,
+            run_blocking or in_a_thread,
+            self._end_is_stored,
+        )
+        takeover = start.takeover, start.takeover_cause
+        self.core = core or JobMasterCore(
+            job_graph, settings, clock, may_recover=checkpoint_store is not None, takeover=takeover,
+            first_attempt=attempts.first if attempts is not None else 0,
+        )  # fmt: skip
+        self._attempts, self._notes = attempts, Lane("numbers of attempts", spawn_call)
         self.start_message = start
         """As a host would have to be told now: with the Dispatcher that leads."""
         self.on_adopted: Callable[[], None] = lambda: None
@@ -73,9 +106,10 @@ class JobMaster:
         self._changed = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         dispatcher = RemoteDispatcher(rpc, start.dispatcher_address, start.dispatcher_token)
-        self._dispatcher = DispatcherReporter(dispatcher, self.job_id, clock, spawn_call)
+        self._dispatcher = DispatcherReporter(dispatcher, self.job_id, token, clock, spawn_call)
         self._resourcemanager = ResourceManagerLink(
             RemoteResourceManager(rpc, start.resourcemanager_address),
+            leaders or FixedLeaders({}),
             m.RegisterJobMaster(self.job_id, job_graph.name, address, token, _python(job_graph, start.blob_address)),
             settings,
             clock,
@@ -101,6 +135,14 @@ class JobMaster:
     def acknowledged(self) -> asyncio.Event:
         """Set when the Dispatcher knows that the job has ended."""
         return self._dispatcher.acknowledged
+
+    async def _end_is_stored(self) -> bool:
+        await self.acknowledged.wait()
+        return self._dispatcher.is_end_stored
+
+    async def checkpoints_closed(self) -> None:
+        """Wait until what has to go of the job's checkpoints is gone; that begins when the end is acknowledged."""
+        await self._checkpoint_work.done()
 
     # Events
 
@@ -132,6 +174,10 @@ class JobMaster:
         """See ``JobMasterGateway``."""
         return self._ask("a request for splits", lambda: self.core.request_splits(message), m.Splits((), False))
 
+    def send_operator_events(self, message: OperatorEvents) -> None:
+        """See ``JobMasterGateway``."""
+        self._event("what an enumerator says", lambda: self.core.operator_events(message))
+
     def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
         """See ``JobMasterGateway``."""
         return self.core.report_watermark(message)
@@ -139,6 +185,18 @@ class JobMaster:
     def end_of_data(self, message: m.ExecutionRef) -> None:
         """See ``JobMasterGateway``."""
         self._event("the end of a task's data", lambda: self.core.end_of_data(message.execution_id))
+
+    def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
+        """See ``JobMasterGateway``."""
+        self._event("an acknowledgement", lambda: self.core.acknowledge_checkpoint(message))
+
+    def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
+        """See ``JobMasterGateway``."""
+        self._event("a declined checkpoint", lambda: self.core.decline_checkpoint(message))
+
+    def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
+        """See ``JobMasterGateway``."""
+        self._event("a request for a checkpoint", lambda: self.core.trigger_checkpoint(message.trigger_id))
 
     def report_metrics(self, message: m.ReportMetrics) -> None:
         """See ``JobMasterGateway``."""
@@ -240,6 +298,12 @@ class JobMaster:
                 self._dispatcher.state(state, timestamps)
             case do.ReportEnd():
                 self._dispatcher.end(self.core.archive())
+            case do.CheckpointWork(work):
+                self._checkpoint_work.add(work)
+            case do.NoteAttempts(first_unused):
+                if self._attempts is not None:
+                    note = self._attempts.note
+                    self._notes.add("note", lambda: asyncio.to_thread(note, first_unused))
             case do.SetTimer(name, seconds):
                 self._set_timer(name, seconds)
             case do.ClearTimer(name):
@@ -254,7 +318,7 @@ class JobMaster:
                 submit = m.SubmitTasks(
                     self.job_id, allocation, self.token, deployment.to_plain(), self.start_message.blob_address
                 )
-                call(tm, allocation, "submit", lambda gateway: self._submit(gateway, submit), once=True)
+                call(tm, allocation, "submit", lambda gateway: self._submit(tm, gateway, submit), once=True)
             case do.CancelSlotTasks(tm, allocation, ids):
                 cancel = m.CancelTasks(self.job_id, ids)
                 call(tm, allocation, "cancel", lambda gateway: gateway.cancel_tasks(cancel))
@@ -272,21 +336,69 @@ class JobMaster:
                     lambda gateway: gateway.assign_splits(assign),
                     failed=lambda: self._event("lost splits", lambda: self.core.splits_lost(execution_id)),
                 )
-            case do.ReleaseSlot(tm, allocation, cause):
-                free = m.FreeSlot(allocation, cause)
+            case do.SendOperatorEvents(tm, allocation, execution_id, number, events):
+                say = OperatorEvents(execution_id, number, events, self.job_id, allocation)
+                call(
+                    tm,
+                    allocation,
+                    "operator events",
+                    lambda gateway: gateway.send_operator_events(say),
+                    failed=lambda: self._event(
+                        "lost operator events", lambda: self.core.operator_events_lost(execution_id)
+                    ),
+                )
+            case do.TriggerCheckpoint(tm, allocation, ids, checkpoint, timestamp_ms, options):
+                trigger = m.TriggerCheckpoint(self.job_id, allocation, ids, checkpoint, timestamp_ms, options)
+                call(
+                    tm,
+                    allocation,
+                    "trigger a checkpoint",
+                    lambda gateway: gateway.trigger_checkpoint(trigger),
+                    failed=lambda: self._event(
+                        "a checkpoint that was not triggered",
+                        lambda: self.core.checkpoint_not_triggered(ids, checkpoint),
+                    ),
+                )
+            case do.NotifyCheckpointComplete(tm, allocation, ids, checkpoint):
+                complete = m.NotifyCheckpoint(self.job_id, allocation, ids, checkpoint)
+                call(
+                    tm, allocation, "checkpoint complete", lambda gateway: gateway.notify_checkpoint_complete(complete)
+                )
+            case do.NotifyCheckpointAborted(tm, allocation, ids, checkpoint):
+                aborted = m.NotifyCheckpoint(self.job_id, allocation, ids, checkpoint)
+                call(tm, allocation, "checkpoint aborted", lambda gateway: gateway.notify_checkpoint_aborted(aborted))
+            case do.ReleaseSlot(tm, allocation, cause, last_checkpoint):
+                free = m.FreeSlot(allocation, cause, last_checkpoint)
                 call(tm, allocation, "free", lambda gateway: gateway.free_slot(free))
             case _:
                 raise AssertionError(instruction)
 
-    async def _submit(self, gateway: RemoteTaskManager, message: m.SubmitTasks) -> None:
+    async def _submit(self, taskmanager_id: str, gateway: RemoteTaskManager, message: m.SubmitTasks) -> None:
+        """Have tasks run; said again while the answer may be lost: who has taken them takes them once."""
         allocation = message.allocation_id
-        try:
-            await gateway.submit_tasks(message)
-        except RpcError as error:
-            cause = str(error)
-            self._event("a refused submit", lambda: self.core.submit_failed(allocation, cause))
-        else:
-            self._event("a submit", lambda: self.core.tasks_submitted(allocation))
+        ids = [task["execution_id"] for task in message.deployment["tasks"]]
+        delay = FIRST_DELAY
+        while True:
+            try:
+                await gateway.submit_tasks(message)
+            except PeerUnreachableError as error:
+                self._taskmanagers.check(taskmanager_id)
+                if not self._taskmanagers.is_watched(taskmanager_id) or not self.core.awaits_submit(ids):
+                    self._submit_failed(allocation, ids, error)
+                    return
+                logger.warning("submit: %s; next try in %g s", error, delay)
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, LONGEST_SUBMIT_DELAY)
+            except RpcError as error:
+                self._submit_failed(allocation, ids, error)
+                return
+            else:
+                self._event("a submit", lambda: self.core.tasks_submitted(ids))
+                return
+
+    def _submit_failed(self, allocation: str, ids: list[str], error: RpcError) -> None:
+        cause = str(error)
+        self._event("a refused submit", lambda: self.core.submit_failed(allocation, ids, cause))
 
     def _set_timer(self, name: str, seconds: float) -> None:
         self._clear_timer(name)

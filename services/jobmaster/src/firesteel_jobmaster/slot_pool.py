@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from firesteel.graph.execution_graph import Slot
+
+KEPT_RETURNED = 1000
 
 
 class SlotPool:
@@ -14,8 +18,8 @@ class SlotPool:
 
     def __init__(self, needed: int) -> None:
         self.needed = needed
-        self.returned: list[str] = []
-        """Slots that were given back while the job went on."""
+        self.returned: deque[str] = deque(maxlen=KEPT_RETURNED)
+        """Slots that were given back or lost while the job went on."""
         self._slots: dict[str, Slot] = {}
         self._idle_since: dict[str, float] = {}
         self._closed = False
@@ -53,10 +57,11 @@ class SlotPool:
         self._slots[slot.allocation_id] = slot
         return True
 
-    def remove(self, allocation_id: str) -> Slot | None:
-        """The slot is lost."""
+    def remove(self, allocation_id: str) -> None:
+        """The slot is lost, or given back."""
         self._idle_since.pop(allocation_id, None)
-        return self._slots.pop(allocation_id, None)
+        if self._slots.pop(allocation_id, None) is not None:
+            self.returned.append(allocation_id)
 
     def idle(self, allocation_id: str, now: float) -> None:
         """The job is done with a slot."""
@@ -67,11 +72,9 @@ class SlotPool:
         """Whether the job is done with a slot that it holds."""
         return allocation_id in self._idle_since
 
-    def give_back(self, allocation_id: str) -> None:
-        """The job holds an idle slot no longer, and needs none in its stead."""
-        self.remove(allocation_id)
-        self.returned.append(allocation_id)
-        self.needed -= 1
+    def use(self, allocation_id: str) -> None:
+        """The job uses a slot again."""
+        self._idle_since.pop(allocation_id, None)
 
     def idle_before(self, moment: float) -> list[Slot]:
         """Those that the job was done with by this moment."""

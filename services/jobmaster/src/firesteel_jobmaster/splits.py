@@ -1,19 +1,25 @@
-"""Hands out the splits of a job's sources."""
+"""Hands out the splits of a job's sources: by built-in enumerators, or with those of users in tasks of their own."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firesteel.checkpoint.metadata import EnumeratorState
 from firesteel.core.errors import GraphError, ProgramError
-from firesteel.functions.source import SplitEnumerator
+from firesteel.core.ids import VertexId, execution_id
+from firesteel.functions.source import BuiltInEnumerator, Split
 from firesteel.graph.execution_graph import Execution
-from firesteel.graph.job_graph import JobGraph
+from firesteel.graph.job_graph import JobGraph, JobVertex
 from firesteel.protocol.messages import Splits
+from firesteel.protocol.operator_events import Event
+from firesteel_jobmaster.checkpoints.assignments import Assignments
+from firesteel_jobmaster.checkpoints.restoring import RestorePoint
+from firesteel_jobmaster.enumerator_link import EnumeratorLink
 
-EnumeratorFactory = Callable[[str, Mapping[str, Any]], SplitEnumerator]
+EnumeratorFactory = Callable[[str, Mapping[str, Any]], BuiltInEnumerator]
 _WHERE: Final = "The JobMaster looks for it on its own host, and TaskManagers read it on theirs."
 _NOTHING: Final = Splits((), False)
 
@@ -37,7 +43,7 @@ _NONE: Final = _Answer(0, 0, _NOTHING)
 
 
 class SplitAssigner:
-    """One enumerator for each source vertex.
+    """One enumerator, or a link to one, for each source vertex.
 
     Args:
         job_graph: of the job.
@@ -50,20 +56,105 @@ class SplitAssigner:
     """
 
     def __init__(self, job_graph: JobGraph, create: EnumeratorFactory) -> None:
-        self._enumerators: dict[str, SplitEnumerator] = {}
-        for vertex in job_graph.vertices:
-            if vertex.source is None:
-                continue
-            try:
-                self._enumerators[vertex.id] = create(vertex.source.enumerator, vertex.source.config)
-            except GraphError as error:
-                raise GraphError(f"source {vertex.name!r}: {error}") from error
-            except ProgramError as error:
-                raise ProgramError(f"source {vertex.name!r}: {error}. {_WHERE}") from error
-            except OSError as error:
-                raise OSError(f"source {vertex.name!r}: {error}, on {socket.gethostname()}") from error
+        self._create = create
+        sources = [v for v in job_graph.vertices if v.source is not None]
+        self._links = {v.id: EnumeratorLink(v) for v in sources if v.source and v.source.coordinator is not None}
+        self._vertices = {v.id: v for v in sources if v.id not in self._links}
+        self._names = {v.id: v.source.enumerator for v in sources if v.source}
+        self._sources = {v.id: v for v in sources}
+        self._enumerators = {id_: self._make(vertex) for id_, vertex in self._vertices.items()}
+        self._given = {vertex_id: Assignments() for vertex_id in self._enumerators}
         self._waiting: dict[str, Execution] = {}
         self._answers: dict[str, _Answer] = {}
+
+    def _make(self, vertex: JobVertex) -> BuiltInEnumerator:
+        assert vertex.source is not None
+        try:
+            return self._create(vertex.source.enumerator, vertex.source.config)
+        except GraphError as error:
+            raise GraphError(f"source {vertex.name!r}: {error}") from error
+        except ProgramError as error:
+            raise ProgramError(f"source {vertex.name!r}: {error}. {_WHERE}") from error
+        except OSError as error:
+            raise OSError(f"source {vertex.name!r}: {error}, on {socket.gethostname()}") from error
+
+    def snapshot(self, vertex_id: str, serials: Mapping[int, int], number: int = 0) -> EnumeratorState:
+        """State of a source for a checkpoint; to be taken when all its readers have written theirs.
+
+        Args:
+            vertex_id: of the source.
+            serials: of each subtask: of the last splits that its reader had got at the barrier.
+            number: of what a user's enumerator had said last before its own snapshot.
+
+        Raises:
+            Exception: the enumerator gives none.
+        """
+        link = self._links.get(vertex_id)
+        if link is not None:
+            return link.snapshot(serials, number)
+        returned = tuple(split.to_plain() for _, split in self._given[vertex_id].not_in_state(serials))
+        return EnumeratorState(self._names[vertex_id], self._enumerators[vertex_id].snapshot(), returned)
+
+    def completed(self, vertex_id: str, serials: Mapping[int, int]) -> None:
+        """The checkpoint with these serials is complete."""
+        link = self._links.get(vertex_id)
+        if link is not None:
+            link.completed(serials)
+        else:
+            self._given[vertex_id].completed(serials)
+
+    def restore(self, point: RestorePoint) -> None:
+        """The job begins with a checkpoint.
+
+        Raises:
+            ProgramError: the checkpoint does not fit a source.
+        """
+        for vertex in self._sources.values():
+            self._reset(vertex, point)
+
+    def _reset(self, vertex: JobVertex, point: RestorePoint | None) -> None:
+        state = point.enumerator(vertex) if point is not None else None
+        link = self._links.get(vertex.id)
+        if link is not None:
+            link.restart(() if state is None else state.returned)
+            return
+        enumerator = self._make(vertex)
+        if state is not None:
+            enumerator.restore(state.state)
+            enumerator.add_splits_back([Split.from_plain(split) for split in state.returned])
+        self._enumerators[vertex.id] = enumerator
+        self._given[vertex.id].clear()
+
+    def restart(self, executions: Iterable[Execution], point: RestorePoint | None = None) -> None:
+        """These attempts are new: what the ones before them were given since the checkpoint is handed out again.
+
+        A source that is started again as a whole goes on from the enumerator's state in the checkpoint. If only some of
+        its subtasks are, the enumerator goes on, and gets back what they were given.
+
+        Args:
+            executions: the new attempts.
+            point: that they go on from; None = from their beginning.
+
+        Raises:
+            ProgramError, GraphError, OSError: as at the beginning.
+        """
+        new: dict[str, list[Execution]] = {}
+        for execution in executions:
+            if execution.vertex.id in self._sources:
+                new.setdefault(execution.vertex.id, []).append(execution)
+        for vertex_id, attempts in new.items():
+            for execution in attempts:
+                before = execution_id(VertexId(vertex_id), execution.subtask, execution.attempt - 1)
+                self._waiting.pop(before, None)
+                self._answers.pop(before, None)
+            if len(attempts) == attempts[0].vertex.parallelism:
+                self._reset(attempts[0].vertex, point)
+            else:
+                for execution in attempts:
+                    self._enumerators[vertex_id].reader_reset(execution.subtask)
+                back = self._given[vertex_id].take_back(e.subtask for e in attempts)
+                if back:
+                    self._enumerators[vertex_id].add_splits_back(back)
 
     @property
     def someone_waits(self) -> bool:
@@ -72,7 +163,19 @@ class SplitAssigner:
 
     def has(self, vertex_id: str) -> bool:
         """Whether the vertex is a source."""
-        return vertex_id in self._enumerators
+        return vertex_id in self._sources
+
+    # -- enumerators in tasks of their own
+
+    def link(self, vertex: JobVertex) -> EnumeratorLink | None:
+        """That of a source or of the vertex that runs its enumerator; None = it has none."""
+        return self._links.get(vertex.enumerates or vertex.id)
+
+    def take_events(self) -> list[tuple[Execution, int, tuple[Event, ...]]]:
+        """What is to be said to such tasks now: the task, a number, events."""
+        return [taken for link in self._links.values() if (taken := link.take()) is not None]
+
+    # -- requests
 
     def answer(self, execution: Execution, number: int) -> Splits:
         """What a subtask gets for a request; it is remembered if it has to wait.
@@ -86,6 +189,10 @@ class SplitAssigner:
         """
         last = self._answers.get(execution.id, _NONE)
         if number < last.number:
+            return _NOTHING
+        link = self._links.get(execution.vertex.id)
+        if link is not None:
+            link.reader_asks(execution, number)
             return _NOTHING
         if number > last.number:
             last = self._answers[execution.id] = _Answer(number, last.serial, _NOTHING)
@@ -102,6 +209,7 @@ class SplitAssigner:
             return False
         del self._waiting[execution.id]
         last = self._answers[execution.id]
+        self._given[execution.vertex.id].given(execution.subtask, last.serial + 1, splits)
         given = Splits(tuple(s.to_plain() for s in splits), no_more, last.serial + 1)
         self._answers[execution.id] = _Answer(last.number, given.serial, given)
         return True

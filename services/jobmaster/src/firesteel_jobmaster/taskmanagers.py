@@ -148,17 +148,21 @@ class TaskManagerLinks:
                 what,
                 lambda: call(gateway),
                 lambda: self._persistent and (taskmanager_id in self._monitor or next(tries, None) is not None),
-                lambda: self._check(taskmanager_id),
+                lambda: self.check(taskmanager_id),
             )
             if not worked and failed is not None:
                 failed()
 
+    def is_watched(self, taskmanager_id: str) -> bool:
+        """Whether it is still expected to live, and calls to it are worth a repeat."""
+        return self._persistent and taskmanager_id in self._monitor
+
     def check_all(self) -> None:
         """Ask all now whether they live."""
         for taskmanager_id in self._monitor.peers():
-            self._check(taskmanager_id)
+            self.check(taskmanager_id)
 
-    def _check(self, taskmanager_id: str) -> None:
+    def check(self, taskmanager_id: str) -> None:
         """There was a hint that it is gone: ask until it answers, or has failed often enough."""
         if taskmanager_id in self._monitor and taskmanager_id not in self._checking:
             self._checking.add(taskmanager_id)
@@ -176,7 +180,7 @@ class TaskManagerLinks:
         while taskmanager_id in self._monitor:
             await asyncio.sleep(self._settings.heartbeat_interval)
             if taskmanager_id in self._monitor and not await self._ask(taskmanager_id):
-                self._check(taskmanager_id)
+                self.check(taskmanager_id)
 
     async def _ask(self, taskmanager_id: str) -> bool:
         """One heartbeat; False if the TaskManager can't be reached. Silence is the business of the monitor."""
@@ -207,7 +211,7 @@ class TaskManagerLinks:
                 async with asyncio.timeout(self._settings.heartbeat_timeout):
                     reader, writer = await asyncio.open_connection(where.hostname, where.port)
             except (OSError, TimeoutError):
-                self._check(taskmanager_id)
+                self.check(taskmanager_id)
             else:
                 try:
                     await reader.read(1)
@@ -215,7 +219,7 @@ class TaskManagerLinks:
                     pass
                 finally:
                     writer.close()
-                self._check(taskmanager_id)  # it is gone, or has closed an idle connection
+                self.check(taskmanager_id)  # it is gone, or has closed an idle connection
             await asyncio.sleep(CONNECT_PAUSE)
 
     async def _look(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from firesteel.config.addresses import advertised_host
 from firesteel.config.options import (
     DRIVER_ORPHAN_TIMEOUT,
     HEARTBEAT_TIMEOUT,
@@ -16,7 +17,6 @@ from firesteel.config.options import (
     SPARK_SPARE_CORES,
 )
 from firesteel.runtime.slot_main import slot_main
-from firesteel.service.addresses import advertised_host
 from firesteel.service.process import ProcessContext, ServicePlan, run_service
 from firesteel.spark.hosted import HostedFleet
 from firesteel_resourcemanager.app import create_service
@@ -49,6 +49,7 @@ def build(context: ProcessContext) -> ServicePlan:
         clock=context.clock,
         fleet=fleet,
         cluster_directory=context.cluster_directory,
+        ha=context.high_availability,
     )
     return ServicePlan(service, bind_host, settings.get(RESOURCEMANAGER_PORT), host)
 

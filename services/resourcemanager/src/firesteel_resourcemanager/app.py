@@ -8,6 +8,8 @@ from firesteel.config import Settings
 from firesteel.config.options import RESOURCEMANAGER_DRIVER
 from firesteel.core import plugins
 from firesteel.core.clock import Clock
+from firesteel.ha.memory import MemoryServices
+from firesteel.ha.services import HighAvailabilityServices
 from firesteel.protocol.fleet import Fleet
 from firesteel.protocol.worker_driver import WorkerDriver, WorkerDriverContext
 from firesteel_resourcemanager.drivers.standalone import StandaloneDriver
@@ -19,7 +21,13 @@ DRIVERS = "firesteel.worker_drivers"
 
 
 def create_service(
-    *, settings: Settings, secret: str, clock: Clock, fleet: Fleet, cluster_directory: Path | None = None
+    *,
+    settings: Settings,
+    secret: str,
+    clock: Clock,
+    fleet: Fleet,
+    cluster_directory: Path | None = None,
+    ha: HighAvailabilityServices | None = None,
 ) -> ResourceManagerService:
     """A ResourceManager, not started yet.
 
@@ -30,6 +38,7 @@ def create_service(
         fleet: what runs slots; the service starts and stops it.
         cluster_directory: where the driver of workers keeps what a later ResourceManager has to find. None: embedded;
             all TaskManagers there will be are started beside the service, at once.
+        ha: of the cluster, where this service says that it leads; it stays the caller's. None: nobody looks there.
 
     Raises:
         ConfigurationError: an option has a bad value.
@@ -40,6 +49,8 @@ def create_service(
     workers: WorkerDriver = StandaloneDriver(context)
     if context is not None:
         workers = plugins.load(DRIVERS, settings.get(RESOURCEMANAGER_DRIVER))(context)
-    service = ResourceManagerService(settings=own, secret=secret, clock=clock, fleet=fleet, workers=workers)
+    service = ResourceManagerService(
+        settings=own, secret=secret, clock=clock, fleet=fleet, workers=workers, ha=ha or MemoryServices()
+    )
     service.app.add_routes(routes(service, secret, clock))
     return service

@@ -234,9 +234,12 @@ class ResourceManagerCore:
         others = job is not None or (kept is not None and kept.token not in ("", token))
         self.jobs[job_id] = Job(job_id, name, address, token, dict(python or {}))
         out: list[Instruction] = []
+        slots = self.table.of_job(job_id)
         if others:
-            for slot in self.table.of_job(job_id):
+            for slot in slots:
                 out += self._life.release(slot, "a new JobMaster took over")
+        going = [slot for slot in slots if slot.state is SlotState.RELEASING or slot.give_back]
+        self.jobs[job_id].former = frozenset(slot.allocation_id for slot in going)
         return out + self._settle(now)
 
     def declare_requirements(

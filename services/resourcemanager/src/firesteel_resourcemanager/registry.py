@@ -69,6 +69,8 @@ class Job:
     """Slots that it has lost since it has declared what it wants."""
     not_before: float = 0.0
     """When it gets slots again."""
+    former: frozenset[str] = frozenset()
+    """Allocations of the JobMaster before it: tasks in them may still write, so it gets slots when all are freed."""
 
 
 @dataclass
@@ -131,6 +133,10 @@ class Registry:
             for s in self.table.of_job(job.id)
             if s.state is SlotState.ALLOCATED or (s.state is SlotState.REQUESTED and not s.give_back)
         ]
+
+    def has_former_slots(self, job: Job) -> bool:
+        """Whether slots of the JobMaster before it are not freed yet, on TaskManagers that are there."""
+        return any(self.table.find(allocation) is not None for allocation in job.former)
 
     def missing(self, job: Job) -> int:
         """How many slots a job wants and does not have."""

@@ -16,7 +16,8 @@ from firesteel_resourcemanager.registry import UnknownJobError, UnknownTaskManag
 from firesteel_resourcemanager.shell import ResourceManagerService
 from firesteel_resourcemanager.slot_table import SlotState, TaskManager
 
-_UNFENCED = frozenset({"register_taskmanager", "register_jobmaster", "overview", "set_slots", "shut_down"})
+_REGISTRATIONS = frozenset({"register_taskmanager", "register_jobmaster"})
+_UNFENCED = _REGISTRATIONS | {"overview", "set_slots", "shut_down"}
 _MEGABYTE = 1024 * 1024
 _RESOURCES = {
     "taskHeapMemory": "taskHeap",
@@ -119,7 +120,10 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
 
 
 def _is_unfenced(call: RpcRequest) -> bool:
-    """A host that lost a JobMaster knows the JobMaster's token, not that of the ResourceManager."""
+    """A host that lost a JobMaster knows the JobMaster's token, not that of the ResourceManager; who registers learns
+    the token then, unless it has read who leads."""
+    if call.method in _REGISTRATIONS and call.token:
+        return False
     lost = call.method == "disconnect_jobmaster" and bool(call.payload.get("jobmaster_token"))
     return lost or call.method in _UNFENCED
 

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, FleetError, PeerUnreachableError, RpcError
 from firesteel.core.ids import new_allocation_id, new_fencing_token
+from firesteel.ha.services import RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import Fleet, SlotLaunch
 from firesteel.protocol.message import RpcCode, RpcFault
@@ -17,6 +18,7 @@ from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteTaskManager
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
+from firesteel.service.leaders import Candidate
 from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.fleet_driver import LOST, FleetDriver
@@ -43,11 +45,19 @@ class ResourceManagerService(Service):
     """One ResourceManager with its fleet and its workers, whose lives it owns."""
 
     def __init__(
-        self, *, settings: ResourceManagerSettings, secret: str, clock: Clock, fleet: Fleet, workers: WorkerDriver
+        self,
+        *,
+        settings: ResourceManagerSettings,
+        secret: str,
+        clock: Clock,
+        fleet: Fleet,
+        workers: WorkerDriver,
+        ha: HighAvailabilityServices,
     ) -> None:
         super().__init__("resourcemanager", drain_seconds=1.0)
         self._settings, self._secret, self._clock = settings, secret, clock
         self.token = str(new_fencing_token())
+        self._candidate = Candidate(ha, RESOURCEMANAGER)
         self._fleet, self._workers, self._versions = FleetDriver(fleet), WorkerPool(workers), own_versions()
         self.core = ResourceManagerCore(
             settings,
@@ -65,8 +75,29 @@ class ResourceManagerService(Service):
 
     # -- life
 
+    async def start(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str = "") -> str:
+        """See ``Service``; where another ResourceManager leads and others may wait, this one waits for its turn.
+
+        Raises:
+            OSError: the port is taken.
+            ConfigurationError: an advertised host is missing, or another ResourceManager leads and stays.
+        """
+        try:
+            await self._candidate.lead()
+        except BaseException:
+            await self.stop()
+            raise
+        return await super().start(host, port, advertised_host)
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether it waits while another ResourceManager leads."""
+        return self._candidate.is_standby
+
     async def on_start(self) -> None:
         """The fleet starts in the background; TaskManagers and JobMasters may register meanwhile."""
+        await self._candidate.announce(self.address, self.token)
+        self.spawn(self._candidate.hold(), "leadership")
         self._client = RpcClient(self.session, self._secret, self._clock)
         self.perform(self.core.start())
         if self._workers.is_active:
@@ -78,8 +109,11 @@ class ResourceManagerService(Service):
 
     async def on_stop(self) -> None:
         """Workers and the fleet go with their owner."""
-        await self._workers.terminate()
-        await self._fleet.close()
+        try:
+            await self._workers.terminate()
+            await self._fleet.close()
+        finally:
+            self._candidate.give_up()
 
     # -- events
 
@@ -153,7 +187,7 @@ class ResourceManagerService(Service):
         taskmanager = self.core.table.taskmanagers.get(taskmanager_id)
         if taskmanager is None:
             raise RpcFault(RpcCode.NOT_FOUND, f"no TaskManager {taskmanager_id!r} is registered")
-        await self._client.call(taskmanager.address, "set_slots", {"slots": slots})
+        await self._client.call(taskmanager.address, "set_slots", {"slots": slots}, self.token)
         self.perform(self.core.set_slots(taskmanager_id, slots, self.now))
 
     async def cancel_slot(self, allocation_id: str) -> str:
@@ -367,7 +401,7 @@ class ResourceManagerService(Service):
         as_of = self.core.table.revision
         limit = max(1.0, self._settings.heartbeat_interval)
         try:
-            report = await RemoteTaskManager(self._client, taskmanager.address, timeout=limit).heartbeat()
+            report = await RemoteTaskManager(self._client, taskmanager.address, self.token, limit).heartbeat()
         except RpcError as error:
             if self.stopping or taskmanager_id not in self.core.table.taskmanagers:
                 return

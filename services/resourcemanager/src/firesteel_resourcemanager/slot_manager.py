@@ -46,6 +46,8 @@ class SlotManager:
                 continue
             if job.wanted > total or registry.fleet is not FleetState.READY or now < job.not_before:
                 continue
+            if registry.has_former_slots(job):
+                continue
             missing = registry.missing(job)
             if missing <= len(free):
                 out += [self._request(slot, job) for slot in free[:missing]]

@@ -14,7 +14,6 @@ from firesteel.config.options import (
     TASKMANAGER_RPC_PORT,
     TASKMANAGER_SLOTS,
 )
-from firesteel.service.addresses import resourcemanager_address
 from firesteel.service.process import ProcessContext, ServicePlan, run_service
 from firesteel_taskmanager.app import create_service
 
@@ -34,7 +33,7 @@ def build(context: ProcessContext) -> ServicePlan:
         run_directory=context.run_directory,
         taskmanager_id=settings.get(TASKMANAGER_RESOURCE_ID) or _new_id(settings),
         slots=settings.get(TASKMANAGER_SLOTS),
-        resourcemanager_address=resourcemanager_address(settings),
+        leaders=context.leaders,
         bind_host=bind_host,
         advertised_host=host,
         log_directory=context.log_directory,

@@ -11,6 +11,7 @@ from firesteel.config.memory import TaskManagerMemory, has_memory_options, taskm
 from firesteel.config.options import EXCHANGE_TRANSPORT, JAVA_HOME, JVM_ARCHIVE, JVM_ARCHIVE_IN_BACKGROUND
 from firesteel.core.clock import Clock
 from firesteel.core.run_directory import RunDirectory
+from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.runtime.surroundings import NETWORK_VARIABLE
 from firesteel.spark.executor import ExecutorProcess
@@ -28,7 +29,7 @@ def create_service(
     run_directory: RunDirectory,
     taskmanager_id: str,
     slots: int,
-    resourcemanager_address: str,
+    leaders: LeaderRetrieval,
     stdout: Callable[[str], None] | None = None,
     executor_id: str = "driver",
     bind_host: str | None = None,
@@ -46,7 +47,7 @@ def create_service(
         run_directory: for the control socket and blobs; it stays the caller's.
         taskmanager_id: names it in the cluster.
         slots: how many it begins with.
-        resourcemanager_address: base URL.
+        leaders: say where the ResourceManager is; they stay the caller's.
         stdout: gets what slots print; by default whatever ``sys.stdout`` is at that moment.
         executor_id: Spark's name of the executor on which its slots run, if it has none of its own (``driver`` in
             local mode).
@@ -74,7 +75,7 @@ def create_service(
         run_directory=run_directory,
         taskmanager_id=taskmanager_id,
         slots=slots,
-        resourcemanager_address=resourcemanager_address,
+        leaders=leaders,
         stdout=stdout,
         executor_id=executor_id,
         executors=executors,

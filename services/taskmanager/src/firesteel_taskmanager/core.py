@@ -17,6 +17,7 @@ from firesteel.core.refusals import RefusalLog
 from firesteel.protocol.messages import RequestSlot, SlotOffer, SlotStatus
 from firesteel.protocol.python_environment import PythonEnvironment
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
+from firesteel_taskmanager.checkpoints import CheckpointDecisions
 from firesteel_taskmanager.ending import SlotEndings
 from firesteel_taskmanager.instructions import (
     CloseChannel,
@@ -81,6 +82,7 @@ class TaskManagerCore:
         self.memory_limit = memory_limit
         self.slots = SlotTable(taskmanager_id, slots)
         self.tasks = TaskDecisions(self.slots)
+        self.checkpoints = CheckpointDecisions(self.slots)
         self._endings = SlotEndings(self.slots, settings)
         self._refusals = RefusalLog(logger, taskmanager_id)
 
@@ -244,10 +246,22 @@ class TaskManagerCore:
                 out += self._endings.release(slot, "the JobMaster did not accept it", now)
         return out
 
-    def free_slot(self, allocation_id: str, cause: str, now: float) -> list[Instruction]:
-        """Release a slot; nothing happens if it is free or being released."""
+    def free_slot(
+        self, allocation_id: str, cause: str, now: float, last_checkpoint: int | None = None
+    ) -> list[Instruction]:
+        """Release a slot; nothing happens if it is free or being released.
+
+        Args:
+            allocation_id: of the slot.
+            cause: why.
+            now: monotonic seconds.
+            last_checkpoint: that the job has left; files that were kept for later ones go. None = no file goes.
+        """
         slot = self.slots.find(allocation_id)
-        return [] if slot is None else self._endings.release(slot, cause, now)
+        if slot is None:
+            return []
+        slot.last_checkpoint = last_checkpoint
+        return self._endings.release(slot, cause, now)
 
     def jobmaster_lost(self, job_id: str, cause: str, now: float, token: str | None = None) -> list[Instruction]:
         """Nobody leads the job any more: its slots are freed.

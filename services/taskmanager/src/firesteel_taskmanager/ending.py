@@ -34,6 +34,13 @@ REMEMBERED: Final = 10_000
 """Allocations that have ended and are remembered, so that a late request does not bring one back."""
 
 
+def _needless(process: Process, last_checkpoint: int | None) -> list[str]:
+    """Files that no checkpoint needs which the job has left."""
+    if last_checkpoint is None:
+        return []
+    return [path for path, first in process.kept_files.items() if first > last_checkpoint]
+
+
 class SlotEndings:
     """Ends slots of a table; ``now`` is in monotonic seconds."""
 
@@ -65,8 +72,9 @@ class SlotEndings:
         if process is not None:
             out.append(CloseChannel(process.channel))
             self._lingering.append((now + LINGER_GRACE, KillProcess(slot.index, slot.allocation_id, process.identity)))
-            if process.temporary_files:
-                out.append(DeleteFiles(process.identity, tuple(process.temporary_files)))
+            files = [*process.temporary_files, *_needless(process, slot.last_checkpoint)]
+            if files:
+                out.append(DeleteFiles(process.identity, tuple(files)))
         out.append(SlotFreed(slot.index, slot.allocation_id))
         self._ended[slot.allocation_id] = None
         while len(self._ended) > REMEMBERED:
@@ -84,11 +92,14 @@ class SlotEndings:
         for task in slot.tasks.values():
             if task.is_final:
                 continue
-            task.state = "CANCELED" if task.cancelling else "FAILED"
+            task.state = task.end
             name = f"{error.__module__}.{error.__qualname__}"
-            plain = None if task.cancelling else TaskFailure(kind, name, cause, "").to_plain()
+            plain = task.failure or (None if task.cancelling else TaskFailure(kind, name, cause, "").to_plain())
             out.append(ReportState(slot.jobmaster, TaskStateUpdate(task.execution_id, task.state, now_ms, plain)))
-        return [*out, ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause)]
+        lost = ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause)
+        if all(task.state != "FAILED" for task in slot.tasks.values()):
+            return [lost, *out]  # or the JobMaster, which waits for nothing but these ends, would use the slot again
+        return [*out, lost]
 
     def kill(self, slot: Slot, process: Process, now: float) -> KillProcess:
         """Kill the process of a slot that is being released."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from firesteel.core.process import ProcessId
 from firesteel.protocol.alignment import ReportWatermark
-from firesteel.protocol.messages import SlotOffer, TaskStateUpdate
+from firesteel.protocol.messages import AcknowledgeCheckpoint, DeclineCheckpoint, SlotOffer, TaskStateUpdate
+from firesteel.protocol.split_messages import OperatorEvents
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,22 @@ class ReportEndOfData:
 
     jobmaster: JobMasterRef
     execution_id: str
+
+
+@dataclass(frozen=True)
+class ReportCheckpoint:
+    """Tell the JobMaster that a task has written its state, or does not; in order with the states."""
+
+    jobmaster: JobMasterRef
+    message: AcknowledgeCheckpoint | DeclineCheckpoint
+
+
+@dataclass(frozen=True)
+class ReportOperatorEvents:
+    """Tell the JobMaster what a user's enumerator has decided; in order with the states, and with checkpoints."""
+
+    jobmaster: JobMasterRef
+    message: OperatorEvents
 
 
 @dataclass(frozen=True)
@@ -151,6 +168,8 @@ Instruction = (
     | Offer
     | ReportState
     | ReportEndOfData
+    | ReportCheckpoint
+    | ReportOperatorEvents
     | ReportSlotFailed
     | AskForSplits
     | AskForAlignment

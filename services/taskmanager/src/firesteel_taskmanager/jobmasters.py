@@ -20,7 +20,7 @@ from firesteel.rpc.gateways import RemoteJobMaster
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import TaskManagerCore
-from firesteel_taskmanager.outbox import Outbox, is_gone
+from firesteel_taskmanager.outbox import Outbox, Report, is_gone
 from firesteel_taskmanager.settings import TaskManagerSettings
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class JobMasterLinks:
         self._outboxes: dict[str, Outbox] = {}
         self._offers: dict[str, dict[str, m.SlotOffer]] = {}
 
-    def report(self, report: i.ReportState | i.ReportEndOfData | i.ReportSlotFailed) -> None:
+    def report(self, report: Report) -> None:
         """Tell a JobMaster something, after what it was told before."""
         self._outbox(report.jobmaster).report(report)
 
@@ -188,5 +188,5 @@ class JobMasterLinks:
         cause = f"the JobMaster was asked for splits, and what it answered may be lost: {error}"
         logger.error("execution %s: %s", ask.execution_id, cause)
         self._owner.perform(
-            self._owner.core.tasks.splits_lost(ask.allocation_id, ask.execution_id, cause, self._owner.now_ms)
+            self._owner.core.tasks.splits_lost(ask.allocation_id, ask.execution_id, cause, self._owner.now)
         )

@@ -14,10 +14,17 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster
-from firesteel_taskmanager.instructions import JobMasterRef, ReportEndOfData, ReportSlotFailed, ReportState
+from firesteel_taskmanager.instructions import (
+    JobMasterRef,
+    ReportCheckpoint,
+    ReportEndOfData,
+    ReportOperatorEvents,
+    ReportSlotFailed,
+    ReportState,
+)
 
 logger = logging.getLogger(__name__)
-Report = ReportState | ReportEndOfData | ReportSlotFailed
+Report = ReportState | ReportEndOfData | ReportCheckpoint | ReportOperatorEvents | ReportSlotFailed
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _LARGEST_BATCH = 1000
 _LONGEST_TRY = 12.0
@@ -132,6 +139,13 @@ class Outbox:
             await self.gateway.update_task_states(m.UpdateTaskStates(self._taskmanager_id, updates))
         elif isinstance(first, ReportEndOfData):
             await self.gateway.end_of_data(m.ExecutionRef(first.execution_id))
+        elif isinstance(first, ReportOperatorEvents):
+            await self.gateway.send_operator_events(first.message)
+        elif isinstance(first, ReportCheckpoint):
+            if isinstance(first.message, m.AcknowledgeCheckpoint):
+                await self.gateway.acknowledge_checkpoint(first.message)
+            else:
+                await self.gateway.decline_checkpoint(first.message)
         else:
             await self.gateway.fail_slot(m.FailSlot(self._taskmanager_id, first.allocation_id, first.cause))
 

@@ -80,6 +80,8 @@ class Registration:
         self._due = self._unregistered_since = clock.monotonic()
         self._monitor: HeartbeatMonitor | None = None
         self._tick_seconds = 1.0
+        self._moved = False
+        """Another leader became known while a registration was on its way."""
 
     @property
     def is_registered(self) -> bool:
@@ -106,6 +108,7 @@ class Registration:
     def accepted(self, token: str, heartbeat_interval: float) -> None:
         """It knows us now, and will send heartbeats."""
         self._move(BondState.REGISTERED)
+        self._moved = False
         self.token, self._pause = token, self._settings.first_pause
         silence = self._settings.heartbeat_timeout
         if heartbeat_interval > 0:
@@ -136,6 +139,8 @@ class Registration:
             case Answer.REFUSED:
                 pause = self._settings.refused_pause
         self._due = min(now + pause, end) if now < end else now + pause
+        if self._moved:
+            self._due, self._moved = now, False
         self._move(BondState.WAITING)
         level = logging.WARNING if answer is Answer.NONE else logging.ERROR
         logger.log(level, "not registered at the ResourceManager, again in %.1f s: %s", self._due - now, cause)
@@ -153,6 +158,13 @@ class Registration:
             self._monitor = None
             self._due = self._unregistered_since = self._clock.monotonic()
             self._move(BondState.WAITING)
+
+    def leads_elsewhere(self, cause: str) -> None:
+        """Another one is said to lead: register there, and wait no longer for one that does not answer."""
+        if self.state is BondState.WAITING:
+            self._due, self._pause = self._clock.monotonic(), self._settings.first_pause
+        self._moved = self.state is BondState.CALLING
+        self.lost(cause)
 
     def _move(self, to: BondState) -> None:
         if to not in MOVES[self.state]:

@@ -13,19 +13,21 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteResourceManager
+from firesteel.service.leaders import PeerLeader
 from firesteel_taskmanager.registration import Answer, Registration
 from firesteel_taskmanager.settings import RegistrationSettings
 
 logger = logging.getLogger(__name__)
 _CANCEL_SECONDS = 4.0
 """How long the fleet may take to give up a slot, and to say what it knows about its end."""
+_ANSWER_SECONDS = 5.0
 _RETRY_PAUSES = (0.05, 0.5, 2.0)
 _REFUSALS = frozenset({RpcCode.BAD_REQUEST, RpcCode.VERSION, RpcCode.NO_RESOURCES})
 _Call = Callable[[RemoteResourceManager], Awaitable[None]]
 
 
 class _Owner(Protocol):
-    resourcemanager_address: str
+    resourcemanager: PeerLeader
     client: RpcClient
 
     def registration(self) -> m.RegisterTaskManager:
@@ -46,6 +48,8 @@ class ResourceManagerLink:
         self._bond = Registration(settings, clock)
         self._alarm = asyncio.Event()
         self._registered = asyncio.Event()
+        self._answered = asyncio.Event()  # no registration is on its way
+        self._answered.set()
 
     @property
     def is_registered(self) -> bool:
@@ -57,9 +61,27 @@ class ResourceManagerLink:
         """Of the ResourceManager that leads, as far as is known here; empty before the first registration."""
         return self._bond.token
 
+    async def answered(self) -> None:
+        """Wait, some seconds at most, for the answer to a registration that is on its way.
+
+        What a ResourceManager sends as soon as it knows us may be here before its answer.
+        """
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await self._answered.wait()
+        except TimeoutError:
+            pass
+
     def heard(self) -> None:
         """It sent a heartbeat."""
         self._bond.heard()
+
+    def leader_changed(self) -> None:
+        """Another ResourceManager leads, as far as is known: register there at once."""
+        leader = self._owner.resourcemanager.leader
+        if leader is not None and not (self._bond.is_registered and leader.token and leader.token == self._bond.token):
+            self._bond.leads_elsewhere(f"the ResourceManager at {leader.address} leads")
+            self._alarm.set()
 
     async def stay_registered(self) -> None:
         """Register, and again whenever the bond broke; until it is given up."""
@@ -90,7 +112,7 @@ class ResourceManagerLink:
             return ""
         try:
             answer = await self._owner.client.call(
-                self._owner.resourcemanager_address, "cancel_slot", slot.to_plain(), self._bond.token, _CANCEL_SECONDS
+                self._owner.resourcemanager.address, "cancel_slot", slot.to_plain(), self._bond.token, _CANCEL_SECONDS
             )
         except RpcError as error:
             logger.warning("the launch of slot %s was not cancelled: %s", slot.allocation_id, error)
@@ -107,7 +129,10 @@ class ResourceManagerLink:
                 logger.info("the ResourceManager did not hear the goodbye: %s", error)
 
     async def _register(self) -> None:
-        gateway = RemoteResourceManager(self._owner.client, self._owner.resourcemanager_address)
+        leader = self._owner.resourcemanager.leader
+        where, token = ("", "") if leader is None else (leader.address, leader.token)
+        gateway = RemoteResourceManager(self._owner.client, where, token)
+        self._answered.clear()
         try:
             answer = await gateway.register_taskmanager(self._owner.registration())
         except (RpcError, ProtocolError) as error:
@@ -118,9 +143,11 @@ class ResourceManagerLink:
                 kind = Answer.REFUSED if refused else Answer.ERROR
             for end in self._bond.failed(kind, str(error), self._owner.in_use()):
                 self._owner.give_up(end.cause)
-            return
-        self._bond.accepted(answer.token, answer.heartbeat_interval_ms / 1000)
-        self._registered.set()
+        else:
+            self._bond.accepted(answer.token, answer.heartbeat_interval_ms / 1000)
+            self._registered.set()
+        finally:
+            self._answered.set()
 
     async def _tell(self, what: str, call: _Call) -> None:
         for pause in (*_RETRY_PAUSES, None):
@@ -143,7 +170,7 @@ class ResourceManagerLink:
                 return
 
     def _gateway(self) -> RemoteResourceManager:
-        return RemoteResourceManager(self._owner.client, self._owner.resourcemanager_address, self._bond.token)
+        return RemoteResourceManager(self._owner.client, self._owner.resourcemanager.address, self._bond.token)
 
     def _refused(self, error: RpcError) -> None:
         if isinstance(error, FencedError):

@@ -10,12 +10,13 @@ from aiohttp import web
 from firesteel.core.errors import FencedError
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.split_messages import OperatorEvents
 from firesteel.rpc import Handler, RpcRequest, rpc_routes
 from firesteel_taskmanager.core import SlotTakenError
 from firesteel_taskmanager.shell import TaskManagerService
 from firesteel_taskmanager.slots import UnknownAllocationError, UnknownExecutionError
 
-_FROM_RESOURCEMANAGER = frozenset({"request_slot", "start_executor"})
+_FROM_RESOURCEMANAGER = frozenset({"request_slot", "start_executor", "set_slots"})
 
 
 def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
@@ -63,14 +64,30 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
         service.perform(core.tasks.splits_assigned(m.AssignSplits.from_plain(call.payload)))
         return {}
 
+    async def send_operator_events(call: RpcRequest) -> Mapping[str, Any]:
+        service.perform(core.tasks.operator_events_sent(OperatorEvents.from_plain(call.payload)))
+        return {}
+
     async def commit(call: RpcRequest) -> Mapping[str, Any]:
         message = m.CommitTask.from_plain(call.payload)
         service.perform(core.tasks.commit(message.execution_id, message.job_id, message.allocation_id))
         return {}
 
+    async def trigger_checkpoint(call: RpcRequest) -> Mapping[str, Any]:
+        service.perform(core.checkpoints.trigger(m.TriggerCheckpoint.from_plain(call.payload)))
+        return {}
+
+    async def notify_checkpoint_complete(call: RpcRequest) -> Mapping[str, Any]:
+        service.perform(core.checkpoints.completed(m.NotifyCheckpoint.from_plain(call.payload)))
+        return {}
+
+    async def notify_checkpoint_aborted(call: RpcRequest) -> Mapping[str, Any]:
+        service.perform(core.checkpoints.aborted(m.NotifyCheckpoint.from_plain(call.payload)))
+        return {}
+
     async def free_slot(call: RpcRequest) -> Mapping[str, Any]:
         message = m.FreeSlot.from_plain(call.payload)
-        service.perform(core.free_slot(message.allocation_id, message.cause, service.now))
+        service.perform(core.free_slot(message.allocation_id, message.cause, service.now, message.last_checkpoint))
         return {}
 
     async def collect(call: RpcRequest) -> Mapping[str, Any]:
@@ -85,18 +102,37 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
         "submit_tasks": submit_tasks,
         "cancel_tasks": cancel_tasks,
         "assign_splits": assign_splits,
+        "send_operator_events": send_operator_events,
         "commit": commit,
+        "trigger_checkpoint": trigger_checkpoint,
+        "notify_checkpoint_complete": notify_checkpoint_complete,
+        "notify_checkpoint_aborted": notify_checkpoint_aborted,
         "free_slot": free_slot,
         "collect": collect,
     }
     checked = {name: _with_codes(handler) for name, handler in handlers.items()}
 
+    def from_resourcemanager(handler: Handler) -> Handler:
+        async def fenced(call: RpcRequest) -> Mapping[str, Any]:
+            if not await service.is_soon_led_by(call.token):
+                raise registered_elsewhere(call)
+            return await handler(call)
+
+        return fenced
+
+    def registered_elsewhere(call: RpcRequest) -> FencedError:
+        return FencedError(f"{call.method}: {service.taskmanager_id} is registered with another ResourceManager")
+
+    checked |= {name: from_resourcemanager(checked[name]) for name in _FROM_RESOURCEMANAGER}
+
     def token_of(call: RpcRequest) -> str | None:
         job, allocation = str(call.payload.get("job_id") or ""), str(call.payload.get("allocation_id") or "")
-        if not call.token or service.is_led_by(call.token):
+        if not call.token:
+            raise FencedError(f"{call.method}: the caller does not say by its token who it is")
+        if call.method in _FROM_RESOURCEMANAGER or service.is_led_by(call.token):
             return None
-        if call.method in _FROM_RESOURCEMANAGER:
-            raise FencedError(f"{call.method}: {service.taskmanager_id} is registered with another ResourceManager")
+        if call.method == "heartbeat" and service.is_registered:
+            raise registered_elsewhere(call)
         if not core.leads(job, allocation, call.token):
             raise FencedError(f"{call.method}: another JobMaster leads job {job}")
         return None

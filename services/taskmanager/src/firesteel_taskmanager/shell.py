@@ -21,10 +21,12 @@ from firesteel.core.machine import free_memory, physical_memory, usable_cores
 from firesteel.core.process import ProcessId, identify, is_running, kill
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import job_secret
+from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
+from firesteel.service.leaders import PeerLeader
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.blobs import BlobCache
 from firesteel_taskmanager.channels import ChannelServer
@@ -56,7 +58,7 @@ class TaskManagerService(Service):
         run_directory: RunDirectory,
         taskmanager_id: str,
         slots: int,
-        resourcemanager_address: str,
+        leaders: LeaderRetrieval,
         stdout: Callable[[str], None] | None,
         executor_id: str,
         executors: ExecutorFactory | None,
@@ -82,7 +84,7 @@ class TaskManagerService(Service):
         self.environments = PythonEnvironments(
             run_directory.path / "tm-python", self._fetch_blobs, f"TaskManager {taskmanager_id}"
         )
-        self.resourcemanager_address = resourcemanager_address
+        self.resourcemanager = PeerLeader(leaders, RESOURCEMANAGER, self._link.leader_changed)
         self._jobmasters = JobMasterLinks(self, own, clock)
         self._messages = SlotMessages(self, stdout)
         self._alarm = asyncio.Event()
@@ -97,6 +99,7 @@ class TaskManagerService(Service):
             RunDirectoryError: the control socket can't be made.
         """
         self.client = RpcClient(self.session, self._secret, self._clock)
+        self.resourcemanager.start()
         try:
             await self.channels.start()
         except OSError as error:
@@ -121,6 +124,7 @@ class TaskManagerService(Service):
 
     async def on_stop(self) -> None:
         """Whatever happened before: no process, socket or file is left."""
+        self.resourcemanager.stop()
         for left in self.core.kill_all():
             if left.process is not None and left.process.pid != os.getpid():
                 kill(left.process)
@@ -175,7 +179,13 @@ class TaskManagerService(Service):
                 self.channels.send(instruction.channel, instruction.message)
             case i.CloseChannel():
                 self.channels.close_channel(instruction.channel)
-            case i.ReportState() | i.ReportEndOfData() | i.ReportSlotFailed():
+            case (
+                i.ReportState()
+                | i.ReportEndOfData()
+                | i.ReportCheckpoint()
+                | i.ReportOperatorEvents()
+                | i.ReportSlotFailed()
+            ):
                 self._jobmasters.report(instruction)
             case i.PublishMetrics():
                 self._jobmasters.publish(instruction)
@@ -353,6 +363,17 @@ class TaskManagerService(Service):
     def is_led_by(self, token: str) -> bool:
         """Whether this is the token of the ResourceManager that leads."""
         return token == self._link.token
+
+    async def is_soon_led_by(self, token: str) -> bool:
+        """The same, when a registration that is on its way has been answered."""
+        if not self.is_led_by(token):
+            await self._link.answered()
+        return self.is_led_by(token)
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a ResourceManager knows it; a heartbeat may come before the answer that says so."""
+        return self._link.is_registered
 
     def jobmaster_heartbeat(self, message: m.HeartbeatFromJobMaster, token: str = "") -> m.ExecutionReport:
         """A JobMaster is alive, and says which slots it has."""

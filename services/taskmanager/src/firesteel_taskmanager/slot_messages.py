@@ -86,10 +86,16 @@ class SlotMessages:
                 owner.perform(tasks.state(channel, message, owner.now_ms))
             case "request_splits":
                 owner.perform(tasks.splits_wanted(channel, message))
+            case "operator_events":
+                owner.perform(tasks.operator_events(channel, message))
             case "watermark":
                 owner.perform(tasks.watermark(channel, message))
             case "end_of_data":
                 owner.perform(tasks.end_of_data(channel, message))
+            case "acknowledge_checkpoint":
+                owner.perform(owner.core.checkpoints.acknowledged(channel, message, payload))
+            case "decline_checkpoint":
+                owner.perform(owner.core.checkpoints.declined(channel, message))
             case "metrics":
                 owner.perform(tasks.metrics(channel, message))
             case "temporary_files":

@@ -65,6 +65,8 @@ class Process:
     """Bytes (PSS) of it and its children when it was measured last."""
     temporary_files: dict[str, None] = field(default_factory=dict)
     """In the order in which they were announced."""
+    kept_files: dict[str, int] = field(default_factory=dict)
+    """Those that a checkpoint may need, with the first one that does."""
     unanswered_since: float | None = None
     warned: bool = False
 
@@ -78,6 +80,8 @@ class Task:
     sent: bool = False
     """The slot was told to run it."""
     cancelling: bool = False
+    failure: Mapping[str, Any] | None = None
+    """Why it is being cancelled, if it counts as failed; it ends with that."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     requests: int = 0
     """How often it has asked for splits."""
@@ -87,18 +91,26 @@ class Task:
     """Splits, and whether none come after them, that wait for those with smaller serials."""
 
     @property
+    def end(self) -> str:
+        """The state in which it ends when its process does, or when it is cancelled."""
+        return "CANCELED" if self.cancelling and self.failure is None else "FAILED"
+
+    @property
     def is_final(self) -> bool:
         """Whether it has ended."""
         return self.state in FINAL_STATES
 
-    def take(self, serial: int, splits: Sequence[Any], no_more: bool) -> list[tuple[Sequence[Any], bool]]:
-        """What the slot can be given now: each once, and in order, so that it never ends before the last have come."""
+    def take(self, serial: int, splits: Sequence[Any], no_more: bool) -> list[tuple[Sequence[Any], bool, int]]:
+        """What the slot can be given now: each once, and in order, so that it never ends before the last have come.
+
+        Each with its serial.
+        """
         if serial > self.taken:
             self.ahead[serial] = splits, no_more
         found = []
         while self.taken + 1 in self.ahead:
             self.taken += 1
-            found.append(self.ahead.pop(self.taken))
+            found.append((*self.ahead.pop(self.taken), self.taken))
         return found
 
 
@@ -119,6 +131,8 @@ class Slot:
     deadline: float | None = None
     """When the state has lasted too long: start or acceptance (ALLOCATED), end of the process (RELEASING)."""
     killed: bool = False
+    last_checkpoint: int | None = None
+    """That the job has left, 0 = none; None while it may need all of them."""
     lost: str | None = None
     """The process ended by itself, and it is being asked why; the cause as far as it is known here."""
     tasks: dict[str, Task] = field(default_factory=dict)

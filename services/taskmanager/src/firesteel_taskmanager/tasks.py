@@ -10,12 +10,14 @@ from firesteel.core.errors import PeerUnreachableError
 from firesteel.protocol.alignment import ReportWatermark
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.messages import AssignSplits, Splits, TaskStateUpdate
+from firesteel.protocol.split_messages import OperatorEvents
 from firesteel_taskmanager.instructions import (
     AskForAlignment,
     AskForSplits,
     Instruction,
     PublishMetrics,
     ReportEndOfData,
+    ReportOperatorEvents,
     ReportState,
     Send,
 )
@@ -38,13 +40,14 @@ class TaskDecisions:
         slot, task = self._task_at(channel, message)
         if slot is None or task is None or task.is_final:
             return []
-        task.state = str(message["state"])
+        task.state, error = str(message["state"]), message.get("error")
+        if task.is_final and task.failure is not None:
+            task.state, error = "FAILED", task.failure
         metrics = message.get("metrics")
         if isinstance(metrics, Mapping):
             task.metrics = metrics
         if not any(t.cancelling and not t.is_final for t in slot.tasks.values()):
             slot.cancel_deadline = None
-        error = message.get("error")
         return [ReportState(slot.jobmaster, TaskStateUpdate(task.execution_id, task.state, now_ms, error, metrics))]
 
     def splits_wanted(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
@@ -75,6 +78,14 @@ class TaskDecisions:
         slot, task = self._task_at(channel, message)
         return [] if slot is None or task is None else [ReportEndOfData(slot.jobmaster, task.execution_id)]
 
+    def operator_events(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
+        """A task that runs a user's enumerator has decided something."""
+        slot, task = self._task_at(channel, message)
+        if slot is None or task is None:
+            return []
+        events = tuple(dict(event) for event in message["events"])
+        return [ReportOperatorEvents(slot.jobmaster, OperatorEvents(task.execution_id, int(message["number"]), events))]
+
     def metrics(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
         """Running totals of a slot's tasks."""
         slot = self._slots.at(channel)
@@ -92,8 +103,11 @@ class TaskDecisions:
         if slot is not None and slot.process is not None:
             files = slot.process.temporary_files
             files.update(dict.fromkeys(str(path) for path in message.get("add") or ()))
+            kept = slot.process.kept_files
             for path in message.get("remove") or ():
                 files.pop(str(path), None)
+                kept.pop(str(path), None)
+            kept.update({str(path): int(first) for path, first in (message.get("keep") or {}).items()})
         return []
 
     # -- from JobMasters
@@ -111,6 +125,9 @@ class TaskDecisions:
             slot.activate(now)
         slot.cancellation = cancellation
         new = [e for e in execution_ids if e not in slot.tasks]
+        subtasks = {e.rpartition("_")[0] for e in new}
+        for old in [t for t in slot.tasks.values() if t.is_final and t.execution_id.rpartition("_")[0] in subtasks]:
+            del slot.tasks[old.execution_id]
         slot.tasks.update({e: Task(e) for e in new})
         return any(not task.sent for task in slot.tasks.values())
 
@@ -151,19 +168,21 @@ class TaskDecisions:
             for task in live:
                 task.cancelling = True
                 if not task.sent:
-                    task.state = "CANCELED"
+                    task.state = task.end
                     update = TaskStateUpdate(task.execution_id, task.state, now_ms)
                     out.append(ReportState(slot.jobmaster, update))
             running = [t.execution_id for t in live if t.sent]
             if not running:
                 continue
-            if slot.cancellation.timeout and slot.cancel_deadline is None:
-                slot.cancel_deadline = now + slot.cancellation.timeout
-            interval = int(slot.cancellation.interval * 1000)
-            out.append(
-                Send(slot.process.channel, {"type": "cancel", "execution_ids": running, "interval_ms": interval})
-            )
+            out.append(self._cancel(slot, slot.process, running, now))
         return out
+
+    @staticmethod
+    def _cancel(slot: Slot, process: Process, execution_ids: list[str], now: float) -> Send:
+        if slot.cancellation.timeout and slot.cancel_deadline is None:
+            slot.cancel_deadline = now + slot.cancellation.timeout
+        interval = int(slot.cancellation.interval * 1000)
+        return Send(process.channel, {"type": "cancel", "execution_ids": execution_ids, "interval_ms": interval})
 
     def splits_assigned(self, message: AssignSplits) -> list[Instruction]:
         """Splits for a source that waits for them; those that came before change nothing.
@@ -182,7 +201,7 @@ class TaskDecisions:
         task, process = self._slots.running(ask.execution_id, ask.jobmaster.job_id, ask.allocation_id)
         if answer.serial:
             return [_assign(process, task, *one) for one in task.take(answer.serial, answer.splits, answer.no_more)]
-        return [_assign(process, task, (), False)] if ask.number == task.requests else []
+        return [_assign(process, task, (), False, 0)] if ask.number == task.requests else []
 
     def is_live(self, allocation_id: str, execution_id: str) -> bool:
         """Whether a slot with this allocation runs the execution, as far as is known here."""
@@ -192,20 +211,37 @@ class TaskDecisions:
         task = slot.tasks.get(execution_id)
         return task is not None and not task.is_final
 
-    def splits_lost(self, allocation_id: str, execution_id: str, cause: str, now_ms: int) -> list[Instruction]:
-        """Splits may have been given and not arrived: without them the task's results would be wrong, so it fails."""
+    def splits_lost(self, allocation_id: str, execution_id: str, cause: str, now: float) -> list[Instruction]:
+        """Splits may have been given and not arrived: without them the task's results would be wrong, so it fails.
+
+        It is told to end, and reported as failed when it has: its slot is used again then.
+        """
         slot = self._slots.find(allocation_id)
         if slot is None or slot.process is None or not self.is_live(allocation_id, execution_id):
             return []
         task = slot.tasks[execution_id]
-        task.state = "CANCELED" if task.cancelling else "FAILED"
-        name = f"{PeerUnreachableError.__module__}.{PeerUnreachableError.__qualname__}"
-        plain = None if task.cancelling else TaskFailure("external", name, cause, "").to_plain()
-        interval = int(slot.cancellation.interval * 1000)
-        return [
-            ReportState(slot.jobmaster, TaskStateUpdate(execution_id, task.state, now_ms, plain)),
-            Send(slot.process.channel, {"type": "cancel", "execution_ids": [execution_id], "interval_ms": interval}),
-        ]
+        if task.failure is not None:
+            return []
+        if not task.cancelling:
+            name = f"{PeerUnreachableError.__module__}.{PeerUnreachableError.__qualname__}"
+            task.failure = TaskFailure("external", name, cause, "").to_plain()
+        task.cancelling = True
+        return [self._cancel(slot, slot.process, [execution_id], now)]
+
+    def operator_events_sent(self, message: OperatorEvents) -> list[Instruction]:
+        """The JobMaster has something to say to a task that runs a user's enumerator.
+
+        Raises:
+            UnknownExecutionError: it does not run here.
+        """
+        told = {
+            "type": "operator_events",
+            "execution_id": message.execution_id,
+            "number": message.number,
+            "events": [dict(event) for event in message.events],
+        }
+        _, process = self._slots.running(message.execution_id, message.job_id, message.allocation_id)
+        return [Send(process.channel, told)]
 
     def commit(self, execution_id: str, job: str = "", allocation_id: str = "") -> list[Instruction]:
         """Results may become visible.
@@ -229,6 +265,12 @@ class TaskDecisions:
         return slot, task
 
 
-def _assign(process: Process, task: Task, splits: Iterable[Any], no_more: bool) -> Send:
-    message = {"type": "assign_splits", "execution_id": task.execution_id, "splits": list(splits), "no_more": no_more}
+def _assign(process: Process, task: Task, splits: Iterable[Any], no_more: bool, serial: int) -> Send:
+    message = {
+        "type": "assign_splits",
+        "execution_id": task.execution_id,
+        "splits": list(splits),
+        "no_more": no_more,
+        "serial": serial,
+    }
     return Send(process.channel, message)

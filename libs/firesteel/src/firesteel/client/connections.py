@@ -13,13 +13,13 @@ from firesteel.client.at_exit import before_threads_end
 from firesteel.client.loop_thread import LoopThread
 from firesteel.client.rest_client import Patience, RestClient
 from firesteel.config import options
+from firesteel.config.addresses import rest_address
 from firesteel.config.load import CONF_DIR_VARIABLE
 from firesteel.config.secret import load_secret
 from firesteel.config.settings import Settings
 from firesteel.core.environment import SECRET_VARIABLE
 from firesteel.core.errors import ConfigurationError, PeerUnreachableError
 from firesteel.core.secret import SECRET_FILE_NAME, read_secret_file, rest_token
-from firesteel.service.addresses import rest_address
 
 _CONTACT_SECONDS: Final = 20.0
 _NO_TOKEN: Final = (

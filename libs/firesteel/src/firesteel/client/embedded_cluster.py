@@ -18,6 +18,7 @@ from firesteel.core import plugins
 from firesteel.core.clock import SystemClock
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import rest_token
+from firesteel.ha.memory import MemoryServices
 from firesteel.protocol.messages import SetSlots
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteResourceManager
@@ -31,6 +32,7 @@ _TASK_PLACES: Final = 1024
 """Tasks that the embedded Spark would run at once: slots are counted by the ResourceManager, not by Spark."""
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 15.0
+"""For the services in order; the fleet ends in any case."""
 
 
 class EmbeddedCluster:
@@ -50,6 +52,8 @@ class EmbeddedCluster:
         self._services: list[Any] = []
         self._resourcemanager_address = ""
         self._run_directory: RunDirectory | None = None
+        self._fleet: EmbeddedFleet | None = None
+        self._ha: MemoryServices | None = None
         self.rest_token = ""
         self.rest: RestClient | None = None
         try:
@@ -66,7 +70,7 @@ class EmbeddedCluster:
     async def _start(self) -> None:
         settings, secret, clock = self._settings, self._secret, SystemClock()
         self._run_directory = RunDirectory.create(settings.get(options.RUN_DIRECTORY))
-        fleet = EmbeddedFleet(
+        fleet = self._fleet = EmbeddedFleet(
             slots=_TASK_PLACES,
             spare_cores=settings.get(options.SPARK_SPARE_CORES),
             slot_main=slot_main,
@@ -76,7 +80,8 @@ class EmbeddedCluster:
             make_archive=settings.get(options.JVM_ARCHIVE_IN_BACKGROUND),
         )
         common = {"settings": settings, "secret": secret, "clock": clock}
-        resourcemanager = plugins.load("firesteel.services", "resourcemanager")(**common, fleet=fleet)
+        self._ha = ha = MemoryServices(settings, self._run_directory.path)
+        resourcemanager = plugins.load("firesteel.services", "resourcemanager")(**common, fleet=fleet, ha=ha)
         await self._run(resourcemanager)
         self._resourcemanager_address = resourcemanager.address
         taskmanager = plugins.load("firesteel.services", "taskmanager")(
@@ -84,16 +89,14 @@ class EmbeddedCluster:
             run_directory=self._run_directory,
             taskmanager_id=_TASKMANAGER_ID,
             slots=self.slots,
-            resourcemanager_address=resourcemanager.address,
+            leaders=ha,
         )
         await self._run(taskmanager)
-        jobmaster = plugins.load("firesteel.services", "jobmaster")(**common)
+        jobmaster = plugins.load("firesteel.services", "jobmaster")(**common, ha=ha)
         await self._run(jobmaster)
         dispatcher = plugins.load("firesteel.services", "dispatcher")(
             **common,
-            run_directory=self._run_directory,
-            jobmaster_address=jobmaster.address,
-            resourcemanager_address=resourcemanager.address,
+            ha=ha,
             config_directory=os.environ.get(CONF_DIR_VARIABLE),
         )
         await self._run(dispatcher)
@@ -123,15 +126,23 @@ class EmbeddedCluster:
         try:
             self._loop.run(self._stop(), timeout=_STOP_SECONDS)
         except TimeoutError:
-            logger.warning("the embedded cluster did not stop within %g s", _STOP_SECONDS)
+            left = ", ".join(type(service).__name__ for service in reversed(self._services))
+            logger.warning("the embedded cluster did not stop within %g s; it is cut off: %s", _STOP_SECONDS, left)
         finally:
-            self._loop.close()
+            try:
+                self._loop.close()
+            except TimeoutError:
+                logger.warning("what the embedded cluster was doing does not end; its thread is left alone")
+            if self._fleet is not None:  # a service that hangs must not leave the JVM behind
+                self._fleet.stop()
             if self._run_directory is not None:
                 self._run_directory.remove()
 
     async def _stop(self) -> None:
         if self.rest is not None:
             await self.rest.close()
-        for service in reversed(self._services):
-            await service.stop()
-        self._services.clear()
+        while self._services:
+            await self._services[-1].stop()
+            self._services.pop()
+        if self._ha is not None:
+            self._ha.close()

@@ -170,6 +170,29 @@ class RestClient:
             self._check(status, body)
         return status != 409
 
+    async def trigger_checkpoint(self, job_id: str, trigger_id: str, full: bool) -> None:
+        """Have a checkpoint taken; ``checkpoint_result`` says what became of it.
+
+        Args:
+            job_id: of the job.
+            trigger_id: 32 hex digits, new for each checkpoint: a repeat with the same one changes nothing.
+            full: all state, also where checkpoints are incremental.
+
+        Raises:
+            JobNotFoundError: there is no such job.
+            RpcError: it has ended, or the cluster refuses.
+        """
+        body = {"checkpointType": "FULL" if full else "CONFIGURED", "triggerId": trigger_id}
+        status, answer, _ = await self._request("POST", f"/jobs/{job_id}/checkpoints", json_body=body)
+        if status == 404:
+            raise JobNotFoundError(_first_error(answer), job_id)
+        self._check(status, answer)
+
+    async def checkpoint_result(self, job_id: str, trigger_id: str) -> dict[str, Any] | None:
+        """The ``operation`` of a checkpoint that was asked for; None while it is under way."""
+        answer = await self.get(f"/jobs/{job_id}/checkpoints/{trigger_id}")
+        return dict(answer["operation"]) if answer["status"]["id"] == "COMPLETED" else None
+
     async def client_heartbeat(self, job_id: str, expires_ms: int) -> None:
         """Say that the client of a job is alive.
 

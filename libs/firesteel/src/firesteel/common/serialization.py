@@ -5,10 +5,14 @@ from __future__ import annotations
 import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.common.types import Row
+from firesteel.common.value_texts import text_of
+
+if TYPE_CHECKING:  # loaded where columns are
+    import pyarrow as pa
 
 __all__ = [
     "BulkWriter",
@@ -26,9 +30,16 @@ __all__ = [
 class SerializationSchema(ABC):
     """Turns a record into bytes."""
 
+    takes_columns: bool = False
+    """Whether ``serialize_columns`` is there."""
+
     @abstractmethod
     def serialize(self, element: Any) -> bytes:
         """Returns the bytes of a record."""
+
+    def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
+        """Returns the bytes of each row of a batch; called only if it ``takes_columns``."""
+        raise TypeError(f"{type(self).__name__} has no serialize_columns()")
 
 
 class DeserializationSchema(ABC):
@@ -137,7 +148,7 @@ class Encoder:
 
     @staticmethod
     def simple_string_encoder(charset_name: str = "UTF-8") -> Encoder:
-        """Writes ``str(record)`` and a line feed.
+        """Writes the text of a record, as ``print()`` shows it, and a line feed.
 
         Raises:
             LookupError: Python does not know the charset.
@@ -156,9 +167,31 @@ class Encoder:
         """Returns what is written for a record."""
         return self._encode(element)
 
+    def for_type(self, type_info: TypeInformation | None) -> Encoder:
+        """Returns the encoder for records of this type; None = any Python object."""
+        encode = self._encode
+        return Encoder(_LineEncoder(encode.charset, type_info)) if isinstance(encode, _LineEncoder) else self
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether batches of columns can be encoded as they are."""
+        return isinstance(self._encode, _SchemaEncoder) and self._encode.schema.takes_columns
+
+    def encode_columns(self, batch: pa.RecordBatch) -> list[bytes]:
+        """Returns what is written for each row of a batch; only if it takes columns."""
+        encode = self._encode
+        if not isinstance(encode, _SchemaEncoder):
+            raise TypeError("this encoder takes no columns")
+        delimiter = encode.delimiter
+        return [row + delimiter for row in encode.schema.serialize_columns(batch)]
+
 
 class BulkWriter(ABC):
     """Writes the records of one file in a format that needs all of them, or blocks of them, at hand."""
+
+    def write_columns(self, batch: pa.RecordBatch) -> None:
+        """Takes a batch of columns; called only if the factory says ``takes_columns``."""
+        raise TypeError(f"{type(self).__name__} has no write_columns(), but its factory says that it takes columns")
 
     @abstractmethod
     def write(self, elements: Sequence[Any]) -> None:
@@ -178,6 +211,12 @@ class BulkWriter(ABC):
 
 class BulkWriterFactory(ABC):
     """Makes a writer for each file; pickled into the job, so it holds configuration only."""
+
+    takes_columns: bool = False
+    """Whether its writers take batches of columns as they are."""
+
+    joinable: bool = False
+    """Whether the bytes of one file after those of another are a file of the format."""
 
     @abstractmethod
     def create(self, stream: IO[bytes]) -> BulkWriter:
@@ -205,19 +244,19 @@ class RowDataBulkWriterFactory(BulkWriterFactory):
         """Returns the type of the rows."""
         return self._row_type
 
-    def create(self, stream: IO[bytes]) -> BulkWriter:
-        """Made by subclasses."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how files are written")
-
 
 class _LineEncoder:
-    """``str(record)`` and a line feed, in a charset."""
+    """A record's text and a line feed, in a charset."""
 
-    def __init__(self, charset: str) -> None:
-        self.charset = charset
+    def __init__(self, charset: str, type_info: TypeInformation | None = None) -> None:
+        self.charset, self.type_info = charset, type_info
+        self._text = text_of(type_info)
+
+    def __reduce__(self) -> Any:
+        return _LineEncoder, (self.charset, self.type_info)
 
     def __call__(self, element: Any) -> bytes:
-        return f"{element}\n".encode(self.charset)
+        return f"{self._text(element)}\n".encode(self.charset)
 
 
 class _SchemaEncoder:

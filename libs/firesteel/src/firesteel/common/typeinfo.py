@@ -6,7 +6,7 @@ All of them are immutable values: equal by content, hashable, picklable, no JVM 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from firesteel.common.typeinfo_basic import (
@@ -18,6 +18,7 @@ from firesteel.common.typeinfo_basic import (
     SqlTimeTypeInfo,
     TimestampTypeInfo,
     TimeTypeInfo,
+    TypeDescriptor,
     TypeInformation,
 )
 
@@ -39,17 +40,18 @@ __all__ = [
     "TimeTypeInfo",
     "TimestampTypeInfo",
     "TupleTypeInfo",
+    "TypeDescriptor",
     "TypeInformation",
     "Types",
+    "as_type_info",
 ]
 
 
 class _ElementTypeInfo(TypeInformation):
     """Arrays and lists: one element type."""
 
-    def __init__(self, element_type: TypeInformation) -> None:
-        _check_types([element_type], type(self).__name__)
-        self._element_type = element_type
+    def __init__(self, element_type: TypeDescriptor) -> None:
+        (self._element_type,) = _type_infos([element_type], type(self).__name__)
 
     @property
     def element_type(self) -> TypeInformation:
@@ -82,11 +84,12 @@ class PrimitiveArrayTypeInfo(_ElementTypeInfo):
         TypeError: the element type has no Java primitive.
     """
 
-    def __init__(self, element_type: TypeInformation) -> None:
-        if not isinstance(element_type, BasicTypeInfo) or element_type.basic_type not in _PRIMITIVES:
-            raise TypeError(f"Invalid element type for a primitive array: {element_type}.")
+    def __init__(self, element_type: TypeDescriptor) -> None:
         super().__init__(element_type)
-        self._name = _PRIMITIVES[element_type.basic_type]
+        element = self._element_type
+        if not isinstance(element, BasicTypeInfo) or element.basic_type not in _PRIMITIVES:
+            raise TypeError(f"Invalid element type for a primitive array: {element}.")
+        self._name = _PRIMITIVES[element.basic_type]
 
     def __str__(self) -> str:
         return f"{self._name}[]"
@@ -99,11 +102,11 @@ class BasicArrayTypeInfo(_ElementTypeInfo):
         TypeError: the element type is neither a boxed primitive nor a string.
     """
 
-    def __init__(self, element_type: TypeInformation) -> None:
-        allowed = {*_PRIMITIVES, BasicType.STRING}
-        if not isinstance(element_type, BasicTypeInfo) or element_type.basic_type not in allowed:
-            raise TypeError(f"Invalid element type for a boxed primitive array: {element_type}.")
+    def __init__(self, element_type: TypeDescriptor) -> None:
         super().__init__(element_type)
+        element, allowed = self._element_type, {*_PRIMITIVES, BasicType.STRING}
+        if not isinstance(element, BasicTypeInfo) or element.basic_type not in allowed:
+            raise TypeError(f"Invalid element type for a boxed primitive array: {element}.")
 
 
 class ObjectArrayTypeInfo(_ElementTypeInfo):
@@ -117,10 +120,8 @@ class ListTypeInfo(_ElementTypeInfo):
 class MapTypeInfo(TypeInformation):
     """A dict; values may be null, keys may not."""
 
-    def __init__(self, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
-        _check_types([key_type_info, value_type_info], "MapTypeInfo")
-        self._key_type_info = key_type_info
-        self._value_type_info = value_type_info
+    def __init__(self, key_type_info: TypeDescriptor, value_type_info: TypeDescriptor) -> None:
+        self._key_type_info, self._value_type_info = _type_infos([key_type_info, value_type_info], "MapTypeInfo")
 
     @property
     def key_type(self) -> TypeInformation:
@@ -164,9 +165,8 @@ class RowTypeInfo(TypeInformation):
         TypeError: a field type is no type information.
     """
 
-    def __init__(self, field_types: Sequence[TypeInformation], field_names: Sequence[str] | None = None) -> None:
-        _check_types(field_types, "RowTypeInfo")
-        self._types = tuple(field_types)
+    def __init__(self, field_types: Sequence[TypeDescriptor], field_names: Sequence[str] | None = None) -> None:
+        self._types = _type_infos(field_types, "RowTypeInfo")
         self._given_names = field_names is not None
         self._names_shown = self._given_names
         names = [f"f{i}" for i in range(len(self._types))] if field_names is None else list(field_names)
@@ -223,9 +223,8 @@ class TupleTypeInfo(TypeInformation):
         TypeError: a field type is no type information.
     """
 
-    def __init__(self, field_types: Sequence[TypeInformation]) -> None:
-        _check_types(field_types, "TupleTypeInfo")
-        self._types = tuple(field_types)
+    def __init__(self, field_types: Sequence[TypeDescriptor]) -> None:
+        self._types = _type_infos(field_types, "TupleTypeInfo")
 
     def get_field_types(self) -> list[TypeInformation]:
         """Returns the types in order of position."""
@@ -246,9 +245,8 @@ class TupleTypeInfo(TypeInformation):
 class ExternalTypeInfo(TypeInformation):
     """A type of the Table API's external form; here it stands for the type inside."""
 
-    def __init__(self, type_info: TypeInformation) -> None:
-        _check_types([type_info], "ExternalTypeInfo")
-        self._type_info = type_info
+    def __init__(self, type_info: TypeDescriptor) -> None:
+        (self._type_info,) = _type_infos([type_info], "ExternalTypeInfo")
 
     @property
     def type_info(self) -> TypeInformation:
@@ -262,13 +260,39 @@ class ExternalTypeInfo(TypeInformation):
         return f"ExternalTypeInfo<{self._type_info}>"
 
 
-def _check_types(types: Sequence[Any], owner: str) -> None:
-    if isinstance(types, TypeInformation):
+def as_type_info(given: object, says: Callable[[], str]) -> TypeInformation:
+    """The type information that something given by a program stands for.
+
+    Args:
+        given: by the program.
+        says: what it is, the beginning of the error's text.
+
+    Raises:
+        TypeError: it stands for no type.
+    """
+    if isinstance(given, TypeInformation):
+        return given
+    convert = None if isinstance(given, type) else getattr(given, "to_type_info", None)
+    if convert is None:
+        hint = "; did you leave out the parentheses?" if callable(given) else ""
+        raise TypeError(f"{says()} is {given!r}, not a TypeInformation such as Types.STRING(){hint}")
+    found = convert()
+    assert isinstance(found, TypeInformation)
+    return found
+
+
+def _type_infos(types: Sequence[TypeDescriptor], owner: str) -> tuple[TypeInformation, ...]:
+    """The type information that these stand for."""
+    if hasattr(types, "to_type_info"):
         raise TypeError(f"{owner} takes a list of types, not {types}: write [{types}].")
-    for position, type_info in enumerate(types):
-        if not isinstance(type_info, TypeInformation):
-            hint = " Did you leave out the parentheses?" if callable(type_info) else ""
-            raise TypeError(f"Type {position} of {owner} is {type_info!r}, not a TypeInformation.{hint}")
+    found = []
+    for position, given in enumerate(types):
+        convert = None if isinstance(given, type) else getattr(given, "to_type_info", None)
+        if convert is None:
+            hint = " Did you leave out the parentheses?" if callable(given) else ""
+            raise TypeError(f"Type {position} of {owner} is {given!r}, not a TypeInformation.{hint}")
+        found.append(convert())
+    return tuple(found)
 
 
 class Types:
@@ -292,41 +316,41 @@ class Types:
     PICKLED_BYTE_ARRAY = PickledBytesTypeInfo.PICKLED_BYTE_ARRAY_TYPE_INFO
 
     @staticmethod
-    def ROW(field_types: Sequence[TypeInformation]) -> RowTypeInfo:
+    def ROW(field_types: Sequence[TypeDescriptor]) -> RowTypeInfo:
         """A row with the fields ``f0``, ``f1``, … of these types."""
         return RowTypeInfo(field_types)
 
     @staticmethod
-    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[TypeInformation]) -> RowTypeInfo:
+    def ROW_NAMED(field_names: Sequence[str], field_types: Sequence[TypeDescriptor]) -> RowTypeInfo:
         """A row with fields of these names and types."""
         return RowTypeInfo(field_types, field_names)
 
     @staticmethod
-    def TUPLE(field_types: Sequence[TypeInformation]) -> TupleTypeInfo:
+    def TUPLE(field_types: Sequence[TypeDescriptor]) -> TupleTypeInfo:
         """A tuple with fields of these types."""
         return TupleTypeInfo(field_types)
 
     @staticmethod
-    def PRIMITIVE_ARRAY(element_type: TypeInformation) -> PrimitiveArrayTypeInfo:
+    def PRIMITIVE_ARRAY(element_type: TypeDescriptor) -> PrimitiveArrayTypeInfo:
         """An array of Java primitives; ``bytes`` for ``Types.BYTE()``."""
         return PrimitiveArrayTypeInfo(element_type)
 
     @staticmethod
-    def BASIC_ARRAY(element_type: TypeInformation) -> BasicArrayTypeInfo:
+    def BASIC_ARRAY(element_type: TypeDescriptor) -> BasicArrayTypeInfo:
         """An array of boxed primitives or strings."""
         return BasicArrayTypeInfo(element_type)
 
     @staticmethod
-    def OBJECT_ARRAY(element_type: TypeInformation) -> ObjectArrayTypeInfo:
+    def OBJECT_ARRAY(element_type: TypeDescriptor) -> ObjectArrayTypeInfo:
         """An array of anything."""
         return ObjectArrayTypeInfo(element_type)
 
     @staticmethod
-    def MAP(key_type_info: TypeInformation, value_type_info: TypeInformation) -> MapTypeInfo:
+    def MAP(key_type_info: TypeDescriptor, value_type_info: TypeDescriptor) -> MapTypeInfo:
         """A dict."""
         return MapTypeInfo(key_type_info, value_type_info)
 
     @staticmethod
-    def LIST(element_type_info: TypeInformation) -> ListTypeInfo:
+    def LIST(element_type_info: TypeDescriptor) -> ListTypeInfo:
         """A list."""
         return ListTypeInfo(element_type_info)

@@ -5,11 +5,22 @@ from __future__ import annotations
 import datetime
 from abc import ABC
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
+
+
+class TypeDescriptor(Protocol):
+    """Whatever stands for a type: type information, and types of the Table API (``firesteel.table.DataTypes``)."""
+
+    def to_type_info(self) -> TypeInformation:
+        """Returns the type information."""
 
 
 class TypeInformation(ABC):  # noqa: B024 - PyFlink's root class; subclasses share no abstract method
     """Root of all type information."""
+
+    def to_type_info(self) -> TypeInformation:
+        """Returns this object: it is type information already."""
+        return self
 
     def _key(self) -> tuple[Any, ...]:
         """What two instances of one class must have in common to be equal."""

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from firesteel.common.time import Duration
 
@@ -33,6 +33,14 @@ class TimestampAssigner(ABC):
             value: the record.
             record_timestamp: the timestamp it has already; the smallest 64-bit integer if it has none.
         """
+
+
+@runtime_checkable
+class ToTimestampAssigner(Protocol):
+    """Something that timestamps can be read by: an expression over columns."""
+
+    def to_timestamp_assigner(self) -> TimestampAssigner:
+        """The assigner."""
 
 
 class WatermarkOutput(ABC):
@@ -79,6 +87,7 @@ class WatermarkGeneratorKind(Enum):
     MONOTONOUS = "monotonous timestamps"
     BOUNDED_OUT_OF_ORDERNESS = "bounded out of orderness"
     GENERATOR = "generator"
+    OF_SOURCE = "of the source"
 
 
 @dataclass(frozen=True)
@@ -144,15 +153,21 @@ class WatermarkStrategy:
             )
         return WatermarkStrategy(WatermarkGeneratorKind.GENERATOR, generator_supplier=generator_supplier)
 
-    def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner) -> WatermarkStrategy:
+    def with_timestamp_assigner(self, timestamp_assigner: TimestampAssigner | ToTimestampAssigner) -> WatermarkStrategy:
         """Reads event time with this assigner.
 
+        Args:
+            timestamp_assigner: called for each record; or an expression, computed for whole batches of a stream with
+                columns: ``with_timestamp_assigner(col("ts"))`` takes the milliseconds of a column.
+
         Raises:
-            TypeError: it has no ``extract_timestamp``.
+            TypeError: it is no expression, and has no ``extract_timestamp``.
         """
+        if isinstance(timestamp_assigner, ToTimestampAssigner):
+            timestamp_assigner = timestamp_assigner.to_timestamp_assigner()
         if not callable(getattr(timestamp_assigner, "extract_timestamp", None)):
             raise TypeError(
-                "A timestamp assigner is an object with extract_timestamp(value, record_timestamp), "
+                "A timestamp assigner is an object with extract_timestamp(value, record_timestamp), or an expression, "
                 f"not {type(timestamp_assigner).__name__}."
             )
         return replace(self, timestamp_assigner=timestamp_assigner)

@@ -1,4 +1,4 @@
-"""Options of checkpoints, state backends and restarts. They are checked and kept with the job."""
+"""Options of checkpoints and state backends. They are checked and kept with the job."""
 
 from __future__ import annotations
 
@@ -8,55 +8,103 @@ from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, 
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
-_LATER = " Kept with the job; this version takes no checkpoints."
-_NO_RESTARTS = " Kept with the job; this version restarts no jobs."
+_LATER = " Kept with the job; this version has no such checkpoints."
 
 CHECKPOINTING_INTERVAL: ConfigOption[timedelta | None] = ConfigOption(
     "execution.checkpointing.interval",
     DURATION,
     None,
-    "Time between the starts of two checkpoints; not set or 0: none are taken." + _LATER,
+    "Time between the starts of two checkpoints; not set or 0: none are taken.",
     at_least=_ZERO,
 )
 CHECKPOINTING_MODE = ConfigOption(
     "execution.checkpointing.mode",
     enum_of("EXACTLY_ONCE", "AT_LEAST_ONCE"),
     "EXACTLY_ONCE",
-    "Whether a record may count twice in state after a failure." + _LATER,
+    "Whether a record may count twice in state after a failure.",
 )
 CHECKPOINTING_TIMEOUT = ConfigOption(
     "execution.checkpointing.timeout",
     DURATION,
     timedelta(minutes=10),
-    "A checkpoint that takes longer is given up." + _LATER,
+    "A checkpoint that takes longer is given up.",
     at_least=_MILLISECOND,
 )
 CHECKPOINTING_MIN_PAUSE = ConfigOption(
     "execution.checkpointing.min-pause",
     DURATION,
     _ZERO,
-    "Least time between the end of a checkpoint and the start of the next." + _LATER,
+    "Least time between the end of a checkpoint and the start of the next.",
     at_least=_ZERO,
 )
 CHECKPOINTING_MAX_CONCURRENT = ConfigOption(
     "execution.checkpointing.max-concurrent-checkpoints",
     INT,
     1,
-    "Most checkpoints under way at once." + _LATER,
+    "Most checkpoints under way at once.",
     at_least=1,
 )
 CHECKPOINTING_TOLERABLE_FAILURES = ConfigOption(
     "execution.checkpointing.tolerable-failed-checkpoints",
     INT,
     0,
-    "Checkpoints in a row that may fail before the job does." + _LATER,
+    "Checkpoints in a row that may fail before the job does.",
     at_least=0,
 )
 CHECKPOINTING_RETENTION = ConfigOption(
     "execution.checkpointing.externalized-checkpoint-retention",
     enum_of("DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"),
     "NO_EXTERNALIZED_CHECKPOINTS",
-    "What becomes of the last checkpoint when the job is cancelled." + _LATER,
+    "What becomes of the last checkpoint when the job is cancelled.",
+)
+CHECKPOINTING_NUM_RETAINED = ConfigOption(
+    "execution.checkpointing.num-retained",
+    INT,
+    1,
+    "Completed checkpoints that are kept. With 2 or more a job can go on from the one before if the last is damaged.",
+    at_least=1,
+)
+CHECKPOINTING_AFTER_TASKS_FINISH = ConfigOption(
+    "execution.checkpointing.checkpoints-after-tasks-finish",
+    BOOL,
+    True,
+    "Go on with checkpoints when some tasks have finished, and end a bounded job with one.",
+)
+CHECKPOINTING_CREATE_SUBDIRECTORY = ConfigOption(
+    "execution.checkpointing.create-subdir",
+    BOOL,
+    True,
+    "Give each job a directory of its own, named by its id, below execution.checkpointing.dir.",
+)
+CHECKPOINTING_MAX_MEMORY_STATE = ConfigOption(
+    "firesteel.checkpointing.jobmanager.max-state-size",
+    MEMORY,
+    5 << 20,
+    "Most that the checkpoint storage jobmanager takes for one piece of state.",
+    unit="bytes",
+    at_least=1,
+)
+CHECKPOINTS_HISTORY = ConfigOption(
+    "web.checkpoints.history", INT, 10, "Ended checkpoints of a job that the REST API shows.", at_least=0
+)
+STATE_RECOVERY_PATH: ConfigOption[str | None] = ConfigOption(
+    "execution.state-recovery.path",
+    STRING,
+    None,
+    "Directory of a retained checkpoint (<dir>/<job>/chk-<n>) that the job starts from.",
+)
+STATE_RECOVERY_IGNORE_UNCLAIMED = ConfigOption(
+    "execution.state-recovery.ignore-unclaimed-state",
+    BOOL,
+    False,
+    "Start although the checkpoint has state of operators that the job does not have; that state is lost.",
+)
+STATE_RECOVERY_FALL_BACK = ConfigOption(
+    "firesteel.state-recovery.fall-back",
+    enum_of("UNLESS_COMMITTED", "ALWAYS", "NEVER"),
+    "UNLESS_COMMITTED",
+    "Whether a job whose last checkpoint is damaged goes on from the retained one before. UNLESS_COMMITTED: not if it "
+    "has sinks that commit exactly once, since what they have committed in between would be repeated.",
 )
 CHECKPOINTING_UNALIGNED = ConfigOption(
     "execution.checkpointing.unaligned.enabled",
@@ -81,10 +129,11 @@ CHECKPOINTING_STORAGE: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.storage",
     STRING,
     None,
-    "Where checkpoints go: jobmanager, filesystem, or a plug-in by its name." + _LATER,
+    "Where checkpoints go: jobmanager, filesystem, or a plug-in by its name. Not set: filesystem if there is a "
+    "directory, else jobmanager.",
 )
 CHECKPOINTING_DIRECTORY: ConfigOption[str | None] = ConfigOption(
-    "execution.checkpointing.dir", STRING, None, "Directory of checkpoints, for the storage filesystem." + _LATER
+    "execution.checkpointing.dir", STRING, None, "Directory of checkpoints, which all hosts see."
 )
 SAVEPOINT_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.savepoint-dir",
@@ -96,7 +145,16 @@ CHECKPOINTING_INCREMENTAL = ConfigOption(
     "execution.checkpointing.incremental",
     BOOL,
     False,
-    "Checkpoints hold what has changed, where the state backend can." + _LATER,
+    "Checkpoints write only what has changed since an earlier one, where the state can (state in columns) and the "
+    "storage can (filesystem); not with several checkpoints under way at once.",
+)
+CHECKPOINTING_MAX_DELTA_RATIO = ConfigOption(
+    "firesteel.checkpointing.incremental.max-delta-ratio",
+    FLOAT,
+    1.0,
+    "Incremental checkpoints: a state is written whole again when the changes since it was would be more than so many "
+    "times its entries.",
+    at_least=0.0,
 )
 CHECKPOINTING_COMPRESSION = ConfigOption(
     "execution.checkpointing.snapshot-compression", BOOL, False, "Compress what is written." + _LATER
@@ -105,7 +163,7 @@ CHECKPOINTING_INLINE_THRESHOLD = ConfigOption(
     "execution.checkpointing.data-inline-threshold",
     MEMORY,
     20 << 10,
-    "State files that are smaller are written into the checkpoint's metadata." + _LATER,
+    "State files that are smaller are written into the checkpoint's metadata.",
     unit="bytes",
     at_least=0,
     at_most=1 << 20,
@@ -114,15 +172,15 @@ CHECKPOINTING_WRITE_BUFFER = ConfigOption(
     "execution.checkpointing.write-buffer-size",
     INT,
     4096,
-    "Bytes of the buffer of files that are written." + _LATER,
+    "Bytes of the buffer of files that are written.",
     at_least=0,
 )
 STATE_BACKEND = ConfigOption(
     "state.backend.type",
     STRING,
     "hashmap",
-    "Where keyed state lives: hashmap (memory of the slot), or a plug-in by its name. With rocksdb, which this version "
-    "does not have, slots use hashmap.",
+    "Where keyed state lives: hashmap (memory of the slot), filesystem (the same, and all snapshots are written into "
+    "files), or a plug-in by its name. With rocksdb, which this version does not have, slots use hashmap.",
 )
 STATE_CHANGELOG = ConfigOption(
     "state.changelog.enabled",
@@ -148,62 +206,4 @@ ROCKSDB_TRANSFER_THREADS = ConfigOption(
     4,
     "Threads that move files of the state backend rocksdb. Kept with the job.",
     at_least=1,
-)
-RESTART_STRATEGY: ConfigOption[str | None] = ConfigOption(
-    "restart-strategy.type",
-    enum_of("none", "off", "disable", "fixed-delay", "failure-rate", "exponential-delay"),
-    None,
-    "What happens to a job that fails." + _NO_RESTARTS,
-)
-RESTART_FIXED_ATTEMPTS = ConfigOption(
-    "restart-strategy.fixed-delay.attempts", INT, 1, "Restarts before the job fails." + _NO_RESTARTS, at_least=0
-)
-RESTART_FIXED_DELAY = ConfigOption(
-    "restart-strategy.fixed-delay.delay",
-    DURATION,
-    timedelta(seconds=1),
-    "Pause before a restart." + _NO_RESTARTS,
-    at_least=_ZERO,
-)
-RESTART_RATE_FAILURES = ConfigOption(
-    "restart-strategy.failure-rate.max-failures-per-interval",
-    INT,
-    1,
-    "Failures in an interval before the job fails." + _NO_RESTARTS,
-    at_least=1,
-)
-RESTART_RATE_INTERVAL = ConfigOption(
-    "restart-strategy.failure-rate.failure-rate-interval",
-    DURATION,
-    timedelta(minutes=1),
-    "The interval in which failures are counted." + _NO_RESTARTS,
-    at_least=_MILLISECOND,
-)
-RESTART_RATE_DELAY = ConfigOption(
-    "restart-strategy.failure-rate.delay",
-    DURATION,
-    timedelta(seconds=1),
-    "Pause before a restart." + _NO_RESTARTS,
-    at_least=_ZERO,
-)
-RESTART_BACKOFF_INITIAL = ConfigOption(
-    "restart-strategy.exponential-delay.initial-backoff",
-    DURATION,
-    timedelta(seconds=1),
-    "Pause before the first restart." + _NO_RESTARTS,
-    at_least=_MILLISECOND,
-)
-RESTART_BACKOFF_MAX = ConfigOption(
-    "restart-strategy.exponential-delay.max-backoff",
-    DURATION,
-    timedelta(minutes=1),
-    "Longest pause." + _NO_RESTARTS,
-    at_least=_MILLISECOND,
-)
-RESTART_BACKOFF_MULTIPLIER = ConfigOption(
-    "restart-strategy.exponential-delay.backoff-multiplier",
-    FLOAT,
-    1.5,
-    "By how much the pause grows." + _NO_RESTARTS,
-    at_least=1.0,
 )

@@ -13,6 +13,12 @@ OWN_PREFIX = "firesteel."
 RENAMED = {
     "state.checkpoints.dir": "execution.checkpointing.dir",
     "state.savepoints.dir": "execution.checkpointing.savepoint-dir",
+    "state.checkpoints.create-subdir": "execution.checkpointing.create-subdir",
+    "state.checkpoint-storage": "execution.checkpointing.storage",
+    "state.storage.fs.memory-threshold": "execution.checkpointing.data-inline-threshold",
+    "state.storage.fs.write-buffer-size": "execution.checkpointing.write-buffer-size",
+    "execution.savepoint.path": "execution.state-recovery.path",
+    "execution.savepoint.ignore-unclaimed-state": "execution.state-recovery.ignore-unclaimed-state",
     "state.backend": "state.backend.type",
     "state.backend.incremental": "execution.checkpointing.incremental",
     "state.checkpoints.num-retained": "execution.checkpointing.num-retained",

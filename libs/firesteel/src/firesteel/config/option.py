@@ -113,9 +113,14 @@ SECRET = OptionType(
 )
 
 
-def enum_of(*names: str) -> OptionType[str]:
-    """One of these names, read in any case and with ``-`` for ``_``."""
-    by_form = {name.lower().replace("_", "-"): name for name in names}
+def enum_of(*names: str, **also: str) -> OptionType[str]:
+    """One of these names, read in any case and with ``-`` for ``_``.
+
+    Args:
+        names: that are documented.
+        also: other spelling -> name.
+    """
+    by_form = also | {name.lower().replace("_", "-"): name for name in names}
 
     def parse(raw: Any) -> str:
         name = by_form.get(str(getattr(raw, "name", raw)).strip().lower().replace("_", "-"))

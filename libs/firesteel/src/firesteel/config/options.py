@@ -11,6 +11,7 @@ from firesteel.config.cluster_options import *  # noqa: F403
 from firesteel.config.memory_options import *  # noqa: F403
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of
 from firesteel.config.program_options import *  # noqa: F403
+from firesteel.config.recovery_options import *  # noqa: F403
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -162,6 +163,13 @@ EXCHANGE_TRANSPORT = ConfigOption(
 BATCH_MAX_RECORDS = ConfigOption(
     "firesteel.batch.max-records", INT, 4096, "Most records in a batch between tasks.", at_least=1
 )
+BATCH_MAX_COLUMNAR_RECORDS = ConfigOption(
+    "firesteel.batch.max-columnar-records",
+    INT,
+    131072,
+    "Most records in a batch of columns. Batches are small while records come one by one, and grow with the load.",
+    at_least=1,
+)
 METRICS_MAX_PER_TASK = ConfigOption(
     "firesteel.metrics.max-per-task",
     INT,
@@ -181,6 +189,12 @@ EXPRESSIONS_WRAP = ConfigOption(
     BOOL,
     False,
     "If true, whole numbers that overflow in expressions over columns wrap around; otherwise that is an error.",
+)
+PROJECTION_PUSH_DOWN = ConfigOption(
+    "firesteel.optimizer.projection-push-down",
+    BOOL,
+    True,
+    "Columns that no operator downstream reads do not cross the exchange, nor leave sources that can do without them.",
 )
 COLLECTION_MAX_BYTES = ConfigOption(
     "firesteel.collection.max-bytes",

@@ -71,6 +71,15 @@ EXECUTION_BUFFER_TIMEOUT_INTERVAL = ConfigOption(
     at_least=_ZERO,
 )
 
+CACHE_DIRECTORY: ConfigOption[str | None] = ConfigOption(
+    "firesteel.cache.directory",
+    STRING,
+    None,
+    "Where cache() keeps results for the next jobs of a program, in a directory of mode 0700 for each environment. "
+    "Slots and the program have to see it: with several hosts it is on a shared file system. Not set: the system's "
+    "temp directory.",
+)
+
 EXECUTION_TARGET = ConfigOption(
     "execution.target",
     STRING,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split, Wait
@@ -75,15 +76,18 @@ class DataGeneratorSource(Source[T], Generic[T]):
         self._function, self._count = generator_function, count
         self._rate = (rate_limiter_strategy or RateLimiterStrategy()).records_per_second
         self._type_info = type_info
-        self._makes_batches = False
+        self._makes_batches = self._projects = False
+        self._columns: tuple[str, ...] | None = None
 
     @classmethod
     def of_batches(
         cls,
-        generator_function: Callable[[int, int], pa.RecordBatch],
+        generator_function: Callable[..., pa.RecordBatch],
         type_info: TypeInformation,
         count: int | None = None,
         rate_limiter_strategy: RateLimiterStrategy | None = None,
+        *,
+        projects: bool = False,
     ) -> DataGeneratorSource[Any]:
         """Records ``start`` to ``start + count - 1`` are ``generator_function(start, count)``.
 
@@ -92,6 +96,8 @@ class DataGeneratorSource(Source[T], Generic[T]):
             type_info: declared type of the rows or tuples; its fields are the batch's columns, found by name.
             count: how many records; None = without end.
             rate_limiter_strategy: how fast.
+            projects: the function can leave columns out: it is called with the names of those that are wanted as a
+                third argument, ``generator_function(start, count, columns)``. All are, unless nobody reads the others.
 
         Raises:
             ProgramError: ``count`` is negative, or the type has no columns.
@@ -104,7 +110,25 @@ class DataGeneratorSource(Source[T], Generic[T]):
             raise ProgramError(f"the records of a generator of batches need typed fields: {reason}")
         function: Any = generator_function
         made: DataGeneratorSource[Any] = cls(function, count, rate_limiter_strategy, type_info)
-        made._makes_batches = True
+        made._makes_batches, made._projects = True, bool(projects)
+        return made
+
+    @property
+    def makes_columns(self) -> bool:
+        """If its function makes batches."""
+        return self._makes_batches
+
+    def with_columns(self, names: Sequence[str]) -> DataGeneratorSource[Any] | None:
+        """One whose function is asked for these columns, if it says that it can leave others out."""
+        if not self._projects:
+            return None
+        from firesteel.expressions.schema import schema_of
+
+        declared = schema_of(self._type_info) if self._type_info is not None else None
+        assert declared is not None
+        made: DataGeneratorSource[Any] = copy(self)
+        made._columns = tuple(names)
+        made._type_info = RowTypeInfo([declared[name] for name in names], list(names))
         return made
 
     @property
@@ -119,8 +143,18 @@ class DataGeneratorSource(Source[T], Generic[T]):
     def create_reader(self, context: ReaderContext) -> SplitQueueReader[T]:
         """A reader that generates."""
         rate = None if self._rate is None else self._rate / context.parallelism
-        make = _checked_batch(self._function) if self._makes_batches else _records(self._function)
+        make = _checked_batch(self._batches()) if self._makes_batches else _records(self._function)
         return _GeneratorReader(make, rate, context)
+
+    def _batches(self) -> Any:
+        if not self._projects:
+            return self._function
+        from firesteel.expressions.schema import field_names
+
+        assert self._type_info is not None
+        columns = self._columns or field_names(self._type_info)
+        function: Any = self._function
+        return lambda start, count: function(start, count, columns)
 
     def produced_type(self) -> TypeInformation | None:
         """The declared type."""

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from firesteel.connectors.file_splits import FileEnumerator
 from firesteel.connectors.file_watch import WatchedFilesEnumerator
+from firesteel.connectors.hybrid_enumerator import HybridEnumerator
 from firesteel.connectors.split_list import SplitListEnumerator
 from firesteel.core.errors import GraphError
-from firesteel.functions.source import Plain, Split, SplitEnumerator
+from firesteel.functions.source import BuiltInEnumerator, Plain, Split
 
 
 class StaticEnumerator(SplitListEnumerator):
@@ -63,7 +64,7 @@ class NumberRangeEnumerator(SplitListEnumerator):
         super().restore([] if state is None else state)
 
 
-class SubtaskEnumerator(SplitEnumerator):
+class SubtaskEnumerator(BuiltInEnumerator):
     """One split for each subtask, which nobody else reads. It needs no configuration.
 
     A split's data are the number of its ``subtask``.
@@ -100,16 +101,17 @@ class SubtaskEnumerator(SplitEnumerator):
         self._given = {int(subtask) for subtask in state}
 
 
-_BUILT_IN: Final[dict[str, Callable[[Mapping[str, Any]], SplitEnumerator]]] = {
+_BUILT_IN: Final[dict[str, Callable[[Mapping[str, Any]], BuiltInEnumerator]]] = {
     "static": StaticEnumerator,
     "subtasks": SubtaskEnumerator,
     "numbers": NumberRangeEnumerator,
     "files": FileEnumerator,
     "watched-files": WatchedFilesEnumerator,
+    "hybrid": lambda config: HybridEnumerator(config, create_enumerator),
 }
 
 
-def create_enumerator(name: str, config: Mapping[str, Any]) -> SplitEnumerator:
+def create_enumerator(name: str, config: Mapping[str, Any]) -> BuiltInEnumerator:
     """The enumerator of this name.
 
     Raises:

@@ -1,12 +1,28 @@
-"""How a file sink would join small files. PyFlink's names; this version of firesteel does not compact."""
+"""When and how a file sink joins small files. PyFlink's names."""
 
 from __future__ import annotations
 
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import pyarrow as pa
+
+from firesteel.common.serialization import BulkWriterFactory, Encoder
+from firesteel.connectors.file_format import FileFormat
+from firesteel.connectors.malformed import MalformedRecords
+from firesteel.connectors.part_files import part_maker
 from firesteel.core.errors import ProgramError
+from firesteel.expressions.values import records_of
+from firesteel.functions.source import Split, Wait
 
 __all__ = ["FileCompactStrategy", "FileCompactor"]
+
+_AT_ONCE = 4096
+"""Records."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +32,7 @@ class FileCompactStrategy:
     Attributes:
         size_threshold: bytes; None = not by size.
         num_checkpoints_before_compaction: None = not by checkpoints.
-        num_compact_threads: at once.
+        num_compact_threads: so many compactions of one subtask run at once.
     """
 
     size_threshold: int | None = None
@@ -37,14 +53,14 @@ class FileCompactStrategy:
             self._threads = 1
 
         def set_size_threshold(self, size_threshold: int) -> FileCompactStrategy.Builder:
-            """Join files when there are so many bytes of them."""
+            """Join the finished parts of a folder when there are so many bytes of them."""
             self._size = _at_least_one("the size threshold", size_threshold)
             return self
 
         def enable_compaction_on_checkpoint(
             self, num_checkpoints_before_compaction: int
         ) -> FileCompactStrategy.Builder:
-            """Join files after so many checkpoints."""
+            """Join the finished parts of each folder after so many checkpoints."""
             count = _at_least_one("the number of checkpoints", num_checkpoints_before_compaction)
             self._checkpoints = count
             return self
@@ -73,22 +89,113 @@ def _at_least_one(what: str, value: int) -> int:
     return value
 
 
-@dataclass(frozen=True)
-class FileCompactor:
-    """How files are joined. Made by its factory methods.
-
-    Attributes:
-        file_delimiter: between files; None = files are left as they are.
-    """
-
-    file_delimiter: bytes | None
+class FileCompactor(ABC):
+    """How files are joined. Made by its factory methods; pickled into the job."""
 
     @staticmethod
     def concat_file_compactor(file_delimiter: bytes | None = None) -> FileCompactor:
-        """One after the other, with this between them."""
-        return FileCompactor(file_delimiter or b"")
+        """The bytes of one file after those of the other, with this between them."""
+        return _Concat(bytes(file_delimiter or b""))
+
+    @staticmethod
+    def record_wise_file_compactor(file_format: FileFormat) -> FileCompactor:
+        """Files are read by this format, and their records are written into one file as the sink writes them.
+
+        For formats whose files can't be put one after the other, such as Parquet and Avro.
+        """
+        if not isinstance(file_format, FileFormat):
+            kind = type(file_format).__name__
+            raise TypeError(f"record_wise_file_compactor() takes a StreamFormat or BulkFormat, not {kind}")
+        return _RecordWise(file_format)
 
     @staticmethod
     def identical_file_compactor() -> FileCompactor:
         """Each file stays as it is."""
-        return FileCompactor(None)
+        return _Identical()
+
+    joins: bool = True
+    """Whether several files become one."""
+
+    def check(self, file_format: Encoder | BulkWriterFactory) -> None:  # noqa: B027 - may be left out
+        """Called when the sink is built.
+
+        Raises:
+            ProgramError: files of the format can't be joined so.
+        """
+
+    @abstractmethod
+    def compact(self, sources: Sequence[Path], target: Path, file_format: Encoder | BulkWriterFactory) -> None:
+        """Make one file of several; durable when it returns. Called in a thread of its own.
+
+        Args:
+            sources: at least two, finished; they are left as they are.
+            target: does not exist yet.
+            file_format: of the sink.
+
+        Raises:
+            Exception: the job fails.
+        """
+
+
+class _Identical(FileCompactor):
+    joins = False
+
+    def compact(self, sources: Sequence[Path], target: Path, file_format: Encoder | BulkWriterFactory) -> None:
+        raise AssertionError("files stay as they are")
+
+
+class _Concat(FileCompactor):
+    def __init__(self, delimiter: bytes) -> None:
+        self._delimiter = delimiter
+
+    def check(self, file_format: Encoder | BulkWriterFactory) -> None:
+        if isinstance(file_format, BulkWriterFactory) and not file_format.joinable:
+            raise ProgramError(
+                f"file compaction: files of {type(file_format).__name__} can't be put one after the other; take "
+                "FileCompactor.record_wise_file_compactor() with the format that reads them"
+            )
+
+    def compact(self, sources: Sequence[Path], target: Path, file_format: Encoder | BulkWriterFactory) -> None:
+        with open(target, "xb") as joined:
+            for number, source in enumerate(sources):
+                if number and self._delimiter:
+                    joined.write(self._delimiter)
+                with open(source, "rb") as stream:
+                    shutil.copyfileobj(stream, joined, 1024 * 1024)
+            joined.flush()
+            os.fsync(joined.fileno())
+
+
+class _RecordWise(FileCompactor):
+    def __init__(self, reader: FileFormat) -> None:
+        self._reader = reader
+
+    def compact(self, sources: Sequence[Path], target: Path, file_format: Encoder | BulkWriterFactory) -> None:
+        part = part_maker(file_format)(target, target, 0.0, None)
+        try:
+            for source in sources:
+                split = Split(str(source), {"path": str(source), "start": 0, "end": source.stat().st_size})
+                cursor = self._reader.open_cursor(split, MalformedRecords())
+                try:
+                    finished = split.data["end"] == 0
+                    while not finished:
+                        chunk = cursor.read(_AT_ONCE)
+                        if isinstance(chunk, Wait):
+                            continue
+                        finished, values = chunk.finished, chunk.values
+                        if isinstance(values, pa.RecordBatch) and file_format.takes_columns:
+                            part.write_columns(values, 0, None)
+                        elif len(values):
+                            part.write(self._records(values), 0, None)
+                finally:
+                    cursor.close()
+            part.close()
+        except BaseException:
+            part.abort()
+            raise
+
+    def _records(self, values: object) -> Sequence[object]:
+        if isinstance(values, pa.RecordBatch):
+            return records_of(values, self._reader.produced_type())
+        assert isinstance(values, list)
+        return values

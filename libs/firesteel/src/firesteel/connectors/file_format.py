@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from firesteel.common.typeinfo import TypeInformation, Types
@@ -47,6 +48,10 @@ class FileFormat(ABC):
 
     def produced_type(self) -> TypeInformation | None:
         """Type of the records; None = any Python object."""
+        return None
+
+    def with_columns(self, names: Sequence[str]) -> FileFormat | None:
+        """The same format with these columns only, in this order; None = it can't leave any out."""
         return None
 
     def check(self) -> None:  # noqa: B027 - may be left out

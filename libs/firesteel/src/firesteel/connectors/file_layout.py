@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from firesteel.core.errors import ProgramError
@@ -85,7 +85,7 @@ class RollingPolicy:
     Attributes:
         part_size: bytes.
         rollover_interval_ms: age.
-        inactivity_interval_ms: time without a record; looked at when the next record comes.
+        inactivity_interval_ms: time without a record.
     """
 
     part_size: int | None = None
@@ -115,6 +115,9 @@ class RollingPolicy:
         """Roll when results become visible, never in between."""
         return OnCheckpointRollingPolicy()
 
+    at_checkpoints: ClassVar[bool] = False
+    """A part ends at each checkpoint, whatever its size."""
+
     def is_full(self, size: int, age_ms: float, idle_ms: float) -> bool:
         """Whether the next record begins a new part."""
         return (
@@ -130,6 +133,8 @@ class DefaultRollingPolicy(RollingPolicy):
 
 class OnCheckpointRollingPolicy(RollingPolicy):
     """Rolls when results become visible; made by ``RollingPolicy.on_checkpoint_rolling_policy()``."""
+
+    at_checkpoints = True
 
 
 class BucketAssigner:
@@ -163,6 +168,11 @@ class BucketAssigner:
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise ProgramError(f"date-time buckets: unknown time zone {timezone_id!r}") from error
         return BucketAssigner(_DateTime(_translate(format_str), zone))
+
+    @property
+    def looks_at_records(self) -> bool:
+        """Whether two records of one moment may go to different folders."""
+        return not (self._bucket is _base_path or isinstance(self._bucket, _DateTime))
 
     def bucket_of(self, record: Any, now_ms: int) -> str:
         """The relative path for a record.

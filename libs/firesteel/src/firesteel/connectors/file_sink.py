@@ -1,30 +1,43 @@
 """A sink that writes records to part files.
 
-A part is written under a name that begins with a dot and is visible only when the job has finished: ``finish`` closes
-and syncs all parts, ``commit`` gives them their names. When the job fails they are removed.
+A part is written under a name that begins with a dot, and gets its own name when a checkpoint is complete that has all
+of it; in jobs without checkpoints, when the job has finished. So each record is visible once, whatever happens. What a
+failed attempt has written behind its last checkpoint is cut off, or removed.
 """
 
 from __future__ import annotations
 
+import copy
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Self
 
 from firesteel.common.serialization import BulkWriterFactory, Encoder
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.compacting import (
+    CompactingCommitter,
+    CompactingWriter,
+    Compaction,
+    Gathering,
+    PartFiles,
+)
+from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
 from firesteel.connectors.file_source import local_path
-from firesteel.connectors.part_files import FileWriter
+from firesteel.connectors.file_writer import FileCommitter, FileWriter
 from firesteel.core.clock import SystemClock
-from firesteel.core.errors import ProgramError, UnsupportedFeatureError
-from firesteel.functions.sink import Sink, SinkWriter, WriterContext
+from firesteel.core.errors import ProgramError
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.sink_stages import StageFactory
+from firesteel.functions.two_phase import Committer, TwoPhaseCommitSink, TwoPhaseWriter
 
 __all__ = ["BulkFormatBuilder", "FileSink", "FileSinkBuilder", "RowFormatBuilder"]
 
-Builder = TypeVar("Builder", bound="FileSinkBuilder")
 _MINUTE_MS = 60_000
 
 
-class FileSink(Sink[Any]):
+class FileSink(TwoPhaseCommitSink[Any]):
     """Writes files below a base path.
 
     Made by ``FileSink.for_row_format(base_path, encoder).build()`` or ``FileSink.for_bulk_format(...)``.
@@ -38,10 +51,19 @@ class FileSink(Sink[Any]):
         rolling: RollingPolicy,
         files: OutputFileConfig,
         check_interval_ms: int = _MINUTE_MS,
+        compaction: Compaction | None = None,
     ) -> None:
         self._base_path, self._format = base_path, file_format
         self._buckets, self._rolling, self._files = buckets, rolling, files
-        self._check_interval_ms = check_interval_ms
+        self._check_interval_ms, self._compaction = check_interval_ms, compaction
+
+    def for_type(self, type_info: TypeInformation | None) -> FileSink:
+        """Returns the sink for a stream of this type: text of typed records is that of Flink's types."""
+        if not isinstance(self._format, Encoder):
+            return self
+        fitted = copy.copy(self)
+        fitted._format = self._format.for_type(type_info)
+        return fitted
 
     @staticmethod
     def for_row_format(base_path: str | os.PathLike[str], encoder: Encoder) -> RowFormatBuilder:
@@ -69,7 +91,19 @@ class FileSink(Sink[Any]):
             raise TypeError(f"for_bulk_format() takes a BulkWriterFactory, not {type(writer_factory).__name__}{hint}")
         return BulkFormatBuilder(base_path, writer_factory)
 
-    def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
+    def stages(self) -> Sequence[StageFactory]:
+        """With compaction: parts, then which of them are joined."""
+        if self._compaction is None:
+            return ()
+        return PartFiles(self.create_part_writer), Gathering(self._compaction)
+
+    def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
+        """A writer with part files of its own; with compaction what joins them."""
+        if self._compaction is not None:
+            return CompactingWriter(Path(self._base_path), self._format, self._compaction, context)
+        return self.create_part_writer(context)
+
+    def create_part_writer(self, context: WriterContext) -> FileWriter:
         """A writer with part files of its own."""
         return FileWriter(
             Path(self._base_path),
@@ -81,6 +115,10 @@ class FileSink(Sink[Any]):
             context,
             SystemClock(),
         )
+
+    def create_committer(self, context: WriterContext) -> Committer:
+        """Gives parts their names."""
+        return FileCommitter(context) if self._compaction is None else CompactingCommitter(context)
 
     def check(self) -> None:
         """Make the base path, or find that it can't be written to.
@@ -112,22 +150,23 @@ class FileSinkBuilder:
         self._rolling = RollingPolicy.default_rolling_policy()
         self._files = OutputFileConfig()
         self._check_interval_ms = _MINUTE_MS
+        self._compaction: Compaction | None = None
 
-    def with_bucket_assigner(self: Builder, bucket_assigner: BucketAssigner) -> Builder:
+    def with_bucket_assigner(self, bucket_assigner: BucketAssigner) -> Self:
         """Choose folders by this; the default is one for each hour (``yyyy-MM-dd--HH``)."""
         if not isinstance(bucket_assigner, BucketAssigner):
             raise TypeError(f"with_bucket_assigner() takes a BucketAssigner, not {type(bucket_assigner).__name__}")
         self._buckets = bucket_assigner
         return self
 
-    def with_rolling_policy(self: Builder, rolling_policy: RollingPolicy) -> Builder:
+    def with_rolling_policy(self, rolling_policy: RollingPolicy) -> Self:
         """Begin new parts by this."""
         if not isinstance(rolling_policy, RollingPolicy):
             raise TypeError(f"with_rolling_policy() takes a RollingPolicy, not {type(rolling_policy).__name__}")
         self._rolling = rolling_policy
         return self
 
-    def with_output_file_config(self: Builder, output_file_config: OutputFileConfig) -> Builder:
+    def with_output_file_config(self, output_file_config: OutputFileConfig) -> Self:
         """Name parts by this."""
         if not isinstance(output_file_config, OutputFileConfig):
             kind = type(output_file_config).__name__
@@ -135,8 +174,8 @@ class FileSinkBuilder:
         self._files = output_file_config
         return self
 
-    def with_bucket_check_interval(self: Builder, interval: int) -> Builder:
-        """Look at the age of all open parts this often (milliseconds), when records come; the default is a minute.
+    def with_bucket_check_interval(self, interval: int) -> Self:
+        """Look at the age of all open parts this often (milliseconds); the default is a minute.
 
         Raises:
             ProgramError: below 1.
@@ -146,21 +185,40 @@ class FileSinkBuilder:
         self._check_interval_ms = interval
         return self
 
-    def enable_compact(self, strategy: Any, compactor: Any) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        raise UnsupportedFeatureError(
-            "enable_compact(): compaction happens at checkpoints, which are not in this version of firesteel; a later "
-            "one brings them"
-        )
+    def enable_compact(self, strategy: FileCompactStrategy, compactor: FileCompactor) -> Self:
+        """Join small files before they become visible; names of joined files begin with ``compacted-``.
 
-    def disable_compact(self: Builder) -> Builder:
+        Raises:
+            TypeError: one is of another type.
+        """
+        if not isinstance(strategy, FileCompactStrategy):
+            raise TypeError(f"enable_compact() takes a FileCompactStrategy first, not {type(strategy).__name__}")
+        if not isinstance(compactor, FileCompactor):
+            raise TypeError(f"enable_compact() takes a FileCompactor second, not {type(compactor).__name__}")
+        self._compaction = Compaction(strategy, compactor)
+        return self
+
+    def disable_compact(self) -> Self:
         """Do not compact; the default."""
+        self._compaction = None
         return self
 
     def build(self) -> FileSink:
-        """The sink."""
+        """The sink.
+
+        Raises:
+            ProgramError: files of the format can't be compacted so.
+        """
+        if self._compaction is not None:
+            self._compaction.compactor.check(self._format)
         return FileSink(
-            self._base_path, self._format, self._buckets, self._rolling, self._files, self._check_interval_ms
+            self._base_path,
+            self._format,
+            self._buckets,
+            self._rolling,
+            self._files,
+            self._check_interval_ms,
+            self._compaction,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,13 @@ class FileSource(Source[Any]):
     def produced_type(self) -> TypeInformation | None:
         """What the format gives; any object where malformed records are among them."""
         return None if self._malformed is MalformedPolicy.EMIT else self._format.produced_type()
+
+    def with_columns(self, names: Sequence[str]) -> FileSource | None:
+        """The same files by a format that gives these columns only; None where malformed records are among them."""
+        narrow = None if self._malformed is MalformedPolicy.EMIT else self._format.with_columns(names)
+        if narrow is None:
+            return None
+        return FileSource(self._paths, narrow, self._split_bytes, self._interval_ms, self._malformed)
 
 
 class FileSourceBuilder:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import codecs
 import socket
-from collections.abc import Sequence
 from typing import Final
 
 from firesteel.common.typeinfo import TypeInformation, Types
+from firesteel.connectors.single_split import SingleSplit
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import (
     END,
@@ -74,49 +74,30 @@ class SocketTextSource(Source[str]):
         return Types.STRING()
 
 
-class _SocketReader(AsyncSourceReader[str]):
+class _SocketReader(SingleSplit, AsyncSourceReader[str]):
+    what = "socket text"
+
     def __init__(self, address: tuple[str, int], delimiter: str, max_retries: int) -> None:
+        super().__init__()
         self._address, self._delimiter, self._retries_left = address, delimiter, max_retries
-        self._split: Split | None = None
-        self._no_more = False
-        self._is_paused = False
         self._socket: socket.socket | None = None
         self._lines: list[str] = []
         self._rest = ""
         self._ended = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def add_splits(self, splits: Sequence[Split]) -> None:
-        for split in splits:
-            if split.version != 1:
-                raise ProgramError(f"socket text: split {split.id!r} is of the unknown version {split.version}")
-            self._split = split
-
-    def no_more_splits(self) -> None:
-        self._no_more = True
-
-    def pause_splits(self, split_ids: Sequence[str]) -> None:
-        self._is_paused = self._is_paused or (self._split is not None and self._split.id in split_ids)
-
-    def resume_splits(self, split_ids: Sequence[str]) -> None:
-        if self._split is not None and self._split.id in split_ids:
-            self._is_paused = False
-
-    def snapshot(self) -> list[Split]:
-        return [] if self._split is None else [self._split]
-
     async def poll(self, max_records: int) -> Polled[str]:
-        split = self._split
+        split = self.split
         if split is None:
-            return END if self._no_more else NEED_SPLITS
-        if self._is_paused:
+            return END if self.none_follow else NEED_SPLITS
+        if self.is_paused:
             return Wait()
         while not self._lines and not self._ended:
             await self._receive()
         values, self._lines = self._lines[:max_records], self._lines[max_records:]
         finished = self._ended and not self._lines
         if finished:
-            self._split = None
+            self.split = None
         return SourceBatch(values, split.id, None, split_finished=finished)
 
     async def _receive(self) -> None:

@@ -7,9 +7,12 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from types import CodeType, FunctionType
+from typing import Any, Final, NamedTuple
 
-from firesteel.core.errors import ProgramError, UnsupportedFeatureError
+from firesteel.connectors.checkpoint_lock import CheckpointLock
+from firesteel.connectors.single_split import SingleSplit
+from firesteel.functions.checkpointed import CheckpointedFunction
 from firesteel.functions.source import (
     END,
     NEED_SPLITS,
@@ -34,17 +37,39 @@ END_SECONDS: Final = 1.0
 _INTERRUPT_SECONDS: Final = 0.05
 
 
+def _mentions(code: CodeType, name: str) -> bool:
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return name in code.co_names or any(_mentions(one, name) for one in inner)
+
+
+class _Said(NamedTuple):
+    """Stands between records: a watermark, or that nothing comes for now."""
+
+    watermark: int | None
+
+
 class _Stopped(BaseException):
     """Raised inside ``run`` after a cancel."""
 
 
 class SourceFunctionSource(Source[Any]):
-    """The source of a function; it can't be replayed."""
+    """The source of a function; one that is no ``CheckpointedFunction`` can't be replayed."""
 
-    replayable = False
+    own_watermarks = True
 
     def __init__(self, function: SourceFunction[Any]) -> None:
         self._function = function
+        self.replayable = isinstance(function, CheckpointedFunction)
+
+    @property
+    def speaks_of_watermarks(self) -> bool:
+        """Whether the code of the function's class calls ``emit_watermark`` anywhere."""
+        classes = type(self._function).__mro__
+        own = [
+            cls for cls in classes if issubclass(cls, SourceFunction) and cls.__module__ != SourceFunction.__module__
+        ]
+        codes = [value.__code__ for cls in own for value in vars(cls).values() if isinstance(value, FunctionType)]
+        return any(_mentions(code, "emit_watermark") for code in codes)
 
     @property
     def boundedness(self) -> Boundedness:
@@ -60,18 +85,24 @@ class SourceFunctionSource(Source[Any]):
         return FunctionReader(self._function, context)
 
 
-class FunctionReader(SourceReader[Any]):
-    """Runs the function in a thread from when its split arrives."""
+class FunctionReader(SingleSplit, SourceReader[Any]):
+    """Runs the function in a thread from when its split arrives; paused, it waits when it is too far ahead.
+
+    Attributes:
+        lock: which the function holds while several things are one step.
+    """
+
+    what = "source function"
 
     def __init__(self, function: SourceFunction[Any], context: ReaderContext) -> None:
+        super().__init__()
         self._function, self._context = function, context
-        self._records: deque[tuple[Any, int | None]] = deque()
+        self._records: deque[tuple[Any, int | None] | _Said] = deque()
         self._change = threading.Condition()
         self._stopped = self._done = self._interruptible = False
         self._error: BaseException | None = None
-        self._split: Split | None = None
-        self._paused = False
-        self._no_more = False
+        self._draining = False
+        self.lock = CheckpointLock(context.wake_up)
         self._thread = threading.Thread(target=self._main, name="firesteel-source-function", daemon=True)
 
     def add_splits(self, splits: Sequence[Split]) -> None:
@@ -80,70 +111,81 @@ class FunctionReader(SourceReader[Any]):
         Raises:
             ProgramError: the split is of another version, or a second one.
         """
-        for split in splits:
-            if split.version != 1 or self._split is not None:
-                raise ProgramError(f"source function: split {split.id!r} of version {split.version} is not expected")
-            self._split = split
+        super().add_splits(splits)
+        if splits:
             self._thread.start()
-
-    def no_more_splits(self) -> None:
-        """After what was added so far nothing will come."""
-        self._no_more = True
-
-    def pause_splits(self, split_ids: Sequence[str]) -> None:
-        """Give nothing; the function waits when it is too far ahead."""
-        self._paused = self._paused or (self._split is not None and self._split.id in split_ids)
-
-    def resume_splits(self, split_ids: Sequence[str]) -> None:
-        """Give records again."""
-        if self._split is not None and self._split.id in split_ids:
-            self._paused = False
-
-    def snapshot(self) -> list[Split]:
-        """The split, which has no position."""
-        return [] if self._split is None else [self._split]
 
     def poll(self, max_records: int) -> Polled[Any]:
         """What the function has given."""
-        split = self._split
+        split = self.split
         if split is None:
-            return END if self._no_more else NEED_SPLITS
-        if self._paused:
+            return END if self.none_follow else NEED_SPLITS
+        if self.is_paused and not self._draining:
             return Wait()
         with self._change:
             if self._records:
-                taken = self._take(max_records)
+                taken, said = self._take(max_records)
                 self._change.notify_all()
             elif not self._done:
                 return Wait()
             else:
-                taken = []
-        if not taken:
-            if self._error is not None:
-                raise self._error
-            self._split = None
-            return SourceBatch([], split.id, None, split_finished=True)
+                if self._error is not None:
+                    raise self._error
+                self.split = None
+                return SourceBatch([], split.id, None, split_finished=True)
         stamps = [stamp for _, stamp in taken if stamp is not None]
-        return SourceBatch([value for value, _ in taken], split.id, None, stamps or None)
+        values = [value for value, _ in taken]
+        if said is None:
+            return SourceBatch(values, split.id, None, stamps or None)
+        idle = said.watermark is None
+        return SourceBatch(values, split.id, None, stamps or None, watermark=said.watermark, idle=idle)
 
-    def _take(self, count: int) -> list[tuple[Any, int | None]]:
-        """Records that all have timestamps, or none."""
-        records = self._records
-        stamped = records[0][1] is not None
-        taken: list[tuple[Any, int | None]] = []
-        while records and len(taken) < count and (records[0][1] is not None) is stamped:
-            taken.append(records.popleft())
-        return taken
+    def _take(self, count: int) -> tuple[list[tuple[Any, int | None]], _Said | None]:
+        """Records that all have timestamps, or none; and what was said behind them."""
+        records, taken = self._records, list[tuple[Any, int | None]]()
+        stamped: bool | None = None
+        while records and len(taken) < count:
+            first = records[0]
+            if isinstance(first, _Said):
+                records.popleft()
+                return taken, first
+            if stamped is not None and (first[1] is not None) is not stamped:
+                break
+            stamped = first[1] is not None
+            taken.append(first)
+            records.popleft()
+        return taken, None
+
+    def checkpointed_function(self) -> object | None:
+        """The function."""
+        return self._function
+
+    def ready_for_checkpoint(self) -> bool:
+        """Whether the function is outside of its lock, and what it gave before has been polled."""
+        self._draining = True
+        return self.lock.claim() and not self._records
+
+    def checkpoint_taken(self) -> None:
+        """The function may go on."""
+        self._draining = False
+        self.lock.give_back()
 
     def give(self, value: Any, timestamp: int | None) -> None:
         """Called by the function's thread; waits for room."""
-        with self._change:
+        self._put((value, timestamp))
+
+    def say(self, watermark: int | None) -> None:
+        """Called by the function's thread: a watermark behind what was given, or None for idleness."""
+        self._put(_Said(watermark))
+
+    def _put(self, entry: tuple[Any, int | None] | _Said) -> None:
+        with self.lock, self._change:
             while len(self._records) >= AHEAD and not self._stopped:
                 self._change.wait()
             if self._stopped:
                 raise _Stopped
             first = not self._records
-            self._records.append((value, timestamp))
+            self._records.append(entry)
         if first:
             self._context.wake_up()
 
@@ -198,6 +240,7 @@ class FunctionReader(SourceReader[Any]):
             self._stopped = True
             running = not self._done
             self._change.notify_all()
+        self.lock.break_up()
         if running:
             try:
                 self._function.cancel()
@@ -221,22 +264,27 @@ class FunctionReader(SourceReader[Any]):
 
 class _Context(SourceFunction.SourceContext[Any]):
     def __init__(self, reader: FunctionReader) -> None:
-        self._give = reader.give
-        self._lock = threading.RLock()
+        self._reader = reader
+        self._lock = reader.lock
 
     def collect(self, element: Any) -> None:
-        self._give(element, None)
+        self._reader.give(element, None)
 
     def collect_with_timestamp(self, element: Any, timestamp: int) -> None:
-        if type(timestamp) is not int:
-            raise TypeError(f"collect_with_timestamp() takes a timestamp in ms, an int, not {timestamp!r:.80}")
-        self._give(element, timestamp)
+        self._reader.give(element, _milliseconds("collect_with_timestamp", "timestamp", timestamp))
 
     def emit_watermark(self, watermark: Any) -> None:
-        raise UnsupportedFeatureError(
-            "emit_watermark(): source functions give no watermarks in this version of firesteel; call "
-            "assign_timestamps_and_watermarks() on the stream"
-        )
+        given = getattr(watermark, "timestamp", watermark)
+        self._reader.say(_milliseconds("emit_watermark", "watermark", given))
+
+    def mark_as_temporarily_idle(self) -> None:
+        self._reader.say(None)
 
     def get_checkpoint_lock(self) -> Any:
         return self._lock
+
+
+def _milliseconds(method: str, what: str, given: Any) -> int:
+    if type(given) is not int:
+        raise TypeError(f"{method}() takes a {what} in ms, an int, not {given!r:.80}")
+    return given

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from firesteel.functions.source import Plain, Split, SplitEnumerator
+from firesteel.functions.source import BuiltInEnumerator, Plain, Split
 
 
-class SplitListEnumerator(SplitEnumerator):
+class SplitListEnumerator(BuiltInEnumerator):
     """Hands out splits in order, one at a time; those that come back go out next.
 
     Args:

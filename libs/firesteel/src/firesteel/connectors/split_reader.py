@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from firesteel.core.errors import ProgramError
@@ -24,13 +26,13 @@ class Chunk(Generic[T]):
         values: list of objects, or a ``pyarrow.RecordBatch``; may be empty only if ``finished``.
         position: of the split behind the last value.
         finished: the split holds nothing more.
-        timestamps: epoch milliseconds for each value, or None.
+        timestamps: epoch milliseconds for each value, or None; beside columns an int64 array may be given.
     """
 
     values: list[T] | pa.RecordBatch
     position: Plain
     finished: bool = False
-    timestamps: list[int] | None = None
+    timestamps: list[int] | npt.NDArray[np.int64] | None = None
 
 
 class SplitCursor(ABC, Generic[T]):

@@ -7,8 +7,14 @@ FiresteelError
 │   ├── SerializationError     a function or value can't be pickled; names the attribute
 │   ├── KeyTypeError           a value can't be a key (also a TypeError)
 │   ├── StateMigrationError    state that was written before does not fit its type now; names the field
+│   ├── StateRestoreError      a checkpoint does not fit the job that is to go on from it
 │   └── TypeMismatchError      a record does not fit its declared type (also a TypeError)
+├── SuppressRestartsError      raised by a function: another attempt would fail as well
 ├── MalformedDataError         input of a connector can't be read; names file, line or offset (also a ValueError)
+├── CheckpointError            a checkpoint can't be taken, written or read
+│   ├── CheckpointStorageError  where checkpoints are kept does not take or give something
+│   ├── CommitError            results of a sink can't be made visible
+│   └── CheckpointCorruptedError  a file of a checkpoint is missing, damaged, foreign or of a later version
 ├── ConfigurationError         an option is unknown or has a bad value (also a ValueError)
 ├── TaskCancelledError         raised inside a task to end it; never leaves the slot
 ├── JobError                   what happened to a job, seen by the client
@@ -94,6 +100,14 @@ class StateMigrationError(ProgramError):
         return type(self), (self.state, self.field, self.reason)
 
 
+class StateRestoreError(ProgramError):
+    """A checkpoint does not fit the job that is to go on from it; the message names the operator."""
+
+
+class SuppressRestartsError(FiresteelError):
+    """Raised by a function, or as the cause of what it raises: the job fails at once, whatever its restart strategy."""
+
+
 class MalformedDataError(FiresteelError, ValueError):
     """Input of a connector can't be read.
 
@@ -115,6 +129,46 @@ class MalformedDataError(FiresteelError, ValueError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path, self.offset, self.line, self.reason)
+
+
+class CheckpointError(FiresteelError):
+    """A checkpoint can't be taken, written or read."""
+
+
+class CheckpointStorageError(CheckpointError):
+    """Where checkpoints are kept does not take or give something: no space, no permission, nobody answers."""
+
+
+class CommitError(CheckpointError):
+    """Results of a sink can't be made visible: they are kept in the last checkpoint.
+
+    Attributes:
+        sink: name of the operator.
+        reason: what is wrong.
+    """
+
+    def __init__(self, sink: str, reason: str) -> None:
+        super().__init__(f"results of sink {sink!r} {reason}")
+        self.sink, self.reason = sink, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.sink, self.reason)
+
+
+class CheckpointCorruptedError(CheckpointError):
+    """A file of a checkpoint can't be used, and no repeat will help.
+
+    Attributes:
+        path: of the file.
+        reason: what is wrong with it.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.reason)
 
 
 class ConfigurationError(FiresteelError, ValueError):

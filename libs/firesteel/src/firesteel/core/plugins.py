@@ -9,9 +9,17 @@ from typing import Any, Final
 from firesteel.core.errors import ConfigurationError
 
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
+    "firesteel.checkpoint_storages": {
+        "filesystem": "firesteel.checkpoint.filesystem:FileSystemCheckpointStorage",
+        "jobmanager": "firesteel.checkpoint.memory:JobManagerCheckpointStorage",
+    },
     "firesteel.executors": {
         "local": "firesteel.client.embedded:EmbeddedExecutor",
         "remote": "firesteel.client.remote:RemoteExecutor",
+    },
+    "firesteel.high_availability": {
+        "NONE": "firesteel.ha.directory:without_high_availability",
+        "directory": "firesteel.ha.directory:DirectoryServices",
     },
     "firesteel.services": {
         "dispatcher": "firesteel_dispatcher.app:create_service",
@@ -20,6 +28,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "taskmanager": "firesteel_taskmanager.app:create_service",
     },
     "firesteel.state_backends": {
+        "filesystem": "firesteel.state.heap:FileSystemStateBackend",
         "hashmap": "firesteel.state.heap:HashMapStateBackend",
     },
     "firesteel.worker_drivers": {
@@ -28,6 +37,11 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
 }
 """Entry-point group -> name -> ``module:attribute``."""
+
+
+def known_names(group: str) -> set[str]:
+    """All names of a group."""
+    return {*BUILT_IN.get(group, {}), *(point.name for point in entry_points(group=group))}
 
 
 def load(group: str, name: str) -> Any:
@@ -40,7 +54,7 @@ def load(group: str, name: str) -> Any:
     if target is None:
         found = {point.name: point for point in entry_points(group=group)}
         if name not in found:
-            known = sorted({*BUILT_IN.get(group, {}), *found})
+            known = sorted(known_names(group))
             raise ConfigurationError(f"no {group} plug-in is called {name!r}; known: {', '.join(known) or 'none'}")
         target = found[name].value
     module, _, attribute = target.partition(":")

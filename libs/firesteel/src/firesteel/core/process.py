@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 _PROC = Path("/proc")
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _HAS_PROC = (_PROC / "self" / "stat").exists()
 _PR_SET_PDEATHSIG = 1
 
@@ -129,6 +130,19 @@ def die_with_parent(parent: int | None = None) -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
     if os.getppid() != expected:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep up to 64 MiB of freed memory for the next arrays of numpy.
+
+    By itself it gives the memory of each array of more than 128 KiB back to the system, and the pages of the next one
+    are zeroed anew: that made columns of 1 MiB three times as expensive (measured). Does nothing where the C library
+    is not glibc.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 64 << 20)
 
 
 def _stat_fields(pid: int) -> list[str] | None:

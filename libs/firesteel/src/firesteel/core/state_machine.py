@@ -13,6 +13,8 @@ from firesteel.core.errors import IllegalTransitionError
 
 S = TypeVar("S", bound=Enum)
 logger = logging.getLogger(__name__)
+KEPT_MOVES = 100
+"""Moves that a history keeps at least; a job may be restarted for ever."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class StateMachine(Generic[S]):
             )
         now = self._clock.epoch_ms()
         self.history.append(Transition(self._state, to, now, cause))
+        if len(self.history) > 2 * KEPT_MOVES:
+            del self.history[:-KEPT_MOVES]
         logger.info("%s: %s -> %s (%s)", self._name, self._state.name, to.name, cause)
         self._state = to
         self.entered_ms[to] = now

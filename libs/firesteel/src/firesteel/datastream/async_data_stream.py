@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from firesteel.common.time import Time
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.typeinfo import TypeDescriptor
 from firesteel.datastream import checks
 from firesteel.datastream.data_stream import DataStream
 from firesteel.functions.async_functions import AsyncFunction, AsyncRetryStrategy
@@ -32,7 +32,7 @@ class AsyncDataStream:
         async_function: AsyncFunction[Any, Any],
         timeout: Time,
         capacity: int = 100,
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """Results leave as soon as they are there.
 
@@ -55,7 +55,7 @@ class AsyncDataStream:
         timeout: Time,
         async_retry_strategy: AsyncRetryStrategy[Any],
         capacity: int = 100,
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """As ``unordered_wait``; calls that failed are tried again.
 
@@ -70,7 +70,7 @@ class AsyncDataStream:
         async_function: AsyncFunction[Any, Any],
         timeout: Time,
         capacity: int = 100,
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """Results leave in the order of their records; otherwise as ``unordered_wait``."""
         return _wait(data_stream, async_function, timeout, capacity, output_type, None, ordered=True)
@@ -82,7 +82,7 @@ class AsyncDataStream:
         timeout: Time,
         async_retry_strategy: AsyncRetryStrategy[Any],
         capacity: int = 100,
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """Results leave in the order of their records; otherwise as ``unordered_wait_with_retry``."""
         retry = _checked_retry(async_retry_strategy, timeout)
@@ -105,7 +105,7 @@ def _wait(
     function: Any,
     timeout: Any,
     capacity: Any,
-    output_type: TypeInformation | None,
+    output_type: TypeDescriptor | None,
     retry: AsyncRetryStrategy[Any] | None,
     *,
     ordered: bool,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, overload
 
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.typeinfo import TypeDescriptor
 from firesteel.core.errors import GraphError
 from firesteel.datastream import checks
 from firesteel.functions.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
@@ -75,7 +75,7 @@ class BroadcastConnectedStream:
     def process(
         self,
         func: BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """One record of either stream in, any number of results out.
 

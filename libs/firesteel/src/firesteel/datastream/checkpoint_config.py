@@ -24,7 +24,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 class CheckpointConfig:
     """Settings of checkpoints; times are in milliseconds. Setters check at once and return the object itself.
 
-    What is set is kept with the job. This version takes no checkpoints: ``enable_checkpointing`` says so.
+    What is set is kept with the job.
     """
 
     def __init__(self, configuration: Callable[[], Configuration], settings: Callable[[], Settings]) -> None:

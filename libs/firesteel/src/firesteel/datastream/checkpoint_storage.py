@@ -118,14 +118,14 @@ class CustomCheckpointStorage(CheckpointStorage):
     """Refused: it wraps a Java object."""
 
     def __init__(self, *arguments: Any) -> None:
+        self.to_options()
+
+    def to_options(self) -> NoReturn:
+        """Refused: UnsupportedFeatureError."""
         raise UnsupportedFeatureError(
             "CustomCheckpointStorage wraps a Java object, and there is no JVM: name a storage with "
             "execution.checkpointing.storage"
         )
-
-    def to_options(self) -> NoReturn:
-        """There is none."""
-        raise NotImplementedError
 
 
 def _option(option: ConfigOption[Any], value: Any) -> dict[str, str]:

@@ -6,8 +6,21 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from firesteel.common.typeinfo import PickledBytesTypeInfo, TypeInformation, Types
-from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.common.typeinfo import (
+    BasicArrayTypeInfo,
+    InstantTypeInfo,
+    ListTypeInfo,
+    MapTypeInfo,
+    ObjectArrayTypeInfo,
+    PickledBytesTypeInfo,
+    PrimitiveArrayTypeInfo,
+    RowTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+    Types,
+    as_type_info,
+)
+from firesteel.core.errors import GraphError, UnsupportedFeatureError
 from firesteel.functions.functions import CoProcessFunction, Function, KeySelector, Partitioner
 
 MAX_PARALLELISM = 32768
@@ -54,6 +67,16 @@ def check_class(method: str, function: Any, *wanted: type[Function], hint: str =
         )
 
 
+_OF_KEYED_STREAMS = frozenset({"reduce", "sum", "min", "max", "min_by", "max_by", "aggregate", "interval_join"})
+
+
+def no_attribute(owner: str, name: str) -> str:
+    """The text of an ``AttributeError``."""
+    if name in _OF_KEYED_STREAMS:
+        return f"{name}() belongs to keyed streams: call key_by() first"
+    return f"{owner!r} object has no attribute {name!r}"
+
+
 def key_function(parameter: str, selector: Any) -> Callable[[Any], Any]:
     """What reads the key, as it was given: the slot opens a ``KeySelector`` and calls its ``get_key``.
 
@@ -93,10 +116,32 @@ def declared_type(parameter: str, type_info: Any) -> TypeInformation:
     """
     if type_info is None:
         return Types.PICKLED_BYTE_ARRAY()
-    if not isinstance(type_info, TypeInformation):
-        hint = "; did you leave out the parentheses?" if callable(type_info) else ""
-        raise TypeError(f"{parameter} is {type_info!r}, not a TypeInformation such as Types.STRING(){hint}")
-    return type_info
+    return as_type_info(type_info, lambda: parameter)
+
+
+_CHANGEABLE = (ListTypeInfo, MapTypeInfo, ObjectArrayTypeInfo, BasicArrayTypeInfo, PrimitiveArrayTypeInfo)
+
+
+def key_type(declared: TypeInformation) -> TypeInformation:
+    """A declared type of keys.
+
+    Raises:
+        GraphError: its values can change or have no stable hash, so that they are no keys.
+    """
+    waiting = [declared]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, (RowTypeInfo, TupleTypeInfo)):
+            waiting.extend(one.field_types)
+        elif isinstance(one, InstantTypeInfo):
+            inside = "" if one is declared else f" in {declared}"
+            raise GraphError(f"{one}{inside} is no type of keys: take the milliseconds as Types.LONG(), or a datetime")
+        elif isinstance(one, _CHANGEABLE) and one != Types.PRIMITIVE_ARRAY(Types.BYTE()):
+            inside = "" if one is declared else f" in {declared}"
+            raise GraphError(
+                f"{one}{inside} is no type of keys, as its values can change: use Types.TUPLE or Types.ROW"
+            )
+    return declared
 
 
 def coerced(type_info: TypeInformation) -> TypeInformation | None:

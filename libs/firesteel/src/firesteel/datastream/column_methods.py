@@ -96,22 +96,38 @@ class ColumnMethods:
         condition = column_plans.condition(expression, self._record_type, wrap=self._wraps())
         return self._columnar("Filter", OperatorKind.COLUMNS_FILTER, condition, self._record_type)
 
-    def _column_key(self, columns: Any) -> tuple[ColumnKey, TypeInformation]:
+    def _column_key(self, columns: Any, key_type: Any = None) -> tuple[ColumnKey, TypeInformation]:
         from firesteel.datastream import column_plans
 
+        if isinstance(key_type, str | Expression):
+            raise TypeError("key_by() takes several columns as a list: key_by([..., ...])")
         chosen = [columns] if isinstance(columns, str | Expression) else columns
-        return column_plans.column_key(chosen, self._record_type)
+        return column_plans.column_key(chosen, self._record_type, wrap=self._wraps())
 
     def _wraps(self) -> bool:
         return self._environment._settings().get(EXPRESSIONS_WRAP)
 
     def _columnar(
-        self, name: str, kind: OperatorKind, function: Any, result: TypeInformation, **extra: Any
+        self,
+        name: str,
+        kind: OperatorKind,
+        function: Any,
+        result: TypeInformation,
+        key_selectors: tuple[Callable[[Any], Any], ...] = (),
+        inputs: tuple[StreamInput, ...] | None = None,
+        **extra: Any,
     ) -> DataStream:
         from firesteel.datastream.data_stream import DataStream
 
         described = {"input_type": self._record_type, "result_type": result, "wrap": self._wraps(), **extra}
-        made = self._environment._add(name, kind, function, (self._inputs,), extra=described)
+        made = self._environment._add(
+            name,
+            kind,
+            function,
+            (self._inputs if inputs is None else inputs,),
+            key_selectors=key_selectors,
+            extra=described,
+        )
         return DataStream(self._environment, (StreamInput(made),), result)
 
     def _project(self, name: str, projection: tuple[tuple[Expression, ...], RowTypeInfo]) -> DataStream:

@@ -8,12 +8,18 @@ from typing import Any
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.expressions import Expression, col
+from firesteel.expressions.aggregates import Aggregate, bind_aggregates
 from firesteel.expressions.binding import bind, bind_condition
 from firesteel.expressions.expression import unaliased
-from firesteel.expressions.keys import ColumnKey
-from firesteel.expressions.schema import schema_of, uncolumnar
+from firesteel.expressions.keys import ColumnKey, ComputedKey
+from firesteel.expressions.schema import arrow_type, is_nested, schema_of, uncolumnar
+from firesteel.expressions.texts import name_of
+from firesteel.expressions.values import form_of
+from firesteel.windowing.columnar import WINDOW_END, WINDOW_START, result_type
 
 Named = tuple[str, Expression]
+Schema = dict[str, TypeInformation]
+"""Names of columns and their types."""
 Projection = tuple[tuple[Expression, ...], RowTypeInfo]
 """Expressions, one for each column of the result, and its type."""
 
@@ -74,26 +80,102 @@ def drop(names: Sequence[Any], type_info: TypeInformation, *, wrap: bool) -> Pro
     return _project("drop", [(name, col(name)) for name in given if name not in names], given, wrap)
 
 
-def column_key(columns: Sequence[Any], type_info: TypeInformation) -> tuple[ColumnKey, TypeInformation]:
-    """What reads a key of these columns, and the key's type.
+def column_key(columns: Sequence[Any], type_info: TypeInformation, *, wrap: bool) -> tuple[ColumnKey, TypeInformation]:
+    """What reads a key of these columns and expressions, and the key's type.
 
     Raises:
-        GraphError: the stream has no columns, or an expression is no plain column.
-        ProgramError: there is no such column.
+        GraphError: the stream has no columns, there is nothing to key by, or keys are decimals.
+        ProgramError: an expression does not fit the columns.
     """
     given = columns_of("key_by", type_info)
-    names: list[str] = []
-    for column in columns:
-        bare = col(column) if isinstance(column, str) else unaliased(column)
-        if bare.function != "column":
-            raise GraphError(f"key_by(): {bare} is no plain column; add it with with_columns() and key by its name")
-        bind(bare, given)
-        names.append(bare.options["name"])
-    if not names:
+    if not columns:
         raise GraphError("key_by() takes at least one column")
     order = list(given)
-    key_type = given[names[0]] if len(names) == 1 else TupleTypeInfo([given[name] for name in names])
-    return ColumnKey(names, [order.index(name) for name in names]), key_type
+    names, parts = [], []
+    for column in columns:
+        expression = col(column) if isinstance(column, str) else column
+        bind(expression, given, wrap=wrap)
+        bare = unaliased(expression)
+        names.append(expression.output_name() or name_of(bare))
+        parts.append(bare)
+    key: ColumnKey
+    if all(part.function == "column" for part in parts):
+        reads = [part.options["name"] for part in parts]
+        key = ColumnKey(names, [order.index(name) for name in reads], reads)
+    else:
+        read = frozenset[str]().union(*[part.columns() for part in parts])
+        found = {name: given[name] for name in order if name in read}
+        key = ComputedKey(names, parts, found, [order.index(name) for name in found], wrap=wrap)
+    types = key.types(given)
+    for name, one in zip(names, types, strict=True):
+        if "decimal" in str(form_of(one)):
+            raise GraphError(
+                f"key_by(): {name!r} is {one}, whose columns are texts, and equal numbers have several (1.5, 1.50): "
+                "cast it to DOUBLE or BIG_INT, or key by a function"
+            )
+    return key, types[0] if len(types) == 1 else TupleTypeInfo(types)
+
+
+def key_of(method: str, selector: Any, given: dict[str, TypeInformation]) -> tuple[ColumnKey, Schema]:
+    """The key of a stream that is keyed by columns, and the columns that it makes.
+
+    Raises:
+        GraphError: it is keyed by a function, or by values that are no numbers, text, bytes, dates or times, or two
+            parts of it have one name.
+    """
+    if not isinstance(selector, ColumnKey):
+        raise GraphError(f"{method}() needs a stream that is keyed by columns: key_by('name') or key_by(['a', 'b'])")
+    found: Schema = {}
+    for name, type_info in zip(selector.names, selector.types(given), strict=True):
+        data_type = arrow_type(type_info)
+        if form_of(type_info) is not None or (data_type is not None and is_nested(data_type)):
+            raise GraphError(
+                f"{method}(): the key's column {name!r} is {type_info}; keys of columns are numbers, text, bytes, "
+                "dates and times. Cast it, or use reduce() or process()"
+            )
+        if name in found:
+            raise GraphError(
+                f"{method}(): two columns of the key are called {name!r}; give one of them an alias in key_by()"
+            )
+        found[name] = type_info
+    return selector, found
+
+
+def aggregate(
+    aggregates: Sequence[Any], selector: Any, type_info: TypeInformation, *, wrap: bool
+) -> tuple[tuple[Aggregate, ...], RowTypeInfo]:
+    """Aggregates that fit the stream, and the type of rows of the key and the results.
+
+    Raises:
+        TypeError: one is no aggregate.
+        GraphError: the stream has no columns, it is keyed by a function, or names of results clash.
+        ProgramError: an aggregate does not fit the columns.
+    """
+    given = columns_of("aggregate", type_info)
+    _, keys = key_of("aggregate", selector, given)
+    bound = bind_aggregates("aggregate", aggregates, given, list(keys), wrap=wrap)
+    types = [*keys.values(), *(one.type_info for one in bound)]
+    return tuple(one.aggregate for one in bound), RowTypeInfo(types, [*keys, *(one.name for one in bound)])
+
+
+def windows(selector: ColumnKey, aggregates: Sequence[Any], type_info: TypeInformation, *, wrap: bool) -> RowTypeInfo:
+    """The type of the results of windows over columns.
+
+    Raises:
+        GraphError: the stream has no columns, or a name stands twice.
+        ProgramError: an aggregate does not fit the columns.
+    """
+    given = columns_of("aggregate", type_info)
+    _, keys = key_of("aggregate", selector, given)
+    for name in (WINDOW_START, WINDOW_END):
+        if name in keys:
+            raise GraphError(
+                f"aggregate(): the stream is keyed by {name!r}, and the results of windows have a column of that name; "
+                f"give the key another one: key_by(col({name!r}).alias('...'))"
+            )
+    taken = [*keys, WINDOW_START, WINDOW_END]
+    bound = bind_aggregates("aggregate", aggregates, given, taken, wrap=wrap)
+    return result_type(keys, bound)
 
 
 def _project(method: str, columns: Sequence[Named], given: dict[str, TypeInformation], wrap: bool) -> Projection:

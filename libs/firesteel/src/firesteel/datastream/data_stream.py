@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from firesteel.common.execution_config import ExecutionConfig
-from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformation
 from firesteel.core.errors import GraphError
 from firesteel.datastream import aggregations, checks
 from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastMethods, BroadcastStream
-from firesteel.datastream.cached_data_stream import CachedDataStream, Caching
+from firesteel.datastream.caches import Cache
+from firesteel.datastream.caching import Caching
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.column_methods import ColumnMethods, is_column_key
-from firesteel.datastream.data_stream_sink import DataStreamSink
+from firesteel.datastream.data_stream_sink import DataStreamSink, sink_behind_stages
 from firesteel.datastream.keyed_aggregations import KeyedAggregations
 from firesteel.datastream.operator_settings import OperatorSettings
 from firesteel.datastream.projecting import Projecting
@@ -98,14 +99,14 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
     # --- operators -------------------------------------------------------------------------------------------------
 
     def map(
-        self, func: Callable[[Any], Any] | MapFunction[Any, Any], output_type: TypeInformation | None = None
+        self, func: Callable[[Any], Any] | MapFunction[Any, Any], output_type: TypeDescriptor | None = None
     ) -> DataStream:
         """One record in, one out."""
         checks.check_function("map", func, MapFunction)
         return self._apply("Map", OperatorKind.MAP, func, output_type)
 
     def flat_map(
-        self, func: Callable[[Any], Any] | FlatMapFunction[Any, Any], output_type: TypeInformation | None = None
+        self, func: Callable[[Any], Any] | FlatMapFunction[Any, Any], output_type: TypeDescriptor | None = None
     ) -> DataStream:
         """One record in, any number out; results of generators are pulled one at a time."""
         checks.check_function("flat_map", func, FlatMapFunction)
@@ -118,7 +119,7 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
         checks.check_function("filter", func, FilterFunction)
         return self._derive("Filter", OperatorKind.FILTER, func, self._record_type, coerce_to=None)
 
-    def process(self, func: ProcessFunction[Any, Any], output_type: TypeInformation | None = None) -> DataStream:
+    def process(self, func: ProcessFunction[Any, Any], output_type: TypeDescriptor | None = None) -> DataStream:
         """One record in, any number out, with the record's timestamp at hand."""
         hint = "; key the stream first: key_by(...).process(...)" if isinstance(func, KeyedProcessFunction) else ""
         checks.check_class("process", func, ProcessFunction, hint=hint)
@@ -158,18 +159,19 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
     def key_by(
         self,
         key_selector: Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression],
-        key_type: TypeInformation | None = None,
+        key_type: TypeDescriptor | None = None,
     ) -> KeyedStream:
         """Sends all records of a key to one subtask, and lets functions keep state for each key.
 
         A keyed stream is keyed anew, from the stream that it was made of.
 
         Args:
-            key_selector: gives the key of a record; or the name of a column, or a list of names for a tuple as key.
-            key_type: type of the key; that of the columns if they are named.
+            key_selector: gives the key of a record; or a column's name or an expression, or a list of them for a tuple
+                as key.
+            key_type: type of the key; that of the columns if it is made of them.
         """
         if is_column_key(key_selector):
-            selector, found = self._column_key(key_selector)
+            selector, found = self._column_key(key_selector, key_type)
             return KeyedStream(self, selector, found if key_type is None else key_type)
         return KeyedStream(self, checks.key_function("key_selector", key_selector), key_type)
 
@@ -216,7 +218,7 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
         """Writes the records to a sink."""
         if not isinstance(sink, Sink):
             raise TypeError(f"sink_to() takes a firesteel.functions.sink.Sink, not {type(sink).__name__}")
-        return self._end("Writer", OperatorKind.SINK, sink, {})
+        return sink_behind_stages(self._environment, self._inputs, sink.for_type(checks.coerced(self._record_type)))
 
     def add_sink(self, sink_func: SinkFunction[Any]) -> DataStreamSink:
         """Hands each record to a ``SinkFunction``."""
@@ -250,6 +252,11 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
+    if not TYPE_CHECKING:  # type checkers are to find what is not there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(checks.no_attribute(type(self).__name__, name))
+
     def _operator(self, method: str) -> Transformation:
         if len(self._inputs) != 1 or self._inputs[0].partitioner is not None or self._inputs[0].output_tag is not None:
             raise GraphError(
@@ -280,7 +287,7 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
         inputs = tuple(StreamInput(i.source, kind, key_selector, partition, i.output_tag) for i in self._inputs)
         return DataStream(self._environment, inputs, self._record_type)
 
-    def _apply(self, name: str, kind: OperatorKind, function: Any, output_type: TypeInformation | None) -> DataStream:
+    def _apply(self, name: str, kind: OperatorKind, function: Any, output_type: TypeDescriptor | None) -> DataStream:
         declared = checks.declared_type("output_type", output_type)
         return self._derive(name, kind, function, declared, checks.coerced(declared))
 
@@ -311,9 +318,9 @@ class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
     AccumulateType = aggregations.AccumulateType
 
     def __init__(
-        self, origin_stream: DataStream, key_selector: Callable[[Any], Any], key_type: TypeInformation | None
+        self, origin_stream: DataStream, key_selector: Callable[[Any], Any], key_type: TypeDescriptor | None
     ) -> None:
-        self._key_type = checks.declared_type("key_type", key_type)
+        self._key_type = checks.key_type(checks.declared_type("key_type", key_type))
         self._key_selector = key_selector
         inputs = tuple(
             StreamInput(i.source, PartitionerKind.HASH, key_selector, output_tag=i.output_tag)
@@ -326,14 +333,14 @@ class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
         return RowTypeInfo([self._key_type, self._record_type], ["f0", "f1"])
 
     def map(
-        self, func: Callable[[Any], Any] | MapFunction[Any, Any], output_type: TypeInformation | None = None
+        self, func: Callable[[Any], Any] | MapFunction[Any, Any], output_type: TypeDescriptor | None = None
     ) -> DataStream:
         """One record in, one out; a ``MapFunction`` may use keyed state."""
         checks.check_function("map", func, MapFunction)
         return self._apply_keyed("Map", OperatorKind.MAP, OperatorKind.KEYED_MAP, func, output_type)
 
     def flat_map(
-        self, func: Callable[[Any], Any] | FlatMapFunction[Any, Any], output_type: TypeInformation | None = None
+        self, func: Callable[[Any], Any] | FlatMapFunction[Any, Any], output_type: TypeDescriptor | None = None
     ) -> DataStream:
         """One record in, any number out; a ``FlatMapFunction`` may use keyed state."""
         checks.check_function("flat_map", func, FlatMapFunction)
@@ -349,7 +356,7 @@ class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
         return self._derive("Filter", OperatorKind.KEYED_FILTER, func, self._record_type, None, (self._key_selector,))
 
     def process(  # type: ignore[override] # as in PyFlink: keyed streams take the keyed class
-        self, func: KeyedProcessFunction[Any, Any, Any], output_type: TypeInformation | None = None
+        self, func: KeyedProcessFunction[Any, Any, Any], output_type: TypeDescriptor | None = None
     ) -> DataStream:
         """One record in, any number out, with the key, keyed state and the record's timestamp at hand."""
         checks.check_class("process", func, KeyedProcessFunction, hint=" (the stream is keyed)")
@@ -393,7 +400,7 @@ class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
         return self._derive(_KEY_BY_NAME, OperatorKind.MAP, function, self.get_type(), self.get_type())._inputs
 
     def _apply_keyed(
-        self, name: str, plain: OperatorKind, keyed: OperatorKind, function: Any, output_type: TypeInformation | None
+        self, name: str, plain: OperatorKind, keyed: OperatorKind, function: Any, output_type: TypeDescriptor | None
     ) -> DataStream:
         """A plain callable has no way to reach keyed state: it runs as an ordinary operator behind the same edge."""
         if not isinstance(function, Function):
@@ -406,6 +413,18 @@ class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
         return self._derive(name, kind, function, self._record_type, coerce_to, (self._key_selector,))
 
 
+class CachedDataStream(DataStream):
+    """A stream whose results are kept for the next jobs; made by ``cache()``."""
+
+    def __init__(self, environment: StreamExecutionEnvironment, cache: Cache, type_info: TypeInformation) -> None:
+        super().__init__(environment, (StreamInput(cache.node),), type_info)
+        self._cache = cache
+
+    def invalidate(self) -> None:
+        """Removes the results; the next job that reads the stream computes and keeps them anew."""
+        self._cache.invalidate()
+
+
 class ConnectedStreams:
     """Two streams as the inputs of one function; if both are keyed, the function's keyed state is shared by them."""
 
@@ -415,23 +434,21 @@ class ConnectedStreams:
 
     def key_by(
         self,
-        key_selector1: Callable[[Any], Any] | KeySelector[Any, Any],
-        key_selector2: Callable[[Any], Any] | KeySelector[Any, Any],
-        key_type: TypeInformation | None = None,
+        key_selector1: Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression],
+        key_selector2: Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression],
+        key_type: TypeDescriptor | None = None,
     ) -> ConnectedStreams:
         """Keys both streams; their keys must be of one type."""
         return ConnectedStreams(
             self.stream1.key_by(key_selector1, key_type), self.stream2.key_by(key_selector2, key_type)
         )
 
-    def map(self, func: CoMapFunction[Any, Any, Any], output_type: TypeInformation | None = None) -> DataStream:
+    def map(self, func: CoMapFunction[Any, Any, Any], output_type: TypeDescriptor | None = None) -> DataStream:
         """One record of either stream in, one result (or none) out."""
         checks.check_class("map", func, CoMapFunction)
         return self._apply("Co-Map", OperatorKind.CO_MAP, OperatorKind.KEYED_CO_MAP, func, output_type)
 
-    def flat_map(
-        self, func: CoFlatMapFunction[Any, Any, Any], output_type: TypeInformation | None = None
-    ) -> DataStream:
+    def flat_map(self, func: CoFlatMapFunction[Any, Any, Any], output_type: TypeDescriptor | None = None) -> DataStream:
         """One record of either stream in, any number of results out."""
         checks.check_class("flat_map", func, CoFlatMapFunction)
         kinds = OperatorKind.CO_FLAT_MAP, OperatorKind.KEYED_CO_FLAT_MAP
@@ -440,7 +457,7 @@ class ConnectedStreams:
     def process(
         self,
         func: CoProcessFunction[Any, Any, Any] | KeyedCoProcessFunction[Any, Any, Any, Any],
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """One record of either stream in, any number of results out, with timestamp (and key) at hand."""
         if self._keyed:
@@ -457,7 +474,7 @@ class ConnectedStreams:
         return isinstance(self.stream1, KeyedStream) and isinstance(self.stream2, KeyedStream)
 
     def _apply(
-        self, name: str, plain: OperatorKind, keyed: OperatorKind, function: Any, output_type: TypeInformation | None
+        self, name: str, plain: OperatorKind, keyed: OperatorKind, function: Any, output_type: TypeDescriptor | None
     ) -> DataStream:
         first, second = self.stream1, self.stream2
         selectors: tuple[Callable[[Any], Any], ...] = ()

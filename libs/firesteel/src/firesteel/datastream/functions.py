@@ -2,6 +2,7 @@
 
 from firesteel.functions import (
     async_functions,
+    batch_functions,
     broadcast,
     checkpointed,
     functions,
@@ -10,6 +11,7 @@ from firesteel.functions import (
     window_functions,
 )
 from firesteel.functions.async_functions import *  # noqa: F403
+from firesteel.functions.batch_functions import *  # noqa: F403
 from firesteel.functions.broadcast import *  # noqa: F403
 from firesteel.functions.checkpointed import *  # noqa: F403
 from firesteel.functions.functions import *  # noqa: F403
@@ -19,6 +21,7 @@ from firesteel.functions.window_functions import *  # noqa: F403
 
 __all__ = [
     *async_functions.__all__,
+    *batch_functions.__all__,
     *broadcast.__all__,
     *checkpointed.__all__,
     *functions.__all__,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from firesteel.common.time import Time
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.typeinfo import TypeDescriptor
 from firesteel.core.errors import GraphError, UnsupportedFeatureError
 from firesteel.datastream import checks
 from firesteel.datastream.time_methods import check_tag, declare_tag
@@ -91,7 +91,7 @@ class IntervalJoined:
         return self._late(1, "side_output_right_late_data", output_tag)
 
     def process(
-        self, process_join_function: ProcessJoinFunction[Any, Any, Any], output_type: TypeInformation | None = None
+        self, process_join_function: ProcessJoinFunction[Any, Any, Any], output_type: TypeDescriptor | None = None
     ) -> DataStream:
         """Calls the function with each pair; results have the later timestamp of the two.
 

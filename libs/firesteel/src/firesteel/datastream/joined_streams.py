@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.typeinfo import TypeDescriptor
 from firesteel.core.errors import GraphError, ProgramError
 from firesteel.datastream import checks
+from firesteel.datastream.column_methods import is_column_key
+from firesteel.expressions import Expression
+from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import Function, KeySelector, MapFunction, RuntimeContext
 from firesteel.functions.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction
 from firesteel.functions.output_tag import OutputTag
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["CoGroupedStreams", "JoinedStreams", "TaggedUnion"]
 
 S = TypeVar("S", bound="_Windowed")
+Key: TypeAlias = Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression]
 
 
 class TaggedUnion(NamedTuple):
@@ -79,6 +83,20 @@ class _UnionKey(KeySelector[TaggedUnion, Any]):
         return {"selectors": self.selectors}
 
 
+class _UnionKeys(_UnionKey, ManyKeys):
+    """The same where a key is computed from columns."""
+
+    def keys_of(self, records: Sequence[Any]) -> list[Any]:
+        found: list[Any] = [None] * len(records)
+        for side, selector in enumerate(self.selectors):
+            at = [index for index, record in enumerate(records) if record.side == side]
+            values = [records[index].value for index in at]
+            keys = selector.keys_of(values) if isinstance(selector, ManyKeys) else map(self._keys[side], values)
+            for index, key in zip(at, keys, strict=True):
+                found[index] = key
+        return found
+
+
 class _OnGroups(WindowFunction[TaggedUnion, Any, Any, Any]):
     """Sorts the records of a window by their side, then calls the program's function."""
 
@@ -131,6 +149,12 @@ class _OnPairsFlat(_OnGroups):
                 yield from results
 
 
+def _key(stream: DataStream, key_selector: Any) -> Any:
+    if is_column_key(key_selector):
+        return stream._column_key(key_selector)[0]
+    return checks.key_function("key_selector", key_selector)
+
+
 class _Streams:
     """Two streams that are to be joined or grouped; ``where`` comes next."""
 
@@ -154,9 +178,9 @@ class _Streams:
 class JoinedStreams(_Streams):
     """Two streams that are to be joined: ``a.join(b).where(f).equal_to(g).window(w).apply(h)``."""
 
-    def where(self, key_selector: Callable[[Any], Any] | KeySelector[Any, Any]) -> Where[WithWindowJoined]:
-        """Says what the key of a record of the first stream is."""
-        return Where(self._streams, checks.key_function("key_selector", key_selector), WithWindowJoined, self._verb)
+    def where(self, key_selector: Key) -> Where[WithWindowJoined]:
+        """Says what the key of a record of the first stream is; as for ``key_by``."""
+        return Where(self._streams, _key(self._streams[0], key_selector), WithWindowJoined, self._verb)
 
 
 class CoGroupedStreams(_Streams):
@@ -164,9 +188,9 @@ class CoGroupedStreams(_Streams):
 
     _verb = "co_group"
 
-    def where(self, key_selector: Callable[[Any], Any] | KeySelector[Any, Any]) -> Where[WithWindowGrouped]:
-        """Says what the key of a record of the first stream is."""
-        return Where(self._streams, checks.key_function("key_selector", key_selector), WithWindowGrouped, self._verb)
+    def where(self, key_selector: Key) -> Where[WithWindowGrouped]:
+        """Says what the key of a record of the first stream is; as for ``key_by``."""
+        return Where(self._streams, _key(self._streams[0], key_selector), WithWindowGrouped, self._verb)
 
 
 class Where(Generic[S]):
@@ -175,9 +199,9 @@ class Where(Generic[S]):
     def __init__(self, streams: tuple[DataStream, DataStream], key_selector: Any, windowed: type[S], verb: str) -> None:
         self._streams, self._selector, self._windowed, self._verb = streams, key_selector, windowed, verb
 
-    def equal_to(self, key_selector: Callable[[Any], Any] | KeySelector[Any, Any]) -> EqualTo[S]:
-        """Says what the key of a record of the second stream is."""
-        selectors = self._selector, checks.key_function("key_selector", key_selector)
+    def equal_to(self, key_selector: Key) -> EqualTo[S]:
+        """Says what the key of a record of the second stream is; as for ``key_by``."""
+        selectors = self._selector, _key(self._streams[1], key_selector)
         return EqualTo(self._streams, selectors, self._windowed)
 
     def window(self, assigner: Any) -> Any:
@@ -227,7 +251,7 @@ class _Windowed:
             made, giver = stream._inputs[0].source, streams[side]._inputs[0].source
             made.name, made.internal = f"Tag input {side + 1}", True
             made.parallelism, made.non_parallel = giver.parallelism, giver.non_parallel  # no exchange in between
-        key = _UnionKey(selectors)
+        key = (_UnionKeys if any(isinstance(one, ManyKeys) for one in selectors) else _UnionKey)(selectors)
         self._windowed: WindowedStream = tagged[0].union(tagged[1]).key_by(key).window(assigner)
 
     def trigger(self, trigger: Trigger[Any, Any]) -> Self:
@@ -250,7 +274,7 @@ class _Windowed:
         self._windowed.side_output_late_data(output_tag)
         return self
 
-    def _apply(self, function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None) -> DataStream:
+    def _apply(self, function: WindowFunction[Any, Any, Any, Any], output_type: TypeDescriptor | None) -> DataStream:
         stream = self._windowed.apply(function, output_type)
         stream.name(self._name)
         return stream
@@ -264,7 +288,7 @@ class WithWindowJoined(_Windowed):
     def apply(
         self,
         function: Callable[[Any, Any], Any] | JoinFunction[Any, Any, Any] | FlatJoinFunction[Any, Any, Any],
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """Calls the function with each pair of records of one key in one window.
 
@@ -282,7 +306,7 @@ class WithWindowGrouped(_Windowed):
     def apply(
         self,
         function: Callable[[list[Any], list[Any]], Iterable[Any] | None] | CoGroupFunction[Any, Any, Any],
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """Calls the function with all records of the first and all of the second stream of one key in one window."""
         checks.check_function("apply", function, CoGroupFunction)

@@ -125,10 +125,10 @@ class CustomStateBackend(StateBackend):
     """Refused: it wraps a Java object."""
 
     def __init__(self, *arguments: Any) -> None:
+        self.to_options()
+
+    def to_options(self) -> NoReturn:
+        """Refused: UnsupportedFeatureError."""
         raise UnsupportedFeatureError(
             "CustomStateBackend wraps a Java object, and there is no JVM: name a state backend with state.backend.type"
         )
-
-    def to_options(self) -> NoReturn:
-        """There is none."""
-        raise NotImplementedError

@@ -11,7 +11,7 @@ from firesteel.common.execution_config import ExecutionConfig
 from firesteel.common.executor import CollectingJobClient, ExecutorFactory, PipelineExecutor
 from firesteel.common.job_client import JobClient
 from firesteel.common.job_execution_result import JobExecutionResult
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.typeinfo import TypeDescriptor, TypeInformation
 from firesteel.common.watermark_strategy import WatermarkStrategy
 from firesteel.config import Settings
 from firesteel.config import options as opt
@@ -19,6 +19,7 @@ from firesteel.core import plugins
 from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.core.machine import usable_cores
 from firesteel.datastream import checks
+from firesteel.datastream.caches import Cache, Caches
 from firesteel.datastream.closeable_iterator import CloseableIterator
 from firesteel.datastream.data_stream import DataStream
 from firesteel.datastream.environment_checkpoints import EnvironmentCheckpoints
@@ -26,13 +27,15 @@ from firesteel.datastream.environment_files import EnvironmentFiles
 from firesteel.datastream.environment_settings import apply_settings, program_settings, with_execution_config
 from firesteel.datastream.environment_sources import EnvironmentSources
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
-from firesteel.datastream.guarantees import warn_of_losses
+from firesteel.datastream.guarantees import warn_of_losses, warn_of_settings
 from firesteel.datastream.operator_settings import group_name
 from firesteel.datastream.slot_sharing_group import SlotSharingGroup
-from firesteel.datastream.time_methods import check_strategy, source_time
+from firesteel.datastream.state_checks import check_state
+from firesteel.datastream.time_methods import check_strategy, fitted_strategy, source_time
 from firesteel.functions.source import Source
 from firesteel.graph.node_ids import operator_ids
 from firesteel.graph.plan import execution_plan
+from firesteel.graph.projections import push_down
 from firesteel.graph.specs import OperatorKind
 from firesteel.graph.stream_graph import (
     DEFAULT_JOB_NAME,
@@ -69,6 +72,7 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
         self._pending: list[Transformation] = []
         self._next_id = 1
         self._default_local_parallelism: int | None = None
+        self._caches = Caches()
         apply_settings(program_settings(self._configuration), self._config)
         self.configure(Configuration() if configuration is None else configuration)
 
@@ -192,7 +196,7 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
 
     # --- sources ---------------------------------------------------------------------------------------------------
 
-    def from_collection(self, collection: Iterable[Any], type_info: TypeInformation | None = None) -> DataStream:
+    def from_collection(self, collection: Iterable[Any], type_info: TypeDescriptor | None = None) -> DataStream:
         """A stream of records that the program holds in memory; its parallelism is 1.
 
         They travel with the program: for data beyond ``firesteel.collection.max-bytes`` use a file source.
@@ -229,7 +233,7 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
         source: Source[Any],
         watermark_strategy: WatermarkStrategy,
         source_name: str,
-        type_info: TypeInformation | None = None,
+        type_info: TypeDescriptor | None = None,
     ) -> DataStream:
         """A stream of a source's records.
 
@@ -241,9 +245,11 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
         """
         if not isinstance(source, Source):
             raise TypeError(f"from_source() takes a firesteel.functions.source.Source, not {type(source).__name__}")
-        extra = source_time(check_strategy(watermark_strategy))
+        strategy = check_strategy(watermark_strategy)
         produced = source.produced_type() if type_info is None else type_info
         declared = checks.declared_type("type_info", produced)
+        strategy = fitted_strategy(strategy, declared, wrap=self._settings().get(opt.EXPRESSIONS_WRAP))
+        extra = source_time(strategy, source)
         coerce_to = None if type_info is None else checks.coerced(declared)
         name = checks.some_text("source_name", source_name)
         made = self._add(name, OperatorKind.SOURCE, source, (), coerce_to=coerce_to, extra=extra)
@@ -260,7 +266,7 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
             ProgramError, ConfigurationError: refused; nothing was deployed.
             JobError: the job did not finish.
         """
-        return self._submit(job_name).wait()
+        return self._submit(*self._take(job_name)).wait()
 
     def execute_async(self, job_name: str | None = None) -> JobClient:
         """Starts what was added since the last call; returns when the cluster has accepted it.
@@ -268,7 +274,7 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
         Raises:
             ProgramError, ConfigurationError: refused; nothing was deployed.
         """
-        return self._submit(job_name)
+        return self._submit(*self._take(job_name))
 
     def get_execution_plan(self) -> str:
         """Returns the operators that the next ``execute()`` will run, as JSON text; takes nothing away.
@@ -279,7 +285,8 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
         return execution_plan(self._stream_graph(None))
 
     def close(self) -> None:
-        """Releases what the environment holds; it can be used again. Idempotent."""
+        """Releases what the environment holds, results of ``cache()`` too; it can be used again. Idempotent."""
+        self._caches.close()
         if self._executor is not None:
             self._executor.close()
 
@@ -296,6 +303,7 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
         key_selectors: tuple[Callable[[Any], Any], ...] = (),
         extra: dict[str, Any] | None = None,
     ) -> Transformation:
+        check_state(name, kind, function)
         made = Transformation(
             id=self._next_id,
             name=name,
@@ -315,19 +323,40 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
     def _settings(self) -> Settings:
         return program_settings(self._configuration)
 
-    def _stream_graph(self, job_name: str | None) -> StreamGraph:
-        settings = program_settings(with_execution_config(self._configuration, self._config))
-        parallelism = self._default_parallelism()
-        return StreamGraph.from_transformations(self._pending, _graph_settings(settings, parallelism, job_name))
+    def _aside(self, name: str, kind: OperatorKind, inputs: tuple[tuple[StreamInput, ...], ...]) -> Transformation:
+        """A transformation that no graph holds unless it is named."""
+        made = self._add(name, kind, None, inputs)
+        self._pending.remove(made)
+        return made
 
-    def _submit(self, job_name: str | None) -> CollectingJobClient:
+    def _stream_graph(self, job_name: str | None) -> StreamGraph:
+        return self._with_caches(job_name)[0]
+
+    def _with_caches(self, job_name: str | None) -> tuple[StreamGraph, list[Cache]]:
+        """The graph, and the caches that it fills."""
+        settings = program_settings(with_execution_config(self._configuration, self._config))
+        graph_settings = _graph_settings(settings, self._default_parallelism(), job_name)
+        caches = self._caches.look(self._pending, settings.get(opt.CACHE_DIRECTORY))
+        ends = [*self._pending, *(cache.sink for cache in caches)]
+        graph = StreamGraph.from_transformations(ends, graph_settings)
+        if settings.get(opt.PROJECTION_PUSH_DOWN):
+            push_down(graph)
+        return graph, caches
+
+    def _take(self, job_name: str | None) -> tuple[StreamGraph, list[Cache]]:
         """The graph is taken out first: what was refused is not tried again with the next program."""
         try:
-            graph = self._stream_graph(job_name if job_name is None else checks.some_text("the job name", job_name))
+            return self._with_caches(job_name if job_name is None else checks.some_text("the job name", job_name))
         finally:
             self._pending.clear()
+
+    def _submit(self, graph: StreamGraph, caches: list[Cache]) -> CollectingJobClient:
+        warn_of_settings(self._settings())
         warn_of_losses(graph, self._settings())
-        return self._get_executor().submit(graph, with_execution_config(self._configuration, self._config))
+        client = self._get_executor().submit(graph, with_execution_config(self._configuration, self._config))
+        for cache in caches:
+            cache.is_written(client)
+        return client
 
     def _collect(self, inputs: tuple[StreamInput, ...], job_name: str | None) -> CloseableIterator:
         buffer_bytes = self._settings().get(opt.COLLECT_BUFFER_BYTES)
@@ -336,12 +365,9 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
         )
         sink.non_parallel = sink.internal = True
         name = job_name if job_name is not None else self._settings().get(opt.PIPELINE_NAME) or "DataStream Collect"
-        try:
-            operator_id = operator_ids(self._stream_graph(name))[sink.id]
-        except BaseException:  # as in _submit: whatever was wrong, it is not tried again with the next program
-            self._pending.clear()
-            raise
-        client = self._submit(name)
+        graph, caches = self._take(name)
+        operator_id = operator_ids(graph)[sink.id]
+        client = self._submit(graph, caches)
         return CloseableIterator(client.collect(operator_id), client)
 
     def _default_parallelism(self) -> int:

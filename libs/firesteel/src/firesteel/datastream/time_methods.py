@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from firesteel.common.watermark_strategy import WatermarkStrategy
+from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
+from firesteel.config.options import EXPRESSIONS_WRAP
 from firesteel.core.errors import GraphError
+from firesteel.expressions.timestamps import ColumnTimestamps
 from firesteel.functions.output_tag import OutputTag
+from firesteel.functions.source import Source
 from firesteel.graph.specs import OperatorKind
 from firesteel.graph.stream_graph import StreamInput, Transformation
 
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
     from firesteel.datastream.data_stream import DataStream
     from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
 
-__all__ = ["TimeMethods", "check_strategy", "check_tag", "declare_tag", "source_time"]
+__all__ = ["TimeMethods", "check_strategy", "check_tag", "declare_tag", "fitted_strategy", "source_time"]
 
 ALIGNMENT_BELONGS_TO_SOURCES = (
     "watermark alignment pauses the splits of a source: give the strategy to from_source(), or leave out "
@@ -38,8 +42,27 @@ def check_strategy(strategy: Any) -> WatermarkStrategy:
     return strategy
 
 
-def source_time(strategy: WatermarkStrategy) -> dict[str, Any]:
+def fitted_strategy(strategy: WatermarkStrategy, type_info: TypeInformation, *, wrap: bool) -> WatermarkStrategy:
+    """The strategy; timestamps that are an expression fit the stream.
+
+    Raises:
+        GraphError: the stream has no columns.
+        ProgramError: the expression does not fit them.
+    """
+    assigner = strategy.timestamp_assigner
+    if not isinstance(assigner, ColumnTimestamps):
+        return strategy
+    from firesteel.datastream import column_plans
+
+    made = ColumnTimestamps(assigner.expression, wrap=wrap)
+    made.bound(column_plans.columns_of("with_timestamp_assigner", type_info))
+    return replace(strategy, timestamp_assigner=made)
+
+
+def source_time(strategy: WatermarkStrategy, source: Source[Any]) -> dict[str, Any]:
     """The settings of a source's operator: the strategy, if it does anything."""
+    if source.own_watermarks and not strategy.makes_watermarks:
+        strategy = replace(strategy, kind=WatermarkGeneratorKind.OF_SOURCE)
     if not strategy.makes_watermarks and strategy.timestamp_assigner is None and strategy.idle_timeout is None:
         return {}
     return {"watermark_strategy": strategy}
@@ -81,10 +104,10 @@ class TimeMethods:
         @abstractmethod
         def _operator(self, method: str) -> Transformation: ...
 
+        _inputs: tuple[StreamInput, ...]
+
         @abstractmethod
-        def _derive(
-            self, name: str, kind: OperatorKind, function: Any, type_info: Any, coerce_to: Any
-        ) -> DataStream: ...
+        def _result_of(self, made: Transformation, type_info: TypeInformation) -> DataStream: ...
 
     def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
         """Gives records timestamps and makes watermarks; those that come from before end here.
@@ -93,12 +116,22 @@ class TimeMethods:
 
         Raises:
             TypeError: not a strategy.
-            GraphError: the strategy aligns sources.
+            GraphError: the strategy aligns sources, or reads columns and the stream has none.
+            ProgramError: timestamps are an expression that does not fit the stream.
         """
         strategy = check_strategy(watermark_strategy)
         if strategy.alignment_group is not None:
             raise GraphError(f"assign_timestamps_and_watermarks(): {ALIGNMENT_BELONGS_TO_SOURCES}")
-        return self._derive("Timestamps/Watermarks", OperatorKind.WATERMARKS, strategy, self._record_type, None)
+        wrap = self._environment._settings().get(EXPRESSIONS_WRAP)
+        strategy = fitted_strategy(strategy, self._record_type, wrap=wrap)
+        made = self._environment._add(
+            "Timestamps/Watermarks",
+            OperatorKind.WATERMARKS,
+            strategy,
+            (self._inputs,),
+            extra={"input_type": self._record_type},
+        )
+        return self._result_of(made, self._record_type)
 
     def get_side_output(self, output_tag: OutputTag[Any]) -> DataStream:
         """The stream of what the operator's function sends to this tag with ``yield tag, value``.

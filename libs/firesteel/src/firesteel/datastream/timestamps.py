@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
 from firesteel.graph.specs import OperatorKind
 from firesteel.graph.stream_graph import StreamInput, Transformation, display_name
 
@@ -28,9 +29,16 @@ def sources_without_watermarks(inputs: Iterable[StreamInput]) -> list[str]:
         else:
             waiting.extend(one.source for group in made.inputs for one in group)
             continue
-        if strategy is None or not strategy.makes_watermarks:
+        if strategy is None or not strategy.makes_watermarks or _is_silent(made, strategy):
             found[display_name(made)] = None
     return sorted(found)
+
+
+def _is_silent(made: Transformation, strategy: WatermarkStrategy) -> bool:
+    """Whether the watermarks are up to a source that never speaks of any."""
+    if strategy.kind is not WatermarkGeneratorKind.OF_SOURCE:
+        return False
+    return not getattr(made.function, "speaks_of_watermarks", True)
 
 
 def warn_without_timestamps(what: str, inputs: Iterable[StreamInput]) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.typeinfo import TypeDescriptor, TypeInformation, Types
 from firesteel.core.errors import GraphError
 from firesteel.datastream import checks
 from firesteel.datastream.time_methods import check_tag, declare_tag
 from firesteel.datastream.timestamps import warn_without_timestamps
+from firesteel.expressions.aggregates import Aggregate
+from firesteel.expressions.keys import ColumnKey
 from firesteel.functions.functions import Function, ReduceFunction
 from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.window_functions import (
@@ -107,11 +109,19 @@ class _Windowed(ABC):
 
         Raises:
             TypeError: it is no tag.
+            GraphError: the tag is of another type than the records.
         """
-        self._late_tag = check_tag("side_output_late_data", output_tag)
+        tag, any_object = check_tag("side_output_late_data", output_tag), Types.PICKLED_BYTE_ARRAY()
+        given = self.get_input_type()
+        if any_object not in (tag.type_info, given) and tag.type_info != given:
+            raise GraphError(
+                f"side_output_late_data(): the tag {tag.tag_id!r} is of type {tag.type_info}, and records that come "
+                f"too late are {given}"
+            )
+        self._late_tag = tag
         return self
 
-    def _reduced(self, function: Any, window_function: Any, output_type: TypeInformation | None) -> DataStream:
+    def _reduced(self, function: Any, window_function: Any, output_type: TypeDescriptor | None) -> DataStream:
         checks.check_function("reduce", function, ReduceFunction)
         if window_function is None and output_type is None:
             output_type = self.get_input_type()
@@ -121,8 +131,8 @@ class _Windowed(ABC):
         self,
         function: Any,
         window_function: Any,
-        accumulator_type: TypeInformation | None,
-        output_type: TypeInformation | None,
+        accumulator_type: TypeDescriptor | None,
+        output_type: TypeDescriptor | None,
     ) -> DataStream:
         checks.check_class("aggregate", function, AggregateFunction)
         if accumulator_type is not None:
@@ -143,7 +153,7 @@ class _Windowed(ABC):
         gathering: Gathering,
         gather_function: Any,
         window_function: Any,
-        output_type: TypeInformation | None,
+        output_type: TypeDescriptor | None,
     ) -> DataStream:
         if window_function is not None and gathering is not Gathering.ALL:
             checks.check_class(f"the window function of {method}", window_function, self._plain, self._process)
@@ -168,6 +178,31 @@ class _Windowed(ABC):
         stream = self._transform(spec, declared)
         if self._late_tag is not None:
             declare_tag(stream._inputs[0].source, self._late_tag, "side_output_late_data")
+        return stream
+
+    def _columns(self, aggregates: Sequence[Any]) -> DataStream:
+        """Windows of aggregates of columns."""
+        from firesteel.datastream import column_plans
+        from firesteel.windowing.columnar import ColumnWindowSpec, check_windows
+
+        check_windows(self._assigner, self._trigger, self._evictor)
+        self._check_lateness()
+        key, inputs = self._key_columns()
+        result = column_plans.windows(key, aggregates, self.get_input_type(), wrap=self._stream._wraps())
+        spec = ColumnWindowSpec(self._assigner, tuple(aggregates), self._lateness or 0, self._late_tag)
+        if self._assigner.is_event_time():
+            warn_without_timestamps(f"windows {self._assigner!r}", self._stream._inputs)
+        stream = self._stream._columnar(self._name, OperatorKind.COLUMNS_WINDOW, spec, result, (key,), inputs)
+        if self._late_tag is not None:
+            declare_tag(stream._inputs[0].source, self._late_tag, "side_output_late_data")
+        return self._limited(stream)
+
+    @abstractmethod
+    def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
+        """The key selector, and the inputs."""
+
+    def _limited(self, stream: DataStream) -> DataStream:
+        """The stream of results, with the parallelism that the windows allow."""
         return stream
 
     @abstractmethod
@@ -209,7 +244,7 @@ class WindowedStream(_Windowed):
         self,
         reduce_function: Callable[[Any, Any], Any] | ReduceFunction[Any],
         window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """Combines the records of a window as they come; a window keeps one of them.
 
@@ -217,22 +252,47 @@ class WindowedStream(_Windowed):
         """
         return self._reduced(reduce_function, window_function, output_type)
 
+    @overload
     def aggregate(
         self,
         aggregate_function: AggregateFunction[Any, Any, Any],
         window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
+        accumulator_type: TypeDescriptor | None = None,
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream: ...
+
+    @overload
+    def aggregate(self, *aggregates: Aggregate) -> DataStream: ...
+
+    def aggregate(  # type: ignore[misc] # aggregates of columns have no names as arguments
+        self,
+        aggregate_function: Any,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+        *aggregates: Aggregate,
     ) -> DataStream:
-        """Gathers the records of a window in an accumulator as they come.
+        """Gathers the records of a window in an accumulator as they come, or aggregates columns.
 
         With a window function: that gets the result as its only element. ``accumulator_type`` is checked, but
         accumulators stay as the function makes them.
+
+        ``aggregate(count(), max_("price"))`` computes aggregates of columns with arrays, on a stream of typed rows
+        whose key is made of columns. The results are rows of the key's columns, ``window_start`` and ``window_end``
+        (ms since 1970-01-01 UTC), and the aggregates.
+
+        Raises:
+            TypeError: an argument is of another class.
+            GraphError: aggregates of columns do not go with the stream, its key, or the windows.
+            ProgramError: they do not fit the columns.
         """
+        given = _aggregates(aggregate_function, window_function, accumulator_type, output_type, *aggregates)
+        if given is not None:
+            return self._columns(given)
         return self._aggregated(aggregate_function, window_function, accumulator_type, output_type)
 
     def apply(
-        self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeInformation | None = None
+        self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeDescriptor | None = None
     ) -> DataStream:
         """Keeps the records of a window and hands them to a function when it is evaluated."""
         return self._all("apply", window_function, WindowFunction, output_type)
@@ -240,15 +300,30 @@ class WindowedStream(_Windowed):
     def process(
         self,
         process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """As ``apply``, with times and state at hand."""
         return self._all("process", process_window_function, ProcessWindowFunction, output_type)
 
+    def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
+        from firesteel.datastream import column_plans
+
+        given = column_plans.columns_of("aggregate", self.get_input_type())
+        key, _ = column_plans.key_of("aggregate", self._keyed_stream._key_selector, given)
+        return key, self._stream._inputs
+
     def _transform(self, spec: WindowSpec, declared: TypeInformation) -> DataStream:
-        kind = OperatorKind.ALIGNED_WINDOW if spec.aligned else OperatorKind.WINDOW
         stream = self._keyed_stream
-        return stream._derive(self._name, kind, spec, declared, checks.coerced(declared), (stream._key_selector,))
+        return stream._derive(
+            self._name, _kind_of(spec), spec, declared, checks.coerced(declared), (stream._key_selector,)
+        )
+
+
+def _kind_of(spec: WindowSpec) -> OperatorKind:
+    """The operator that runs such windows best."""
+    if spec.aligned:
+        return OperatorKind.ALIGNED_WINDOW
+    return OperatorKind.SESSION_WINDOW if spec.plain_sessions else OperatorKind.WINDOW
 
 
 class OneKey:
@@ -270,23 +345,39 @@ class AllWindowedStream(_Windowed):
         self,
         reduce_function: Callable[[Any, Any], Any] | ReduceFunction[Any],
         window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """As of ``WindowedStream``."""
         return self._reduced(reduce_function, window_function, output_type)
 
+    @overload
     def aggregate(
         self,
         aggregate_function: AggregateFunction[Any, Any, Any],
         window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,
-        accumulator_type: TypeInformation | None = None,
-        output_type: TypeInformation | None = None,
+        accumulator_type: TypeDescriptor | None = None,
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream: ...
+
+    @overload
+    def aggregate(self, *aggregates: Aggregate) -> DataStream: ...
+
+    def aggregate(  # type: ignore[misc] # aggregates of columns have no names as arguments
+        self,
+        aggregate_function: Any,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+        *aggregates: Aggregate,
     ) -> DataStream:
-        """As of ``WindowedStream``."""
+        """As of ``WindowedStream``; without columns of keys in the results."""
+        given = _aggregates(aggregate_function, window_function, accumulator_type, output_type, *aggregates)
+        if given is not None:
+            return self._columns(given)
         return self._aggregated(aggregate_function, window_function, accumulator_type, output_type)
 
     def apply(
-        self, window_function: AllWindowFunction[Any, Any, Any], output_type: TypeInformation | None = None
+        self, window_function: AllWindowFunction[Any, Any, Any], output_type: TypeDescriptor | None = None
     ) -> DataStream:
         """Keeps the records of a window and hands them to a function when it is evaluated."""
         return self._all("apply", window_function, AllWindowFunction, output_type)
@@ -294,7 +385,7 @@ class AllWindowedStream(_Windowed):
     def process(
         self,
         process_window_function: ProcessAllWindowFunction[Any, Any, Any],
-        output_type: TypeInformation | None = None,
+        output_type: TypeDescriptor | None = None,
     ) -> DataStream:
         """As ``apply``, with times and state at hand."""
         return self._all("process", process_window_function, ProcessAllWindowFunction, output_type)
@@ -303,15 +394,32 @@ class AllWindowedStream(_Windowed):
         from firesteel.datastream.data_stream import DataStream
 
         one_key = OneKey()
-        inputs = tuple(StreamInput(i.source, PartitionerKind.HASH, one_key) for i in self._stream._values()._inputs)
-        kind = OperatorKind.ALIGNED_WINDOW if spec.aligned else OperatorKind.WINDOW
+        inputs = self._all_to_one(one_key)
         made = self._stream._environment._add(
-            self._name, kind, spec, (inputs,), coerce_to=checks.coerced(declared), key_selectors=(one_key,)
+            self._name, _kind_of(spec), spec, (inputs,), coerce_to=checks.coerced(declared), key_selectors=(one_key,)
         )
+        return self._limited(DataStream(self._stream._environment, (StreamInput(made),), declared))
+
+    def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
+        one_key = ColumnKey((), ())
+        return one_key, self._all_to_one(one_key)
+
+    def _all_to_one(self, one_key: OneKey | ColumnKey) -> tuple[StreamInput, ...]:
+        return tuple(StreamInput(i.source, PartitionerKind.HASH, one_key) for i in self._stream._values()._inputs)
+
+    def _limited(self, stream: DataStream) -> DataStream:
+        made = stream._inputs[0].source
         made.parallelism = 1
         made.non_parallel = True
-        return DataStream(self._stream._environment, (StreamInput(made),), declared)
+        return stream
 
 
 _PLAIN = (WindowFunction, AllWindowFunction)
 _PROCESS = (ProcessWindowFunction, ProcessAllWindowFunction)
+
+
+def _aggregates(*given: Any) -> list[Any] | None:
+    """Aggregates of columns, if these are some; None: they are the arguments of an aggregate function."""
+    if not isinstance(given[0], Aggregate):
+        return None
+    return [one for one in given if one is not None]

@@ -16,7 +16,7 @@ from firesteel.core.short_repr import short_repr
 from firesteel.expressions.expression import Expression, refuse_alias_inside, unaliased
 from firesteel.expressions.functions import FUNCTIONS, Call, Operand, Refused
 from firesteel.expressions.literals import literal
-from firesteel.expressions.schema import arrow_type, type_info_of
+from firesteel.expressions.schema import arrow_type, is_nested, type_info_of
 
 Columns = Mapping[str, pa.Array]
 Evaluate = Callable[[Columns], Any]
@@ -91,7 +91,8 @@ def bind(expression: Expression, columns: Mapping[str, TypeInformation], *, wrap
     if data_type != made.data_type:
         inner = evaluate
         evaluate = lambda found: pc.cast(inner(found), data_type)  # noqa: E731
-    return BoundExpression(bare, type_info_of(data_type), data_type, bare.columns(), evaluate)
+    type_info = type_info_of(data_type) if made.type_info is None else made.type_info
+    return BoundExpression(bare, type_info, data_type, bare.columns(), evaluate)
 
 
 def bind_condition(
@@ -117,14 +118,26 @@ def _bind(e: Expression, columns: Mapping[str, TypeInformation], wrap: bool) -> 
     parts = [_bind(part, columns, wrap) for part in e.inputs]
     call = Call(e.function, tuple(operand for operand, _ in parts), e.options, wrap)
     try:
-        data_type, kernel = FUNCTIONS[e.function](call)
+        data_type, kernel, *known = FUNCTIONS[e.function](call)
+        type_info = known[0] if known else _inherited(call, data_type)
     except Refused as refused:
         raise ProgramError(f"{e}: {refused}") from None
+    result = Operand(data_type, None, type_info)
     inputs = [evaluate for _, evaluate in parts]
     if len(inputs) == 1:
         (only,) = inputs
-        return Operand(data_type), lambda found: kernel(only(found))
-    return Operand(data_type), lambda found: kernel(*[evaluate(found) for evaluate in inputs])
+        return result, lambda found: kernel(only(found))
+    return result, lambda found: kernel(*[evaluate(found) for evaluate in inputs])
+
+
+def _inherited(call: Call, data_type: pa.DataType) -> TypeInformation | None:
+    """The declared type of a nested result: that of the inputs of the same type."""
+    if not is_nested(data_type):
+        return None
+    known = {one.type_info for one in call.inputs if one.data_type == data_type and one.type_info is not None}
+    if len(known) != 1:
+        raise Refused(f"{' and '.join(sorted(map(str, known)))} do not go together")
+    return known.pop()
 
 
 def _column(name: str, columns: Mapping[str, TypeInformation]) -> tuple[Operand, Evaluate]:
@@ -137,4 +150,4 @@ def _column(name: str, columns: Mapping[str, TypeInformation]) -> tuple[Operand,
         raise ProgramError(
             f"column {name!r} is {columns[name]}, whose values no expression can use; use map() with a Python function"
         )
-    return Operand(data_type), lambda found: found[name]
+    return Operand(data_type, None, columns[name]), lambda found: found[name]

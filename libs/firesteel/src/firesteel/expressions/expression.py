@@ -7,13 +7,18 @@ from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.time import Instant
+from firesteel.common.typeinfo import TypeDescriptor, as_type_info
+from firesteel.common.watermark_strategy import TimestampAssigner
 from firesteel.core.errors import ProgramError
+from firesteel.expressions.texts import text_of
 
 __all__ = ["DateTimeFunctions", "Expression", "StringFunctions", "When", "coalesce", "col", "concat", "lit", "when"]
 
 Text: TypeAlias = str  # within Expression the name str is its accessor
-_LITERALS = (bool, int, float, str, bytes, datetime.date, datetime.time, datetime.timedelta, type(None))
+_LITERALS = (
+    bool, int, float, str, bytes, datetime.date, datetime.time, datetime.timedelta, Decimal, Instant, type(None)
+)  # fmt: skip
 
 
 class Expression:
@@ -36,7 +41,13 @@ class Expression:
     def __init__(self, function: str, inputs: tuple[Expression, ...] = (), **options: Any) -> None:
         self.function, self.inputs, self.options = function, inputs, options
 
-    # --- arithmetic ------------------------------------------------------------------------------------------------
+    def to_timestamp_assigner(self) -> TimestampAssigner:
+        """This expression as event time: what ``WatermarkStrategy.with_timestamp_assigner`` makes of it."""
+        from firesteel.expressions.timestamps import ColumnTimestamps
+
+        return ColumnTimestamps(unaliased(self))
+
+    # -- arithmetic
 
     def __add__(self, other: Any) -> Expression:
         return Expression("+", (self, operand(other)))
@@ -114,7 +125,7 @@ class Expression:
         """Natural logarithm; minus infinity at zero, NaN below."""
         return Expression("ln", (self,))
 
-    # --- comparison and logic --------------------------------------------------------------------------------------
+    # -- comparison and logic
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]
         return Expression("==", (self, operand(other)))
@@ -180,16 +191,35 @@ class Expression:
         """The value in place of nulls."""
         return coalesce(self, value)
 
-    # --- types and names -------------------------------------------------------------------------------------------
+    # -- parts
 
-    def cast(self, type_info: TypeInformation) -> Expression:
+    def field(self, name: Text) -> Expression:
+        """A field of a row or tuple, whose fields are ``f0``, ``f1``, …; null where the row is null."""
+        if not isinstance(name, Text) or not name:
+            raise TypeError(f"field() takes a name, not {name!r}")
+        return Expression("field", (self,), name=name)
+
+    def get(self, key: Any) -> Expression:
+        """An element of a list by its position, from 0 or, if negative, from the end; or a map's value for a key.
+
+        Null where there is none.
+        """
+        if isinstance(key, Expression):
+            raise TypeError("get() takes a constant, not an expression")
+        return Expression("get", (self,), key=key)
+
+    def size(self) -> Expression:
+        """Number of elements of a list or map, as INT."""
+        return Expression("size", (self,))
+
+    # -- types and names
+
+    def cast(self, type_info: TypeDescriptor) -> Expression:
         """The value as another type: numbers lose what is behind the point, text is read.
 
         What does not fit is an error when it occurs, unless overflow wraps.
         """
-        if not isinstance(type_info, TypeInformation):
-            raise TypeError(f"cast() takes a type such as Types.LONG(), not {type_info!r}")
-        return Expression("cast", (self,), type_info=type_info)
+        return Expression("cast", (self,), type_info=as_type_info(type_info, lambda: "the type of cast()"))
 
     def alias(self, name: Text) -> Expression:
         """The same value under a name of its own."""
@@ -207,7 +237,7 @@ class Expression:
         """Functions of dates and timestamps."""
         return DateTimeFunctions(self)
 
-    # --- about it --------------------------------------------------------------------------------------------------
+    # -- about it
 
     def output_name(self) -> Text | None:
         """The alias, or the name of a plain column; None if it has neither."""
@@ -230,7 +260,7 @@ class Expression:
         )
 
     def __repr__(self) -> Text:
-        return _text(self)
+        return text_of(self)
 
 
 class StringFunctions:
@@ -384,15 +414,17 @@ def col(name: str) -> Expression:
 
 
 def lit(value: Any) -> Expression:
-    """A constant: None, bool, int, float, str, bytes, date, time, datetime or timedelta.
+    """A constant: None, bool, int, float, str, bytes, date, time, datetime, timedelta, Decimal or Instant.
+
+    A datetime with a time zone is an instant.
 
     Raises:
         TypeError: it is something else.
     """
-    if not isinstance(value, _LITERALS) or isinstance(value, Decimal):
+    if not isinstance(value, _LITERALS):
         raise TypeError(
             f"{value!r} ({type(value).__name__}) can't be a constant of an expression: use None, bool, int, float, "
-            "str, bytes, date, time, datetime or timedelta, or map() for other values"
+            "str, bytes, date, time, datetime, timedelta, Decimal or Instant, or map() for other values"
         )
     return Expression("literal", value=value)
 
@@ -439,30 +471,6 @@ def refuse_alias_inside(expression: Expression) -> None:
             raise ProgramError(f"{expression}: alias() names a whole expression, not a part of one")
 
 
-_INFIX = {"+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "&", "|", "^"}
-
-
-def _text(e: Expression) -> str:
-    if e.function == "column":
-        return f"col({e.options['name']!r})"
-    if e.function == "literal":
-        return repr(e.options["value"])
-    if e.function in _INFIX:
-        return f"({_text(e.inputs[0])} {e.function} {_text(e.inputs[1])})"
-    if e.function in ("negate", "not"):
-        return f"{'-' if e.function == 'negate' else '~'}{_text(e.inputs[0])}"
-    if e.function == "when":
-        *branches, last = map(_text, e.inputs)
-        chosen = "".join(
-            f".when({condition}).then({value})" for condition, value in zip(branches[::2], branches[1::2], strict=True)
-        )
-        return f"{chosen[1:]}.otherwise({last})"
-    if e.function in ("coalesce", "concat"):
-        return f"{e.function}({', '.join(map(_text, e.inputs))})"
-    arguments = [*map(_text, e.inputs[1:]), *map(str, e.options.values())]
-    return f"{_text(e.inputs[0])}.{e.function}({', '.join(arguments)})"
-
-
 def _whole(name: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} is an int, not {type(value).__name__}")
@@ -470,6 +478,6 @@ def _whole(name: str, value: Any) -> int:
 
 
 def _text_option(method: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{method}() takes a str, not {type(value).__name__}")
-    return value
+    if isinstance(value, str):
+        return value
+    raise TypeError(f"{method}() takes a str, not {type(value).__name__}")

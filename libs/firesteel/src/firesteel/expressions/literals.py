@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 
+from firesteel.common.time import Instant
 from firesteel.core.errors import ProgramError
-from firesteel.expressions.schema import TIME, TIMESTAMP
+from firesteel.expressions.schema import BIG_DEC, INSTANT, TIME, TIMESTAMP
 
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
 
@@ -17,7 +19,7 @@ def literal(value: Any) -> pa.Scalar:
     """A constant; integers are LONG and floats DOUBLE until a column says otherwise.
 
     Raises:
-        ProgramError: an integer beyond LONG, a datetime with a time zone.
+        ProgramError: an integer beyond LONG, an instant finer than microseconds, a decimal number that is not finite.
     """
     if value is None:
         return pa.scalar(None, pa.null())
@@ -34,12 +36,18 @@ def literal(value: Any) -> pa.Scalar:
     if isinstance(value, bytes):
         return pa.scalar(value, pa.binary())
     if isinstance(value, datetime.datetime):
-        if value.tzinfo is not None:
-            raise ProgramError(f"the constant {value!r} has a time zone; timestamps of columns have none")
-        return pa.scalar(value, TIMESTAMP)
+        return pa.scalar(value, TIMESTAMP if value.tzinfo is None else INSTANT)
     if isinstance(value, datetime.date):
         return pa.scalar(value, pa.date32())
     if isinstance(value, datetime.time):
         return pa.scalar(value, TIME)
+    if isinstance(value, Instant):
+        if value.nanos % 1000:
+            raise ProgramError(f"the constant {value!r} is finer than microseconds, which columns hold")
+        return pa.scalar(value.seconds * 1_000_000 + value.nanos // 1000, pa.int64()).cast(INSTANT)
+    if isinstance(value, Decimal):
+        if not value.is_finite():
+            raise ProgramError(f"the constant {value!r} is no finite number")
+        return pa.scalar(str(value), BIG_DEC)
     assert isinstance(value, datetime.timedelta)
     return pa.scalar(value, pa.duration("us"))

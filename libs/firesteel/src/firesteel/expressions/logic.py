@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -9,9 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from firesteel.expressions.registry import Call, Kernel, Refused, common_type, function, is_number, to
+from firesteel.expressions.schema import BIG_DEC, is_nested
 
 _COMPARISONS = {
     "==": pc.equal, "!=": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
+}  # fmt: skip
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _LOGIC = {"&": pc.and_kleene, "|": pc.or_kleene, "^": pc.xor}
 
@@ -24,7 +31,25 @@ def _boolean(call: Call) -> None:
 def _comparison(call: Call) -> tuple[pa.DataType, Kernel]:
     data_type, kernel = common_type(call), _COMPARISONS[call.name]
     data_type = pa.bool_() if data_type == pa.null() else data_type
+    if is_nested(data_type):
+        raise Refused(f"{call.inputs[0]} has parts, which can't be compared at once")
+    if data_type == BIG_DEC:
+        compare = _OPERATORS[call.name]
+        return pa.bool_(), lambda a, b: _of_decimals(compare, to(a, BIG_DEC), to(b, BIG_DEC))
     return pa.bool_(), lambda a, b: kernel(to(a, data_type), to(b, data_type))
+
+
+def _of_decimals(compare: Callable[[Any, Any], bool], a: Any, b: Any) -> Any:
+    """Compares decimal numbers in Python: their text says nothing about their order, and no column type holds all."""
+    count = next((len(one) for one in (a, b) if not isinstance(one, pa.Scalar)), None)
+    pairs = zip(_decimals(a, count), _decimals(b, count), strict=True)
+    found = pa.array([None if x is None or y is None else compare(x, y) for x, y in pairs], pa.bool_())
+    return found[0] if count is None else found
+
+
+def _decimals(value: Any, count: int | None) -> list[Any]:
+    texts = [value.as_py()] * (1 if count is None else count) if isinstance(value, pa.Scalar) else value.to_pylist()
+    return [None if text is None else Decimal(text) for text in texts]
 
 
 @function(*_LOGIC)
@@ -61,6 +86,8 @@ def _is_in(call: Call) -> tuple[pa.DataType, Kernel]:
     if any(one.data_type == pa.null() for one in values):
         raise Refused("is_in() takes no None; add | and is_null()")
     data_type = common_type(call, [subject, *values])
+    if is_nested(data_type) or data_type == BIG_DEC:
+        raise Refused(f"is_in() does not take {subject}; compare with == and |")
     data_type = pa.bool_() if data_type == pa.null() else data_type
     found = pa.array([one.value.as_py() for one in values if one.value is not None], type=data_type)
 

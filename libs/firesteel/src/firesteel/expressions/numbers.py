@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from firesteel.expressions.registry import Call, Kernel, Refused, common_type, function, is_number, to
-from firesteel.expressions.schema import TIMESTAMP, arrow_type, type_info_of
+from firesteel.expressions.registry import Call, Kernel, Refused, common_type, function, is_big, is_number, to
+from firesteel.expressions.schema import BIG_DEC, BIG_INT, INSTANT, TIMESTAMP, arrow_type, is_nested, type_info_of
+from firesteel.expressions.values import fitted
 
 _ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply"}
 
@@ -34,10 +35,10 @@ def _arithmetic(call: Call) -> tuple[pa.DataType, Kernel]:
     left, right = (one.data_type for one in call.inputs)
     if call.name == "+" and pt.is_string(left) and pt.is_string(right):
         return pa.string(), lambda a, b: pc.binary_join_element_wise(a, b, "", null_handling="emit_null")
-    if left == TIMESTAMP and pt.is_duration(right) and call.name in "+-":
+    if left in (TIMESTAMP, INSTANT) and pt.is_duration(right) and call.name in "+-":
         shift = pc.add_checked if call.name == "+" else pc.subtract_checked
-        return TIMESTAMP, lambda a, b: pc.cast(shift(a, b), TIMESTAMP)
-    if left == right == TIMESTAMP:
+        return left, lambda a, b: pc.cast(shift(a, b), left)
+    if left == right and left in (TIMESTAMP, INSTANT):
         raise Refused("the difference of timestamps has no type; subtract their dt.epoch_millis()")
     data_type, kernel = _number_type(call), _kernel(_ARITHMETIC[call.name], call)
     return data_type, lambda a, b: kernel(to(a, data_type), to(b, data_type))
@@ -140,11 +141,43 @@ def _cast(call: Call) -> tuple[pa.DataType, Kernel]:
         return target, lambda a: pc.not_equal(a, pa.scalar(0, source))
     if pt.is_string(target) and (is_number(source) or pt.is_boolean(source) or pt.is_temporal(source)):
         return target, lambda a: pc.cast(a, target)
-    if pt.is_string(source) and not pt.is_binary(target):
+    if is_big(source) or is_big(target):
+        return _cast_big(source, target, safe)
+    if source == INSTANT and target in (TIMESTAMP, pa.date32()):
+        return (
+            target,
+            lambda a: (
+                pc.cast(pc.floor_temporal(pc.cast(a, TIMESTAMP), unit="day"), target)
+                if (target == pa.date32())
+                else pc.cast(a, target)
+            ),
+        )
+    if source in (TIMESTAMP, pa.date32()) and target == INSTANT:
+        return target, lambda a: pc.cast(pc.cast(a, TIMESTAMP), INSTANT)
+    if pt.is_string(source) and not (pt.is_binary(target) or is_nested(target)):
         return target, lambda a: pc.cast(a, target)
     if source == TIMESTAMP and target == pa.date32():
         return target, lambda a: pc.cast(pc.floor_temporal(a, unit="day"), target)
     if source == pa.date32() and target == TIMESTAMP:
         return target, lambda a: pc.cast(a, target)
-    hint = "; take dt.epoch_millis()" if source == TIMESTAMP and is_number(target) else ""
-    raise Refused(f"{type_info_of(source)} can't become {type_info_of(target)}{hint}")
+    hint = "; take dt.epoch_millis()" if source in (TIMESTAMP, INSTANT) and is_number(target) else ""
+    raise Refused(f"{call.inputs[0]} can't become {call.options['type_info']}{hint}")
+
+
+def _cast_big(source: pa.DataType, target: pa.DataType, safe: bool) -> tuple[pa.DataType, Kernel]:
+    """Numbers without bounds go by way of their text where Arrow has no cast."""
+    if pt.is_integer(source) or (source == BIG_INT and target == BIG_DEC):
+        return target, lambda a: to(a, target)
+    if source == BIG_INT and pt.is_integer(target):
+        return target, lambda a: pc.cast(a, target, safe=safe)
+    if pt.is_string(target) or pt.is_floating(target):
+        return target, lambda a: pc.cast(pc.cast(a, pa.string()), target)
+    if pt.is_string(source):
+        return target, lambda a: _from_text(a, target)
+    raise Refused(f"{type_info_of(source)} can't become {type_info_of(target)}")
+
+
+def _from_text(value: Any, target: pa.DataType) -> Any:
+    if isinstance(value, pa.Scalar):
+        return _from_text(pa.array([value.as_py()], pa.string()), target)[0]
+    return fitted(value, target)

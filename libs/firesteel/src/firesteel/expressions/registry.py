@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from firesteel.expressions.schema import TIMESTAMP, type_info_of
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.expressions.schema import BIG_DEC, BIG_INT, TIMESTAMP, type_info_of
 
 Kernel = Callable[..., Any]
 """Takes an array or a scalar for each input, gives an array, or a scalar if all inputs are scalars."""
@@ -22,14 +23,17 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Operand:
-    """Type of an input; its value if it is a constant."""
+    """Type of an input; its value if it is a constant; its declared type if it is a column or a part of one."""
 
     data_type: pa.DataType
     value: pa.Scalar | None = None
+    type_info: TypeInformation | None = None
 
     def __str__(self) -> str:
         if self.data_type == pa.null():
             return "null"
+        if self.type_info is not None:
+            return str(self.type_info)
         try:
             return str(type_info_of(self.data_type))
         except TypeError:
@@ -57,10 +61,11 @@ class Call:
         """
         for one in self.inputs:
             if one.data_type != pa.null() and not fits(one.data_type):
-                raise Refused(f"{self.name} takes {wanted}, not {one}")
+                hint = "; cast it to DOUBLE" if wanted == "numbers" and is_big(one.data_type) else ""
+                raise Refused(f"{self.name} takes {wanted}, not {one}{hint}")
 
 
-Definition = Callable[[Call], tuple[pa.DataType, Kernel]]
+Definition = Callable[[Call], tuple[pa.DataType, Kernel] | tuple[pa.DataType, Kernel, TypeInformation]]
 FUNCTIONS: dict[str, Definition] = {}
 """By name. A definition raises ``Refused`` when the inputs do not fit."""
 
@@ -80,9 +85,18 @@ def is_number(data_type: pa.DataType) -> bool:
     return bool(pt.is_integer(data_type) or pt.is_floating(data_type))
 
 
+def is_big(data_type: pa.DataType) -> bool:
+    """A number without bounds."""
+    return data_type in (BIG_INT, BIG_DEC)
+
+
 def to(value: Any, data_type: pa.DataType) -> Any:
     """The value as this type; only for casts that lose nothing but the precision of large integers."""
-    return value if value.type == data_type else pc.cast(value, data_type, safe=False)
+    if value.type == data_type:
+        return value
+    if data_type == BIG_DEC:
+        return pc.cast(pc.cast(value, pa.string()), BIG_DEC)
+    return pc.cast(value, data_type, safe=data_type == BIG_INT)
 
 
 def common_type(call: Call, operands: Sequence[Operand] | None = None) -> pa.DataType:
@@ -99,6 +113,8 @@ def common_type(call: Call, operands: Sequence[Operand] | None = None) -> pa.Dat
         return types[0]
     if all(map(is_number, types)):
         return _common_number(operands)
+    if all(is_big(one) or pt.is_integer(one) for one in types):
+        return BIG_DEC if BIG_DEC in types else BIG_INT
     if all(one in (pa.date32(), TIMESTAMP) for one in types):
         return TIMESTAMP
     other = next(one for one in operands if one.data_type != types[0] and not _go_together(one.data_type, types[0]))
@@ -106,7 +122,7 @@ def common_type(call: Call, operands: Sequence[Operand] | None = None) -> pa.Dat
 
 
 def _go_together(one: pa.DataType, other: pa.DataType) -> bool:
-    return is_number(one) and is_number(other)
+    return (is_number(one) and is_number(other)) or all(is_big(x) or pt.is_integer(x) for x in (one, other))
 
 
 def _common_number(operands: Sequence[Operand]) -> pa.DataType:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from firesteel.expressions.registry import Call, Kernel, Refused, function, to
-from firesteel.expressions.schema import TIME, TIMESTAMP
+from firesteel.expressions.schema import INSTANT, TIME, TIMESTAMP
 
 
 def _text(call: Call) -> None:
@@ -88,7 +88,7 @@ _OF_TIMES: dict[str, Callable[[Any], Any]] = {
 @function("date_part")
 def _date_part(call: Call) -> tuple[pa.DataType, Kernel]:
     part, data_type = call.options["part"], call.inputs[0].data_type
-    allowed = (pa.date32(), TIMESTAMP) if part in _OF_DATES else (TIME, TIMESTAMP)
+    allowed = (pa.date32(), TIMESTAMP, INSTANT) if part in _OF_DATES else (TIME, TIMESTAMP, INSTANT)
     if data_type not in allowed:
         what = "a date or a timestamp" if part in _OF_DATES else "a time or a timestamp"
         raise Refused(f"dt.{part}() takes {what}, not {call.inputs[0]}")
@@ -99,7 +99,7 @@ def _date_part(call: Call) -> tuple[pa.DataType, Kernel]:
 @function("date", "epoch_millis", "truncate")
 def _of_moments(call: Call) -> tuple[pa.DataType, Kernel]:
     data_type, unit = call.inputs[0].data_type, call.options.get("unit", "day")
-    if data_type not in (pa.date32(), TIMESTAMP):
+    if data_type not in (pa.date32(), TIMESTAMP, INSTANT):
         raise Refused(f"dt.{call.name}() takes a date or a timestamp, not {call.inputs[0]}")
     if call.name == "truncate":
         if data_type == pa.date32() and unit in ("second", "minute", "hour"):

@@ -1,8 +1,4 @@
-"""Functions with operator state. Flink's names in snake case; PyFlink has no such class.
-
-This version takes no checkpoints: ``initialize_state`` is called before ``open`` with nothing restored, and nobody
-calls ``snapshot_state``.
-"""
+"""Functions that take part in checkpoints. Flink's names in snake case; PyFlink has no such classes."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ from abc import ABC, abstractmethod
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import OperatorStateStore
 
-__all__ = ["CheckpointedFunction", "FunctionInitializationContext", "FunctionSnapshotContext"]
+__all__ = ["CheckpointListener", "CheckpointedFunction", "FunctionInitializationContext", "FunctionSnapshotContext"]
 
 
 class FunctionInitializationContext(ABC):
@@ -19,7 +15,7 @@ class FunctionInitializationContext(ABC):
 
     @abstractmethod
     def is_restored(self) -> bool:
-        """Returns whether state was restored; False in this version, which has no checkpoints."""
+        """Returns whether the operator goes on from a checkpoint; True also if it had no state there."""
 
     @abstractmethod
     def get_operator_state_store(self) -> OperatorStateStore:
@@ -58,4 +54,21 @@ class CheckpointedFunction(ABC):
 
     @abstractmethod
     def snapshot_state(self, context: FunctionSnapshotContext) -> None:
-        """Brings the state up to date before a checkpoint. Not called in this version, which has no checkpoints."""
+        """Brings the state up to date before a checkpoint, between two records. It should be quick: the task waits.
+
+        What it raises makes the checkpoint fail, not the task.
+        """
+
+
+class CheckpointListener(ABC):
+    """Derive a function from this class as well to hear how checkpoints end. Both calls come between two records."""
+
+    @abstractmethod
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete, and with it all before it. Calls may be missing: it may be called for 5 after 3.
+
+        What it raises fails the task.
+        """
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:  # noqa: B027 - most have nothing to do
+        """The checkpoint was given up: what belongs to it belongs to the next one. Calls may be missing."""

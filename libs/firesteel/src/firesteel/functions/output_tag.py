@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformation, Types, as_type_info
 
 __all__ = ["OutputTag", "tags_exist"]
 
@@ -29,18 +30,16 @@ class OutputTag(Generic[T]):
     __slots__ = ("tag_id", "type_info")
 
     def __init__(  # without the type of self, type checkers would ask for an annotation of every tag
-        self: OutputTag[Any], tag_id: str, type_info: TypeInformation | list[TypeInformation] | None = None
+        self: OutputTag[Any], tag_id: str, type_info: TypeDescriptor | Sequence[TypeDescriptor] | None = None
     ) -> None:
         if not isinstance(tag_id, str):
             raise TypeError(f"the id of an OutputTag is a str, not {type(tag_id).__name__}")
         if not tag_id:
             raise ValueError("the id of an OutputTag is empty; give each side output a name of its own")
+        says = f"the type of OutputTag {tag_id!r}"
         if isinstance(type_info, list):
-            type_info = RowTypeInfo(type_info)
-        if type_info is not None and not isinstance(type_info, TypeInformation):
-            hint = "; did you leave out the parentheses?" if callable(type_info) else ""
-            raise TypeError(f"the type of OutputTag {tag_id!r} is {type_info!r}, not a TypeInformation{hint}")
-        self._set(tag_id, Types.PICKLED_BYTE_ARRAY() if type_info is None else type_info)
+            type_info = RowTypeInfo([as_type_info(one, lambda: says) for one in type_info])
+        self._set(tag_id, Types.PICKLED_BYTE_ARRAY() if type_info is None else as_type_info(type_info, lambda: says))
 
     def _set(self, tag_id: str, type_info: TypeInformation) -> None:
         global _made

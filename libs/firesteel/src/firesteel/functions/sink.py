@@ -1,5 +1,8 @@
 """The sink contract.
 
+This is the contract of sinks that show their results at the end of a job, all together; sinks for jobs with checkpoints
+are in ``firesteel.functions.two_phase``.
+
 A writer runs in a slot. ``write`` takes whole batches. At the end of the input ``finish`` makes everything durable but
 not yet visible, and returns what must be done to make it visible as plain data (committables); when all subtasks of
 the job have got that far, ``commit`` is called in the same slot. ``abort`` is called instead when the job fails or is
@@ -9,11 +12,17 @@ cancelled. When a slot process dies, its TaskManager deletes the temporary files
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.functions.source import Plain
 from firesteel.functions.subtask import SubtaskContext
+
+if TYPE_CHECKING:  # coordinators know sinks, and should not pay for Arrow
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
 
 T = TypeVar("T")
 
@@ -31,13 +40,41 @@ class WriterContext(SubtaskContext):
     def job_id(self) -> str:
         """32 hex digits."""
 
+    @property
+    def operator_id(self) -> str:
+        """32 hex digits; the same after a restart of the job."""
+        return "0" * 32
+
+    @property
+    def checkpointing(self) -> bool:
+        """Whether the job takes checkpoints."""
+        return False
+
+    @property
+    def checkpoint_id(self) -> int:
+        """Of the last checkpoint whose barrier has come here, or that the task goes on from; 0 = of none."""
+        return 0
+
     @abstractmethod
     def register_temporary_file(self, path: str) -> None:
         """This file is to be deleted if the slot process dies before it is committed or aborted."""
 
+    def keep_temporary_file(self, path: str) -> None:
+        """The checkpoint whose barrier is here needs the file.
+
+        It is not deleted with the process any more, but when the job has ended and left no checkpoint that needs it.
+        """
+        self.forget_temporary_file(path)
+
     @abstractmethod
     def forget_temporary_file(self, path: str) -> None:
         """The file was committed or removed."""
+
+    def register_timer(self, epoch_ms: int, callback: Callable[[], None]) -> None:
+        """Call this when the wall clock shows that time, where and when ``write`` is called too.
+
+        Timers that are still to come at the end of the task are forgotten. Where no task runs, nothing is called.
+        """
 
 
 class SinkWriter(ABC, Generic[T]):
@@ -46,12 +83,25 @@ class SinkWriter(ABC, Generic[T]):
     blocking: ClassVar[bool] = False
     """``write`` may wait for long: the chain gets a thread of its own."""
 
+    takes_columns: bool = False
+    """Batches of columns come by ``write_columns``; else rows are made of them, for ``write``."""
+
     def open(self) -> None:
         """Called once, before anything else."""
 
     @abstractmethod
     def write(self, values: Sequence[T], timestamps: Sequence[int] | None) -> None:
         """Take a batch."""
+
+    def write_columns(self, batch: pa.RecordBatch, timestamps: npt.NDArray[np.int64] | None) -> None:
+        """Take a batch of columns. It belongs to others too: neither it nor the array must be changed.
+
+        Rows of a stream without columns still come by ``write``.
+        """
+        raise TypeError(f"{type(self).__name__} says that it takes columns, and has no write_columns()")
+
+    def flush(self) -> None:
+        """A barrier is here: what was written has to arrive. Where it is shown at once, that is at least once."""
 
     def finish(self) -> list[Plain]:
         """End of input: make all durable, show nothing yet; return committables. Called at most once."""
@@ -73,6 +123,10 @@ class Sink(ABC, Generic[T]):
     @abstractmethod
     def create_writer(self, context: WriterContext) -> SinkWriter[T]:
         """A writer for one subtask. Called in the slot."""
+
+    def for_type(self, type_info: TypeInformation | None) -> Sink[T]:
+        """Returns the sink for a stream of this declared type, None = any Python object. Called by ``sink_to``."""
+        return self
 
     def check(self) -> None:
         """Called at the client when the graph is built.

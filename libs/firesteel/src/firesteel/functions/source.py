@@ -4,7 +4,9 @@ A source has two halves. Its *enumerator* decides which splits there are and who
 subtask reads the splits it was given. What passes between them is plain data (``Split``), so that the JobMaster can
 keep and log it without unpickling anything.
 
-* A built-in enumerator is a name plus plain configuration (``EnumeratorSpec``) and runs in the JobMaster.
+* An enumerator that a user writes (``Source.create_enumerator``, ``firesteel.functions.split_enumerator``) runs in a
+  slot, in a task of its own. A built-in one is a name plus plain configuration (``EnumeratorSpec``) and runs in the
+  JobMaster.
 * A reader runs in a slot, on the task loop. ``poll`` must not block; a reader that has to block sets
   ``blocking = True`` and gets a thread of its own; a reader on asyncio derives from ``AsyncSourceReader``.
 * ``poll`` gives a batch and the position behind it: a split with that position resumes right after the batch's
@@ -21,15 +23,41 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from firesteel.common.typeinfo import TypeInformation
+from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import RuntimeContext
+from firesteel.functions.split_enumerator import ReaderInfo, SplitEnumerator, SplitEnumeratorContext
+from firesteel.functions.splits import Plain, SimpleVersionedSerializer, Split
 from firesteel.functions.subtask import SubtaskContext
 
 if TYPE_CHECKING:  # coordinators know splits and enumerators, and should not pay for Arrow
+    import numpy as np
+    import numpy.typing as npt
     import pyarrow as pa
 
+__all__ = [
+    "END",
+    "NEED_SPLITS",
+    "AsyncSourceReader",
+    "Boundedness",
+    "BuiltInEnumerator",
+    "End",
+    "EnumeratorSpec",
+    "NeedSplits",
+    "Plain",
+    "Polled",
+    "ReaderContext",
+    "ReaderInfo",
+    "SimpleVersionedSerializer",
+    "Source",
+    "SourceBatch",
+    "SourceReader",
+    "Split",
+    "SplitEnumerator",
+    "SplitEnumeratorContext",
+    "Wait",
+]
+
 T = TypeVar("T")
-Plain = None | bool | int | float | str | list[Any] | dict[str, Any]
-"""What JSON can carry."""
 
 
 class Boundedness(Enum):
@@ -37,36 +65,6 @@ class Boundedness(Enum):
 
     BOUNDED = "BOUNDED"
     CONTINUOUS_UNBOUNDED = "CONTINUOUS_UNBOUNDED"
-
-
-@dataclass(frozen=True)
-class Split:
-    """A part of a source that one reader reads: versioned plain data.
-
-    Attributes:
-        id: unique within the source.
-        data: what to read; JSON-able; only the source's own code looks inside.
-        position: where to go on; None = from the start.
-        version: of the layout of ``data`` and ``position``.
-    """
-
-    id: str
-    data: Mapping[str, Plain]
-    position: Plain = None
-    version: int = 1
-
-    def to_plain(self) -> dict[str, Any]:
-        """As JSON-able data."""
-        return {"id": self.id, "data": dict(self.data), "position": self.position, "version": self.version}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Split:
-        """The inverse of ``to_plain``."""
-        return cls(plain["id"], plain["data"], plain.get("position"), plain.get("version", 1))
-
-    def at(self, position: Plain) -> Split:
-        """The same split at another position."""
-        return Split(self.id, self.data, position, self.version)
 
 
 @dataclass(frozen=True)
@@ -85,15 +83,19 @@ class SourceBatch(Generic[T]):
         values: list of objects, or a ``pyarrow.RecordBatch``.
         split_id: the split that all values come from.
         position: position of the split behind the last value.
-        timestamps: epoch milliseconds for each value, or None.
+        timestamps: epoch milliseconds for each value, or None; beside columns an int64 array may be given.
         split_finished: the split holds nothing more.
+        watermark: behind the last value, of a source with ``own_watermarks``; None = none.
+        idle: the split holds back no watermark from here on, until it gives something; of such a source.
     """
 
     values: list[T] | pa.RecordBatch
     split_id: str
     position: Plain
-    timestamps: list[int] | None = None
+    timestamps: list[int] | npt.NDArray[np.int64] | None = None
     split_finished: bool = False
+    watermark: int | None = None
+    idle: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,21 @@ class SourceReader(_ReaderBase[T]):
         Never called again after it returned ``END``; never called by two threads at once.
         """
 
+    def checkpointed_function(self) -> object | None:
+        """The user's function whose operator state belongs to the source's, and that hears of checkpoints, if any."""
+        return None
+
+    def ready_for_checkpoint(self) -> bool:
+        """A barrier waits: whether what ``poll`` has given so far is what the reader's state stands for.
+
+        Until it is, polls go on, and it is asked again before each. From then on nothing of the state changes until
+        ``checkpoint_taken``.
+        """
+        return True
+
+    def checkpoint_taken(self) -> None:
+        """State and position were taken. Called after each ``ready_for_checkpoint``, also if nothing came of it."""
+
 
 class AsyncSourceReader(_ReaderBase[T]):
     """A reader whose ``poll`` is a coroutine; it runs on an asyncio loop in a thread of its own."""
@@ -197,18 +214,51 @@ class Source(ABC, Generic[T]):
     """Whether a split that is continued at a position gives all records behind it again. Where it does not, what was
     read since the last checkpoint is lost when the job restarts: at most once."""
 
+    own_watermarks: bool = False
+    """Whether batches may carry watermarks. They count unless the program's strategy makes some."""
+
     @property
     @abstractmethod
     def boundedness(self) -> Boundedness:
         """Whether it ends by itself."""
 
-    @abstractmethod
-    def enumerator(self) -> EnumeratorSpec:
-        """Which enumerator hands out its splits. Called once at the client, when the graph is built.
+    def enumerator(self) -> EnumeratorSpec | None:
+        """Which built-in enumerator hands out its splits; None = the one that ``create_enumerator`` makes.
+
+        Called once at the client, when the graph is built.
 
         Raises:
             ProgramError: the source can't work, for instance a file is missing; refuses the graph.
         """
+        return None
+
+    def create_enumerator(self, context: SplitEnumeratorContext) -> SplitEnumerator:
+        """The enumerator of a source that has no built-in one, where the job begins anew. Called in a slot.
+
+        Args:
+            context: for as long as it lives.
+        """
+        raise ProgramError(
+            f"{type(self).__name__} hands out no splits: it needs create_enumerator(), or enumerator() if a built-in "
+            "one does"
+        )
+
+    def restore_enumerator(self, context: SplitEnumeratorContext, checkpoint: Any) -> SplitEnumerator:
+        """The enumerator where the job goes on from a checkpoint.
+
+        Args:
+            context: for as long as it lives.
+            checkpoint: what ``SplitEnumerator.snapshot_state`` gave.
+        """
+        raise ProgramError(f"{type(self).__name__} can't go on from a checkpoint: it has no restore_enumerator()")
+
+    def get_split_serializer(self) -> SimpleVersionedSerializer[Any] | None:
+        """Makes bytes of ``Split.data``; None = it is plain data."""
+        return None
+
+    def get_enumerator_checkpoint_serializer(self) -> SimpleVersionedSerializer[Any] | None:
+        """Makes bytes of what ``SplitEnumerator.snapshot_state`` gives; None = it is plain data."""
+        return None
 
     @abstractmethod
     def create_reader(self, context: ReaderContext) -> SourceReader[T] | AsyncSourceReader[T]:
@@ -218,9 +268,24 @@ class Source(ABC, Generic[T]):
         """Type of the records; None = any Python object."""
         return None
 
+    @property
+    def makes_columns(self) -> bool:
+        """Whether all of its batches are ``pyarrow.RecordBatch`` objects."""
+        return False
 
-class SplitEnumerator(ABC):
-    """Hands out splits; runs in the JobMaster, single-threaded, without I/O that blocks for long.
+    def with_columns(self, names: Sequence[str]) -> Source[T] | None:
+        """The same source with these columns only, in this order; None = it can't leave any out.
+
+        Called when nobody reads the other columns. Splits, positions and the number of records stay the same.
+
+        Args:
+            names: at least one, of the fields of ``produced_type``.
+        """
+        return None
+
+
+class BuiltInEnumerator(ABC):
+    """Hands out splits; one of ours. It runs in the JobMaster, single-threaded, without I/O that blocks for long.
 
     Implementations are registered by name in ``firesteel.connectors.enumerators`` and made from plain configuration.
     """
@@ -237,6 +302,9 @@ class SplitEnumerator(ABC):
     @abstractmethod
     def add_splits_back(self, splits: Sequence[Split]) -> None:
         """Splits of a reader that was lost; hand them out again."""
+
+    def reader_reset(self, subtask: int) -> None:  # noqa: B027 - most need not know
+        """A subtask begins again, alone: from the last checkpoint, whose splits it reads again."""
 
     @abstractmethod
     def snapshot(self) -> Plain:

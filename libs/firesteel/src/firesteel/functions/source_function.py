@@ -16,8 +16,10 @@ T = TypeVar("T")
 class SourceFunction(Function, Generic[OUT]):
     """Gives records by calling ``ctx.collect``, for ``add_source``; runs in one subtask.
 
-    What it gave can't be read again: after a restart records are lost (at most once). Sources that continue where
-    they were derive from ``firesteel.functions.source.Source``.
+    What it gave can't be read again, so after a restart records are lost (at most once), unless it is also a
+    ``CheckpointedFunction``: it then begins again with the state of the last checkpoint. It has to collect a record and
+    change its state under ``ctx.get_checkpoint_lock()``. Sources of ``firesteel.functions.source.Source`` are better
+    off: their positions are in the checkpoint.
     """
 
     class SourceContext(ABC, Generic[T]):
@@ -33,14 +35,19 @@ class SourceFunction(Function, Generic[OUT]):
 
         @abstractmethod
         def emit_watermark(self, watermark: Any) -> None:
-            """Refused: UnsupportedFeatureError. Call ``assign_timestamps_and_watermarks`` on the stream instead."""
+            """Say that no record with this timestamp (ms) or an earlier one comes any more.
 
+            Args:
+                watermark: an int, or an object with the attribute ``timestamp``. Going back has no effect.
+            """
+
+        @abstractmethod
         def mark_as_temporarily_idle(self) -> None:
-            """Has no effect: idleness is a matter of the stream's watermark strategy (``with_idleness``)."""
+            """Say that nothing comes for now: until the next record or watermark the source holds back no other."""
 
         @abstractmethod
         def get_checkpoint_lock(self) -> Any:
-            """Returns a lock to hold (``with ctx.get_checkpoint_lock():``) while several records are one step."""
+            """Returns a lock to hold (``with ctx.get_checkpoint_lock():``) while records and state are one step."""
 
     @abstractmethod
     def run(self, ctx: SourceFunction.SourceContext[OUT]) -> None:

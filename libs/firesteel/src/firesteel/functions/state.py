@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from firesteel.common.typeinfo import MapTypeInfo, TypeInformation
+from firesteel.common.typeinfo import MapTypeInfo, TypeDescriptor, TypeInformation, as_type_info
 from firesteel.functions.state_ttl import StateTtlConfig
 
 if TYPE_CHECKING:
@@ -247,14 +247,13 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
         TypeError: the name is no str, or the type no type information.
     """
 
-    def __init__(self, name: str, type_info: TypeInformation) -> None:
+    def __init__(self, name: str, type_info: TypeDescriptor) -> None:
         if not isinstance(name, str):
             raise TypeError(f"the name of a state is a str, not {type(name).__name__}")
         if not name:
             raise ValueError("the name of a state is empty; give each state of a function a name of its own")
-        _check_type(name, type_info)
         self.name = name
-        self.type_info = type_info
+        self.type_info = _type_of(name, type_info)
         self.ttl_config: StateTtlConfig | None = None
 
     def get_name(self) -> str:
@@ -293,7 +292,7 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
 class ValueStateDescriptor(StateDescriptor):
     """Asks for a ``ValueState``: ``runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))``."""
 
-    def __init__(self, name: str, value_type_info: TypeInformation) -> None:
+    def __init__(self, name: str, value_type_info: TypeDescriptor) -> None:
         super().__init__(name, value_type_info)
 
 
@@ -304,7 +303,7 @@ class ListStateDescriptor(StateDescriptor):
         type_info: of each element.
     """
 
-    def __init__(self, name: str, elem_type_info: TypeInformation) -> None:
+    def __init__(self, name: str, elem_type_info: TypeDescriptor) -> None:
         super().__init__(name, elem_type_info)
 
 
@@ -316,12 +315,10 @@ class MapStateDescriptor(StateDescriptor):
         key_type_info, value_type_info: of the keys and values.
     """
 
-    def __init__(self, name: str, key_type_info: TypeInformation, value_type_info: TypeInformation) -> None:
-        for part, type_info in (("key", key_type_info), ("value", value_type_info)):
-            _check_type(name, type_info, f"{part} type")
-        super().__init__(name, MapTypeInfo(key_type_info, value_type_info))
-        self.key_type_info = key_type_info
-        self.value_type_info = value_type_info
+    def __init__(self, name: str, key_type_info: TypeDescriptor, value_type_info: TypeDescriptor) -> None:
+        self.key_type_info = _type_of(name, key_type_info, "key type")
+        self.value_type_info = _type_of(name, value_type_info, "value type")
+        super().__init__(name, MapTypeInfo(self.key_type_info, self.value_type_info))
 
 
 class ReducingStateDescriptor(StateDescriptor):
@@ -340,7 +337,7 @@ class ReducingStateDescriptor(StateDescriptor):
     """
 
     def __init__(
-        self, name: str, reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any], type_info: TypeInformation
+        self, name: str, reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any], type_info: TypeDescriptor
     ) -> None:
         super().__init__(name, type_info)
         method = getattr(reduce_function, "reduce", None)
@@ -368,7 +365,7 @@ class AggregatingStateDescriptor(StateDescriptor):
         TypeError: the function lacks a method of ``AggregateFunction``.
     """
 
-    def __init__(self, name: str, agg_function: Any, state_type_info: TypeInformation) -> None:
+    def __init__(self, name: str, agg_function: Any, state_type_info: TypeDescriptor) -> None:
         super().__init__(name, state_type_info)
         methods = ("create_accumulator", "add", "get_result", "merge")
         if isinstance(agg_function, type) or not all(callable(getattr(agg_function, m, None)) for m in methods):
@@ -404,7 +401,5 @@ class OperatorStateStore(ABC):
         """Returns the names of the broadcast states."""
 
 
-def _check_type(name: Any, type_info: Any, what: str = "type") -> None:
-    if not isinstance(type_info, TypeInformation):
-        hint = "; did you leave out the parentheses?" if callable(type_info) else ""
-        raise TypeError(f"the {what} of state {name!r} is {type_info!r}, not a TypeInformation{hint}")
+def _type_of(name: Any, given: TypeDescriptor, what: str = "type") -> TypeInformation:
+    return as_type_info(given, lambda: f"the {what} of state {name!r}")

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
-from firesteel.core.errors import GraphError
 from firesteel.core.ids import JobId, OperatorId
 from firesteel.functions.sink import Sink
-from firesteel.functions.source import Boundedness, Source
-from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
+from firesteel.graph.enumerators import enumerator_spec, enumerator_vertex, source_info
+from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo
 from firesteel.graph.node_ids import operator_ids
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec
 from firesteel.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
@@ -73,6 +72,7 @@ def build_job_graph(
             input_index=edge.input_index,
             partitioner=edge.partitioner.value,
             buffer_timeout_ms=edge.buffer_timeout_ms,
+            columns=stream_graph.edge_columns[edge].names if edge in stream_graph.edge_columns else None,
         )
         for chain, edge in crossing
     )
@@ -83,7 +83,14 @@ def build_job_graph(
         blob = pickle_chain(_spec(stream_graph, chain, ids, numbers))
         sha = hashlib.sha256(blob).hexdigest()
         blobs[sha] = blob
-        vertices.append(_vertex(chain, ids, name, sha))
+        vertex = _vertex(chain, ids, name, sha)
+        if vertex.source is not None and vertex.source.coordinator is not None:
+            spec = enumerator_spec(chain.head, vertex.source.coordinator)
+            blob = pickle_chain(ChainSpec([spec], [[]], []))
+            sha = hashlib.sha256(blob).hexdigest()
+            blobs[sha] = blob
+            vertices.append(enumerator_vertex(spec, vertex, sha))
+        vertices.append(vertex)
     graph = JobGraph(
         job_id=JobId(job_id),
         name=stream_graph.name,
@@ -143,14 +150,16 @@ def _spec(
                 if edge.output_tag is not None:
                     tags[position[edge.target]] = edge.output_tag
             else:
+                left = graph.edge_columns.get(edge)
                 outputs.append(
                     OutputSpec(
                         operator_index=i,
                         edge=numbers[edge],
                         partitioner=edge.partitioner,
-                        key_selector=edge.key_selector,
+                        key_selector=edge.key_selector if left is None else left.key_selector,
                         partition=edge.partition,
                         tag=edge.output_tag,
+                        columns=None if left is None or left.names is None else (left.names, left.indexes),
                     )
                 )
     operators = [replace(node.operator, id=ids[node.id]) for node in chain.nodes]
@@ -175,23 +184,9 @@ def _vertex(chain: _Chain, ids: Mapping[int, OperatorId], name: str, sha: str) -
             OperatorInfo(ids[node.id], node.name, node.uid, node.operator.kind.value, node.description)
             for node in chain.nodes
         ),
-        source=_source(head, ids[head.id]) if head.is_source else None,
+        source=source_info(head, ids[head.id]) if head.is_source else None,
         needs_commit=OperatorKind.SINK in kinds,
         collects=collects[0] if collects else None,
-    )
-
-
-def _source(node: StreamNode, operator_id: OperatorId) -> SourceInfo:
-    source = node.operator.function
-    if not isinstance(source, Source):
-        raise GraphError(f"operator {node.name!r}: {source!r} is no source")
-    enumerator = source.enumerator()
-    return SourceInfo(
-        operator_id=operator_id,
-        enumerator=enumerator.name,
-        config=dict(enumerator.config),
-        bounded=source.boundedness is Boundedness.BOUNDED,
-        replayable=source.replayable,
     )
 
 

@@ -22,9 +22,14 @@ from firesteel.graph.execution_states import (
     progress_between,
 )
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex
+from firesteel.graph.pipelined_regions import pipelined_regions
 
 KEPT_FAILURES = 16
-"""Flink's ``web.exception-history-size``."""
+"""Flink's default of ``web.exception-history-size``."""
+KEPT_CONCURRENT = 64
+"""Failures that are kept of those that came along with another one."""
+KEPT_ATTEMPTS = 16
+"""Of a subtask, besides the current one."""
 MOST_USER_METRICS = 30_000
 """Values that are kept of a task's report: those of as many distributions as a task may have."""
 
@@ -66,6 +71,7 @@ class Execution:
         user_metrics: those of user functions, by ``<operator>.<group>.<name>``.
         metrics_complete: they are final.
         end_of_data: all its results are durable, it waits for the commit.
+        results_given: the client has got some of its results.
     """
 
     def __init__(self, vertex: JobVertex, subtask: int, attempt: int, clock: Clock) -> None:
@@ -77,6 +83,7 @@ class Execution:
         self.user_metrics: dict[str, float | str] = {}
         self.metrics_complete = False
         self.end_of_data = False
+        self.results_given = False
 
     @property
     def state(self) -> ExecutionState:
@@ -124,24 +131,36 @@ class Execution:
 
 
 class ExecutionVertex:
-    """One subtask and its attempts; the last one is current."""
+    """One subtask and its attempts; the last one is current.
 
-    def __init__(self, vertex: JobVertex, subtask: int, clock: Clock) -> None:
-        self.vertex, self.subtask = vertex, subtask
-        self.attempts = [Execution(vertex, subtask, 0, clock)]
+    Attributes:
+        region: number of its pipelined region.
+        attempts: the last ones, the oldest first.
+    """
+
+    def __init__(self, vertex: JobVertex, subtask: int, clock: Clock, first_attempt: int) -> None:
+        self.vertex, self.subtask, self._clock = vertex, subtask, clock
+        self.region = 0
+        self.attempts = [Execution(vertex, subtask, first_attempt, clock)]
 
     @property
     def current(self) -> Execution:
         """The current attempt."""
         return self.attempts[-1]
 
+    def restart(self) -> Execution:
+        """Begin another attempt."""
+        self.attempts.append(Execution(self.vertex, self.subtask, self.current.attempt + 1, self._clock))
+        del self.attempts[: -KEPT_ATTEMPTS - 1]
+        return self.current
+
 
 class ExecutionJobVertex:
     """A vertex with all its subtasks."""
 
-    def __init__(self, vertex: JobVertex, clock: Clock) -> None:
+    def __init__(self, vertex: JobVertex, clock: Clock, first_attempt: int) -> None:
         self.vertex = vertex
-        self.subtasks = [ExecutionVertex(vertex, i, clock) for i in range(vertex.parallelism)]
+        self.subtasks = [ExecutionVertex(vertex, i, clock, first_attempt) for i in range(vertex.parallelism)]
 
     def executions(self) -> list[Execution]:
         """The current attempts by subtask."""
@@ -175,13 +194,38 @@ class FailureRecord:
 
 
 @dataclass
+class FailureEntry:
+    """A failure that was answered by a restart or by the end of the job, and those that came along with it."""
+
+    root: FailureRecord
+    rank: int = 0
+    """Of the root; lower = rather the reason than a consequence."""
+    concurrent: list[FailureRecord] = field(default_factory=list)
+
+    def add(self, record: FailureRecord, rank: int) -> bool:
+        """A failure came along; whether it is the reason of those before."""
+        if rank < self.rank:
+            self.concurrent.append(self.root)
+            self.root, self.rank = record, rank
+            return True
+        if len(self.concurrent) < KEPT_CONCURRENT:
+            self.concurrent.append(record)
+        return False
+
+
+@dataclass
 class SharedSlot:
     """What a slot will hold: the ``index``-th subtasks of all vertices of a slot-sharing group."""
 
     group: str
     index: int
     slot: Slot | None = None
-    executions: list[Execution] = field(default_factory=list)
+    members: list[ExecutionVertex] = field(default_factory=list)
+
+    @property
+    def executions(self) -> list[Execution]:
+        """The current attempts."""
+        return [member.current for member in self.members]
 
 
 class ExecutionGraph:
@@ -192,16 +236,29 @@ class ExecutionGraph:
         clock: stamps states.
         job_attempt: counts restarts of the whole job.
         salt: of the secret of its slots (`firesteel.core.secret.job_secret`); default: a new random one.
+        first_attempt: of each task; attempts of former JobMasters have smaller numbers.
     """
 
-    def __init__(self, job_graph: JobGraph, clock: Clock, job_attempt: int = 0, salt: str | None = None) -> None:
+    def __init__(
+        self,
+        job_graph: JobGraph,
+        clock: Clock,
+        job_attempt: int = 0,
+        salt: str | None = None,
+        first_attempt: int = 0,
+    ) -> None:
         self.job_graph, self.clock, self.job_attempt = job_graph, clock, job_attempt
         self.salt = salt if salt is not None else new_salt()
         name = f"Job {job_graph.name} ({job_graph.job_id})"
         self.job: StateMachine[JobStatus] = StateMachine(name, JobStatus.INITIALIZING, JOB_MOVES, clock)
-        self.vertices = {VertexId(v.id): ExecutionJobVertex(v, clock) for v in job_graph.vertices}
-        self.failures: list[FailureRecord] = []
-        self.root_failure: FailureRecord | None = None
+        self.vertices = {VertexId(v.id): ExecutionJobVertex(v, clock, first_attempt) for v in job_graph.vertices}
+        self.failures: list[FailureEntry] = []
+        self.failures_dropped = False
+        """Whether there were more than are kept."""
+        self._restarting_ms = 0
+        self.restarts = 0
+        """Of the job or parts of it, since its submission."""
+        self.regions = self._find_regions()
         self.shared_slots = self._share_slots()
         self._by_id = {e.id: e for v in self.vertices.values() for e in v.executions()}
         self._by_allocation: dict[AllocationId, SharedSlot] = {}
@@ -210,11 +267,45 @@ class ExecutionGraph:
         groups: dict[str, list[SharedSlot]] = {}
         for job_vertex in self.vertices.values():
             shared = groups.setdefault(job_vertex.vertex.slot_sharing_group, [])
-            for execution in job_vertex.executions():
-                if execution.subtask == len(shared):
-                    shared.append(SharedSlot(job_vertex.vertex.slot_sharing_group, execution.subtask))
-                shared[execution.subtask].executions.append(execution)
+            for subtask in job_vertex.subtasks:
+                if subtask.subtask == len(shared):
+                    shared.append(SharedSlot(job_vertex.vertex.slot_sharing_group, subtask.subtask))
+                shared[subtask.subtask].members.append(subtask)
         return [slot for shared in groups.values() for slot in shared]
+
+    def _find_regions(self) -> list[list[ExecutionVertex]]:
+        regions = [
+            [self.vertices[VertexId(vertex)].subtasks[index] for vertex, index in region]
+            for region in pipelined_regions(self.job_graph)
+        ]
+        for number, region in enumerate(regions):
+            for subtask in region:
+                subtask.region = number
+        return regions
+
+    def region_of(self, execution: Execution) -> int:
+        """Number of the pipelined region of an attempt."""
+        return self.vertices[VertexId(execution.vertex.id)].subtasks[execution.subtask].region
+
+    def in_regions(self, numbers: Iterable[int]) -> list[Execution]:
+        """The current attempts in some regions."""
+        return [subtask.current for number in numbers for subtask in self.regions[number]]
+
+    def restart(self, number: int) -> list[Execution]:
+        """New attempts of all subtasks of a region; they go where the old ones were, if those slots are still held."""
+        new = []
+        for subtask in self.regions[number]:
+            forgotten = subtask.attempts[0] if len(subtask.attempts) > KEPT_ATTEMPTS else None
+            execution = subtask.restart()
+            self._by_id[execution.id] = execution
+            if forgotten is not None:
+                del self._by_id[forgotten.id]
+            new.append(execution)
+        for shared in self.shared_slots:
+            for execution in shared.executions:
+                if execution.slot is None:
+                    execution.slot = shared.slot
+        return new
 
     @property
     def state(self) -> JobStatus:
@@ -231,6 +322,22 @@ class ExecutionGraph:
         """How many slots the job needs."""
         return len(self.shared_slots)
 
+    def restarting_ms(self, now: int) -> int:
+        """For how long the job was RESTARTING, in all, until now (epoch ms)."""
+        since = self.job.entered_ms.get(JobStatus.RESTARTING)
+        open_ms = now - since if since is not None and self.state is JobStatus.RESTARTING else 0
+        return self._restarting_ms + open_ms
+
+    def move_job(self, to: JobStatus, cause: str) -> None:
+        """The job goes to a state.
+
+        Raises:
+            IllegalTransitionError: there is no such move.
+        """
+        before = self.restarting_ms(self.clock.epoch_ms())
+        self.job.move(to, cause)
+        self._restarting_ms = before
+
     def executions(self) -> list[Execution]:
         """The current attempts of all subtasks, in topological order."""
         return [e for v in self.vertices.values() for e in v.executions()]
@@ -238,6 +345,10 @@ class ExecutionGraph:
     def execution(self, id_: str) -> Execution | None:
         """The attempt of this id; None if the job has no such one."""
         return self._by_id.get(ExecutionId(id_))
+
+    def next_attempt(self) -> int:
+        """All attempts until now have smaller numbers."""
+        return 1 + max((execution.attempt for execution in self.executions()), default=-1)
 
     def executions_in(self, allocation_id: str) -> list[Execution]:
         """What runs in a slot; empty if nothing was placed there."""
@@ -253,19 +364,32 @@ class ExecutionGraph:
         return all(e.state.is_terminal for e in self.executions())
 
     def place(self, slots: Iterable[Slot]) -> None:
-        """Give every shared slot a slot: neighbours of a group go to neighbouring slots of one TaskManager.
+        """Give slots that hold nothing to shared slots that have something to run and no slot.
 
-        Raises:
-            ValueError: there are fewer slots than needed, or slots were placed before.
+        Neighbours of a group go to neighbouring slots of one TaskManager.
         """
-        ordered = sorted(slots, key=lambda s: (s.taskmanager_id, s.slot_index))
-        if len(ordered) < len(self.shared_slots) or self._by_allocation:
-            raise ValueError(f"{len(ordered)} slots for {len(self.shared_slots)} shared slots")
-        for shared, slot in zip(self.shared_slots, ordered, strict=False):
+        free = [s for s in slots if s.allocation_id not in self._by_allocation]
+        free.sort(key=lambda s: (s.taskmanager_id, s.slot_index))
+        waiting = [shared for shared in self.shared_slots if shared.slot is None and self._runs_something(shared)]
+        for shared, slot in zip(waiting, free, strict=False):
             shared.slot = slot
             self._by_allocation[slot.allocation_id] = shared
             for execution in shared.executions:
-                execution.slot = slot
+                if execution.state is ExecutionState.CREATED:
+                    execution.slot = slot
+
+    @staticmethod
+    def _runs_something(shared: SharedSlot) -> bool:
+        return any(e.state is ExecutionState.CREATED for e in shared.executions)
+
+    def unplace(self, allocation_id: str) -> None:
+        """A slot is held no longer."""
+        shared = self._by_allocation.pop(AllocationId(allocation_id), None)
+        if shared is not None:
+            shared.slot = None
+            for execution in shared.executions:
+                if execution.state is ExecutionState.CREATED:
+                    execution.slot = None
 
     def placed_slots(self) -> list[Slot]:
         """The slots that hold something."""
@@ -276,11 +400,15 @@ class ExecutionGraph:
         wanted = set(vertex_ids)
         return [e for e in self.job_graph.edges if e.source in wanted or e.target in wanted]
 
-    def record_failure(self, record: FailureRecord, as_root: bool) -> None:
-        """Keep a failure; ``as_root``: it is what the job fails with."""
-        if as_root:
-            self.root_failure = record
-        if len(self.failures) < KEPT_FAILURES or as_root:
-            self.failures.append(record)
-        if len(self.failures) > KEPT_FAILURES:
+    @property
+    def root_failure(self) -> FailureRecord | None:
+        """What the job fails with, if it fails now."""
+        return self.failures[-1].root if self.failures else None
+
+    def record_failure(self, record: FailureRecord, rank: int, kept: int = KEPT_FAILURES) -> FailureEntry:
+        """Keep a failure that begins an entry of its own."""
+        self.failures.append(FailureEntry(record, rank))
+        if len(self.failures) > kept:
             del self.failures[0]
+            self.failures_dropped = True
+        return self.failures[-1]

@@ -25,6 +25,8 @@ _TIMES = {
 }
 TASK_METRICS = "task-metrics"
 """Of a subtask: all metrics by their ids, for the paths below ``/metrics``."""
+_DOWN = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.CANCELLING)
+_FAILED = (JobStatus.FAILING, JobStatus.FAILED)
 _TIMED_STATES = (
     ExecutionState.CREATED,
     ExecutionState.SCHEDULED,
@@ -63,8 +65,12 @@ def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> 
         "plan": dict(plan if plan is not None else job_plan(job)),
         "vertices": [_vertex(v, now) for v in graph.vertices.values()],
         "status-counts": _counts(v.state for v in graph.vertices.values()),
-        "exceptions": [_failure(f) for f in graph.failures],
-        "failure": dict(root.failure) if root is not None else None,
+        "exceptions": [
+            {**_failure(f.root), "concurrent": [_failure(one) for one in f.concurrent]} for f in graph.failures
+        ],
+        "exceptions-dropped": graph.failures_dropped,
+        "failure": dict(root.failure) if root is not None and graph.state in _FAILED else None,
+        "restarts": restart_times(graph, end if end >= 0 else now),
         "config": dict(job.config),
     }
 
@@ -72,6 +78,21 @@ def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> 
 def job_timestamps(graph: ExecutionGraph) -> dict[str, int]:
     """For every job state the epoch ms of its last entry; 0 = never."""
     return {state.name: graph.job.entered_ms.get(state, 0) for state in JobStatus}
+
+
+def restart_times(graph: ExecutionGraph, now: int) -> dict[str, int]:
+    """Metrics of a job about its restarts, by Flink's names; times in ms."""
+    stamps, state = job_timestamps(graph), graph.state
+    up = now - stamps[JobStatus.RUNNING.name] if state is JobStatus.RUNNING else 0 if not graph.is_terminal else -1
+    since = max((stamps[s.name] for s in _DOWN), default=0)
+    down = now - since if state in _DOWN and since else 0 if not graph.is_terminal else -1
+    return {
+        "numRestarts": graph.restarts,
+        "fullRestarts": graph.restarts,
+        "uptime": up,
+        "downtime": down,
+        "restartingTime": graph.restarting_ms(now),
+    }
 
 
 def _net_runtime(stamps: Mapping[str, int], end: int) -> int:
@@ -103,7 +124,10 @@ def _failure(record: FailureRecord) -> dict[str, Any]:
 
 def _vertex(job_vertex: ExecutionJobVertex, now: int) -> dict[str, Any]:
     vertex = job_vertex.vertex
-    subtasks = [_subtask(e, now) for e in job_vertex.executions()]
+    subtasks = [
+        {**_subtask(one.current, now), "attempts": [_subtask(e, now) for e in one.attempts[:-1]]}
+        for one in job_vertex.subtasks
+    ]
     started = [s["start-time"] for s in subtasks if s["start-time"] >= 0]
     start = min(started, default=-1)
     end = max(s["end-time"] for s in subtasks) if all(e.state.is_terminal for e in job_vertex.executions()) else -1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from firesteel.core.errors import GraphError
 from firesteel.graph.specs import PartitionerKind
 
 FORMAT_VERSION = 1
+USER_ENUMERATOR: Final = "user"
+"""Name of the enumerators that users wrote; what it does is in the chain of a vertex of its own."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,23 @@ class OperatorInfo:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """The enumerator of a source operator, run by the JobMaster."""
+    """The enumerator of a source operator.
+
+    Attributes:
+        operator_id: of the source.
+        enumerator: name of a built-in one, which the JobMaster runs, or ``USER_ENUMERATOR``.
+        config: of the built-in one.
+        bounded: the source ends by itself.
+        replayable: splits can be read again.
+        coordinator: id of the vertex that runs a user's enumerator.
+    """
 
     operator_id: str
     enumerator: str
     config: Mapping[str, Any]
     bounded: bool
     replayable: bool = True
+    coordinator: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,6 +58,8 @@ class JobVertex:
         source: set when the head is a source.
         needs_commit: it holds a sink whose results become visible by a commit at the end of the job.
         collects: id of the collect operator in it, if there is one.
+        enumerates: id of the vertex whose splits it hands out: it runs a user's enumerator, takes and gives no records,
+            and ends when that vertex has.
     """
 
     id: str
@@ -58,6 +72,7 @@ class JobVertex:
     source: SourceInfo | None = None
     needs_commit: bool = False
     collects: str | None = None
+    enumerates: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,7 @@ class JobEdge:
         input_index: 0 or 1: which input of the target's head operator it feeds.
         partitioner: a ``PartitionerKind`` name.
         buffer_timeout_ms: longest time a record waits for its batch to fill; 0 = none, -1 = only full batches.
+        columns: names of the columns that it carries where others are left out; None = all.
     """
 
     index: int
@@ -80,6 +96,7 @@ class JobEdge:
     input_index: int
     partitioner: str
     buffer_timeout_ms: int = 100
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -157,7 +174,9 @@ class JobGraph:
                 )
                 for v in plain["vertices"]
             )
-            edges = tuple(JobEdge(**e) for e in plain["edges"])
+            edges = tuple(
+                JobEdge(**{**e, "columns": tuple(e["columns"]) if e.get("columns") else None}) for e in plain["edges"]
+            )
             names = ("job_id", "name", "config", "config_layers", "blobs", "main_blob", "versions")
             fields = {k: plain[k] for k in names}
             fields |= {k: tuple(plain[k]) for k in ("python_path", "python_files")}
@@ -190,6 +209,7 @@ class JobGraph:
                 raise GraphError(f"vertex {vertex.name!r}: its chain {vertex.chain[:12]} is not among the blobs")
             if not vertex.operators:
                 raise GraphError(f"vertex {vertex.name!r} has no operators")
+        self._validate_enumerators()
         kinds = {kind.value for kind in PartitionerKind}
         for position, edge in enumerate(self.edges):
             if edge.index != position:
@@ -216,6 +236,23 @@ class JobGraph:
                 raise GraphError(f"the Python files {name!r:.20} are not among the blobs")
         if not _is_text_to_text(self.config) or not _is_text_to_text(self.config_layers):
             raise GraphError("config and config_layers map text to text")
+
+    def _validate_enumerators(self) -> None:
+        """Sources and the vertices that hand out their splits name each other."""
+        named = {v.id: v.source.coordinator for v in self.vertices if v.source is not None}
+        there = {v.enumerates: v.id for v in self.vertices if v.enumerates is not None}
+        for vertex in self.vertices:
+            source = vertex.source
+            if source is not None and (source.enumerator == USER_ENUMERATOR) != (source.coordinator is not None):
+                raise GraphError(f"vertex {vertex.name!r}: it is not said which vertex hands out its splits")
+            if source is not None and source.coordinator != there.get(vertex.id):
+                raise GraphError(f"vertex {vertex.name!r}: {source.coordinator} does not hand out its splits")
+            if vertex.enumerates is None:
+                continue
+            if named.get(vertex.enumerates) != vertex.id:
+                raise GraphError(f"vertex {vertex.name!r} hands out splits of {vertex.enumerates}, which is not so")
+            if vertex.parallelism != 1 or any(vertex.id in (edge.source, edge.target) for edge in self.edges):
+                raise GraphError(f"vertex {vertex.name!r} hands out splits: it has one subtask, and no edges")
 
     def slots_needed(self) -> int:
         """Sum over slot-sharing groups of the largest parallelism in the group."""

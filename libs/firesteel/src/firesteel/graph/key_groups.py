@@ -134,13 +134,20 @@ class KeyGroupAssigner:
         Raises:
             KeyTypeError: values of this column type can't be keys.
         """
+        return self.assign_columns([column])
+
+    def assign_columns(self, columns: Sequence[Any]) -> numpy.typing.NDArray[numpy.int32]:
+        """Returns the channel of each key, given as columns: a value of one, or a tuple of the values of several.
+
+        Raises:
+            KeyTypeError: values of such a column can't be keys.
+        """
         import numpy
 
-        from firesteel.graph.key_hash_columns import hash_column, murmur_array
+        from firesteel.graph.key_hash_columns import key_groups_of
 
         channels = numpy.asarray(self._channels, numpy.int32)
-        groups = murmur_array(hash_column(column)) % numpy.int32(self.max_parallelism)
-        return numpy.take(channels, groups)
+        return numpy.take(channels, key_groups_of(columns, self.max_parallelism))
 
     @staticmethod
     def _unhashable(keys: Sequence[Any], error: TypeError) -> Exception:

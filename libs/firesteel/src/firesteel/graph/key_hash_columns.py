@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 from zlib import crc32
 
 import numpy as np
@@ -12,12 +13,16 @@ import pyarrow as pa
 from firesteel.core.errors import KeyTypeError
 from firesteel.graph.key_hash import ALLOWED, NAN_HASH, NONE_HASH, stable_hash
 
-__all__ = ["hash_column", "murmur_array"]
+__all__ = ["hash_column", "hash_columns", "key_groups_of", "murmur_array"]
 
 Hashes = npt.NDArray[np.uint32]
 
 _MODULUS = np.uint64((1 << 61) - 1)
 _U64 = np.uint64
+_BLOCK: Final = 16384
+"""Values that are worked on at once, so that what is in between stays in the processor's cache."""
+_FEW: Final = 64
+"""Texts; from so many on, each different one is hashed once."""
 
 
 def hash_column(column: Any) -> Hashes:
@@ -28,11 +33,31 @@ def hash_column(column: Any) -> Hashes:
     return _hash_array(column)
 
 
+def hash_columns(columns: Sequence[Any]) -> Hashes:
+    """Returns the hashes of keys: the values of one column, or tuples of the values of several."""
+    if len(columns) == 1:
+        return hash_column(columns[0])
+    hashes = np.ones(len(columns[0]), np.uint32)
+    for column in columns:
+        hashes = hashes * np.uint32(31) + hash_column(column)
+    return hashes
+
+
+def key_groups_of(columns: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.int32]:
+    """Returns the key groups of the same keys."""
+    groups = murmur_array(hash_columns(columns))
+    if max_parallelism & (max_parallelism - 1):
+        groups %= np.int32(max_parallelism)
+    else:  # a division costs ten times as much
+        groups &= np.int32(max_parallelism - 1)
+    return groups
+
+
 def _hash_array(column: Any) -> Hashes:
     kind = column.type
     if pa.types.is_dictionary(kind):
         codes = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
-        values = _hash_array(column.dictionary)
+        values = _hash_values(column.dictionary)
         hashes = values[codes] if len(values) else np.zeros(len(column), np.uint32)
     elif pa.types.is_boolean(kind):
         hashes = column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.uint32)
@@ -41,10 +66,11 @@ def _hash_array(column: Any) -> Hashes:
     elif pa.types.is_floating(kind):
         numbers = column.fill_null(np.array(0, dtype=kind.to_pandas_dtype())[()])
         hashes = _hash_floats(numbers.to_numpy(zero_copy_only=False).astype(np.float64))
-    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        hashes = _hash_bytes(column, np.int32)
-    elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        hashes = _hash_bytes(column, np.int64)
+    elif _is_text(kind):
+        if len(column) > _FEW:
+            return _hash_array(column.dictionary_encode())
+        wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+        hashes = _hash_bytes(column, np.int64 if wide else np.int32)
     else:
         try:
             values = column.to_pylist()
@@ -57,6 +83,23 @@ def _hash_array(column: Any) -> Hashes:
     return result
 
 
+def _is_text(kind: Any) -> bool:
+    narrow: bool = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    wide: bool = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return narrow or wide
+
+
+def _hash_values(dictionary: Any) -> Hashes:
+    """The hashes of a dictionary, whose values are different already."""
+    if not _is_text(dictionary.type):
+        return _hash_array(dictionary)
+    wide = pa.types.is_large_string(dictionary.type) or pa.types.is_large_binary(dictionary.type)
+    hashes = _hash_bytes(dictionary, np.int64 if wide else np.int32)
+    if dictionary.null_count:
+        hashes[dictionary.is_null().to_numpy(zero_copy_only=False)] = NONE_HASH
+    return hashes
+
+
 def _finish(magnitude: npt.NDArray[np.uint64], negative: npt.NDArray[np.bool_]) -> Hashes:
     """From Python's numeric hash without its sign to 32 bits: sign, -1 becomes -2, fold."""
     h: npt.NDArray[np.uint64] = np.where(negative, _U64(0) - magnitude, magnitude)
@@ -65,6 +108,11 @@ def _finish(magnitude: npt.NDArray[np.uint64], negative: npt.NDArray[np.bool_]) 
 
 
 def _hash_integers(values: npt.NDArray[Any]) -> Hashes:
+    if len(values) and values.min() >= 0 and values.max() < int(_MODULUS):
+        low = values.astype(np.uint32)
+        if values.dtype.itemsize == 8 and values.max() >> 32:
+            low ^= (values >> 32).astype(np.uint32)
+        return low
     negative = values < 0
     bits = values.astype(np.uint64) if values.dtype.kind == "u" else values.astype(np.int64).view(np.uint64)
     magnitude = np.where(negative, _U64(0) - bits, bits)
@@ -98,17 +146,36 @@ def _hash_bytes(column: Any, offset_type: type[np.signedinteger[Any]]) -> Hashes
 
 def murmur_array(hashes: Hashes) -> npt.NDArray[np.int32]:
     """Returns ``key_hash.murmur`` of each hash."""
-    h = hashes.astype(np.uint32) * np.uint32(0xCC9E2D51)
-    h = (h << np.uint32(15)) | (h >> np.uint32(17))
-    h *= np.uint32(0x1B873593)
-    h = (h << np.uint32(13)) | (h >> np.uint32(19))
-    h = h * np.uint32(5) + np.uint32(0xE6546B64)
-    h ^= np.uint32(4)
-    h ^= h >> np.uint32(16)
-    h *= np.uint32(0x85EBCA6B)
-    h ^= h >> np.uint32(13)
-    h *= np.uint32(0xC2B2AE35)
-    h ^= h >> np.uint32(16)
-    h = np.where(h >= np.uint32(0x80000000), np.uint32(0) - h, h)
-    h[h == np.uint32(0x80000000)] = 0
-    return h.view(np.int32)
+    made = np.empty(len(hashes), np.uint32)
+    spare = np.empty(min(len(hashes), _BLOCK), np.uint32)
+    for start in range(0, len(hashes), _BLOCK):
+        h = made[start : start + _BLOCK]
+        _murmur(hashes[start : start + _BLOCK], h, spare[: len(h)])
+    return made.view(np.int32)
+
+
+def _murmur(hashes: Hashes, h: Hashes, t: Hashes) -> None:
+    """Of a block that stays in the processor's cache, into ``h``; ``t`` is room to work in."""
+    u32 = np.uint32
+    np.multiply(hashes, u32(0xCC9E2D51), out=h)
+    _rotate(h, 15, t)
+    np.multiply(h, u32(0x1B873593), out=h)
+    _rotate(h, 13, t)
+    np.multiply(h, u32(5), out=h)
+    np.add(h, u32(0xE6546B64), out=h)
+    np.bitwise_xor(h, u32(4), out=h)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        np.right_shift(h, u32(shift), out=t)
+        np.bitwise_xor(h, t, out=h)
+        np.multiply(h, u32(factor), out=h)
+    np.right_shift(h, u32(16), out=t)
+    np.bitwise_xor(h, t, out=h)
+    signed = h.view(np.int32)
+    np.absolute(signed, out=signed)
+    signed[signed == np.int32(-(2**31))] = 0
+
+
+def _rotate(h: Hashes, bits: int, t: Hashes) -> None:
+    np.right_shift(h, np.uint32(32 - bits), out=t)
+    np.left_shift(h, np.uint32(bits), out=h)
+    np.bitwise_or(h, t, out=h)

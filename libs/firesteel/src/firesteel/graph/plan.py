@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from firesteel.graph.job_graph import JobGraph, JobVertex
@@ -16,10 +17,10 @@ AT_MOST_ONCE: Final = "AT_MOST_ONCE"
 def execution_plan(graph: StreamGraph) -> str:
     """The operators of a program as JSON text, in the form of Flink's ``getExecutionPlan()``; sinks stand last."""
     nodes = sorted(graph.nodes.values(), key=lambda node: (node.is_sink, node.id))
-    return json.dumps({"nodes": [_plan_node(node) for node in nodes]}, indent=2)
+    return json.dumps({"nodes": [_plan_node(graph, node) for node in nodes]}, indent=2)
 
 
-def _plan_node(node: StreamNode) -> dict[str, Any]:
+def _plan_node(graph: StreamGraph, node: StreamNode) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "id": node.id,
         "type": node.name,
@@ -31,7 +32,12 @@ def _plan_node(node: StreamNode) -> dict[str, Any]:
         plain["guarantee"] = AT_MOST_ONCE
     if node.in_edges:
         plain["predecessors"] = [
-            {"id": edge.source, "ship_strategy": edge.partitioner.value, "side": "second" if position else "first"}
+            {
+                "id": edge.source,
+                "ship_strategy": edge.partitioner.value,
+                "side": "second" if position else "first",
+                **_columns(graph.edge_columns[edge].names if edge in graph.edge_columns else None),
+            }
             for position, edge in enumerate(node.in_edges)
         ]
     return plain
@@ -61,10 +67,21 @@ def _job_plan_node(graph: JobGraph, vertex: JobVertex) -> dict[str, Any]:
         plain["guarantee"] = AT_MOST_ONCE
     if inputs:
         plain["inputs"] = [
-            {"num": number, "id": edge.source, "ship_strategy": edge.partitioner, "exchange": "pipelined_bounded"}
+            {
+                "num": number,
+                "id": edge.source,
+                "ship_strategy": edge.partitioner,
+                "exchange": "pipelined_bounded",
+                **_columns(edge.columns),
+            }
             for number, edge in enumerate(inputs)
         ]
     return plain
+
+
+def _columns(names: Sequence[str] | None) -> dict[str, Any]:
+    """What an edge carries where it leaves columns out."""
+    return {} if names is None else {"columns": list(names)}
 
 
 def _description(vertex: JobVertex) -> str:

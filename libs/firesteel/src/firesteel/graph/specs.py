@@ -18,6 +18,7 @@ class OperatorKind(Enum):
     """Which operator of the runtime runs the function."""
 
     SOURCE = "source"  # function: functions.source.Source
+    ENUMERATOR = "enumerator"  # function: the Source whose create_enumerator it calls
     MAP = "map"
     FLAT_MAP = "flat_map"
     FILTER = "filter"
@@ -29,6 +30,9 @@ class OperatorKind(Enum):
     COLUMNS_FILTER = "columns_filter"  # function: Expression; extra of COLUMNS_*: input_type, result_type, wrap
     COLUMNS_PROJECT = "columns_project"  # function: Expressions, one for each column of the result
     COLUMNS_MAP = "columns_map"  # from RecordBatch to RecordBatch; extra: timestamp_column
+    COLUMNS_AGGREGATE = "columns_aggregate"  # keyed; function: Aggregates
+    COLUMNS_WINDOW = "columns_window"  # function: windowing.columnar.ColumnWindowSpec; keys are read from the columns
+    COLUMNS_PROCESS = "columns_process"  # keyed; KeyedBatchFunction; extra: timestamp_column
     REDUCE = "reduce"  # keyed running reduce
     WATERMARKS = "watermarks"  # WatermarkStrategy, in the middle of a program
     CO_MAP = "co_map"
@@ -39,10 +43,12 @@ class OperatorKind(Enum):
     KEYED_CO_PROCESS = "keyed_co_process"
     WINDOW = "window"  # function: windowing.spec.WindowSpec
     ALIGNED_WINDOW = "aligned_window"  # the same; windows that are equal for all keys
+    SESSION_WINDOW = "session_window"  # the same; sessions that are evaluated at their end
     INTERVAL_JOIN = "interval_join"  # ProcessJoinFunction; extra: lower, upper, late_tags
     ASYNC_WAIT = "async_wait"  # AsyncFunction; extra: ordered, capacity, timeout_ms, retry
     BROADCAST_PROCESS = "broadcast_process"  # BroadcastProcessFunction; extra: broadcast_states
     KEYED_BROADCAST_PROCESS = "keyed_broadcast_process"  # KeyedBroadcastProcessFunction; input 1 has no keys
+    SINK_STAGE = "sink_stage"  # functions.sink_stages.StageFactory, in front of a sink
     SINK = "sink"  # functions.sink.Sink
     SINK_FUNCTION = "sink_function"  # SinkFunction subclassed in Python
     PRINT = "print"  # extra: identifier
@@ -98,6 +104,7 @@ class OutputSpec:
         key_selector: HASH: record -> key. CUSTOM: record -> key handed to ``partition``.
         partition: CUSTOM: (key, number of channels) -> channel.
         tag: of the side output that it carries; None = the operator's results.
+        columns: names and positions of the columns that it carries; None = all.
     """
 
     operator_index: int
@@ -106,6 +113,7 @@ class OutputSpec:
     key_selector: Callable[[Any], Any] | None = None
     partition: Callable[[Any, int], int] | None = None
     tag: str | None = None
+    columns: tuple[tuple[str, ...], tuple[int, ...]] | None = None
 
 
 @dataclass

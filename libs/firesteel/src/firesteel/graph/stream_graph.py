@@ -7,7 +7,7 @@ operators: they only say where an input's records come from and how they are spr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final
 
@@ -63,6 +63,8 @@ class Transformation:
         parallelism, max_parallelism, buffer_timeout_ms: ``UNSET`` takes the environment's.
         non_parallel: its parallelism is 1 and can't be changed.
         internal: made by the API itself; needs no uid.
+        stage_of: it is a stage in front of this sink, and takes its settings from it.
+        alone: it has one subtask, and the parallelism that is set is that of the stages in front of it.
     """
 
     id: int
@@ -83,6 +85,24 @@ class Transformation:
     description: str = ""
     slot_sharing_group: str | None = None
     chaining_strategy: ChainingStrategy = ChainingStrategy.ALWAYS
+    stage_of: Transformation | None = None
+    alone: bool = False
+
+    def settled(self) -> Transformation:
+        """With the settings of the sink that it is a stage of; else itself."""
+        sink = self.stage_of
+        if sink is None:
+            return replace(self, non_parallel=True, max_parallelism=1) if self.alone else self
+        return replace(
+            self,
+            name=f"{sink.name}: {self.name}",
+            parallelism=sink.parallelism,
+            max_parallelism=1 if self.non_parallel else sink.max_parallelism,
+            non_parallel=self.non_parallel or sink.non_parallel,
+            buffer_timeout_ms=sink.buffer_timeout_ms,
+            uid=None if sink.uid is None else f"{sink.uid}: {self.name}",
+            slot_sharing_group=sink.slot_sharing_group,
+        )
 
 
 @dataclass(frozen=True)
@@ -122,6 +142,21 @@ class StreamEdge:
     key_selector: Callable[[Any], Any] | None = None
     partition: Callable[[Any, int], int] | None = None
     output_tag: str | None = None
+
+
+@dataclass(frozen=True)
+class EdgeColumns:
+    """What of the records in front of an edge crosses it.
+
+    Attributes:
+        names: of the columns that do; None = all.
+        indexes: their positions in the records in front of it.
+        key_selector: that of the edge, for what crosses it.
+    """
+
+    names: tuple[str, ...] | None
+    indexes: tuple[int, ...]
+    key_selector: Callable[[Any], Any] | None
 
 
 @dataclass(eq=False)
@@ -173,6 +208,7 @@ class StreamGraph:
         name: of the job.
         nodes: by id, inputs before those that read them.
         chaining, chain_different_max_parallelism, auto_generate_uids: as in ``GraphSettings``.
+        edge_columns: of the edges that leave columns out.
     """
 
     name: str
@@ -180,6 +216,7 @@ class StreamGraph:
     chaining: bool = True
     chain_different_max_parallelism: bool = True
     auto_generate_uids: bool = True
+    edge_columns: dict[StreamEdge, EdgeColumns] = field(default_factory=dict)
 
     @property
     def edges(self) -> list[StreamEdge]:
@@ -217,17 +254,18 @@ class StreamGraph:
             settings.chain_different_max_parallelism,
             settings.auto_generate_uids,
         )
-        reachable = _reachable(ends)
-        if not reachable:
+        used = reachable(ends)
+        if not used:
             raise GraphError(
                 "the graph is empty: no operator or sink was added since the environment was made or last executed; "
                 "add a source and what reads it (print(), sink_to(), add_sink()) before execute()"
             )
-        for transformation in sorted(reachable.values(), key=lambda t: t.id):
+        for transformation in sorted(used.values(), key=lambda t: t.id):
             graph._add(transformation, settings)
         return graph
 
     def _add(self, t: Transformation, settings: GraphSettings) -> None:
+        t = t.settled()
         _check_connected(t)
         parallelism = settings.parallelism if t.parallelism == UNSET else t.parallelism
         if t.non_parallel:
@@ -333,7 +371,12 @@ def _check_connected(t: Transformation) -> None:
         )
 
 
-def _reachable(ends: Iterable[Transformation]) -> dict[int, Transformation]:
+def reachable(ends: Iterable[Transformation]) -> dict[int, Transformation]:
+    """These and everything that they read, directly or not, by id.
+
+    Raises:
+        GraphError: they come from different environments.
+    """
     found: dict[int, Transformation] = {}
     waiting = list(ends)
     while waiting:

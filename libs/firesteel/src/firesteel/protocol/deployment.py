@@ -16,6 +16,8 @@ class TaskDescriptor:
         vertex_id, vertex_name, subtask, parallelism, max_parallelism, attempt: of the subtask.
         chain: SHA-256 of the blob with the pickled ``ChainSpec``.
         is_source, needs_commit: as in the vertex.
+        restore: plain ``firesteel.checkpoint.assign.TaskRestore`` that it goes on from; None = it begins anew.
+        readers: of a task that runs a user's enumerator: parallelism of the source.
     """
 
     execution_id: str
@@ -28,6 +30,8 @@ class TaskDescriptor:
     chain: str
     is_source: bool
     needs_commit: bool
+    restore: Mapping[str, Any] | None = None
+    readers: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,7 @@ class TaskFailure:
         operator, vertex_name, subtask, attempt: where.
         record: shortened repr of the record at hand, or None.
         pickled: base64 of the pickled exception if it could be pickled, else None; only clients unpickle it.
+        recoverable: another attempt may succeed; where not, the job is not restarted.
     """
 
     kind: str
@@ -123,6 +128,7 @@ class TaskFailure:
     attempt: int = 0
     record: str | None = None
     pickled: str | None = None
+    recoverable: bool = True
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""

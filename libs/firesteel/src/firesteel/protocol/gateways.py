@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
+from firesteel.protocol.split_messages import OperatorEvents
 
 
 class ResourceManagerGateway(Protocol):
@@ -74,8 +75,23 @@ class TaskManagerGateway(Protocol):
     async def assign_splits(self, message: m.AssignSplits) -> None:
         """Give splits to a source subtask."""
 
+    async def send_operator_events(self, message: OperatorEvents) -> None:
+        """Tell a task that runs a user's enumerator something."""
+
     async def commit(self, message: m.CommitTask) -> None:
         """Make the results of a task visible."""
+
+    async def trigger_checkpoint(self, message: m.TriggerCheckpoint) -> None:
+        """Have tasks inject barriers; those that can't are declined later, also those that do not run here."""
+
+    async def notify_checkpoint_complete(self, message: m.NotifyCheckpoint) -> None:
+        """A checkpoint is complete: what was prepared up to it is to be committed; tasks that have ended are left out.
+
+        Earlier notifications may have been lost: this one stands for them, too.
+        """
+
+    async def notify_checkpoint_aborted(self, message: m.NotifyCheckpoint) -> None:
+        """A checkpoint will not complete."""
 
     async def free_slot(self, message: m.FreeSlot) -> None:
         """Release a slot."""
@@ -113,11 +129,23 @@ class JobMasterGateway(Protocol):
         splits may be lost with the answer.
         """
 
+    async def send_operator_events(self, message: OperatorEvents) -> None:
+        """A task that runs a user's enumerator says what it has decided."""
+
     async def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
         """A source subtask says how far it has come, and hears how far its group has."""
 
     async def end_of_data(self, message: m.ExecutionRef) -> None:
         """A task has all its results durable and waits for ``commit``."""
+
+    async def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
+        """A task has written its state. Answered also if nobody wants it any more."""
+
+    async def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
+        """A task can't take part in a checkpoint, or could not write its state."""
+
+    async def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
+        """A user wants a checkpoint now. Answered before it is taken."""
 
     async def report_metrics(self, message: m.ReportMetrics) -> None:
         """Running totals."""

@@ -28,6 +28,8 @@ class RpcCode(StrEnum):
     INTERNAL = "INTERNAL"
     VERSION = "VERSION"
     NO_RESOURCES = "NO_RESOURCES"
+    GONE = "GONE"
+    """What was asked for was there, and can't be had any more."""
 
 
 class RpcFault(RpcError):

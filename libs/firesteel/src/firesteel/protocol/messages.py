@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from firesteel.protocol.checkpoint_messages import AcknowledgeCheckpoint as AcknowledgeCheckpoint
+from firesteel.protocol.checkpoint_messages import DeclineCheckpoint as DeclineCheckpoint
+from firesteel.protocol.checkpoint_messages import NotifyCheckpoint as NotifyCheckpoint
+from firesteel.protocol.checkpoint_messages import TriggerCheckpoint as TriggerCheckpoint
+from firesteel.protocol.checkpoint_messages import TriggerJobCheckpoint as TriggerJobCheckpoint
 from firesteel.protocol.message import Message
 from firesteel.protocol.split_messages import AssignSplits as AssignSplits
 from firesteel.protocol.split_messages import RequestSplits as RequestSplits
@@ -269,10 +274,11 @@ class CommitTask(Message):
 
 @dataclass(frozen=True)
 class FreeSlot(Message):
-    """Release a slot."""
+    """Release a slot. Of files that were kept for checkpoints those go that only ones after this need; None: none."""
 
     allocation_id: str
     cause: str
+    last_checkpoint: int | None = None
 
 
 @dataclass(frozen=True)
@@ -302,7 +308,12 @@ class Collected(Message):
 
 @dataclass(frozen=True)
 class StartJob(Message):
-    """The Dispatcher has a JobMaster host run a job; ``dispatcher_term`` as in ``AdoptJob``."""
+    """The Dispatcher has a JobMaster host run a job; ``dispatcher_term`` as in ``AdoptJob``.
+
+    Attributes:
+        takeover: how many JobMasters of this job were lost before; a host that still runs one of them kills it first.
+        takeover_cause: why the last of them was lost.
+    """
 
     job_graph: Mapping[str, Any]
     dispatcher_address: str
@@ -310,6 +321,8 @@ class StartJob(Message):
     resourcemanager_address: str
     blob_address: str
     dispatcher_term: int = 0
+    takeover: int = 0
+    takeover_cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -461,24 +474,27 @@ class CollectedFromJob(Message):
 
 @dataclass(frozen=True)
 class JobStateChanged(Message):
-    """``timestamps``: job state -> epoch ms of the last entry, 0 = never."""
+    """``timestamps``: job state -> epoch ms of the last entry, 0 = never. The token says which JobMaster tells it."""
 
     job_id: str
     state: str
     timestamps: Mapping[str, int]
+    jobmaster_token: str = ""
 
 
 @dataclass(frozen=True)
 class JobFinished(Message):
-    """The job reached a final state; repeated until it is acknowledged."""
+    """The job reached a final state; repeated until it is acknowledged. The token says which JobMaster tells it."""
 
     job_id: str
     archive: Mapping[str, Any]
+    jobmaster_token: str = ""
 
 
 @dataclass(frozen=True)
 class JobMasterLost(Message):
-    """A JobMaster host says that the process of a JobMaster ended before its job did."""
+    """A JobMaster host says that the process of a JobMaster, known by its token, ended before its job did."""
 
     job_id: str
     cause: str
+    jobmaster_token: str = ""

@@ -52,3 +52,21 @@ class AssignSplits(Message):
     serial: int
     job_id: str = ""
     allocation_id: str = ""
+
+
+@dataclass(frozen=True)
+class OperatorEvents(Message):
+    """What a task that runs a user's enumerator says to its JobMaster, and the other way round.
+
+    Attributes:
+        execution_id: of that task.
+        number: 1, 2, 3, ... in each direction, so that what comes twice is taken once, and what is lost is noticed.
+        events: plain; which there are stands in ``firesteel.protocol.operator_events``.
+        job_id, allocation_id: as in ``AssignSplits``.
+    """
+
+    execution_id: str
+    number: int
+    events: tuple[Mapping[str, Any], ...]
+    job_id: str = ""
+    allocation_id: str = ""

@@ -49,7 +49,7 @@ class RpcClient:
         process was stopped, or a thread of it held the interpreter.
 
         Args:
-            base_url: of the service, or of a job within its host.
+            base_url: of the service, or of a job within its host; empty where it is not known.
             method: its name.
             payload: plain arguments.
             token: fencing token of the callee as the caller knows it; empty before registration.
@@ -61,6 +61,8 @@ class RpcClient:
             RpcFault: the callee refused the call or failed in it, or its answer is not signed with the cluster secret
                 (``UNAUTHORIZED``).
         """
+        if not base_url:
+            raise PeerUnreachableError(f"{method}: where its leader is, is not known (yet)")
         envelope = {"v": RPC_VERSION, "id": uuid.uuid4().hex, "token": token, "payload": payload}
         body = json.dumps(envelope, separators=(",", ":"), default=_mapping).encode()
         url = f"{base_url}/rpc/{method}"

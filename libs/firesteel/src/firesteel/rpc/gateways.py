@@ -8,6 +8,7 @@ from typing import Any
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.protocol.message import Message
+from firesteel.protocol.split_messages import OperatorEvents
 from firesteel.rpc.client import DEFAULT_TIMEOUT, RpcClient
 
 SUBMIT_TIMEOUT = 60.0
@@ -91,8 +92,20 @@ class RemoteTaskManager(_Remote):
     async def assign_splits(self, message: m.AssignSplits) -> None:
         await self._call("assign_splits", message)
 
+    async def send_operator_events(self, message: OperatorEvents) -> None:
+        await self._call("send_operator_events", message)
+
     async def commit(self, message: m.CommitTask) -> None:
         await self._call("commit", message)
+
+    async def trigger_checkpoint(self, message: m.TriggerCheckpoint) -> None:
+        await self._call("trigger_checkpoint", message)
+
+    async def notify_checkpoint_complete(self, message: m.NotifyCheckpoint) -> None:
+        await self._call("notify_checkpoint_complete", message)
+
+    async def notify_checkpoint_aborted(self, message: m.NotifyCheckpoint) -> None:
+        await self._call("notify_checkpoint_aborted", message)
 
     async def free_slot(self, message: m.FreeSlot) -> None:
         await self._call("free_slot", message)
@@ -127,11 +140,23 @@ class RemoteJobMaster(_Remote):
     async def request_splits(self, message: m.RequestSplits) -> m.Splits:
         return m.Splits.from_plain(await self._call("request_splits", message))
 
+    async def send_operator_events(self, message: OperatorEvents) -> None:
+        await self._call("send_operator_events", message)
+
     async def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
         return GroupWatermark.from_plain(await self._call("report_watermark", message))
 
     async def end_of_data(self, message: m.ExecutionRef) -> None:
         await self._call("end_of_data", message)
+
+    async def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
+        await self._call("acknowledge_checkpoint", message)
+
+    async def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
+        await self._call("decline_checkpoint", message)
+
+    async def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
+        await self._call("trigger_checkpoint", message)
 
     async def report_metrics(self, message: m.ReportMetrics) -> None:
         await self._call("report_metrics", message)

@@ -42,6 +42,7 @@ _STATUS = {
     RpcCode.UNAUTHORIZED: 401,
     RpcCode.INTERNAL: 500,
     RpcCode.NO_RESOURCES: 503,
+    RpcCode.GONE: 410,
 }
 
 

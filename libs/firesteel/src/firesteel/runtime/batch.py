@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 Values: TypeAlias = list[Any] | pa.RecordBatch
+Timestamps: TypeAlias = list[int] | npt.NDArray[np.int64] | None
+"""Beside a list a list, beside a ``RecordBatch`` a contiguous array; None = no timestamps."""
 
 
 class Batch:
@@ -14,7 +19,7 @@ class Batch:
 
     Attributes:
         values: a list of Python objects, or a ``pyarrow.RecordBatch`` where the type is known.
-        timestamps: epoch milliseconds, one for each value, or None.
+        timestamps: epoch milliseconds, one for each value, or None; a list beside a list, an array beside columns.
         kinds: row kinds (0 insert, 1 update-before, 2 update-after, 3 delete), one for each value; None = all insert.
         bytes_estimate: about how many bytes the batch takes when serialised; 0 = not known yet.
     """
@@ -24,7 +29,7 @@ class Batch:
     def __init__(
         self,
         values: Values,
-        timestamps: list[int] | None = None,
+        timestamps: Timestamps = None,
         kinds: list[int] | None = None,
         bytes_estimate: int = 0,
     ) -> None:
@@ -41,7 +46,7 @@ class Batch:
 
 
 class InBand:
-    """What travels on a channel beside batches, in order with them: the end, watermarks, later barriers."""
+    """What travels on a channel beside batches, in order with them: the end, watermarks, barriers."""
 
     __slots__ = ()
 
@@ -88,3 +93,57 @@ class Watermark(InBand):
 
     def __repr__(self) -> str:
         return f"Watermark({self.timestamp}{', idle' if self.idle else ''})"
+
+
+class Barrier(InBand):
+    """In-band: what came before it belongs to the checkpoint, what comes behind it does not.
+
+    Attributes:
+        checkpoint_id: which checkpoint; they grow along each channel.
+        timestamp: when it was triggered, epoch milliseconds.
+        options: plain data from the coordinator; ``mode`` is ``EXACTLY_ONCE`` (the default) or ``AT_LEAST_ONCE``.
+    """
+
+    __slots__ = ("checkpoint_id", "options", "timestamp")
+
+    def __init__(self, checkpoint_id: int, timestamp: int, options: Mapping[str, Any] | None = None) -> None:
+        self.checkpoint_id, self.timestamp, self.options = checkpoint_id, timestamp, dict(options or {})
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether a channel that has delivered the barrier waits for the others."""
+        return bool(self.options.get("mode", "EXACTLY_ONCE") != "AT_LEAST_ONCE")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Barrier):
+            return NotImplemented
+        mine = self.checkpoint_id, self.timestamp, self.options
+        return mine == (other.checkpoint_id, other.timestamp, other.options)
+
+    def __hash__(self) -> int:
+        return hash((self.checkpoint_id, self.timestamp))
+
+    def __repr__(self) -> str:
+        return f"Barrier({self.checkpoint_id})"
+
+
+class CancelBarrier(InBand):
+    """In-band: the barrier of this checkpoint will not come; nobody needs to wait for it.
+
+    Attributes:
+        checkpoint_id: which checkpoint.
+    """
+
+    __slots__ = ("checkpoint_id",)
+
+    def __init__(self, checkpoint_id: int) -> None:
+        self.checkpoint_id = checkpoint_id
+
+    def __eq__(self, other: object) -> bool:
+        return other.checkpoint_id == self.checkpoint_id if isinstance(other, CancelBarrier) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.checkpoint_id)
+
+    def __repr__(self) -> str:
+        return f"CancelBarrier({self.checkpoint_id})"

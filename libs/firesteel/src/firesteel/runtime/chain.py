@@ -13,28 +13,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import groupby, islice, repeat
-from typing import Any, Final, Protocol
+from itertools import islice
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from firesteel.functions.output_tag import tags_exist
-from firesteel.runtime.batch import MIN_WATERMARK, Values, Watermark
+from firesteel.runtime.batch import MIN_WATERMARK, Timestamps, Values, Watermark
+from firesteel.runtime.chain_frames import ROWS_AT_THE_DOOR, Advance, ColumnFrame, Fire, Frame, Pass, Pieces
 from firesteel.runtime.chain_plan import LARGEST_SLICE, LONGEST_SEGMENT, SLICE_BYTES, ChainPlan, Segment
-from firesteel.runtime.context import Stamp
+from firesteel.runtime.chain_slices import (
+    TARGET_SECONDS,
+    Chunk,
+    adapt,
+    adapt_columns,
+    pull_timers,
+    runs,
+    split,
+    stamped,
+    unstamped,
+    with_stamps,
+)
+from firesteel.runtime.columns import Part, as_array
 from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.operators import Operator
-from firesteel.runtime.operators.columnar import Part
-from firesteel.runtime.operators.timed import TIMER_DONE
-from firesteel.runtime.rows import to_records
-from firesteel.runtime.side_outputs import SideRecord
+from firesteel.runtime.rows import to_list, to_records
+from firesteel.runtime.side_outputs import SidePart
 
 __all__ = ["LARGEST_SLICE", "LONGEST_SEGMENT", "SLICE_BYTES", "ChainExecutor", "ChainPlan", "Segment", "Writable"]
 
-TARGET_SECONDS: Final = 0.002
 _now = time.perf_counter
-Chunk = tuple[Segment, Values, list[int] | None]
-"""Records that leave a segment, with their timestamps."""
 
 
 class Writable(Protocol):
@@ -43,58 +50,6 @@ class Writable(Protocol):
     @property
     def writable(self) -> bool:
         """Whether it takes more now."""
-
-
-class _Frame:
-    """A batch on its way through a segment."""
-
-    __slots__ = ("input_index", "left", "pipeline", "records", "segment", "stamps", "values")
-
-    def __init__(self, segment: Segment, values: list[Any], stamps: list[int] | None, input_index: int) -> None:
-        self.segment, self.values, self.stamps, self.input_index = segment, values, stamps, input_index
-        self.left = len(values)
-        self.records: Iterator[Any] = iter(values) if stamps is None else zip(values, stamps, strict=True)
-        self.pipeline: Iterator[Any] | None = None
-
-
-class _ColumnFrame:
-    """Columns on their way through a segment that takes them."""
-
-    __slots__ = ("batch", "pipeline", "segment", "stamps")
-
-    def __init__(self, segment: Segment, batch: pa.RecordBatch, stamps: list[int] | None) -> None:
-        self.segment, self.batch, self.stamps = segment, batch, stamps
-        self.pipeline: Iterator[Part] | None = None
-
-
-class _Advance:
-    """A watermark on its way into a segment."""
-
-    __slots__ = ("pipeline", "segment", "watermark")
-
-    def __init__(self, segment: Segment, watermark: Watermark) -> None:
-        self.segment, self.watermark = segment, watermark
-        self.pipeline: Iterator[Any] | None = None
-
-
-class _Pass:
-    """A watermark on its way out of a segment."""
-
-    __slots__ = ("pipeline", "segment", "watermark")
-
-    def __init__(self, segment: Segment, watermark: Watermark) -> None:
-        self.segment, self.watermark = segment, watermark
-        self.pipeline = None
-
-
-class _Fire:
-    """Processing-time timers of a segment."""
-
-    __slots__ = ("pipeline", "segment")
-
-    def __init__(self, segment: Segment, pipeline: Iterator[Any]) -> None:
-        self.segment = segment
-        self.pipeline: Iterator[Any] | None = pipeline
 
 
 class ChainExecutor:
@@ -119,7 +74,7 @@ class ChainExecutor:
         self.input_watermark = MIN_WATERMARK
         self.output_watermark = MIN_WATERMARK
         self._token = token
-        self._stack: list[_Frame | _ColumnFrame | _Advance | _Pass | _Fire] = []
+        self._stack: list[Frame | ColumnFrame | Pieces | Advance | Pass | Fire] = []
         self._full: list[Writable] = []
 
     @property
@@ -138,7 +93,7 @@ class ChainExecutor:
     def _waits_for_room(self) -> bool:
         """Whether the next frame is for an operator that takes no more before it has given results."""
         frame = self._stack[-1] if self._stack else None
-        later = None if frame is None or isinstance(frame, _Pass) else frame.segment.later
+        later = None if frame is None or isinstance(frame, Pass) else frame.segment.later
         return later is not None and not later.writable
 
     @property
@@ -152,7 +107,7 @@ class ChainExecutor:
 
     # -- what goes in, when nothing is pending
 
-    def feed(self, values: Values, stamps: list[int] | None, input_index: int) -> None:
+    def feed(self, values: Values, stamps: Timestamps, input_index: int) -> None:
         """Put in a batch."""
         self.records_in += len(values)
         if len(values):
@@ -161,7 +116,7 @@ class ChainExecutor:
     def advance(self, watermark: Watermark) -> None:
         """Put in a watermark, or a status alone."""
         self.input_watermark = max(self.input_watermark, watermark.timestamp)
-        self._stack.append(_Advance(self.plan.root, watermark))
+        self._stack.append(Advance(self.plan.root, watermark))
 
     def fire(self, now: int) -> None:
         """Fire the processing-time timers that are due at this time (epoch ms)."""
@@ -170,7 +125,7 @@ class ChainExecutor:
             if timed is not None:
                 earliest = timed.heap_timers.processing.earliest
                 if earliest is not None and earliest <= now:
-                    self._stack.append(_Fire(segment, timed.advance_processing_time(now)))
+                    self._stack.append(Fire(segment, timed.advance_processing_time(now)))
 
     def earliest_timer(self) -> int | None:
         """When the next processing-time timer is due (epoch ms)."""
@@ -185,9 +140,9 @@ class ChainExecutor:
                 watermark = segment.watermarks.periodic()
                 self.guard.active = None
                 if watermark is not None:
-                    self._stack.append(_Pass(segment, watermark))
+                    self._stack.append(Pass(segment, watermark))
 
-    def _push(self, segment: Segment, values: Values, stamps: list[int] | None, input_index: int) -> None:
+    def _push(self, segment: Segment, values: Values, stamps: Timestamps, input_index: int) -> None:
         """Rows or columns, as the segment takes them."""
         if stamps is None:
             segment.stamp.value = None
@@ -195,10 +150,13 @@ class ChainExecutor:
             values = segment.columns[0].input.from_records(values)
         if isinstance(values, pa.RecordBatch):
             if segment.takes(values):
-                self._stack.append(_ColumnFrame(segment, values, stamps))
+                self._stack.append(ColumnFrame(segment, values, as_array(stamps)))
+                return
+            if values.num_rows > ROWS_AT_THE_DOOR:
+                self._stack.append(Pieces(segment, values, as_array(stamps), input_index, inward=True))
                 return
             values = to_records(values)
-        self._stack.append(_Frame(segment, values, stamps, input_index))
+        self._stack.append(Frame(segment, values, to_list(stamps), input_index))
 
     # -- slices
 
@@ -209,10 +167,13 @@ class ChainExecutor:
             return
         frame = self._stack[-1]
         segment = frame.segment
-        if isinstance(frame, _ColumnFrame):
+        if isinstance(frame, ColumnFrame):
             self._step_columns(frame)
             return
-        if not isinstance(frame, _Frame):
+        if isinstance(frame, Pieces):
+            self._step_pieces(frame)
+            return
+        if not isinstance(frame, Frame):
             self._step_time(frame)
             return
         if not segment.operators:
@@ -234,21 +195,24 @@ class ChainExecutor:
         if pipeline is None:
             records: Iterator[Any] = islice(frame.records, size)
             if frame.stamps is not None:
-                records = _stamped(records, segment.stamp)
+                records = stamped(records, segment.stamp)
             elif own_stamps:
-                records = _unstamped(records, segment.stamp)
+                records = unstamped(records, segment.stamp)
+            if segment.looks_ahead is not None:
+                start = len(frame.values) - frame.left
+                segment.looks_ahead.look_ahead(frame.values[start : start + size], frame.input_index)
             pipeline = frame.pipeline = segment.pipeline(records, frame.input_index)
             frame.left -= size
         results: list[Any]
         stamps: list[Any] | None = None
         if frame.stamps is not None or own_stamps:
-            results, stamps = _with_stamps(pipeline, size, segment.stamp)
+            results, stamps = with_stamps(pipeline, size, segment.stamp)
         elif segment.expands:
             results = list(islice(pipeline, size))
         else:
             results = list(pipeline)
         self.guard.active = None
-        _adapt(segment, size, _now() - began, frame.left >= 0 or len(results) == size)
+        adapt(segment, size, _now() - began, frame.left >= 0 or len(results) == size)
         if len(results) < size or not segment.expands:
             frame.pipeline = None
             if frame.left <= 0:
@@ -257,30 +221,54 @@ class ChainExecutor:
             segment.measure(results)
             self._route(segment, results, stamps)
 
-    def _step_columns(self, frame: _ColumnFrame) -> None:
+    def _step_columns(self, frame: ColumnFrame) -> None:
         """The next batch of results."""
         segment = frame.segment
+        if segment.watermarks is not None:
+            self._assign_columns(frame)
+            return
         if not segment.columns:
             self._stack.pop()
             self._emit(((segment, frame.batch, frame.stamps),))
             return
-        if frame.pipeline is None:
-            frame.pipeline = segment.column_pipeline(frame.batch, frame.stamps)
+        pipeline = frame.pipeline or frame.next_pipeline()
+        began = _now()
         self.guard.active = self._token
-        part = next(frame.pipeline, None)
+        part = next(pipeline, None)
         self.guard.active = None
+        frame.took += _now() - began
         if part is None:
-            self._stack.pop()
+            adapt_columns(segment, frame.size, frame.took)
+            frame.pipeline = None
+            if frame.start >= len(frame.batch):
+                self._stack.pop()
+        else:
+            self._emit_part(segment, part)
+
+    def _emit_part(self, segment: Segment, part: Part | SidePart) -> None:
+        if isinstance(part, SidePart):
+            side = segment.sides.get(part.tag_id)
+            if side is not None:
+                self._emit(((side, part.values, part.stamps),))
         elif part[0].num_rows:
             self._emit(((segment, *part),))
 
-    def _step_time(self, frame: _Advance | _Pass | _Fire) -> None:
+    def _step_pieces(self, frame: Pieces) -> None:
+        batch, stamps = frame.take()
+        if frame.done:
+            self._stack.pop()
+        if frame.inward:
+            self._push(frame.segment, batch, stamps, frame.input_index)
+        else:
+            self._emit(((frame.segment, batch, stamps),))
+
+    def _step_time(self, frame: Advance | Pass | Fire) -> None:
         segment = frame.segment
-        if isinstance(frame, _Pass):
+        if isinstance(frame, Pass):
             self._stack.pop()
             self._pass_on(segment, frame.watermark)
             return
-        if isinstance(frame, _Advance) and frame.pipeline is None:
+        if isinstance(frame, Advance) and frame.pipeline is None:
             watermark, timed = frame.watermark, segment.timed
             segment.stamp.watermark = max(segment.stamp.watermark, watermark.timestamp)
             if segment.watermarks is not None and not segment.watermarks.passes(watermark):
@@ -296,16 +284,27 @@ class ChainExecutor:
                 return
             frame.pipeline = timed.advance_watermark(watermark.timestamp)
         assert frame.pipeline is not None
+        if segment.columns:
+            self.guard.active = self._token
+            part = next(frame.pipeline, None)
+            self.guard.active = None
+            if part is not None:
+                self._emit_part(segment, part)
+                return
+            self._stack.pop()
+            if isinstance(frame, Advance):
+                self._stack.append(Pass(segment, frame.watermark))
+            return
         size = min(segment.size, segment.limit)
         began = _now()
         self.guard.active = self._token
-        results, stamps, done = _pull_timers(frame.pipeline, size, segment.stamp, began + TARGET_SECONDS)
+        results, stamps, done = pull_timers(frame.pipeline, size, segment.stamp, began + TARGET_SECONDS)
         self.guard.active = None
-        _adapt(segment, size, _now() - began, len(results) == size)
+        adapt(segment, size, _now() - began, len(results) == size)
         if done:
             self._stack.pop()
-            if isinstance(frame, _Advance):
-                self._stack.append(_Pass(segment, frame.watermark))
+            if isinstance(frame, Advance):
+                self._stack.append(Pass(segment, frame.watermark))
         if results:
             segment.measure(results)
             self._route(segment, results, stamps)
@@ -319,13 +318,30 @@ class ChainExecutor:
                 run = later.take()
                 self.guard.active = None
                 if run.watermark is not None:
-                    self._stack.append(_Pass(segment, run.watermark))
+                    self._stack.append(Pass(segment, run.watermark))
                 elif run.values:
                     segment.measure(run.values)
                     self._emit(((segment, run.values, run.stamps),))
                 return
 
-    def _assign(self, frame: _Frame) -> None:
+    def _assign_columns(self, frame: ColumnFrame) -> None:
+        """The same for columns."""
+        segment = frame.segment
+        operator = segment.watermarks
+        assert operator is not None
+        batch, stamps = frame.next_rows()
+        began = _now()
+        self.guard.active = self._token
+        stamps, watermark = operator.take_columns(batch, stamps)
+        self.guard.active = None
+        adapt_columns(segment, frame.size, _now() - began)
+        if frame.start >= len(frame.batch):
+            self._stack.pop()
+        if watermark is not None:
+            self._stack.append(Pass(segment, watermark))
+        self._emit(((segment, batch, stamps),))
+
+    def _assign(self, frame: Frame) -> None:
         """A slice of an operator that assigns timestamps and makes watermarks; it ends where one is emitted."""
         segment = frame.segment
         operator = segment.watermarks
@@ -338,12 +354,12 @@ class ChainExecutor:
         self.guard.active = self._token
         stamps, watermark = operator.take(values, stamps)
         self.guard.active = None
-        _adapt(segment, size, _now() - began, len(values) == size)
+        adapt(segment, size, _now() - began, len(values) == size)
         frame.left -= len(values)
         if frame.left <= 0:
             self._stack.pop()
         if watermark is not None:
-            self._stack.append(_Pass(segment, watermark))
+            self._stack.append(Pass(segment, watermark))
         segment.measure(values)
         self._emit(((segment, values, stamps),))
 
@@ -356,24 +372,31 @@ class ChainExecutor:
             operator.enable_tags()
         chunks: list[Chunk] = [(segment, values, stamps)]
         if operator.tagged:
-            chunks = _split(operator, segment, values, stamps)
+            chunks = split(operator, segment, values, stamps)
         if stamps is not None and segment.timed is not None:
-            chunks = [run for chunk in chunks for run in _runs(chunk)]
+            chunks = [run for chunk in chunks for run in runs(chunk)]
         self._emit(chunks)
 
     def _emit(self, chunks: Sequence[Chunk]) -> None:
+        if len(chunks) == 1:
+            segment, values, stamps = chunks[0]
+            if not isinstance(values, list) and values.num_rows > ROWS_AT_THE_DOOR and segment.needs_rows:
+                self._stack.append(Pieces(segment, values, as_array(stamps), 0, inward=False))
+                return
         for segment, values, stamps in chunks:
             self._write(segment, values, stamps)
         for segment, values, stamps in reversed(chunks):
             for child in reversed(segment.children):
                 self._push(child, values, stamps, 0)
 
-    def _write(self, segment: Segment, values: Values, stamps: list[int] | None) -> None:
+    def _write(self, segment: Segment, values: Values, stamps: Timestamps) -> None:
         guard, token = self.guard, self._token
-        records = to_records(values) if segment.consumers else []
         for consumer in segment.consumers:
             guard.active = token
-            consumer.write(records, stamps)
+            if isinstance(values, list):
+                consumer.write(values, to_list(stamps))
+            else:
+                consumer.write_columns(values, as_array(stamps))
             guard.active = None
             if not consumer.writable:
                 self._full.append(consumer)
@@ -381,9 +404,9 @@ class ChainExecutor:
             self.records_out += len(values)
             guard.active = token
             if isinstance(values, list):
-                routed = output.route(values, stamps)
+                routed = output.route(values, to_list(stamps))
             else:
-                routed = output.route_columns(values, stamps)
+                routed = output.route_columns(values, as_array(stamps))
             guard.active = None
             for channel, batch in routed:
                 channel.write(batch)
@@ -399,7 +422,7 @@ class ChainExecutor:
                     channel.send(watermark)
         for part in reversed(together):
             for child in reversed(part.children):
-                self._stack.append(_Advance(child, watermark))
+                self._stack.append(Advance(child, watermark))
 
     def drop(self) -> None:
         """Forget what is pending; suspended user generators are closed."""
@@ -412,81 +435,3 @@ class ChainExecutor:
                     close()
                 except Exception:  # a generator that objects to its end has no say here
                     pass
-
-
-def _adapt(segment: Segment, size: int, took: float, full: bool) -> None:
-    """Fit the size of slices to the time that the last one took; ``full``: there was more for it to do."""
-    if took > 2 * TARGET_SECONDS:
-        segment.size = max(1, int(size * TARGET_SECONDS / took))
-    elif took < TARGET_SECONDS / 2 and size == segment.size and full:
-        segment.size = min(size * 2, LARGEST_SLICE)
-
-
-def _stamped(pairs: Iterator[tuple[Any, int]], stamp: Stamp) -> Iterator[Any]:
-    for value, stamp.value in pairs:
-        yield value
-
-
-def _unstamped(records: Iterator[Any], stamp: Stamp) -> Iterator[Any]:
-    for value in records:
-        stamp.value = None
-        yield value
-
-
-def _with_stamps(pipeline: Iterator[Any], size: int, stamp: Stamp) -> tuple[list[Any], list[int | None]]:
-    results, stamps = [], []
-    for result in islice(pipeline, size):
-        results.append(result)
-        stamps.append(stamp.value)
-    return results, stamps
-
-
-def _pull_timers(
-    pipeline: Iterator[Any], size: int, stamp: Stamp, deadline: float
-) -> tuple[list[Any], list[int | None], bool]:
-    """Results of timers, and whether there were no more; ends after a timer when the time is over."""
-    results: list[Any] = []
-    stamps: list[int | None] = []
-    for result in pipeline:
-        if result is TIMER_DONE:
-            if _now() >= deadline:
-                return results, stamps, False
-            continue
-        results.append(result)
-        stamps.append(stamp.value)
-        if len(results) >= size:
-            return results, stamps, False
-    return results, stamps, True
-
-
-def _split(operator: Operator, segment: Segment, values: list[Any], stamps: list[Any] | None) -> list[Chunk]:
-    """Results, and for each side output that is read its records."""
-    if not any(value.__class__ is SideRecord or operator.is_tagged(value) for value in values):
-        return [(segment, values, stamps)]
-    main: tuple[list[Any], list[Any]] = ([], [])
-    sides: dict[str, tuple[list[Any], list[Any]]] = {}
-    for value, stamp in zip(values, stamps or repeat(None), strict=stamps is not None):
-        if operator.is_tagged(value):  # it was yielded before the operator knew that there are tags
-            value = operator.side_record(value)
-        if value.__class__ is SideRecord:
-            part = sides.setdefault(value.tag_id, ([], []))
-            part[0].append(value.value)
-        else:
-            part = main
-            part[0].append(value)
-        part[1].append(stamp)
-    parts = [(segment, main)] if main[0] else []
-    parts += [(segment.sides[tag], part) for tag, part in sides.items() if tag in segment.sides]
-    return [(target, part[0], None if stamps is None else part[1]) for target, part in parts]
-
-
-def _runs(chunk: Chunk) -> list[Chunk]:
-    """Cut a chunk so that in each part either all records have timestamps or none has."""
-    segment, values, stamps = chunk
-    if stamps is None or None not in stamps:
-        return [chunk]
-    runs: list[Chunk] = []
-    for without, pairs in groupby(zip(values, stamps, strict=True), key=lambda pair: pair[1] is None):
-        part = list(pairs)
-        runs.append((segment, [value for value, _ in part], None if without else [stamp for _, stamp in part]))
-    return runs

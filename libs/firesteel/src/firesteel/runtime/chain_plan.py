@@ -9,28 +9,30 @@ import pyarrow as pa
 
 from firesteel.core.clock import Clock
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec
-from firesteel.runtime.columns import Stamps
+from firesteel.runtime.columns import Part, Stamps
 from firesteel.runtime.context import Stamp, TaskInfo
 from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.operators import (
     CoerceOperator,
     ColumnTransform,
     Consumer,
+    KeyedColumns,
     KeyedTransform,
     LaterResults,
     Operator,
+    TimedColumns,
     TimedTransform,
     Transform,
     WatermarksOperator,
     create_operator,
 )
-from firesteel.runtime.operators.columnar import Part
 from firesteel.runtime.partitioners import Output
 from firesteel.state.backend import StateBackend
 
 LARGEST_SLICE: Final = 1024
 LONGEST_SEGMENT: Final = 64
 """Operators; nested generators count against Python's recursion limit."""
+FIRST_COLUMNS: Final = 16384
 SLICE_BYTES: Final = 256 * 1024
 """About so many bytes of results are pulled in a slice; one record that is larger passes alone."""
 _SAMPLED: Final = 16
@@ -54,6 +56,8 @@ class Segment:
         stamp: timestamp of the record in flight.
         size: records and results in a slice, by time.
         limit: the same, by bytes.
+        column_size: rows of columns in a slice, by time.
+        looks_ahead: its first operator, if that wants to see a slice of records before it gets them.
     """
 
     def __init__(self) -> None:
@@ -63,13 +67,15 @@ class Segment:
         self.outputs: list[Output] = []
         self.children: list[Segment] = []
         self.sides: dict[str, Segment] = {}
-        self.timed: TimedTransform | None = None
+        self.timed: TimedTransform | TimedColumns | None = None
         self.later: LaterResults | None = None
         self.watermarks: WatermarksOperator | None = None
         self.stamp = Stamp()
         self.size = 1
         self.limit = LARGEST_SLICE
+        self.column_size = FIRST_COLUMNS
         self.expands = False
+        self.looks_ahead: KeyedTransform | None = None
 
     @property
     def sets_stamps(self) -> bool:
@@ -80,9 +86,17 @@ class Segment:
         """Whether it takes columns as they are; else rows are made of them at its door."""
         if self.columns:
             return True
-        if self.watermarks is not None or self.later is not None:
+        if self.watermarks is not None:
+            return self.watermarks.takes_columns
+        if self.later is not None:
             return False
         return all(isinstance(one, CoerceOperator) and one.fits(batch) for one in self.operators)
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether somebody right behind it works on rows only."""
+        consumers = not all(consumer.takes_columns for consumer in self.consumers)
+        return consumers or not all(output.takes_columns for output in self.outputs)
 
     def column_pipeline(self, batch: pa.RecordBatch, stamps: Stamps) -> Iterator[Part]:
         """The results of the operators over record batches."""
@@ -136,6 +150,8 @@ class ChainPlan:
         for operator in self.operators:
             if isinstance(operator, KeyedTransform):
                 operator.use_backend(backend, info, clock)
+            elif isinstance(operator, KeyedColumns):
+                operator.use_key_groups(info, clock)
 
     def output_segment(self, output: OutputSpec) -> Segment:
         """The segment whose results go to an edge; that of a side output if the edge reads one."""
@@ -163,7 +179,11 @@ class ChainPlan:
                 segment.later = operator
             elif isinstance(operator, ColumnTransform):
                 segment.columns.append(operator)
+                segment.expands = operator.expands
+                segment.timed = operator if isinstance(operator, TimedColumns) else None
             elif isinstance(operator, Transform) and not _is_plain_source(operator):
+                if not segment.operators and isinstance(operator, KeyedTransform) and operator.looks_ahead:
+                    segment.looks_ahead = operator
                 segment.operators.append(operator)
                 segment.expands = operator.expands
                 segment.timed = operator if isinstance(operator, TimedTransform) else None

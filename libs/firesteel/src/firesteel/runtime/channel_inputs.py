@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from firesteel.core.clock import Clock, SystemClock
-from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput, InBand, Watermark
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, EndOfInput, InBand, Watermark
 from firesteel.runtime.channel_watermarks import ChannelWatermarks
+from firesteel.runtime.checkpoints.aligner import BarrierAligner
 from firesteel.runtime.exchange.channels import InputChannel
 from firesteel.runtime.source_input import Fed
 
@@ -34,13 +36,15 @@ class ChannelInputs:
         self._channels = list(channels)
         self._open = [(number, channel, index) for number, (channel, index) in enumerate(channels)]
         self._next = 0
-        self.watermarks = ChannelWatermarks(
-            [(channel.id, index) for channel, index in channels], name, clock or SystemClock()
-        )
+        clock = clock or SystemClock()
+        self.watermarks = ChannelWatermarks([(channel.id, index) for channel, index in channels], name, clock)
+        self._aligner = BarrierAligner(len(self._channels), clock)
+        self._found: deque[InBand] = deque()
         for channel, _ in self._channels:
             channel.on_readable = on_readable
 
     blocking = False
+    at_position = True
 
     @property
     def bytes_in(self) -> int:
@@ -61,29 +65,52 @@ class ChannelInputs:
         """Nothing to do: idleness comes with the watermarks."""
 
     def poll(self) -> Fed | InBand | None:
-        """The next batch or watermark; ``END_OF_INPUT`` when all channels have ended; None: nothing now."""
+        """The next batch or element; ``END_OF_INPUT`` when all channels have ended; None: nothing now.
+
+        Of barriers it gives ``Arrived`` when they have come over all channels, and ``CancelBarrier`` when they won't.
+        """
+        if self._found:
+            return self._found.popleft()
+        aligner = self._aligner
         left = len(self._open)
         while left > 0:
             if self._next >= len(self._open):
                 self._next = 0
             number, channel, index = self._open[self._next]
+            if number in aligner.blocked:
+                self._next += 1
+                left -= 1
+                continue
             got = channel.poll()
             if got is None:
                 self._next += 1
                 left -= 1
             elif isinstance(got, Batch):
                 self._next += 1
+                if aligner.aligning:
+                    aligner.processed(got.bytes_estimate)
                 return Fed(got.values, got.timestamps, index)
             elif isinstance(got, EndOfInput):
                 del self._open[self._next]
                 left -= 1
+                self._found.extend(aligner.ended(number))
             elif isinstance(got, Watermark):
                 passed_on = self.watermarks.update(number, got)
                 if passed_on is not None:
                     return passed_on
+            elif isinstance(got, Barrier):
+                self._found.extend(aligner.barrier(number, got))
+            elif isinstance(got, CancelBarrier):
+                self._found.extend(aligner.cancelled(number, got.checkpoint_id))
             else:
                 raise TypeError(f"{channel.id}: in-band element {got!r} is not known here")  # our own bug
+            if self._found:
+                return self._found.popleft()
         return None if self._open else END_OF_INPUT
+
+    def abort_checkpoint(self, checkpoint_id: int) -> bool:
+        """The coordinator gave a checkpoint up; returns whether its barrier was waited for."""
+        return self._aligner.abort(checkpoint_id)
 
     def close(self) -> None:
         """Close the channels."""

@@ -39,6 +39,11 @@ class CollectServer:
             self._operators[execution_id] = operator
             operator.on_results = lambda: self._loop.call_soon_threadsafe(lambda: self._results(execution_id))
 
+    def forget(self, execution_id: str) -> None:
+        """Another attempt takes the place of one that has ended."""
+        self._operators.pop(execution_id, None)
+        self._ended.pop(execution_id, None)
+
     def request(self, request_id: int, execution_id: str, offset: int, max_bytes: int, wait: float) -> None:
         """Answer now, or when results or the end come, or after ``wait`` seconds with none."""
         operator = self._operators.get(execution_id)
@@ -60,7 +65,9 @@ class CollectServer:
             self._waiting.setdefault(execution_id, []).append(entry)
 
     def _results(self, execution_id: str) -> None:
-        operator = self._operators[execution_id]
+        operator = self._operators.get(execution_id)
+        if operator is None:
+            return
         for entry in self._waiting.pop(execution_id, []):
             if entry.offset < operator.available or operator.ended:
                 entry.timer.cancel()

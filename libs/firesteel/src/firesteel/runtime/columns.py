@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import TypeMismatchError
 from firesteel.core.short_repr import short_repr
-from firesteel.expressions.schema import arrow_type, column_of, schema_of
+from firesteel.expressions.schema import schema_of
+from firesteel.expressions.values import RECORDS, ROW, TUPLE, arrow_schema, column_of, fitted
+from firesteel.runtime.batch import Timestamps
+from firesteel.runtime.copies import COPIES
 
-RECORDS: Final = b"firesteel.records"
-"""Key of the metadata: ``row`` or ``tuple``."""
-ROW, TUPLE = b"row", b"tuple"
-Stamps = list[int] | None
+Stamps = npt.NDArray[np.int64] | None
+"""Timestamps beside columns: contiguous, one for each row; None = no timestamps."""
+Part = tuple[pa.RecordBatch, Stamps]
+"""A batch and the timestamps of its rows."""
 
 
 class StreamColumns:
@@ -33,9 +37,7 @@ class StreamColumns:
         columns = schema_of(type_info)
         assert columns is not None
         self.names, self.types = tuple(columns), tuple(columns.values())
-        fields = [(name, arrow_type(field)) for name, field in columns.items()]
-        kind = ROW if isinstance(type_info, RowTypeInfo) else TUPLE
-        self.schema = pa.schema(fields, metadata={RECORDS: kind})
+        self.schema = arrow_schema(type_info, {RECORDS: ROW if isinstance(type_info, RowTypeInfo) else TUPLE})
 
     def from_records(self, records: Sequence[Any]) -> pa.RecordBatch:
         """A batch of rows or tuples.
@@ -44,7 +46,10 @@ class StreamColumns:
             TypeMismatchError: a value does not fit; names the field.
         """
         if not records:
-            return pa.RecordBatch.from_pylist([], self.schema)
+            return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self.schema], schema=self.schema)
+        for record in records:
+            if record.__class__ is Row and record.get_row_kind() is not RowKind.INSERT:
+                raise TypeMismatchError("", "+I", short_repr(record), "columns hold rows of the kind +I only")
         values = zip(*records, strict=True)
         arrays = [column_of(*given) for given in zip(values, self.names, self.types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -80,17 +85,27 @@ def _fitted(column: pa.Array, name: str, type_info: TypeInformation, wanted: pa.
     if column.type == wanted:
         return column
     try:
-        return column.cast(wanted)
+        return fitted(column, wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         for index in range(len(column)):
             try:
-                column.slice(index, 1).cast(wanted)
+                fitted(column.slice(index, 1), wanted)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as reason:
                 shown = f"{short_repr(column[index].as_py())} ({column.type})"
                 raise TypeMismatchError(name, str(type_info), shown, f"in {what}: {reason}") from None
         raise TypeMismatchError(name, str(type_info), f"a column of {column.type}", f"in {what}: {error}") from None
 
 
-def take(batch: pa.RecordBatch, stamps: Stamps, chosen: npt.NDArray[np.intp]) -> tuple[pa.RecordBatch, Stamps]:
+def take(batch: pa.RecordBatch, stamps: Stamps, chosen: npt.NDArray[np.intp]) -> Part:
     """Some rows, in the order of their positions, with their timestamps."""
-    return batch.take(pa.array(chosen)), None if stamps is None else [stamps[index] for index in chosen.tolist()]
+    taken = batch.take(pa.array(chosen))
+    COPIES.bytes += taken.nbytes
+    if stamps is None:
+        return taken, None
+    COPIES.bytes += 8 * len(chosen)
+    return taken, stamps[chosen]
+
+
+def as_array(stamps: Timestamps) -> Stamps:
+    """Timestamps as they stand beside columns."""
+    return None if stamps is None else np.ascontiguousarray(stamps, np.int64)

@@ -12,6 +12,7 @@ from firesteel.functions.functions import (
     CoProcessFunction,
     KeyedCoProcessFunction,
     KeyedProcessFunction,
+    KeyedStateStore,
     ProcessFunction,
     RuntimeContext,
     SinkFunction,
@@ -83,19 +84,25 @@ class OperatorContext:
         stamp: of the segment that the operator is in.
         temporary_files: called as ``(path, True)`` when a file is to be deleted if the process dies, with False when it
             is not any more.
+        kept_files: called as ``(path, checkpoint)`` when a temporary file belongs to this checkpoint from now on.
         write_stdout: writes text to the slot's standard output.
         stdout_writable: whether standard output takes more now.
         metrics: of the task's user functions.
         on_processing_timer: called when a processing-time timer was registered, with its epoch milliseconds.
+        call_later: has something called after so many seconds, on the task's loop; what it raises fails the task.
+        checkpointing: the job takes checkpoints.
     """
 
     info: TaskInfo
     clock: Clock
     stamp: Stamp = field(default_factory=Stamp)
     temporary_files: Callable[[str, bool], None] = lambda path, add: None
+    kept_files: Callable[[str, int], None] = lambda path, checkpoint_id: None
     write_stdout: Callable[[str], None] = lambda text: None
     stdout_writable: Callable[[], bool] = lambda: True
     on_processing_timer: Callable[[int], None] = lambda timestamp: None
+    call_later: Callable[[float, Callable[[], None]], None] = lambda seconds, call: None
+    checkpointing: bool = False
     metrics: MetricRegistry = None  # type: ignore[assignment] # made below
 
     def __post_init__(self) -> None:
@@ -106,7 +113,7 @@ class OperatorContext:
 class TaskRuntimeContext(RuntimeContext):
     """Handed to ``open`` of the user's functions."""
 
-    def __init__(self, info: TaskInfo, operator: str, keyed: KeyedStateBackend | None, metrics: MetricRegistry) -> None:
+    def __init__(self, info: TaskInfo, operator: str, keyed: KeyedStateStore | None, metrics: MetricRegistry) -> None:
         self._info, self._operator, self._keyed, self._metrics = info, operator, keyed, metrics
 
     def get_metrics_group(self) -> MetricGroup:
@@ -165,7 +172,7 @@ class TaskRuntimeContext(RuntimeContext):
         """Keyed aggregating state; raises as ``get_state``."""
         return self._store().get_aggregating_state(state_descriptor)
 
-    def _store(self) -> KeyedStateBackend:
+    def _store(self) -> KeyedStateStore:
         if self._keyed is None:
             raise ProgramError(
                 f"operator {self._operator!r} asks for keyed state but is not on a keyed stream: "
@@ -272,8 +279,29 @@ class SinkContext(_Timestamp, SinkFunction.Context):
 class TaskWriterContext(WriterContext):
     """Of sink writers."""
 
-    def __init__(self, context: OperatorContext) -> None:
-        self._info, self._files = context.info, context.temporary_files
+    def __init__(self, context: OperatorContext, operator_id: str) -> None:
+        self._info, self._files, self._kept = context.info, context.temporary_files, context.kept_files
+        self._checkpoint_id = 0
+        self._clock, self._call_later = context.clock, context.call_later
+        self._operator_id, self._checkpointing = operator_id, context.checkpointing
+
+    def opened(self, context: OperatorContext) -> None:
+        """The task has been made: from now on it can call at a time."""
+        self._call_later = context.call_later
+
+    def register_timer(self, epoch_ms: int, callback: Callable[[], None]) -> None:
+        """Call this at that time."""
+        self._call_later(max(0, epoch_ms - self._clock.epoch_ms()) / 1000, callback)
+
+    @property
+    def operator_id(self) -> str:
+        """32 hex digits."""
+        return self._operator_id
+
+    @property
+    def checkpointing(self) -> bool:
+        """Whether the job takes checkpoints."""
+        return self._checkpointing
 
     @property
     def subtask_index(self) -> int:
@@ -295,9 +323,22 @@ class TaskWriterContext(WriterContext):
         """32 hex digits."""
         return self._info.job_id
 
+    @property
+    def checkpoint_id(self) -> int:
+        """Of the last barrier, or of the restored checkpoint."""
+        return self._checkpoint_id
+
+    def reached(self, checkpoint_id: int) -> None:
+        """The barrier of this checkpoint is here, or the task goes on from it."""
+        self._checkpoint_id = checkpoint_id
+
     def register_temporary_file(self, path: str) -> None:
         """Delete it if the process dies."""
         self._files(path, True)
+
+    def keep_temporary_file(self, path: str) -> None:
+        """Delete it when the job ends and leaves no checkpoint from the last barrier's on."""
+        self._kept(path, self._checkpoint_id)
 
     def forget_temporary_file(self, path: str) -> None:
         """Do not delete it any more."""

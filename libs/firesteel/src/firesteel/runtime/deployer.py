@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from firesteel.checkpoint.assign import TaskRestore
+from firesteel.checkpoint.storage import (
+    CheckpointStorage,
+    StateWriter,
+    StorageParameters,
+    load_checkpoint_storage,
+    storage_name,
+)
 from firesteel.config import Settings
 from firesteel.config.options import (
+    BATCH_MAX_COLUMNAR_RECORDS,
     BATCH_MAX_RECORDS,
+    CHECKPOINTING_DIRECTORY,
+    CHECKPOINTING_INCREMENTAL,
+    CHECKPOINTING_INLINE_THRESHOLD,
+    CHECKPOINTING_INTERVAL,
+    CHECKPOINTING_MAX_DELTA_RATIO,
     METRICS_MAX_PER_TASK,
     PIPELINE_AUTO_WATERMARK_INTERVAL,
     PIPELINE_GLOBAL_JOB_PARAMETERS,
     STATE_BACKEND,
 )
+from firesteel.core.errors import ConfigurationError
 from firesteel.graph.physical import downstream_channels, upstream_channels
 from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
+from firesteel.protocol.operator_events import Event
 from firesteel.runtime.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.channel_inputs import ChannelInputs
+from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
+from firesteel.runtime.checkpoints.uploads import Submit
 from firesteel.runtime.context import OperatorContext, TaskInfo, TaskRuntimeContext
+from firesteel.runtime.enumerator_input import EnumeratorInput
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
-from firesteel.runtime.operators import SinkOperator
+from firesteel.runtime.operators import EnumeratorOperator, SinkOperator
 from firesteel.runtime.partitioners import create_output
 from firesteel.runtime.source_input import SourceInput
 from firesteel.runtime.source_time import SourceTime
@@ -41,8 +60,11 @@ class SlotServices:
 
     Attributes:
         temporary_files: called with (path, add).
+        kept_files: called with (path, checkpoint id).
         request_splits: called with the execution id.
         report_watermark: called with the execution id, alignment group and watermark.
+        submit_upload: has something done by the thread that writes state.
+        operator_events: called with the execution id, a number, and what a user's enumerator has decided.
     """
 
     exchange: Exchange
@@ -50,20 +72,33 @@ class SlotServices:
     guard: Guard
     reporter: TaskReporter
     temporary_files: Callable[[str, bool], None]
+    kept_files: Callable[[str, int], None]
     write_stdout: Callable[[str], None]
     stdout_writable: Callable[[], bool]
     request_splits: Callable[[str], None]
     report_watermark: Callable[[str, str, int], None] = lambda execution_id, group, watermark: None
+    submit_upload: Submit = lambda work: work()
+    operator_events: Callable[[str, int, Sequence[Event]], None] = lambda execution_id, number, events: None
 
 
 @dataclass
 class RunningTask:
-    """A task and the thread it has for itself, if it does."""
+    """A task and the thread it has for itself, if it does; ``peers`` are the slots that it exchanges records with.
+
+    ``enumerator`` is its input if it runs a user's enumerator.
+    """
 
     task: StreamTask
     token: CancelToken
     guard: Guard
     thread: TaskThread | None
+    peers: frozenset[str] = frozenset()
+    enumerator: EnumeratorInput | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and its thread too."""
+        return self.task.ended and (self.thread is None or self.thread.join(0))
 
     def start(self) -> None:
         """Open and run it."""
@@ -82,7 +117,10 @@ class Deployer:
 
     def __init__(self, deployment: Deployment, services: SlotServices) -> None:
         self._deployment, self._services = deployment, services
+        self._peers: set[str] = set()
         self._settings = Settings(dict(deployment.config), "job")
+        self._storage: CheckpointStorage | None = None
+        self._in_files = False
 
     def info(self, descriptor: TaskDescriptor) -> TaskInfo:
         """Who a task is."""
@@ -106,23 +144,34 @@ class Deployer:
             Exception: whatever is wrong with the user's code, or the blob.
         """
         services = self._services
+        self._peers.clear()
         info = self.info(descriptor)
         services.guard.active = token
         plan = ChainPlan(load_chain(read_blob(self._deployment.blobs[descriptor.chain], descriptor.chain)))
-        plan.use_state_backend(load_state_backend(self._settings.get(STATE_BACKEND)), info, services.loop.clock)
+        backend = load_state_backend(self._settings.get(STATE_BACKEND))
+        plan.use_state_backend(backend, info, services.loop.clock)
+        self._in_files = backend.snapshots_in_files
+        restore = None if descriptor.restore is None else TaskRestore.from_plain(descriptor.restore)
+        checkpointing = bool(self._settings.get(CHECKPOINTING_INTERVAL))
+        if checkpointing or restore is not None:
+            self._checkpoint_storage()  # what is wrong with its settings is found out now
         context = OperatorContext(
             info,
             services.loop.clock,
             temporary_files=services.temporary_files,
+            kept_files=services.kept_files,
             write_stdout=services.write_stdout,
             stdout_writable=services.stdout_writable,
+            checkpointing=checkpointing,
             metrics=MetricRegistry(services.loop.clock, self._settings.get(METRICS_MAX_PER_TASK)),
         )
         for index, operator in enumerate(plan.operators):
             if isinstance(operator, SinkOperator):
                 operator.create(replace(context, stamp=plan.segment_of[index].stamp))
         task: list[StreamTask] = []
-        source = self._source(plan, context, token, lambda: task[0].wake())
+        finished = restore is not None and restore.finished
+        source = self._source(plan, context, token, lambda: task[0].wake(), finished=finished)
+        enumerator = self._enumerator(plan, context, token, descriptor.readers, lambda: task[0].wake(), finished)
         blocking = any(operator.blocking for operator in plan.operators) or (source is not None and source.blocking)
         thread = TaskThread(f"firesteel-task {info.full_name}", services.loop.clock) if blocking else None
         loop = thread.loop if thread else services.loop
@@ -131,6 +180,9 @@ class Deployer:
         if source is not None:
             source.run_on(loop, guard)
             inputs = source
+        elif enumerator is not None:
+            enumerator.run_on(loop, guard)
+            inputs = enumerator
         else:
             inputs = ChannelInputs(
                 self._inputs(descriptor, thread), lambda: task[0].wake(), info.full_name, services.loop.clock
@@ -150,12 +202,72 @@ class Deployer:
                 services.reporter,
                 needs_commit=descriptor.needs_commit,
                 watermark_interval=self._watermark_interval,
+                checkpoints=CheckpointServices(
+                    lambda checkpoint_id, hint: self._checkpoint_storage().open_state_stream(checkpoint_id, hint),
+                    services.submit_upload,
+                    lambda handle: self._checkpoint_storage().open_state(handle),
+                    final=checkpointing and enumerator is None,  # that one ends when it is told to
+                    open_shared=self._open_shared if self._shares() else None,
+                    delta_ratio=self._settings.get(CHECKPOINTING_MAX_DELTA_RATIO),
+                ),
+                restore=restore,
             )
         )
-        return RunningTask(task[0], token, guard, thread)
+        return RunningTask(task[0], token, guard, thread, frozenset(self._peers), enumerator)
+
+    def _enumerator(
+        self,
+        plan: ChainPlan,
+        context: OperatorContext,
+        token: CancelToken,
+        readers: int,
+        on_readable: Callable[[], None],
+        finished: bool,
+    ) -> EnumeratorInput | None:
+        operator, info = plan.operators[0], context.info
+        if not isinstance(operator, EnumeratorOperator):
+            return None
+        return EnumeratorInput(
+            operator,
+            readers,
+            token,
+            lambda number, events: self._services.operator_events(info.execution_id, number, events),
+            on_readable,
+            TaskRuntimeContext(info, operator.name, None, context.metrics),
+            finished=finished,
+        )
+
+    def _checkpoint_storage(self) -> CheckpointStorage:
+        if self._storage is None:
+            settings = self._settings
+            if self._in_files:
+                if storage_name(settings) == "jobmanager":
+                    raise ConfigurationError(
+                        f"{STATE_BACKEND.key}: filesystem writes snapshots into files: set "
+                        f"{CHECKPOINTING_DIRECTORY.key}, or {STATE_BACKEND.key} to hashmap"
+                    )
+                settings = Settings({**self._deployment.config, CHECKPOINTING_INLINE_THRESHOLD.key: "0"}, "job")
+            self._storage = load_checkpoint_storage(StorageParameters(self._deployment.job_id, settings))
+        return self._storage
+
+    def _shares(self) -> bool:
+        """Whether checkpoints may build on earlier ones."""
+        if not self._settings.get(CHECKPOINTING_INCREMENTAL) or not self._settings.get(CHECKPOINTING_INTERVAL):
+            return False
+        return type(self._checkpoint_storage()).open_shared_stream is not CheckpointStorage.open_shared_stream
+
+    def _open_shared(self, checkpoint_id: int, hint: str) -> StateWriter:
+        storage = self._checkpoint_storage()
+        return storage.open_shared_stream(checkpoint_id, hint) or storage.open_state_stream(checkpoint_id, hint)
 
     def _source(
-        self, plan: ChainPlan, context: OperatorContext, token: CancelToken, on_readable: Callable[[], None]
+        self,
+        plan: ChainPlan,
+        context: OperatorContext,
+        token: CancelToken,
+        on_readable: Callable[[], None],
+        *,
+        finished: bool,
     ) -> SourceInput | None:
         head = plan.operators[0]
         if head.spec.kind is not OperatorKind.SOURCE:
@@ -163,7 +275,8 @@ class Deployer:
         info = context.info
         strategy, time = head.spec.extra.get("watermark_strategy"), None
         if strategy is not None:
-            time = SourceTime(head.name, info.full_name, strategy, self._services.loop.clock, head.coerce)
+            declared = head.spec.output_type or head.function.produced_type()
+            time = SourceTime(head.name, info.full_name, strategy, self._services.loop.clock, head.coerce, declared)
         return SourceInput(
             head.name,
             head.function,
@@ -173,12 +286,15 @@ class Deployer:
             request_splits=lambda: self._services.request_splits(info.execution_id),
             on_readable=on_readable,
             max_records=self._settings.get(BATCH_MAX_RECORDS),
+            max_columnar_records=self._settings.get(BATCH_MAX_COLUMNAR_RECORDS),
             time=time,
             watermark_interval=self._watermark_interval,
             report_watermark=lambda group, watermark: self._services.report_watermark(
                 info.execution_id, group, watermark
             ),
             runtime_context=TaskRuntimeContext(info, head.name, None, context.metrics),
+            operator=head,
+            finished=finished,
         )
 
     @property
@@ -196,9 +312,9 @@ class Deployer:
                 PartitionerKind(edge.partitioner), descriptor.subtask, edge.up_parallelism, edge.down_parallelism
             )
             for up in sources:
-                channel = self._services.exchange.input(
-                    edge.index, up, descriptor.subtask, self._deployment.placement[edge.source][up]
-                )
+                peer = self._deployment.placement[edge.source][up]
+                self._peers.add(peer)
+                channel = self._services.exchange.input(edge.index, up, descriptor.subtask, peer, descriptor.attempt)
                 if thread is not None:
                     channel = BridgedInput(channel, self._services.loop, thread.loop)
                 found.append((channel, edge.input_index))
@@ -217,12 +333,10 @@ class Deployer:
                 PartitionerKind(edge.partitioner), descriptor.subtask, edge.up_parallelism, edge.down_parallelism
             )
             for down in targets:
+                peer = self._deployment.placement[edge.target][down]
+                self._peers.add(peer)
                 channel = self._services.exchange.output(
-                    edge.index,
-                    descriptor.subtask,
-                    down,
-                    self._deployment.placement[edge.target][down],
-                    edge.buffer_timeout_ms,
+                    edge.index, descriptor.subtask, down, peer, edge.buffer_timeout_ms, descriptor.attempt
                 )
                 if thread is not None:
                     channel = BridgedOutput(channel, self._services.loop, thread.loop)

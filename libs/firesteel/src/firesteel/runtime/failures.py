@@ -16,7 +16,17 @@ from typing import Final
 import cloudpickle
 
 import firesteel
-from firesteel.core.errors import KeyTypeError, ProgramError, TypeMismatchError
+from firesteel.core.errors import (
+    ConfigurationError,
+    GraphError,
+    KeyTypeError,
+    ProgramError,
+    StateMigrationError,
+    StateRestoreError,
+    SuppressRestartsError,
+    TypeMismatchError,
+    UnsupportedFeatureError,
+)
 from firesteel.core.short_repr import short_repr
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.context import TaskInfo
@@ -30,16 +40,25 @@ _OURS: Final = tuple(
     os.path.join(_ROOT, part) for part in ("runtime" + os.sep, "state" + os.sep, "graph" + os.sep, "windowing" + os.sep)
 )
 _COERCION: Final = os.path.join(_ROOT, "common", "coerce")
+_FINAL: Final = (
+    SuppressRestartsError, GraphError, UnsupportedFeatureError, StateMigrationError, StateRestoreError,
+    ConfigurationError,
+)  # fmt: skip
+"""What is wrong does not depend on the moment or on a record: another attempt would fail as well."""
+_LONGEST_CHAIN: Final = 100
 _GENERATED: Final = "<firesteel "
 
 
-def describe_failure(error: BaseException, info: TaskInfo | None = None, kind: str | None = None) -> TaskFailure:
+def describe_failure(
+    error: BaseException, info: TaskInfo | None = None, kind: str | None = None, *, deploying: bool = False
+) -> TaskFailure:
     """What is reported about an exception.
 
     Args:
         error: what was raised.
         info: of the task; None = no task in particular.
         kind: as in ``TaskFailure``; None = found out from the exception and where it came from.
+        deploying: the task was being built: what is wrong with the program then stays wrong.
     """
     operator, record = find_site(error.__traceback__)
     kind = kind or _kind(error, operator)
@@ -55,7 +74,19 @@ def describe_failure(error: BaseException, info: TaskInfo | None = None, kind: s
         attempt=info.attempt if info else 0,
         record=record,
         pickled=_pickled(error),
+        recoverable=not _is_final(error, (*_FINAL, ProgramError) if deploying else _FINAL),
     )
+
+
+def _is_final(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -> bool:
+    """Whether an exception, or what caused it, is of one of these kinds."""
+    for _ in range(_LONGEST_CHAIN):
+        if error is None:
+            return False
+        if isinstance(error, kinds):
+            return True
+        error = error.__cause__
+    return False
 
 
 def find_site(trace: TracebackType | None) -> tuple[str | None, str | None]:

@@ -1,9 +1,9 @@
-"""What functions with operator state are initialised with."""
+"""What functions with operator state are initialised with, and what they get at a checkpoint."""
 
 from __future__ import annotations
 
 from firesteel.core.errors import ProgramError
-from firesteel.functions.checkpointed import FunctionInitializationContext
+from firesteel.functions.checkpointed import FunctionInitializationContext, FunctionSnapshotContext
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import OperatorStateStore
 from firesteel.state.backend import KeyedStateBackend
@@ -11,14 +11,24 @@ from firesteel.state.operator_state import HeapOperatorState
 
 
 class InitializationContext(FunctionInitializationContext):
-    """Of one operator of one subtask. Nothing is ever restored: there are no checkpoints."""
+    """Of one operator of one subtask.
 
-    def __init__(self, operator: str, operator_state: HeapOperatorState, keyed: KeyedStateBackend | None) -> None:
+    Args:
+        operator: its name.
+        operator_state: of the operator.
+        keyed: its keyed state, if it has some.
+        restored: the job goes on from a checkpoint.
+    """
+
+    def __init__(
+        self, operator: str, operator_state: HeapOperatorState, keyed: KeyedStateBackend | None, *, restored: bool
+    ) -> None:
         self._operator, self._operator_state, self._keyed = operator, operator_state, keyed
+        self._restored = restored
 
     def is_restored(self) -> bool:
-        """False."""
-        return False
+        """Whether the operator goes on from a checkpoint."""
+        return self._restored
 
     def get_operator_state_store(self) -> OperatorStateStore:
         """The operator's."""
@@ -32,3 +42,23 @@ class InitializationContext(FunctionInitializationContext):
                 "call key_by() before it"
             )
         return self._keyed
+
+
+class SnapshotContext(FunctionSnapshotContext):
+    """Of one checkpoint.
+
+    Attributes:
+        checkpoint_id: its number.
+        timestamp: when it was triggered, epoch milliseconds.
+    """
+
+    def __init__(self, checkpoint_id: int, timestamp: int) -> None:
+        self.checkpoint_id, self.timestamp = checkpoint_id, timestamp
+
+    def get_checkpoint_id(self) -> int:
+        """The number of the checkpoint."""
+        return self.checkpoint_id
+
+    def get_checkpoint_timestamp(self) -> int:
+        """When it was triggered."""
+        return self.timestamp

@@ -10,17 +10,20 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import compress
 from operator import length_hint, not_
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from firesteel.common.types import Row, make_row
 from firesteel.core.errors import KeyTypeError, ProgramError
 from firesteel.core.short_repr import short_repr
-from firesteel.expressions.keys import ColumnKey
+from firesteel.expressions.keys import ColumnKey, ManyKeys
+from firesteel.expressions.values import VALUES, values_of
 from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
@@ -28,9 +31,11 @@ from firesteel.runtime.batch import Batch
 from firesteel.runtime.columns import Stamps, take
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.operators.base import UserCode, method_of
-from firesteel.runtime.rows import to_records
+from firesteel.runtime.rows import to_list, to_records
 
 Routed = Iterable[tuple[OutputChannel, Batch]]
+_SCANNED: Final = 4
+"""Channels; of so few, each is looked for on its own."""
 
 
 class Output(UserCode, ABC):
@@ -45,13 +50,52 @@ class Output(UserCode, ABC):
         self.name = name
         self.channels = list(channels)
 
+    @property
+    def takes_columns(self) -> bool:
+        """Whether it routes columns as they are."""
+        return True
+
     @abstractmethod
     def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
         """Batches for channels; may run the user's key selector. The lists are not changed."""
 
     def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
         """The same for columns; as rows where the choice needs them."""
-        return self.route(to_records(batch), timestamps)
+        return self.route(to_records(batch), to_list(timestamps))
+
+
+class NarrowedOutput(Output):
+    """Leaves out columns that nobody downstream reads, then does as another one.
+
+    Args:
+        output: partitions what is left.
+        names, indexes: of the columns that stay.
+    """
+
+    def __init__(self, output: Output, names: Sequence[str], indexes: Sequence[int]) -> None:
+        super().__init__(output.name, output.channels)
+        self._output, self._names, self._indexes = output, tuple(names), tuple(indexes)
+
+    @property
+    def takes_columns(self) -> bool:
+        """As the other one."""
+        return self._output.takes_columns
+
+    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
+        """Rows of the columns that stay."""
+        return self._output.route([self._narrow(value) for value in values], timestamps)
+
+    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
+        """The columns that stay."""
+        return self._output.route_columns(batch.select(list(self._names)), timestamps)
+
+    def _narrow(self, value: Any) -> Any:
+        fields = tuple([value[index] for index in self._indexes])
+        if value.__class__ is not Row:
+            return fields
+        row = make_row(self._names, fields)
+        row.set_row_kind(value.get_row_kind())
+        return row
 
 
 class SingleOutput(Output):
@@ -123,7 +167,7 @@ class _Bucketed(Output):
         """A batch for each channel that has rows."""
         targets = self.targets_of_columns(batch)
         if targets is None:
-            return self.route(to_records(batch), timestamps)
+            return self.route(to_records(batch), to_list(timestamps))
         return columns_to_channels(batch, timestamps, targets, self.channels)
 
     @abstractmethod
@@ -159,6 +203,8 @@ class _KeyedOutput(_Bucketed):
 
     def keys(self, values: list[Any]) -> list[Any]:
         """The key of each record. When the selector raises, the local ``value`` holds the record at fault."""
+        if isinstance(self._selector, ManyKeys):
+            return list(self._selector.keys_of(values))
         records = iter(values)
         try:
             return list(map(self._key, records))
@@ -190,15 +236,20 @@ class HashOutput(_KeyedOutput):
                 self._assigner(key)
             raise
 
+    @property
+    def takes_columns(self) -> bool:
+        """If the key is made of columns."""
+        return isinstance(self._selector, ColumnKey)
+
     def targets_of_columns(self, batch: pa.RecordBatch) -> npt.NDArray[Any] | None:
         """By key group, if the key is made of columns."""
         if not isinstance(self._selector, ColumnKey):
             return None
-        columns = [batch.column(index) for index in self._selector.indexes]
-        if len(columns) == 1:
-            return self._assigner.assign_array(columns[0])
-        keys = list(zip(*[column.to_pylist() for column in columns], strict=True))
-        return np.array(self._assigner.assign(keys))
+        columns = list(zip(self._selector.arrays(batch), self._selector.fields(batch.schema), strict=True))
+        if all(VALUES not in (field.metadata or {}) for _, field in columns):
+            return self._assigner.assign_columns([column for column, _ in columns])
+        keys = [values_of(*column) for column in columns]
+        return np.array(self._assigner.assign(keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))))
 
 
 class CustomOutput(_KeyedOutput):
@@ -213,6 +264,11 @@ class CustomOutput(_KeyedOutput):
     ) -> None:
         super().__init__(name, channels, key_selector)
         self._partition = method_of(partition, Partitioner, "partition")
+
+    @property
+    def takes_columns(self) -> bool:
+        """It does not."""
+        return False
 
     def targets(self, values: list[Any]) -> list[int]:
         """As the user says; checked."""
@@ -235,6 +291,8 @@ def columns_to_channels(
     batch: pa.RecordBatch, stamps: Stamps, targets: npt.NDArray[Any], channels: Sequence[OutputChannel]
 ) -> Routed:
     """The rows of each channel, in order; nothing is copied if all go to one."""
+    if len(channels) > _SCANNED:
+        return _sorted_to_channels(batch, stamps, targets, channels)
     routed = []
     for position, channel in enumerate(channels):
         chosen = np.flatnonzero(targets == position)
@@ -242,6 +300,24 @@ def columns_to_channels(
             return [(channel, Batch(batch, stamps))]
         if len(chosen):
             routed.append((channel, Batch(*take(batch, stamps, chosen))))
+    return routed
+
+
+def _sorted_to_channels(
+    batch: pa.RecordBatch, stamps: Stamps, targets: npt.NDArray[Any], channels: Sequence[OutputChannel]
+) -> Routed:
+    """The same for many channels: rows are brought into their order once, and each channel gets a slice."""
+    narrow = targets.astype(np.uint16 if len(channels) <= 1 << 16 else np.uint32)  # sorted by radix
+    counts = np.bincount(targets, minlength=len(channels)).tolist()
+    if max(counts) == batch.num_rows:
+        return [(channels[counts.index(batch.num_rows)], Batch(batch, stamps))]
+    rows, ordered = take(batch, stamps, np.argsort(narrow, kind="stable"))
+    routed, start = [], 0
+    for channel, count in zip(channels, counts, strict=True):
+        if count:
+            part = None if ordered is None else ordered[start : start + count]
+            routed.append((channel, Batch(rows.slice(start, count), part)))
+            start += count
     return routed
 
 
@@ -268,6 +344,9 @@ def create_output(
         max_parallelism: of the consumer; the number of key groups.
         rng: for random starts and SHUFFLE.
     """
+    if spec.columns is not None:
+        whole = create_output(replace(spec, columns=None), name, channels, max_parallelism, rng)
+        return NarrowedOutput(whole, *spec.columns)
     kind, count = spec.partitioner, len(channels)
     if kind is PartitionerKind.CUSTOM:
         return CustomOutput(name, channels, spec.key_selector, spec.partition)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+from firesteel.runtime.batch import Timestamps, Values
 
 
 class SideRecord:
@@ -24,3 +26,17 @@ class SideRecord:
 
     def __repr__(self) -> str:
         return f"SideRecord({self.tag_id!r}, {self.value!r})"
+
+
+class SidePart(NamedTuple):
+    """What an operator over columns gives in place of a batch to send one to a side output.
+
+    Attributes:
+        tag_id: of the ``OutputTag``.
+        values: columns, or records that are fitted to the tag's type.
+        stamps: their timestamps.
+    """
+
+    tag_id: str
+    values: Values
+    stamps: Timestamps

@@ -6,15 +6,21 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
+from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.config import Settings
 from firesteel.config.options import EXCHANGE_CHANNEL_WINDOW, EXCHANGE_MAX_CHUNK
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProtocolError
 from firesteel.functions.source import Split
 from firesteel.graph.execution_states import ExecutionState
+from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import Deployment, TaskDescriptor, TaskFailure
+from firesteel.protocol.operator_events import Event
+from firesteel.runtime.batch import Barrier
+from firesteel.runtime.checkpoints.uploads import UploadThread
 from firesteel.runtime.collecting import CollectServer
 from firesteel.runtime.control import ControlChannel, Message
 from firesteel.runtime.deployer import Deployer, RunningTask, SlotServices
@@ -35,6 +41,17 @@ PEER_LOSS_SECONDS: Final = 0.5
 """A broken connection to another slot fails our tasks only after this time: if that slot's process died, its own
 TaskManager tells the JobMaster at once, which is the better explanation."""
 JOIN_SECONDS: Final = 1.0
+PENDING_SECONDS: Final = 0.02
+"""How often new attempts look whether the threads of older ones have ended."""
+
+
+@dataclass
+class _Pending:
+    """New attempts of a deployment that wait for the end of older ones."""
+
+    deployment: Deployment
+    new: list[TaskDescriptor]
+    before: list[RunningTask]
 
 
 class Slot:
@@ -58,24 +75,32 @@ class Slot:
         self._tasks: dict[str, RunningTask] = {}
         self._lock = threading.Lock()
         self._tokens: dict[str, CancelToken] = {}
+        self._attempts: dict[tuple[str, int], TaskDescriptor] = {}
+        """The last attempt of each subtask that was here."""
+        self._pending: list[_Pending] = []
+        self._main_blob: str | None = None
         self._guards: list[Guard] = [interrupter.main]
         self._interrupt_at: float | None = None
         self._interrupt_every = 30.0
         self._released = False
         self._collects = CollectServer(loop, self._send)
         exchange.on_failure = self._peer_failed
+        self._uploads = UploadThread()
         self._services = SlotServices(
             exchange,
             loop,
             interrupter.main,
             self,
             temporary_files=self._temporary_file,
+            kept_files=self._kept_file,
             write_stdout=self._write_stdout,
             stdout_writable=lambda: self._channel is None or self._channel.output_room(),
             request_splits=lambda execution_id: self._send({"type": "request_splits", "execution_id": execution_id}),
             report_watermark=lambda execution_id, group, watermark: self._send(
                 {"type": "watermark", "execution_id": execution_id, "group": group, "watermark": watermark}
             ),
+            submit_upload=self._uploads.submit,
+            operator_events=self._operator_events,
         )
 
     def attach(self, channel: ControlChannel, streams: Sequence[OutputForwarder]) -> None:
@@ -144,16 +169,35 @@ class Slot:
             self._cancel(message.get("execution_ids"))
         elif kind == "assign_splits":
             splits = [Split.from_plain(plain) for plain in message["splits"]]
-            self._on_task(message["execution_id"], lambda task: _add_splits(task, splits, bool(message["no_more"])))
+            no_more, serial = bool(message["no_more"]), int(message.get("serial", 0))
+            self._on_task(message["execution_id"], lambda task: _add_splits(task, splits, no_more, serial))
+        elif kind == "operator_events":
+            told, events = int(message["number"]), message["events"]
+            self._on_task(message["execution_id"], lambda task: _tell_enumerator(task, told, events))
         elif kind == "group_watermark":
             watermark = int(message["watermark"])
             self._on_task(message["execution_id"], lambda task: _align(task, watermark))
+        elif kind == "trigger_checkpoint":
+            self._trigger_checkpoint(message)
+        elif kind in ("checkpoint_complete", "checkpoint_aborted"):
+            number, complete = int(message["checkpoint_id"]), kind == "checkpoint_complete"
+            for execution_id in message["execution_ids"]:
+                self._on_task(execution_id, lambda task: _notify(task, number, complete=complete))
         elif kind == "commit":
             self._on_task(message["execution_id"], lambda task: task.task.commit())
         elif kind == "collect":
             self._collect(message)
         elif kind == "release":
             self._release("released")
+
+    def _trigger_checkpoint(self, message: Message) -> None:
+        number = int(message["checkpoint_id"])
+        for execution_id in message["execution_ids"]:
+            if execution_id not in self._tasks:
+                self.decline_checkpoint(execution_id, number, DeclineReason.TASK_NOT_READY, None)
+                continue
+            barrier = Barrier(number, int(message["timestamp_ms"]), message["options"])
+            self._on_task(execution_id, lambda task, barrier=barrier: task.task.trigger_checkpoint(barrier))  # type: ignore[misc]
 
     def _on_task(self, execution_id: str, call: Callable[[RunningTask], None]) -> None:
         task = self._tasks.get(execution_id)
@@ -172,13 +216,52 @@ class Slot:
             self._deploy(deployment)
 
     def _deploy(self, deployment: Deployment) -> None:
-        """Build all tasks, then start them; those that are known already are left alone."""
-        new = [descriptor for descriptor in deployment.tasks if descriptor.execution_id not in self._tokens]
+        """Run new attempts, when older ones of the same subtasks have ended; what is known already is left alone."""
+        new = [d for d in deployment.tasks if self._attempt_of(d) < d.attempt]
         if self._released or not new:
             return
         with self._lock:
             for descriptor in new:
                 self._tokens[descriptor.execution_id] = CancelToken(descriptor.execution_id)
+        last = [self._attempts.get((d.vertex_id, d.subtask)) for d in new]
+        before = [self._tasks[d.execution_id] for d in last if d is not None and d.execution_id in self._tasks]
+        self._attempts.update({(d.vertex_id, d.subtask): d for d in new})
+        self._pending.append(_Pending(deployment, new, before))
+        self._run_pending()
+
+    def _attempt_of(self, descriptor: TaskDescriptor) -> int:
+        known = self._attempts.get((descriptor.vertex_id, descriptor.subtask))
+        return known.attempt if known is not None else -1
+
+    def _run_pending(self) -> None:
+        for pending in list(self._pending):
+            for descriptor in [d for d in pending.new if self._tokens[d.execution_id].cancelled]:
+                pending.new.remove(descriptor)
+                self.state(descriptor.execution_id, ExecutionState.CANCELED, None, {})
+            if pending.new and not all(task.over for task in pending.before):
+                self._loop.call_later(PENDING_SECONDS, self._run_pending)
+                continue
+            self._pending.remove(pending)
+            for task in pending.before:
+                self._forget(task)
+            if pending.new and not self._released:
+                self._run(pending.deployment, pending.new, again=bool(pending.before))
+
+    def _forget(self, task: RunningTask) -> None:
+        """Another attempt takes the place of one that has ended."""
+        execution_id = task.task.info.execution_id
+        self._tasks.pop(execution_id, None)
+        self._collects.forget(execution_id)
+        with self._lock:
+            self._tokens.pop(execution_id, None)
+            if task.thread is not None and task.guard in self._guards:
+                self._guards.remove(task.guard)
+
+    def _run(self, deployment: Deployment, new: Sequence[TaskDescriptor], again: bool) -> None:
+        """Build all tasks, then start them."""
+        if again:  # what the old ones leave behind can go
+            gc.unfreeze()
+            gc.collect()
         deployer = Deployer(deployment, self._services)
         built: list[RunningTask] = []
         try:
@@ -218,17 +301,18 @@ class Slot:
         )
         archives = [unpack(deployment.blobs[name], name) for name in deployment.python_files]
         extend_path([*archives, *deployment.python_path])
-        if deployment.main_blob is not None:
+        if deployment.main_blob is not None and deployment.main_blob != self._main_blob:
             blob = read_blob(deployment.blobs[deployment.main_blob], deployment.main_blob)
             self._interrupter.main.active = token
             load_main(blob)
+            self._main_blob = deployment.main_blob
             self._interrupter.main.active = None
 
     def _refuse(self, deployer: Deployer, descriptor: TaskDescriptor, error: BaseException) -> None:
         """A task could not be built."""
         self._interrupter.main.active = None
         cancelled = self._tokens[descriptor.execution_id].cancelled
-        failure = None if cancelled else describe_failure(error, deployer.info(descriptor))
+        failure = None if cancelled else describe_failure(error, deployer.info(descriptor), deploying=True)
         self.state(
             descriptor.execution_id, ExecutionState.CANCELED if cancelled else ExecutionState.FAILED, failure, {}
         )
@@ -237,6 +321,7 @@ class Slot:
         for execution_id, task in list(self._tasks.items()):
             if execution_ids is None or execution_id in execution_ids:
                 task.post(task.task.cancel)
+        self._run_pending()
 
     def _collect(self, message: Message) -> None:
         self._collects.request(
@@ -247,12 +332,15 @@ class Slot:
             int(message["wait_ms"]) / 1000,
         )
 
-    def _peer_failed(self, error: Exception) -> None:
+    def _peer_failed(self, error: Exception, allocation: str | None) -> None:
+        """The connection to another slot broke, or could not be made: tasks that exchange records with it fail."""
         failure = describe_failure(error, kind="external" if isinstance(error, ProtocolError | OSError) else None)
-        self._loop.call_later(PEER_LOSS_SECONDS, lambda: self._fail_all(failure))
+        tasks = [t for t in self._tasks.values() if not t.task.ended and (allocation is None or allocation in t.peers)]
+        self._loop.call_later(PEER_LOSS_SECONDS, lambda: self._fail_all(failure, tasks))
 
-    def _fail_all(self, failure: TaskFailure) -> None:
-        for task in list(self._tasks.values()):
+    @staticmethod
+    def _fail_all(failure: TaskFailure, tasks: Sequence[RunningTask]) -> None:
+        for task in tasks:
             task.post(lambda task=task: task.task.fail(_at(failure, task)))  # type: ignore[misc]
 
     def _output_room(self) -> None:
@@ -273,6 +361,7 @@ class Slot:
 
     def join_threads(self) -> bool:
         """Wait for the tasks' own threads, shortly; returns whether all have ended. After the loop has stopped."""
+        self._uploads.stop(JOIN_SECONDS)
         for task in self._tasks.values():
             if task.thread is not None:
                 task.thread.stop()
@@ -281,7 +370,7 @@ class Slot:
     def fail(self, error: BaseException) -> None:
         """The runtime itself raised: all tasks fail."""
         logger.error("slot %s: %s", self._allocation_id, error, exc_info=error)
-        self._fail_all(describe_failure(error, kind="internal"))
+        self._fail_all(describe_failure(error, kind="internal"), list(self._tasks.values()))
 
     # -- reports, from the tasks' threads
 
@@ -314,12 +403,44 @@ class Slot:
             task.thread.stop()
         self._stop_if_over()
 
+    def _operator_events(self, execution_id: str, number: int, events: Sequence[Event]) -> None:
+        self._send({"type": "operator_events", "execution_id": execution_id, "number": number, "events": list(events)})
+
     def end_of_data(self, execution_id: str) -> None:
         """A task waits for commit."""
         self._send({"type": "end_of_data", "execution_id": execution_id})
 
+    def acknowledge_checkpoint(
+        self, execution_id: str, checkpoint_id: int, metrics: Mapping[str, Any], state: TaskState
+    ) -> None:
+        """A task has written its state."""
+        message = {
+            "type": "acknowledge_checkpoint",
+            "execution_id": execution_id,
+            "checkpoint_id": checkpoint_id,
+            "metrics": dict(metrics),
+        }
+        self._send(message, state.to_bytes())
+
+    def decline_checkpoint(
+        self, execution_id: str, checkpoint_id: int, reason: DeclineReason, failure: TaskFailure | None
+    ) -> None:
+        """A task does not take part in a checkpoint."""
+        self._send(
+            {
+                "type": "decline_checkpoint",
+                "execution_id": execution_id,
+                "checkpoint_id": checkpoint_id,
+                "reason": reason.value,
+                "failure": failure.to_plain() if failure else None,
+            }
+        )
+
     def _temporary_file(self, path: str, add: bool) -> None:
         self._send({"type": "temporary_files", "add": [path] if add else [], "remove": [] if add else [path]})
+
+    def _kept_file(self, path: str, checkpoint_id: int) -> None:
+        self._send({"type": "temporary_files", "add": [], "remove": [path], "keep": {path: checkpoint_id}})
 
     def _report_metrics(self) -> None:
         self._loop.call_later(METRICS_SECONDS, self._report_metrics)
@@ -341,11 +462,26 @@ def _align(task: RunningTask, watermark: int) -> None:
             task.task.on_error(error)
 
 
-def _add_splits(task: RunningTask, splits: list[Split], no_more: bool) -> None:
+def _tell_enumerator(task: RunningTask, number: int, events: Sequence[Event]) -> None:
+    if task.enumerator is not None:
+        try:
+            task.enumerator.take(number, events)
+        except BaseException as error:
+            task.task.on_error(error)
+
+
+def _notify(task: RunningTask, checkpoint_id: int, *, complete: bool) -> None:
+    if complete:
+        task.task.checkpoint_complete(checkpoint_id)
+    else:
+        task.task.checkpoint_aborted(checkpoint_id)
+
+
+def _add_splits(task: RunningTask, splits: list[Split], no_more: bool, serial: int) -> None:
     source = task.task.source_input()
     if source is not None:
         try:
-            source.add_splits(splits, no_more)
+            source.add_splits(splits, no_more, serial)
         except BaseException as error:
             task.task.on_error(error)
 

@@ -19,7 +19,7 @@ from typing import Final
 from firesteel.core.clock import SystemClock
 from firesteel.core.environment import scrub
 from firesteel.core.errors import ConfigurationError, FleetError, ProtocolError
-from firesteel.core.process import die_with_parent
+from firesteel.core.process import die_with_parent, keep_freed_memory
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
 from firesteel.runtime.control import ControlChannel, Message
@@ -53,6 +53,7 @@ def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
 
 def _run(launch: SlotLaunch) -> Outcome:
     die_with_parent()
+    keep_freed_memory()
     scrub(os.environ)
     attempt = _spark_attempt()
     answer = serve(launch, attempt, "")

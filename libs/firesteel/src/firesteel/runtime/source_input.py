@@ -26,31 +26,57 @@ from firesteel.functions.source import (
     Wait,
 )
 from firesteel.runtime.async_polls import AsyncPolls, asks_in_vain
-from firesteel.runtime.batch import END_OF_INPUT, InBand, Values
-from firesteel.runtime.columns import StreamColumns
+from firesteel.runtime.batch import END_OF_INPUT, InBand, Timestamps, Values
+from firesteel.runtime.checkpoints.position import BarrierHead, SourcePosition
+from firesteel.runtime.columns import StreamColumns, as_array
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.exchange.sizes import values_bytes
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import Handle, TaskLoop
-from firesteel.runtime.operators.base import UserCode
-from firesteel.runtime.rows import to_records
+from firesteel.runtime.operators.base import Operator, UserCode
+from firesteel.runtime.rows import to_list, to_records
 from firesteel.runtime.source_time import SourceTime
+from firesteel.runtime.split_codec import SplitCodec
 
 TARGET_SECONDS: Final = 0.002
 SMALLEST_POLL: Final = 64
 BATCH_BYTES: Final = 1024 * 1024
 """About so many bytes are read at once; one record that is larger passes alone."""
+COLUMN_SECONDS: Final = 0.005
+COLUMN_BYTES: Final = 8 * 1024 * 1024
+"""The same of columns, which cost less the more rows they have."""
 _SAMPLED: Final = 16
+SHOWN_SPLITS: Final = 20
+"""So many splits have a watermark among the metrics."""
 ASK_AGAIN_SECONDS: Final = 0.5
 """After an answer without splits that promised more."""
 _now = time.perf_counter
+
+
+class _Limits(NamedTuple):
+    """Of one poll."""
+
+    records: int
+    seconds: float
+    bytes: int
+
+    def next_count(self, count: int, values: Values, took: float) -> int:
+        """How many records to ask for, after ``count`` were asked for and these came in so many seconds."""
+        read = len(values)
+        if took > 2 * self.seconds:
+            count = int(count * self.seconds / took)
+        elif took < self.seconds / 2:
+            count = count * 2
+        if read >= _SAMPLED or count < _SAMPLED:
+            count = min(count, self.bytes * read // max(1, values_bytes(values)))
+        return max(1, min(count, self.records))
 
 
 class Fed(NamedTuple):
     """A batch for the chain."""
 
     values: Values
-    timestamps: list[int] | None
+    timestamps: Timestamps
     input_index: int
 
 
@@ -85,7 +111,7 @@ class TaskReaderContext(ReaderContext):
         return self._runtime_context
 
 
-class SourceInput(UserCode):
+class SourceInput(UserCode, BarrierHead):
     """Polls a reader and asks for splits.
 
     The reader is made at once; ``run_on`` must be called before ``open``.
@@ -102,6 +128,9 @@ class SourceInput(UserCode):
         watermark_interval: seconds between periodic watermarks; 0 = never.
         report_watermark: tells the JobMaster how far the source has come: alignment group, watermark.
         runtime_context: for the reader's user code and metrics.
+        operator: of the source; what was restored of it has the splits to begin with.
+        finished: the source had come to its end in the checkpoint that the job goes on from.
+        max_columnar_records: most records in a batch of columns; None = as many as of others.
 
     Attributes:
         positions: split id -> position behind the last record of a batch that the reader gave; unfinished splits only.
@@ -124,8 +153,17 @@ class SourceInput(UserCode):
         watermark_interval: float = 0.0,
         report_watermark: Callable[[str, int], None] = lambda group, watermark: None,
         runtime_context: RuntimeContext | None = None,
+        operator: Operator | None = None,
+        finished: bool = False,
+        max_columnar_records: int | None = None,
     ) -> None:
         self.name = name
+        self._operator, self._finished = operator, finished
+        self._codec = SplitCodec(name, source)
+        self._asks_again = type(source).create_enumerator is Source.create_enumerator
+        self._splits: dict[str, Split] = {}
+        self._serial = 0
+        self._asked_for_position = False
         self.time = time
         self._interval = watermark_interval
         self._interval_timer: Handle | None = None
@@ -139,6 +177,10 @@ class SourceInput(UserCode):
         self._guard = Guard()
         self._request_splits, self._on_readable = request_splits, on_readable
         self._max = max_records
+        self._limits = _Limits(max_records, TARGET_SECONDS, BATCH_BYTES)
+        if max_columnar_records is None or (time is not None and time.needs_rows):
+            max_columnar_records = max_records
+        self._columnar_limits = _Limits(max_columnar_records, COLUMN_SECONDS, COLUMN_BYTES)
         self._count = min(SMALLEST_POLL, max_records)
         self._type = source.produced_type()
         self._columns = None if self._type is None or uncolumnar(self._type) else StreamColumns(self._type)
@@ -166,24 +208,54 @@ class SourceInput(UserCode):
             self._loop.call_soon_threadsafe(callback)
 
     def open(self) -> None:
-        """Open the reader."""
+        """Open the reader; hand it the splits that were restored."""
+        function = self._reader.checkpointed_function() if isinstance(self._reader, SourceReader) else None
+        if function is not None and self._operator is not None:
+            self._operator.add_function(function)
         if isinstance(self._reader, AsyncSourceReader):
             self._async = AsyncPolls(self._reader, self._max, lambda: self._post(self._available), self.name)
             self._async.start()
         else:
             self._reader.open()
+        restored = None if self._operator is None else self._operator.restored
+        if restored is not None and restored.splits:
+            self._take_splits([Split.from_plain(split) for split in restored.splits], no_more=False)
         self._arm_interval()
         self._arm_alignment()
 
     @property
     def at_position(self) -> bool:
-        """Whether all records of the reader's last batch have been handed over."""
-        return not self._pieces
+        """Whether all records of the reader's last batch have been handed over, and its state stands for them."""
+        if self._pieces:
+            return False
+        if not isinstance(self._reader, SourceReader) or self._ended or self._closed:
+            return True
+        self._asked_for_position = True
+        return self._reader.ready_for_checkpoint()
+
+    def position(self) -> SourcePosition:
+        """Where the reader is; holds where ``at_position`` is true."""
+        splits = (split.at(self.positions[split.id]).to_plain() for split in self._splits.values())
+        return SourcePosition("" if self._operator is None else self._operator.spec.id, tuple(splits), self._serial)
+
+    def position_taken(self) -> None:
+        """State and position were taken, or nobody wants them any more."""
+        if self._asked_for_position:
+            self._asked_for_position = False
+            if isinstance(self._reader, SourceReader):
+                self._reader.checkpoint_taken()
+
+    def abort_checkpoint(self, checkpoint_id: int) -> bool:
+        """Nothing is waited for here."""
+        return False
 
     def poll(self) -> Fed | InBand | None:
         """The next batch, watermark, the end, or None: nothing now."""
         if self._pieces:
             return self._pieces.popleft()
+        if self._finished and not self._ended:
+            self._ended = True
+            return END_OF_INPUT
         if self._interval_over:
             self._interval_over = False
             watermark = self._periodic()
@@ -194,10 +266,11 @@ class SourceInput(UserCode):
             if isinstance(answer, SourceBatch):
                 if answer.split_finished:
                     self.positions.pop(answer.split_id, None)
+                    self._splits.pop(answer.split_id, None)
                 else:
                     self.positions[answer.split_id] = answer.position
                 if self.time is not None:
-                    self._take(self.time, answer, to_records(answer.values, self._type))
+                    self._take(self.time, answer, self._values(answer.values))
                     if self._pieces:
                         return self._pieces.popleft()
                 elif len(answer.values):
@@ -227,14 +300,23 @@ class SourceInput(UserCode):
             return self._columns.fitted(values, f"a batch that source {self.name!r} read")
         return to_records(values, self._type)
 
-    def _take(self, time: SourceTime, answer: SourceBatch[Any], records: list[Any]) -> None:
+    def _take(self, time: SourceTime, answer: SourceBatch[Any], records: Values) -> None:
         """Assign timestamps; the batch is cut where watermarks stand."""
         self._guard.active = self._token
-        if records:
-            for values, stamps, watermark in time.take(answer.split_id, records, answer.timestamps):
+        if len(records):
+            given, split = answer.timestamps, answer.split_id
+            if isinstance(records, list):
+                pieces = time.take(split, records, to_list(given))
+            else:
+                pieces = time.take_columns(split, records, as_array(given))
+            for values, stamps, watermark in pieces:
                 self._pieces.append(Fed(values, stamps, 0))
                 if watermark is not None:
                     self._pieces.append(watermark)
+        if answer.watermark is not None or answer.idle:
+            own = time.emit(answer.split_id, answer.watermark, answer.idle)
+            if own is not None:
+                self._pieces.append(own)
         if answer.split_finished:
             time.finished(answer.split_id)
         self._guard.active = None
@@ -263,8 +345,9 @@ class SourceInput(UserCode):
             self._on_readable()
 
     def input_watermarks(self) -> dict[str, int]:
-        """None."""
-        return {}
+        """Of the splits that hold the source's watermark back most."""
+        behind = {} if self.time is None else self.time.furthest_behind(SHOWN_SPLITS)
+        return {f"split.{split}.watermark.currentWatermark": watermark for split, watermark in behind.items()}
 
     def back_pressured(self, seconds: float) -> None:
         """So long nothing could be read: that is no idleness."""
@@ -298,15 +381,9 @@ class SourceInput(UserCode):
         self._guard.active = self._token
         answer = reader.poll(count)
         self._guard.active = None
-        if isinstance(answer, SourceBatch) and not reader.blocking:
-            took = _now() - began
-            if took > 2 * TARGET_SECONDS:
-                self._count = max(1, int(count * TARGET_SECONDS / took))
-            elif took < TARGET_SECONDS / 2:
-                self._count = min(count * 2, self._max)
-            read = len(answer.values)
-            if read >= _SAMPLED or self._count < _SAMPLED:
-                self._count = max(1, min(self._count, BATCH_BYTES * read // max(1, values_bytes(answer.values))))
+        if isinstance(answer, SourceBatch) and not (reader.blocking and isinstance(answer.values, list)):
+            limits = self._limits if isinstance(answer.values, list) else self._columnar_limits
+            self._count = limits.next_count(count, answer.values, _now() - began)
         return answer
 
     def _need_splits(self) -> None:
@@ -316,29 +393,42 @@ class SourceInput(UserCode):
             self._asked = True
             self._request_splits()
 
-    def add_splits(self, splits: Sequence[Split], no_more: bool) -> None:
-        """The JobMaster's answer; on the task's loop."""
-        if self._closed or self._ended:
+    def add_splits(self, splits: Sequence[Split], no_more: bool, serial: int = 0) -> None:
+        """The JobMaster's answer; on the task's loop.
+
+        Args:
+            splits: to be read.
+            no_more: none will come after these.
+            serial: of the answer; they grow.
+        """
+        if self._closed or self._ended or self._finished:
             return
-        self._asked = False
+        if serial or self._asks_again:  # else: a user's enumerator has heard of the request, and will come back to it
+            self._asked = False
+        self._serial = max(self._serial, serial)
+        self._take_splits(splits, no_more)
+        if splits or no_more:
+            self._wake()
+        elif self._asks_again:
+            self._call_after(ASK_AGAIN_SECONDS)
+
+    def _take_splits(self, splits: Sequence[Split], no_more: bool) -> None:
         self._guard.active = self._token
+        known = [self._codec.from_plain(split) for split in splits]
         if self._async is not None:
-            self._async.add_splits(splits, no_more)
+            self._async.add_splits(known, no_more)
         else:
-            if splits:
-                self._reader.add_splits(splits)
+            if known:
+                self._reader.add_splits(known)
             if no_more and not self._no_more:
                 self._reader.no_more_splits()
         self._guard.active = None
         self._no_more = self._no_more or no_more
         for split in splits:
+            self._splits[split.id] = split
             self.positions.setdefault(split.id, split.position)
             if self.time is not None:
                 self.time.add(split.id)
-        if splits or no_more:
-            self._wake()
-        else:
-            self._call_after(ASK_AGAIN_SECONDS)
 
     def pause_splits(self, split_ids: Sequence[str]) -> None:
         """Pass it to the reader."""

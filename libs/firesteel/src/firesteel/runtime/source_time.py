@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
 from firesteel.core.clock import Clock
-from firesteel.runtime.batch import MAX_WATERMARK, Watermark
+from firesteel.expressions.timestamps import ColumnTimestamps
+from firesteel.runtime.batch import MAX_WATERMARK, Timestamps, Values, Watermark
+from firesteel.runtime.columns import Stamps, as_array
 from firesteel.runtime.operators.base import Coercer
+from firesteel.runtime.rows import to_list, to_records
 from firesteel.runtime.sites import UserCode
 from firesteel.runtime.watermarks import ActiveClock, Combined, EventTime, HeldBack
 
-Piece = tuple[list[Any], list[int] | None, Watermark | None]
+Piece = tuple[Values, Timestamps, Watermark | None]
 """Records, their timestamps, and the watermark behind them if there is one."""
 
 
@@ -25,22 +32,36 @@ class SourceTime(UserCode):
         strategy: of the program.
         clock: injected.
         coerce: fits records to their declared type, before the timestamp assigner sees them.
+        type_info: of the records.
     """
 
     def __init__(
-        self, name: str, task_name: str, strategy: WatermarkStrategy, clock: Clock, coerce: Coercer | None
+        self,
+        name: str,
+        task_name: str,
+        strategy: WatermarkStrategy,
+        clock: Clock,
+        coerce: Coercer | None,
+        type_info: TypeInformation | None = None,
     ) -> None:
         self.name = name
         self.clock = ActiveClock(clock)
         self.strategy = strategy
         self.splits: dict[str, EventTime] = {}
-        self._coerce = coerce
+        self._coerce, self._type = coerce, type_info
         self._combined = Combined()
         self._held = HeldBack(task_name, clock)
         self._empty_since = self.clock.now()
         self._new_records = False
         timeout = strategy.idle_timeout
         self._timeout = None if timeout is None else timeout.to_nanos() / 1e9
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether Python code looks at each record."""
+        assigner = self.strategy.timestamp_assigner
+        calls = assigner is not None and not isinstance(assigner, ColumnTimestamps)
+        return calls or self.strategy.kind is WatermarkGeneratorKind.GENERATOR
 
     @property
     def needs_interval(self) -> bool:
@@ -54,7 +75,7 @@ class SourceTime(UserCode):
     def add(self, split_id: str) -> None:
         """The split is read from now on."""
         if split_id not in self.splits:
-            self.splits[split_id] = EventTime(self.name, self.strategy, self.clock)
+            self.splits[split_id] = EventTime(self.name, self.strategy, self.clock, self._type)
 
     def finished(self, split_id: str) -> Watermark | None:
         """The split holds nothing more: it holds back nothing any more. Returns a watermark to send."""
@@ -83,12 +104,41 @@ class SourceTime(UserCode):
                 return pieces
             count, found = split.take(values, stamps)
 
+    def take_columns(self, split_id: str, batch: pa.RecordBatch, stamps: Stamps) -> list[Piece]:
+        """The same for columns of the declared type. The pieces are views of the batch."""
+        self.add(split_id)
+        split = self.splits[split_id]
+        self._new_records = True
+        if self.strategy.kind is not WatermarkGeneratorKind.GENERATOR:
+            found = split.take_columns(batch, stamps)
+            return [(batch, found, self._changed())]
+        records, listed = to_records(batch), to_list(stamps)
+        pieces: list[Piece] = []
+        start = 0
+        while start < len(records):
+            count, taken = split.take(records[start:], None if listed is None else listed[start:])
+            pieces.append((batch.slice(start, count), as_array(taken), self._changed()))
+            start += count
+        return pieces
+
     def _coerced(self, records: list[Any]) -> list[Any]:
         coerce, fitted = self._coerce, []
         assert coerce is not None
         for value in records:
             fitted.append(coerce(value))
         return fitted
+
+    def emit(self, split_id: str, watermark: int | None, idle: bool) -> Watermark | None:
+        """What the source itself says of a split; counts if no strategy makes watermarks."""
+        if self.strategy.kind is not WatermarkGeneratorKind.OF_SOURCE:
+            return None
+        self.add(split_id)
+        split = self.splits[split_id]
+        if watermark is not None:
+            split.emit_watermark(watermark)
+        if idle:
+            split.mark_idle()
+        return self._changed()
 
     # -- the clock
 
@@ -110,6 +160,11 @@ class SourceTime(UserCode):
             nothing_for = self.clock.now() - self._empty_since
             parts = [(self._combined.watermark, self._timeout is not None and nothing_for >= self._timeout)]
         return self._combined.element if self._combined.update(parts) else None
+
+    def furthest_behind(self, count: int) -> dict[str, int]:
+        """Watermarks of so many splits, the lowest ones; idle splits hold nothing back, and are left out."""
+        active = ((split.watermark, name) for name, split in list(self.splits.items()) if not split.idle)
+        return {name: watermark for watermark, name in heapq.nsmallest(count, active)}
 
     # -- alignment
 

@@ -11,19 +11,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.state_machine import StateMachine
 from firesteel.functions.metrics import USER_METRICS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
+from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.activity import Activity, ActivityTimes
-from firesteel.runtime.batch import MAX_WATERMARK, InBand, Watermark
+from firesteel.runtime.batch import MAX_WATERMARK, Barrier, InBand, Watermark
 from firesteel.runtime.chain import ChainExecutor, ChainPlan
+from firesteel.runtime.checkpoints.position import BarrierHead
+from firesteel.runtime.checkpoints.restore import restore_operators
+from firesteel.runtime.checkpoints.task_checkpoints import CheckpointReporter, CheckpointServices, TaskCheckpoints
 from firesteel.runtime.context import OperatorContext, TaskInfo
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.failures import describe_failure
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
-from firesteel.runtime.operators import CollectOperator, Consumer
+from firesteel.runtime.operators import CollectOperator, Consumer, TwoPhaseSinkOperator
 from firesteel.runtime.source_input import Fed, SourceInput
 from firesteel.runtime.task_time import TaskTime
 
@@ -40,6 +45,10 @@ class TaskInput(Protocol):
     def bytes_in(self) -> int:
         """Bytes received."""
 
+    @property
+    def at_position(self) -> bool:
+        """Whether a barrier may go in here."""
+
     def open(self) -> None:
         """Get ready."""
 
@@ -49,6 +58,9 @@ class TaskInput(Protocol):
     def input_watermarks(self) -> dict[str, int]:
         """Metrics of its inputs, if there are several; from any thread."""
 
+    def abort_checkpoint(self, checkpoint_id: int) -> bool:
+        """A checkpoint was given up; returns whether its barrier was waited for."""
+
     def back_pressured(self, seconds: float) -> None:
         """For so long nothing was polled although something may have been there."""
 
@@ -56,7 +68,7 @@ class TaskInput(Protocol):
         """Release everything; idempotent."""
 
 
-class TaskReporter(Protocol):
+class TaskReporter(CheckpointReporter, Protocol):
     """Who hears of a task; called on the task's thread."""
 
     def state(
@@ -81,6 +93,8 @@ class StreamTask:
         context: for the operators; each gets its segment's stamp.
         needs_commit: sinks wait for ``commit`` after the end of the input.
         watermark_interval: seconds between periodic watermarks; 0 = none.
+        checkpoints: of the slot.
+        restore: what the task goes on from.
     """
 
     def __init__(
@@ -97,6 +111,8 @@ class StreamTask:
         *,
         needs_commit: bool = False,
         watermark_interval: float = 0.2,
+        checkpoints: CheckpointServices | None = None,
+        restore: TaskRestore | None = None,
     ) -> None:
         self.info, self.plan, self.loop = info, plan, loop
         self.runnable = False
@@ -106,15 +122,35 @@ class StreamTask:
         self._last_watermark = False
         """The input has ended, and the last watermark is in the chain; results may still be awaited."""
         self._inputs, self._outputs = inputs, outputs
-        self._context = replace(context, on_processing_timer=self._time.on_processing_timer)
+        services = checkpoints or CheckpointServices()
+        self._context = replace(
+            context, on_processing_timer=self._time.on_processing_timer, call_later=self._call_later
+        )
+        self._restore, self._services = restore, services
+        self._final = services.final
+        self._committed = False
         self._guard, self._token, self._reporter = guard, token, reporter
         self._cleaning_up = CancelToken(info.execution_id)  # never set: cleaning up is not interrupted, as in Flink
         self._input_ended = False
-        self._commit_allowed = not needs_commit
+        self._triggered: Barrier | None = None
+        """For when the input has ended."""
+        self._commit_allowed = not needs_commit and not services.final
         self._opened: list[Any] = []
         self._flushed = True
         self._activity = ActivityTimes(loop.clock)
         self._machine = StateMachine(info.full_name, ExecutionState.DEPLOYING, EXECUTION_MOVES, loop.clock)
+        self._checkpoints = TaskCheckpoints(
+            info,
+            plan.operators,
+            [channel for channel, _ in outputs],
+            services,
+            reporter,
+            loop,
+            guard,
+            token,
+            self._wake_for_checkpoints,
+            inputs.position if isinstance(inputs, BarrierHead) else None,
+        )
         for channel, _ in outputs:
             channel.on_writable = self.wake
             channel.on_error = self.on_error
@@ -123,7 +159,7 @@ class StreamTask:
                 segment.later.on_results = lambda: loop.call_soon_threadsafe(self.wake)
         for consumer in plan.consumers:
             consumer.on_writable = lambda: loop.call_soon_threadsafe(self.wake)
-            if isinstance(consumer, CollectOperator):
+            if isinstance(consumer, CollectOperator | TwoPhaseSinkOperator):
                 consumer.on_drained = lambda: loop.call_soon_threadsafe(self._drained)
 
     # -- what others ask
@@ -165,12 +201,11 @@ class StreamTask:
         }
 
     def _watermarks(self) -> dict[str, int]:
-        """Flink's gauges: a source has no input; of two inputs each has its own, too."""
+        """Flink's gauges: a source has splits in place of an input; of two inputs each has its own, too."""
         found = {"currentOutputWatermark": self.executor.output_watermark}
         if not isinstance(self._inputs, SourceInput):
             found["currentInputWatermark"] = self.executor.input_watermark
-            found.update(self._inputs.input_watermarks())
-        return found
+        return found | self._inputs.input_watermarks()
 
     # -- life
 
@@ -182,6 +217,8 @@ class StreamTask:
         self._move(ExecutionState.INITIALIZING, "deployed")
         self._token.check()
         self._guard.active = self._token
+        if self._restore is not None:
+            restore_operators(self._restore, self.plan.operators, self.info, self._services.open_state)
         for index in reversed(range(len(self.plan.operators))):  # tail to head, as in Flink
             operator = self.plan.operators[index]
             self._opened.append(operator)
@@ -191,6 +228,9 @@ class StreamTask:
         self._move(ExecutionState.RUNNING, "all operators are open")
         self.loop.add_task(self)
         self._time.start()
+        earliest = self.executor.earliest_timer()
+        if earliest is not None:  # restored
+            self._time.on_processing_timer(earliest)
         self.wake()
 
     def wake(self) -> None:
@@ -199,8 +239,37 @@ class StreamTask:
             self.runnable = True
             self._activity.switch(Activity.BUSY)
 
+    def _wake_for_checkpoints(self) -> None:
+        """Also when the input has ended."""
+        if not self.ended:
+            self.runnable = True
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        def due() -> None:
+            if not self.ended:
+                self._guard.active = self._token
+                self._guarded(call)
+                self._guard.active = None
+
+        self.loop.call_later(seconds, due)
+
     def step(self) -> None:
-        """Slices of the chain and batches of the input, for about ``STEP_SECONDS``."""
+        """Slices of the chain and batches of the input, then one of a snapshot that is being written out."""
+        if self._input_ended:
+            self.runnable = False
+            if self._checkpoints.waiting:
+                self.runnable = self._checkpoints.work() and self._checkpoints.waiting
+                self._complete()
+        else:
+            self._advance()
+        if self._checkpoints.slicing and not self.ended:
+            self._checkpoints.slice()
+            self.runnable |= self._checkpoints.slicing or (
+                self._checkpoints.waiting and (self._input_ended or not self.executor.blocked)
+            )
+
+    def _advance(self) -> None:
+        """Work for about ``STEP_SECONDS``."""
         executor = self.executor
         deadline = _now() + STEP_SECONDS
         while not self.ended:
@@ -218,6 +287,10 @@ class StreamTask:
             elif self._time.due:
                 self._time.run()
                 continue
+            elif self._checkpoints.waiting and self._inputs.at_position:
+                if self._work_for_checkpoints():
+                    continue
+                self._rest(Activity.BUSY)  # a snapshot has to end first: its slices go on
             elif self._last_watermark:
                 self._end_of_input()
             else:
@@ -229,6 +302,8 @@ class StreamTask:
                 if isinstance(got, Watermark):
                     executor.advance(got)
                     continue
+                if got is not None and self._checkpoints.offer(got):
+                    continue
                 if got is not None:  # the end of the input is the end of event time
                     self._last_watermark = True
                     self._time.stop()
@@ -237,6 +312,35 @@ class StreamTask:
                 self._rest(Activity.IDLE)
                 self._flush()
             return
+
+    def _work_for_checkpoints(self) -> bool:
+        worked = self._checkpoints.work()
+        if worked and isinstance(self._inputs, BarrierHead):
+            self._inputs.position_taken()
+        return worked
+
+    # -- checkpoints, from the coordinator
+
+    def trigger_checkpoint(self, barrier: Barrier) -> None:
+        """Begin a checkpoint here: at a source, or where all inputs have ended. Others wait for their barriers."""
+        if self.ended or self.state is not ExecutionState.RUNNING:
+            reason = DeclineReason.TASK_CLOSING if self.ended else DeclineReason.TASK_NOT_READY
+            self._reporter.decline_checkpoint(self.info.execution_id, barrier.checkpoint_id, reason, None)
+        elif isinstance(self._inputs, BarrierHead) or self._input_ended:
+            self._checkpoints.trigger(barrier)
+        else:
+            self._triggered = barrier
+
+    def checkpoint_complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete: what was prepared up to it is committed."""
+        if not self.ended:
+            self._checkpoints.complete(checkpoint_id)
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint will not complete."""
+        if not self.ended:
+            aligning = self._inputs.abort_checkpoint(checkpoint_id)
+            self._checkpoints.aborted(checkpoint_id, was_aligning=aligning)
 
     def _end_of_blocking(self) -> None:
         if self._blocked_since is not None:
@@ -257,7 +361,10 @@ class StreamTask:
                     channel.flush()
 
     def _end_of_input(self) -> None:
-        """Flink's order: operators finish head to tail, functions are closed, channels end; then sinks may commit."""
+        """Flink's order: operators finish head to tail, functions are closed, channels end; then sinks may commit.
+
+        With checkpoints, functions are closed only when a last checkpoint is complete: they are part of it.
+        """
         if not self.executor.empty:
             self._rest(Activity.BUSY)
             self._flush()
@@ -267,15 +374,20 @@ class StreamTask:
         self._guard.active = self._token
         for consumer in self.plan.consumers:
             consumer.finish()
-        self._close_operators(lambda operator: not isinstance(operator, Consumer), careful=False)
+        if not self._final:
+            self._close_operators(lambda operator: not isinstance(operator, Consumer), careful=False)
         self._guard.active = self._token
         self._inputs.close()
         self._guard.active = None
         for channel, _ in self._outputs:
             channel.end()
         self._activity.switch(Activity.IDLE)
+        self._checkpoints.input_ended()
         if not self._commit_allowed:
             self._reporter.end_of_data(self.info.execution_id)
+        if self._triggered is not None:
+            self._checkpoints.trigger(self._triggered)
+        self.runnable = self._checkpoints.waiting
         self._complete()
 
     def _drained(self) -> None:
@@ -287,15 +399,21 @@ class StreamTask:
         self._guarded(self._complete)
 
     def _complete(self) -> None:
-        if self.ended or not self._input_ended or not self._commit_allowed:
+        if self.ended or not self._input_ended:
             return
-        if not all(consumer.drained for consumer in self.plan.consumers):
+        if not (self._commit_allowed or self._checkpoints.final_complete):
             return
         self._token.check()
         self._guard.active = self._cleaning_up
-        for consumer in self.plan.consumers:
-            consumer.commit()
+        if not self._committed:
+            self._committed = True
+            for consumer in self.plan.consumers:
+                consumer.commit()
         self._guard.active = None
+        if not all(consumer.drained for consumer in self.plan.consumers):
+            return
+        if self._final:
+            self._close_operators(lambda operator: not isinstance(operator, Consumer), careful=False)
         self._end(ExecutionState.FINISHED, None, "end of input")
 
     def cancel(self) -> None:
@@ -331,6 +449,7 @@ class StreamTask:
         self.runnable = False
         self.loop.remove_task(self)
         self._time.stop()
+        self._checkpoints.close()
         if state is not ExecutionState.FINISHED:
             self._careful("dropping records", self.executor.drop)
             for consumer in self.plan.consumers:

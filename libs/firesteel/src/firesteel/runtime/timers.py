@@ -8,6 +8,7 @@ million timers at one timestamp are one heap entry. Timers are taken out one by 
 from __future__ import annotations
 
 import heapq
+import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -30,9 +31,11 @@ __all__ = [
 
 _SLACK: Final = 64
 """Timestamps without timers that a heap may hold beyond as many as it has with timers."""
+_SETTLED_AT_ACCESS: Final = 4
 
 Entry = tuple[Any, Any]
 """Key and namespace."""
+_NOT_MOVING: Final[tuple[int, deque[Entry]]] = (0, deque())
 
 
 class Timer(NamedTuple):
@@ -84,13 +87,18 @@ class TimerService(ABC):
 class TimerQueue:
     """Timers of one time domain."""
 
-    __slots__ = ("_buckets", "_count", "_heap")
+    __slots__ = ("_added", "_buckets", "_count", "_gone", "_heap", "_moving", "_reading")
 
     def __init__(self) -> None:
         self._heap: list[int] = []
         # the only entry of a timestamp stands in the dictionary as it is, several in a dictionary of their own
         self._buckets: dict[int, Entry | dict[Entry, None]] = {}
         self._count = 0
+        # while the timers are written out, or changes are put back (``_FrozenQueue``):
+        self._gone: dict[int, set[Entry]] = {}
+        self._added: TimerQueue | None = None
+        self._reading = False
+        self._moving = _NOT_MOVING
 
     def __len__(self) -> int:
         return self._count
@@ -102,14 +110,14 @@ class TimerQueue:
         if bucket is None:
             self._buckets[timestamp] = entry
             heapq.heappush(self._heap, timestamp)
-        elif bucket.__class__ is dict:
+        elif isinstance(bucket, dict):
             if entry in bucket:
                 return False
             bucket[entry] = None
         else:
             if bucket == entry:
                 return False
-            self._buckets[timestamp] = {bucket: None, entry: None}  # type: ignore[dict-item]
+            self._buckets[timestamp] = {bucket: None, entry: None}
         self._count += 1
         return True
 
@@ -119,7 +127,7 @@ class TimerQueue:
         if bucket is None:
             return False
         entry = (key, namespace)
-        if bucket.__class__ is dict:
+        if isinstance(bucket, dict):
             if entry not in bucket:
                 return False
             del bucket[entry]
@@ -166,29 +174,182 @@ class TimerQueue:
         if not self._buckets:
             self._buckets = {}  # a dictionary keeps the memory of what was deleted
 
-    def __iter__(self) -> Iterator[Timer]:
-        """All timers, unordered; for snapshots."""
-        for timestamp, bucket in self._buckets.items():
-            for entry in bucket if isinstance(bucket, dict) else (bucket,):
-                yield Timer(timestamp, *entry)
-
-    def by_key_group(self, groups_of: Callable[[list[Any]], list[int]]) -> dict[int, list[Timer]]:
-        """All timers by the key group of their key, for a snapshot.
-
-        Args:
-            groups_of: the key group of each of a list of keys.
-        """
-        timers = list(self)
-        found: dict[int, list[Timer]] = {}
-        for group, timer in zip(groups_of([timer.key for timer in timers]), timers, strict=True):
-            found.setdefault(group, []).append(timer)
+    def _entries(self, timestamp: int) -> deque[Entry]:
+        """Those of a timestamp, in the order of registration."""
+        bucket = self._buckets.get(timestamp)
+        found = deque(bucket if isinstance(bucket, dict) else () if bucket is None else (bucket,))
+        gone = self._gone.get(timestamp)
+        if gone:
+            found = deque(entry for entry in found if entry not in gone)
+        if self._added is not None:  # what was forgotten may be there again
+            found += self._added._entries(timestamp)
         return found
+
+    def __iter__(self) -> Iterator[Timer]:
+        """All timers, unordered."""
+        return timers_of(self._buckets)
+
+    def freeze(self) -> Iterator[tuple[int, Any, Any]]:
+        """The timers of now, unordered, whatever happens to the queue until ``thaw``.
+
+        Nothing of ``due`` may be suspended.
+        """
+        self._added, self._reading = TimerQueue(), True
+        self.__class__ = _FrozenQueue
+        return _plain_timers_of(self._buckets)
+
+    def thaw(self) -> None:
+        """What ``freeze`` gave is not read any more: what was changed may be put back."""
+
+    def settle(self, most: int) -> bool:
+        """Put back so many changes; whether none are left."""
+        return True
 
     def clear(self) -> None:
         """Forget everything."""
-        self._heap.clear()
-        self._buckets.clear()
-        self._count = 0
+        self.__class__ = TimerQueue
+        self.__init__()  # type: ignore[misc] # as it was made
+
+
+class _FrozenQueue(TimerQueue):
+    """A queue whose timers are written out: they stay as they are, and what changes stands beside them."""
+
+    __slots__ = ()
+
+    def _there(self, timestamp: int, entry: Entry) -> bool:
+        """Whether it is among those that stay as they are, and was not forgotten."""
+        bucket = self._buckets.get(timestamp)
+        if bucket is None or (entry not in bucket if isinstance(bucket, dict) else bucket != entry):
+            return False
+        gone = self._gone.get(timestamp)
+        return gone is None or entry not in gone
+
+    def add(self, timestamp: int, key: Any, namespace: Any) -> bool:
+        assert self._added is not None
+        if self._there(timestamp, (key, namespace)) or not self._added.add(timestamp, key, namespace):
+            return False
+        self._count += 1
+        self._settle_some()
+        return True
+
+    def discard(self, timestamp: int, key: Any, namespace: Any) -> bool:
+        assert self._added is not None
+        entry = (key, namespace)
+        if self._there(timestamp, entry):
+            self._gone.setdefault(timestamp, set()).add(entry)
+        elif not self._added.discard(timestamp, key, namespace):
+            return False
+        self._count -= 1
+        self._settle_some()
+        return True
+
+    def _left(self, timestamp: int) -> bool:
+        """Whether a timestamp has any of those that stay as they are."""
+        bucket = self._buckets.get(timestamp)
+        if bucket is None:
+            return False
+        return len(self._gone.get(timestamp, ())) < (len(bucket) if isinstance(bucket, dict) else 1)
+
+    @property
+    def earliest(self) -> int | None:
+        assert self._added is not None
+        heap = self._heap
+        while heap and not self._left(heap[0]):
+            heapq.heappop(heap)
+        times = [time for time in (heap[0] if heap else None, self._added.earliest) if time is not None]
+        return min(times, default=None)
+
+    def due(self, until: int) -> Iterator[Timer]:
+        while (timestamp := self.earliest) is not None and timestamp <= until:
+            waiting = self._entries(timestamp)
+            while waiting:
+                earliest = self.earliest
+                if earliest is not None and earliest < timestamp:
+                    yield from self.due(timestamp - 1)
+                entry = waiting.popleft()
+                if self.discard(timestamp, *entry):
+                    yield Timer(timestamp, *entry)
+
+    def __iter__(self) -> Iterator[Timer]:
+        assert self._added is not None
+        for timer in timers_of(self._buckets):
+            if timer[1:] not in self._gone.get(timer.timestamp, ()):
+                yield timer
+        yield from self._added
+
+    def freeze(self) -> Iterator[tuple[int, Any, Any]]:
+        self._reading = False
+        self.settle(sys.maxsize)
+        return self.freeze()
+
+    def thaw(self) -> None:
+        self._reading = False
+        self.settle(0)
+
+    def _settle_some(self) -> None:
+        if not self._reading:
+            self.settle(_SETTLED_AT_ACCESS)
+
+    def settle(self, most: int) -> bool:
+        assert self._added is not None
+        gone, added, buckets = self._gone, self._added, self._buckets
+        while gone and most > 0:
+            timestamp, entries = gone.popitem()
+            bucket = buckets[timestamp]
+            while entries and most > 0:
+                most -= 1
+                entry = entries.pop()
+                if isinstance(bucket, dict):
+                    del bucket[entry]
+            if entries:
+                gone[timestamp] = entries
+            elif not isinstance(bucket, dict) or not bucket:
+                del buckets[timestamp]
+        while not gone and added and most > 0:
+            most -= 1
+            if not self._moving[1]:
+                earliest = added.earliest
+                assert earliest is not None
+                self._moving = earliest, added._entries(earliest)
+            timestamp, waiting = self._moving
+            entry = waiting.popleft()
+            if added.discard(timestamp, *entry):
+                if timestamp not in buckets:
+                    heapq.heappush(self._heap, timestamp)
+                self._put(timestamp, entry)
+        if gone or added:
+            return False
+        self.__class__ = TimerQueue  # type: ignore[assignment]
+        self._added, self._moving = None, _NOT_MOVING
+        return True
+
+    def _put(self, timestamp: int, entry: Entry) -> None:
+        bucket = self._buckets.get(timestamp)
+        if bucket is None:
+            self._buckets[timestamp] = entry
+        elif isinstance(bucket, dict):
+            bucket[entry] = None
+        else:
+            self._buckets[timestamp] = {bucket: None, entry: None}
+
+
+def timers_of(buckets: dict[int, Entry | dict[Entry, None]]) -> Iterator[Timer]:
+    """The timers in buckets."""
+    for timestamp, bucket in buckets.items():
+        if isinstance(bucket, dict):
+            for entry in bucket:
+                yield Timer(timestamp, *entry)
+        else:
+            yield Timer(timestamp, *bucket)
+
+
+def _plain_timers_of(buckets: dict[int, Entry | dict[Entry, None]]) -> Iterator[tuple[int, Any, Any]]:
+    for timestamp, bucket in buckets.items():
+        if isinstance(bucket, dict):
+            for key, namespace in bucket:
+                yield timestamp, key, namespace
+        else:
+            yield timestamp, bucket[0], bucket[1]
 
 
 class HeapTimerService(TimerService):

@@ -10,16 +10,27 @@ import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkOutput, WatermarkStrategy
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
+from firesteel.expressions.schema import schema_of
+from firesteel.expressions.timestamps import ColumnTimestamps
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
+from firesteel.runtime.columns import Stamps, StreamColumns, as_array
+from firesteel.runtime.rows import to_list, to_records
 from firesteel.runtime.sites import UserCode
 
 logger = logging.getLogger(__name__)
 HELD_SECONDS: Final = 60.0
 """A log line says who holds the watermark back when it stood still for so long, and again after each such time."""
+
+_FOLLOWING: Final = (WatermarkGeneratorKind.MONOTONOUS, WatermarkGeneratorKind.BOUNDED_OUT_OF_ORDERNESS)
 
 
 class ActiveClock:
@@ -38,6 +49,36 @@ class ActiveClock:
         self._excluded += seconds
 
 
+class TimestampsOfColumns:
+    """Computes the timestamps of whole batches.
+
+    Args:
+        assigner: the expression.
+        type_info: of the records.
+
+    Raises:
+        ProgramError: the expression does not fit.
+    """
+
+    def __init__(self, assigner: ColumnTimestamps, type_info: TypeInformation | None) -> None:
+        columns = None if type_info is None else schema_of(type_info)
+        if type_info is None or columns is None:
+            raise ProgramError(f"{assigner.expression} reads columns, and the records have none")
+        self._columns = StreamColumns(type_info)
+        self._compute = assigner.bound(columns)
+
+    def of(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+        """The timestamp of each row."""
+        found: npt.NDArray[np.int64] = self._compute(
+            dict(zip(self._columns.names, batch.columns, strict=True)), batch.num_rows
+        )
+        return found
+
+    def of_rows(self, records: Sequence[Any]) -> npt.NDArray[np.int64]:
+        """The timestamp of each record."""
+        return self.of(self._columns.from_records(records))
+
+
 class EventTime(UserCode, WatermarkOutput):
     """Timestamps and watermark of one split, or of one operator.
 
@@ -45,6 +86,7 @@ class EventTime(UserCode, WatermarkOutput):
         name: of the operator, for errors.
         strategy: of the program.
         clock: measures idleness.
+        type_info: of the records, if the timestamp assigner reads columns.
 
     Attributes:
         watermark: emitted last; ``MIN_WATERMARK`` in the beginning; never goes back.
@@ -52,12 +94,17 @@ class EventTime(UserCode, WatermarkOutput):
         paused: not read for now (alignment); its idleness is not measured.
     """
 
-    def __init__(self, name: str, strategy: WatermarkStrategy, clock: ActiveClock) -> None:
+    def __init__(
+        self, name: str, strategy: WatermarkStrategy, clock: ActiveClock, type_info: TypeInformation | None = None
+    ) -> None:
         self.name = name
         self.watermark = MIN_WATERMARK
         self.idle = False
         self._clock = clock
         self._assigner = strategy.timestamp_assigner
+        self._columns = None
+        if isinstance(self._assigner, ColumnTimestamps):
+            self._columns = TimestampsOfColumns(self._assigner, type_info)
         self._delay = strategy.max_out_of_orderness.to_millis()
         self._latest = MIN_WATERMARK
         self._timeout = None if strategy.idle_timeout is None else strategy.idle_timeout.to_nanos() / 1e9
@@ -66,7 +113,7 @@ class EventTime(UserCode, WatermarkOutput):
         self._emitted = False
         supplier = strategy.generator_supplier
         self._generator: Any = supplier() if supplier is not None else None
-        self._follows = strategy.kind is not WatermarkGeneratorKind.NO_WATERMARKS and supplier is None
+        self._follows = strategy.kind in _FOLLOWING
         if supplier is not None and not callable(getattr(self._generator, "on_event", None)):
             raise ProgramError(
                 f"the generator supplier of {name!r} returned {short_repr(self._generator, 80)}; it has to return a "
@@ -86,12 +133,32 @@ class EventTime(UserCode, WatermarkOutput):
             return 0, stamps
         self._last_record = self._clock.now()
         self.idle = False
+        if self._columns is not None:
+            stamps = self._columns.of_rows(records).tolist()
         if self._generator is not None:
             return self._one_by_one(records, stamps)
-        found = stamps if self._assigner is None else self._assigned(records, stamps)
+        assigned = self._assigner is not None and self._columns is None
+        found = self._assigned(records, stamps) if assigned else stamps
         if self._follows and found is not None:
             self._latest = max(self._latest, max(found))
         return len(records), found
+
+    def take_columns(self, batch: pa.RecordBatch, stamps: Stamps) -> Stamps:
+        """The same for columns, as far as no generator looks at records: all are taken.
+
+        A timestamp assigner that is no expression gets rows.
+        """
+        if not batch.num_rows:
+            return stamps
+        self._last_record = self._clock.now()
+        self.idle = False
+        if self._columns is not None:
+            stamps = self._columns.of(batch)
+        elif self._assigner is not None:
+            stamps = as_array(self._assigned(to_records(batch), to_list(stamps)))
+        if self._follows and stamps is not None:
+            self._latest = max(self._latest, int(stamps.max()))
+        return stamps
 
     def _assigned(self, records: Sequence[Any], stamps: list[int] | None) -> list[int]:
         extract, given = self._assigner.extract_timestamp, iter(stamps or ())  # type: ignore[union-attr]
@@ -108,7 +175,8 @@ class EventTime(UserCode, WatermarkOutput):
         return found
 
     def _one_by_one(self, records: Sequence[Any], stamps: list[int] | None) -> tuple[int, list[int] | None]:
-        extract = None if self._assigner is None else self._assigner.extract_timestamp
+        assigned = self._assigner is not None and self._columns is None
+        extract = self._assigner.extract_timestamp if assigned else None  # type: ignore[union-attr]
         on_event, given = self._generator.on_event, iter(stamps or ())
         found: list[int] | None = None if extract is None and stamps is None else []
         count = 0

@@ -10,9 +10,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from firesteel.config.addresses import is_wildcard
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.refusals import RefusalLog
-from firesteel.service.addresses import is_wildcard
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.listener import Listener
 from firesteel.service.middlewares import BODY_LIMIT, AcceptedNames, middlewares
@@ -72,6 +72,11 @@ class Service:
         if self._session is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._session
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether ``start`` waits because another process leads; it can be cancelled then."""
+        return False
 
     @property
     def stopping(self) -> bool:

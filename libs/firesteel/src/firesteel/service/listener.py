@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
+from firesteel.config.addresses import base_url, is_wildcard
 from firesteel.core.refusals import RefusalLog
-from firesteel.service.addresses import base_url, is_wildcard
 
 MOST_CONNECTIONS = 1000
 """Connections of one listener at a time; further ones are closed at once."""

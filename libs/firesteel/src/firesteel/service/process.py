@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 from firesteel import __version__
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
@@ -23,12 +24,14 @@ from firesteel.config.settings import Settings
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
 from firesteel.core.run_directory import RunDirectory, private_directory
+from firesteel.ha.services import HighAvailabilityServices, LeaderRetrieval, load_high_availability, load_retrieval
 from firesteel.service.background import first_of
 from firesteel.service.base import Service
 from firesteel.service.logs import setup_logging
 from firesteel.service.pid_file import AlreadyRunningError, PidFile
 
 logger = logging.getLogger(__name__)
+R = TypeVar("R", bound=LeaderRetrieval)
 
 EXIT_IN_ORDER, EXIT_FAILED, EXIT_CONFIGURATION = 0, 1, 2
 STOP_SECONDS = 30.0
@@ -47,6 +50,7 @@ class ProcessContext:
         config_directory: where ``config.yaml`` was read from, if anywhere.
         arguments: what was given after the options of the process.
         log_directory: where logs of processes below this one go, and stay; None = into the run directory.
+        at_end: done when the process ends, the last first.
     """
 
     settings: Settings
@@ -56,6 +60,7 @@ class ProcessContext:
     config_directory: Path | None
     arguments: tuple[str, ...] = ()
     log_directory: Path | None = None
+    at_end: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False)
 
     @cached_property
     def cluster_directory(self) -> Path:
@@ -65,6 +70,29 @@ class ProcessContext:
             RunDirectoryError: it can't be made, or is somebody else's.
         """
         return cluster_directory(self.settings)
+
+    @cached_property
+    def high_availability(self) -> HighAvailabilityServices:
+        """What outlives this process; closed when it ends. For a service that leads something.
+
+        Raises:
+            ConfigurationError: it can't be used.
+            RunDirectoryError: as for ``cluster_directory``.
+        """
+        return self._closed_at_the_end(load_high_availability(self.settings, self.cluster_directory))
+
+    @cached_property
+    def leaders(self) -> LeaderRetrieval:
+        """Where the services of the cluster are; closed when this process ends. For a service that leads nothing.
+
+        Raises:
+            ConfigurationError: it can't be used.
+        """
+        return self._closed_at_the_end(load_retrieval(self.settings))
+
+    def _closed_at_the_end(self, opened: R) -> R:
+        self.at_end.callback(opened.close)
+        return opened
 
 
 @dataclass(frozen=True)
@@ -125,6 +153,7 @@ def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> i
         try:
             context = _context(parsed)
             stack.callback(context.run_directory.remove)
+            stack.enter_context(context.at_end)
             plan = build(context)
         except (ConfigurationError, RunDirectoryError) as error:
             return _refuse(name, str(error))
@@ -194,7 +223,7 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled, number)
     try:
-        address = await service.start(plan.bind_host, plan.port, plan.advertised_host)
+        address = await _start(plan, stop)
     except ConfigurationError as error:
         return _refuse(name, str(error))
     except OSError as error:
@@ -202,6 +231,9 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
     except Exception as error:  # whatever it is, the process says so and ends with 1
         logger.exception("%s could not start", name)
         return _refuse(name, f"could not start: {error}", EXIT_FAILED)
+    if not address:
+        logger.info("%s stopped before it led", name)
+        return EXIT_IN_ORDER
     if pid_file is not None:
         pid_file.listens_on(address)
     print(f"firesteel-{name} listens on {address}", flush=True)
@@ -218,6 +250,22 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
         return _refuse(name, f"{type(service.failure).__name__}: {service.failure}", EXIT_FAILED)
     logger.info("%s stopped", name)
     return EXIT_IN_ORDER
+
+
+async def _start(plan: ServicePlan, stop: asyncio.Event) -> str:
+    """Start the service; returns its address, or nothing if it was told to stop while it waited for its turn."""
+    loop = asyncio.get_running_loop()
+    starting = loop.create_task(plan.service.start(plan.bind_host, plan.port, plan.advertised_host))
+    stopping = loop.create_task(stop.wait())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done() and plan.service.is_standby:
+            starting.cancel()
+            await asyncio.wait({starting})
+            return ""
+        return await starting
+    finally:
+        stopping.cancel()
 
 
 def _raise_file_limit() -> None:

@@ -30,11 +30,11 @@ out; the snapshot is over then, and the state is whole. After a snapshot that wa
 have to put in order what that one left.
 
 **Restoring.** ``restore`` is called once, before any state is asked for, with the descriptions and chunks of one or
-several snapshots, and takes the key groups of its own: so a job may come back with another parallelism. When a state is
-asked for its schema is compared with that in the snapshot (``state/schema.py``): values are taken as they are, or
-migrated, or ``StateMigrationError`` names the field. Time-to-live may come and go between two runs: values without a
-timestamp count as written at the moment of the restore. State that nobody asks for is kept, and is in the next
-snapshot.
+several snapshots, and takes the key groups of its own, out of chunks of several groups too: so a job may come back
+with another parallelism. When a state is asked for its schema is compared with that in the snapshot
+(``state/schema.py``): values are taken as they are, or migrated, or ``StateMigrationError`` names the field.
+Time-to-live may come and go between two runs: values without a timestamp count as written at the moment of the
+restore. State that nobody asks for is kept, and is in the next snapshot.
 
 **Time-to-live** is as ``StateTtlConfig`` says, by the clock in the parameters. Cleaning up is bounded for each access
 and frees the memory. What has expired is not in a snapshot if the configuration says so.
@@ -50,7 +50,7 @@ from typing import Any, Final
 
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ConfigurationError
-from firesteel.core.plugins import load
+from firesteel.core.plugins import known_names, load
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import StateDescriptor
 
@@ -60,6 +60,8 @@ _STAND_INS: Final = {"rocksdb": "hashmap"}
 logger = logging.getLogger(__name__)
 SLICE_SECONDS: Final = 0.002
 """A slice of a snapshot works so long at most."""
+SEVERAL: Final = 0xFFFF
+"""In place of a key group: a chunk with entries of several ones. Who does not own them all leaves out the others."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +119,13 @@ class StateInfo:
 
 @dataclass(frozen=True)
 class StateChunk:
-    """Some entries of one state and one key group.
+    """Some entries of one state.
 
     Attributes:
         state: index in ``KeyedSnapshot.states``.
-        key_group: of all entries.
+        key_group: of all entries; or ``SEVERAL``: to bring entries in the order of their groups costs more than all
+            the rest of a snapshot, and only a restore with another parallelism needs it. Whoever knows, in a restore,
+            that the reader owns all of them, names one of its groups instead.
         count: number of entries.
         data: serialised; only the backend's own business, but the same for all that share a canonical form.
     """
@@ -208,13 +212,25 @@ class KeyedStateBackend(KeyedStateStore):
 
 
 class StateBackend(ABC):
-    """A plug-in."""
+    """A plug-in.
+
+    Attributes:
+        name: it is chosen by.
+        snapshots_in_files: small pieces of a snapshot go into files of the checkpoint storage as well, never into the
+            message to the JobMaster; the job needs a storage that has files.
+    """
 
     name: str
+    snapshots_in_files: bool = False
 
     @abstractmethod
     def create_keyed_state(self, parameters: KeyedStateParameters) -> KeyedStateBackend:
         """A new, empty backend."""
+
+
+def backend_in_use(name: str) -> str:
+    """The name of the backend that keeps the state of a job which asks for this one."""
+    return name if name in known_names(GROUP) else _STAND_INS.get(name, name)
 
 
 def load_state_backend(name: str) -> StateBackend:

@@ -1,12 +1,12 @@
 """``hashmap``: keyed state on the heap, one dict for each name, from key to value.
 
 Keys that Python holds equal are one key, as in the stable key hash. The key group of a key is worked out when state is
-written out, not when it is used: on the hot path a value costs one dict look-up.
+read by a job of another parallelism, not when it is used or written: on the hot path a value costs one dict look-up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from firesteel.core.errors import ProgramError, StateMigrationError
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import StateDescriptor
 from firesteel.state.backend import (
+    SEVERAL,
     SLICE_SECONDS,
     KeyedSnapshot,
     KeyedStateBackend,
@@ -215,7 +216,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             drain(part.table, len(part.table.writing.changes) if part.table.writing is not None else 0)
             prune = None if part.prune is None else partial(_prune, part.prune, dead() - self._ttl_of(part))
             sources.append(TableSource(part.info, part.table, prune))
-        self._snapshot = HeapSnapshot(sources, self._parameters.key_group_of, slice_seconds, self._bind)
+        self._snapshot = HeapSnapshot(sources, slice_seconds, self._bind)
         return self._snapshot
 
     def _ttl_of(self, part: _Part) -> int:
@@ -242,8 +243,17 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
                 raise StateMigrationError(info.name, "", "the snapshots of two subtasks differ in its type")
             parts.append(part)
         for chunk in chunks:
+            part = parts[chunk.state]
             if chunk.key_group in own:
-                parts[chunk.state].table.update(decode(chunk.data))
+                part.table.update(decode(chunk.data))
+            elif chunk.key_group == SEVERAL:
+                part.table.update(self._own_entries(decode(chunk.data), namespaced=part.info.namespaced))
+
+    def _own_entries(self, entries: Iterable[tuple[Any, Any]], *, namespaced: bool) -> Iterator[tuple[Any, Any]]:
+        group_of, own = self._parameters.key_group_of, self._parameters.key_groups
+        for key, value in entries:
+            if group_of(key[0] if namespaced else key) in own:
+                yield key, value
 
     def close(self) -> None:
         """Forget everything."""
@@ -306,3 +316,10 @@ class HashMapStateBackend(StateBackend):
     def create_keyed_state(self, parameters: KeyedStateParameters) -> HeapKeyedState:
         """New, empty state."""
         return HeapKeyedState(parameters)
+
+
+class FileSystemStateBackend(HashMapStateBackend):
+    """``filesystem``: state on the heap, snapshots in files, however small."""
+
+    name = "filesystem"
+    snapshots_in_files = True

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import datetime
+import io
 import pickle
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any, Final
 
 import cloudpickle
 
 from firesteel.core.errors import SerializationError
 from firesteel.core.short_repr import short_repr
-from firesteel.state.backend import KeyedSnapshot, StateChunk, StateInfo
-from firesteel.state.tables import MISSING, Table, drain, is_frozen, stop_reading
+from firesteel.state.backend import SEVERAL, KeyedSnapshot, StateChunk, StateInfo
+from firesteel.state.tables import MISSING, Table, drain, stop_reading
 
-_LOOK_AT_CLOCK: Final = 16
-"""Entries between two looks at the clock, as long as they are small."""
+_DRAWN: Final = 1024
+"""Entries that are taken out of a table at a time."""
+_FEWEST: Final = 4
+_MOST_OBJECTS: Final = 64
+"""Entries that are serialised between two looks at the clock, where a value may be of any size."""
 _SHARE_OF_GATHERING: Final = 0.7
-"""Of a slice; the rest is for serialising what was gathered."""
+"""Of a slice; the rest is for what is done with it."""
+_LONG: Final = 0.125
+_SHORT: Final = 0.03125
+"""Of a slice: more, or less, should not pass between two looks at the clock."""
 _PUT_BACK: Final = 64
+_SMALL: Final = frozenset({int, float, bool, type(None), datetime.date, datetime.time, datetime.timedelta})
+"""Types of values that take about the same time each."""
 Prune = Callable[[Any], Any]
 
 
@@ -40,10 +51,20 @@ def dumps(what: Callable[[], str], value: Any) -> bytes:
 
 def decode(data: bytes) -> Iterator[tuple[Any, Any]]:
     """The entries of a chunk."""
-    plain, packed = pickle.loads(data)
-    yield from plain
-    for key, value in packed:
-        yield key, pickle.loads(value)
+    return chain.from_iterable(_blocks(data))
+
+
+def _blocks(data: bytes) -> Iterator[Iterable[tuple[Any, Any]]]:
+    stream = io.BytesIO(data)
+    while stream.tell() < len(data):
+        block = pickle.load(stream)
+        if len(block) == 3:
+            keys, values, packed = block
+            yield zip(keys, values, strict=True)
+        else:  # how it was written before there were chunks of several key groups
+            plain, packed = block
+            yield plain
+        yield ((key, pickle.loads(value)) for key, value in packed)
 
 
 class TableSource:
@@ -53,12 +74,14 @@ class TableSource:
         info: what the snapshot says about it.
         table: its entries.
         prune: what is left of a value (MISSING: nothing); None = all of it.
+        together: its values can be pickled many at a time.
     """
 
-    __slots__ = ("info", "prune", "table")
+    __slots__ = ("info", "prune", "table", "together")
 
     def __init__(self, info: StateInfo, table: Table, prune: Prune | None = None) -> None:
         self.info, self.table, self.prune = info, table, prune
+        self.together = True
 
 
 class HeapSnapshot(KeyedSnapshot):
@@ -66,7 +89,6 @@ class HeapSnapshot(KeyedSnapshot):
 
     Args:
         sources: the tables.
-        key_group_of: of keys.
         slice_seconds: how long a slice may work.
         on_change: called whenever methods of tables become others.
         now: seconds, monotonic.
@@ -75,17 +97,20 @@ class HeapSnapshot(KeyedSnapshot):
     def __init__(
         self,
         sources: Sequence[TableSource],
-        key_group_of: Callable[[Any], int],
         slice_seconds: float,
         on_change: Callable[[], None],
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.states = [source.info for source in sources]
         self._sources = [(index, source) for index, source in enumerate(sources) if len(source.table)]
-        self._key_group_of, self._slice_seconds, self._now = key_group_of, slice_seconds, now
+        self._slice_seconds, self._now = slice_seconds, now
         self._on_change = on_change
         self._position = 0
-        self._keys: Iterator[Any] | None = None
+        self._entries: tuple[Iterator[Any], Iterator[Any]] | None = None
+        self._keys: list[Any] = []
+        self._values: list[Any] = []
+        self._at = 0
+        self._most = _FEWEST
         self._error: BaseException | None = None
         self.closed = False
         for _, source in self._sources:
@@ -115,6 +140,10 @@ class HeapSnapshot(KeyedSnapshot):
             value = source.prune(value)
             if value is MISSING:
                 return b""
+        return self._packed(source, key, value)
+
+    @staticmethod
+    def _packed(source: TableSource, key: Any, value: Any) -> bytes:
         return dumps(lambda: f"state {source.info.name!r} of key {short_repr(key, 40)}", value)
 
     def __next__(self) -> list[StateChunk]:
@@ -135,14 +164,15 @@ class HeapSnapshot(KeyedSnapshot):
     def _slice(self, began: float) -> list[StateChunk]:
         deadline = began + self._slice_seconds * _SHARE_OF_GATHERING
         chunks: list[StateChunk] = []
+        now = began
         while self._position < len(self._sources):
             index, source = self._sources[self._position]
-            ended = self._gather(index, source, deadline, chunks)
+            ended, now = self._gather(index, source, now, deadline, chunks)
             if ended:
-                self._keys = None
+                self._entries, self._most = None, _FEWEST
                 self._position += 1
                 stop_reading(source.table)
-            if not ended or self._now() >= deadline:
+            if now >= deadline:
                 return chunks
         if chunks:
             return chunks
@@ -153,46 +183,63 @@ class HeapSnapshot(KeyedSnapshot):
         self.closed = True
         raise StopIteration
 
-    def _gather(self, index: int, source: TableSource, deadline: float, chunks: list[StateChunk]) -> bool:
-        """Entries until the deadline; whether the table is at its end."""
-        table, prune, namespaced = source.table, source.prune, source.info.namespaced
-        writing = table.writing
-        assert writing is not None
-        saved, get, group_of, now = writing.saved, dict.__getitem__, self._key_group_of, self._now
-        if self._keys is None:
-            self._keys = table.raw_keys()
-        groups: dict[int, tuple[list[Any], list[Any]]] = {}
-        ended = True
-        for count, key in enumerate(self._keys, 1):
-            look = count % _LOOK_AT_CLOCK == 0
-            group = group_of(key[0] if namespaced else key)
-            if group not in groups:
-                groups[group] = ([], [])
-            plain, packed = groups[group]
-            early = saved.pop(key, None)
-            if early is not None:
-                if early:
-                    packed.append((key, early))
-            else:
-                value = get(table, key)
-                if is_frozen(value):
-                    if prune is not None:
-                        value = prune(value)
-                    if value is not MISSING:
-                        plain.append((key, value))
-                else:
-                    data = self._encode(source, key, value)
-                    look = True
-                    if data:
-                        packed.append((key, data))
-            if look and now() >= deadline:
-                ended = False
+    def _gather(
+        self, index: int, source: TableSource, now: float, deadline: float, chunks: list[StateChunk]
+    ) -> tuple[bool, float]:
+        """Entries until the deadline, as one chunk; whether the table is at its end, and the time."""
+        if self._entries is None:
+            self._entries = source.table.raw_keys(), source.table.raw_values()
+        blocks: list[bytes] = []
+        count, ended, highest = 0, False, 0
+        while not ended:
+            if self._at >= len(self._keys):
+                self._keys, self._values = (list(islice(entries, _DRAWN)) for entries in self._entries)
+                self._at = highest = 0
+                if not self._keys:
+                    ended = True
+                    break
+            highest = highest or (_DRAWN if _SMALL.issuperset(map(type, self._values)) else _MOST_OBJECTS)
+            self._most = min(self._most, highest)
+            start, self._at = self._at, self._at + self._most
+            written, block = self._block(source, self._keys[start : self._at], self._values[start : self._at])
+            count += written
+            blocks.append(block)
+            before, now = now, self._now()
+            if now - before > _LONG * self._slice_seconds:
+                self._most = max(self._most // 2, 1)
+            elif now - before < _SHORT * self._slice_seconds:
+                self._most *= 2
+            if now >= deadline:
                 break
-        for group, (plain, packed) in groups.items():
-            if plain or packed:
-                data = dumps(lambda: f"keys of state {source.info.name!r}", (plain, packed))
-                chunks.append(StateChunk(index, group, len(plain) + len(packed), data))
-        return ended
+        if count:
+            chunks.append(StateChunk(index, SEVERAL, count, b"".join(blocks)))
+        return ended, now
+
+    def _block(self, source: TableSource, keys: list[Any], values: list[Any]) -> tuple[int, bytes]:
+        """How many entries are left of some, and these serialised."""
+        assert source.table.writing is not None
+        saved, prune = source.table.writing.saved, source.prune
+        packed: list[tuple[Any, bytes]] = []
+        if saved and not saved.keys().isdisjoint(keys):
+            early = [(key, saved.pop(key)) for key in keys if key in saved]
+            gone = {key for key, _ in early}
+            left = [(key, value) for key, value in zip(keys, values, strict=True) if key not in gone]
+            keys, values = [key for key, _ in left], [value for _, value in left]
+            packed = [(key, data) for key, data in early if data]
+        if prune is not None:
+            left = [(key, prune(value)) for key, value in zip(keys, values, strict=True)]
+            left = [(key, value) for key, value in left if value is not MISSING]
+            keys, values = [key for key, _ in left], [value for _, value in left]
+        count = len(keys) + len(packed)
+        if not count:
+            return 0, b""
+        if source.together:
+            try:
+                return count, pickle.dumps((keys, values, packed), protocol=5)
+            except Exception:  # the user's code raises what it likes; below, whose value it is comes out
+                source.together = False
+        packed += [(key, self._packed(source, key, value)) for key, value in zip(keys, values, strict=True)]
+        return count, dumps(lambda: f"keys of state {source.info.name!r}", ([], [], packed))
 
     def close(self) -> None:
         """What was changed is put back by later accesses."""

@@ -236,7 +236,7 @@ class HeapOperatorState(OperatorStateStore):
         for part in self._parts.values():
             drain(part.table, 0 if part.table.writing is None else len(part.table.writing.changes))
         sources = [TableSource(part.info, part.table) for part in self._parts.values()]
-        self._snapshot = HeapSnapshot(sources, _no_group, slice_seconds, _nothing)
+        self._snapshot = HeapSnapshot(sources, slice_seconds, _nothing)
         return self._snapshot
 
     def restore(self, snapshots: Sequence[OperatorSnapshot], subtask: int, parallelism: int) -> None:
@@ -298,10 +298,6 @@ def _adopted(restored: _Part, info: StateInfo) -> HeapTable:
     else:
         table.update((position, convert(value)) for position, value in restored.table.items())
     return table
-
-
-def _no_group(key: Any) -> int:
-    return 0
 
 
 def _nothing() -> None:

@@ -91,6 +91,10 @@ class HeapTable(dict[Any, Any]):
 
     raw_keys = dict.__iter__
 
+    def raw_values(self) -> Iterator[Any]:
+        """In the order of ``raw_keys``."""
+        return iter(dict.values(self))
+
     def raw_put(self, key: Any, value: Any) -> None:
         """Put it into the dict itself."""
         dict.__setitem__(self, key, value)
@@ -125,6 +129,10 @@ class TtlTable(OrderedDict[Any, Any]):
         self.__class__ = _WrittenTtlTable
 
     raw_keys = OrderedDict.__iter__
+
+    def raw_values(self) -> Iterator[Any]:
+        """In the order of ``raw_keys``."""
+        return iter(OrderedDict.values(self))
 
     def raw_put(self, key: Any, value: Any) -> None:
         """Put it into the dict itself, as the youngest entry."""
@@ -223,8 +231,13 @@ class _Guarded:
 
     __slots__ = ()
 
-    def get(self, key: Any, default: Any = None) -> Any:
-        value = _find(self, key)
+    def get(self: Any, key: Any, default: Any = None) -> Any:
+        writing = self.writing  # as _find, for most records come by here
+        value = dict.get(self, key, MISSING) if writing is None else writing.changes.get(key, writing)
+        if value is writing:
+            value = dict.get(self, key, MISSING)
+            if value.__class__ not in _ATOMS and value is not MISSING:
+                value = _find(self, key)
         return default if value is MISSING else value
 
     def __getitem__(self, key: Any) -> Any:
@@ -303,6 +316,13 @@ class _Guarded:
 
 class _WrittenTable(_Guarded, HeapTable):  # type: ignore[misc]
     __slots__ = ()
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        writing = self.writing
+        if writing is not None and writing.reading:  # there is no order to be kept
+            writing.changes[key] = value
+        else:
+            _change(self, key, value)
 
 
 class _WrittenTtlTable(_Guarded, TtlTable):  # type: ignore[misc]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
+from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import UnsupportedFeatureError
 
 __all__ = ["DataType", "DataTypes", "ElementsType", "MapType", "RowField", "RowType"]
@@ -34,6 +35,16 @@ class DataType:
     def nullable_(self) -> DataType:
         """Returns the same type with NULL."""
         return replace(self, nullable=True)
+
+    def to_type_info(self) -> TypeInformation:
+        """Returns the type information of the same values; lengths, precision and NOT NULL are lost.
+
+        Raises:
+            UnsupportedFeatureError: there is none (NULL).
+        """
+        from firesteel.table.conversion import to_type_info
+
+        return to_type_info(self)
 
     def _text(self) -> str:
         return self.name + (f"({', '.join(map(str, self.parameters))})" if self.parameters else "")

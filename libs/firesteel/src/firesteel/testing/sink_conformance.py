@@ -7,35 +7,8 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from firesteel.functions.sink import Sink, SinkWriter, WriterContext
-
-
-class _Context(WriterContext):
-    def __init__(self, subtask: int, parallelism: int) -> None:
-        self._subtask, self._parallelism = subtask, parallelism
-        self.temporary: set[str] = set()
-
-    @property
-    def subtask_index(self) -> int:
-        return self._subtask
-
-    @property
-    def parallelism(self) -> int:
-        return self._parallelism
-
-    @property
-    def attempt(self) -> int:
-        return 0
-
-    @property
-    def job_id(self) -> str:
-        return "0" * 32
-
-    def register_temporary_file(self, path: str) -> None:
-        self.temporary.add(path)
-
-    def forget_temporary_file(self, path: str) -> None:
-        self.temporary.discard(path)
+from firesteel.functions.sink import Sink, SinkWriter
+from firesteel.testing.writing import Context, require, require_equal
 
 
 def check_sink(
@@ -57,23 +30,22 @@ def check_sink(
         AssertionError: says which rule is broken.
     """
     pickle.loads(pickle.dumps(make_sink()))
-    _require(list(visible()) == [], "the place is not empty before the first record")
+    require(list(visible()) == [], "the place is not empty before the first record")
     _abort(make_sink(), records, visible, parallelism, finish=False)
     _abort(make_sink(), records, visible, parallelism, finish=True)
     sink = make_sink()
     sink.check()
     writers = _write(sink, records, parallelism)
     made = [writer.finish() for writer, _ in writers]
-    _require(list(visible()) == [], "records are visible before commit()")
+    require(list(visible()) == [], "records are visible before commit()")
     for (writer, context), committables in zip(writers, made, strict=True):
         plain = json.loads(json.dumps(committables))
-        _require(plain == committables, f"committables are not plain data: {committables!r}")
+        require(plain == committables, f"committables are not plain data: {committables!r}")
         writer.commit(plain)
         writer.commit(plain)
-        _require(not context.temporary, f"temporary files are still registered after commit(): {context.temporary}")
+        require(not context.temporary, f"temporary files are still registered after commit(): {context.temporary}")
         writer.close()
-    got = sorted(visible(), key=repr)
-    _require(got == sorted(records, key=repr), f"{len(got)} records are visible instead of {len(records)}")
+    require_equal(visible(), records)
 
 
 def _abort(
@@ -86,14 +58,14 @@ def _abort(
         writer.abort()
         writer.abort()
         writer.close()
-        _require(not context.temporary, f"temporary files are still registered after abort() {when}")
-    _require(list(visible()) == [], f"records are visible after abort() {when}")
+        require(not context.temporary, f"temporary files are still registered after abort() {when}")
+    require(list(visible()) == [], f"records are visible after abort() {when}")
 
 
-def _write(sink: Sink[Any], records: Sequence[Any], parallelism: int) -> list[tuple[SinkWriter[Any], _Context]]:
+def _write(sink: Sink[Any], records: Sequence[Any], parallelism: int) -> list[tuple[SinkWriter[Any], Context]]:
     made = []
     for subtask in range(parallelism):
-        context = _Context(subtask, parallelism)
+        context = Context(subtask, parallelism)
         writer = sink.create_writer(context)
         writer.open()
         share = list(records[subtask::parallelism])
@@ -101,8 +73,3 @@ def _write(sink: Sink[Any], records: Sequence[Any], parallelism: int) -> list[tu
             writer.write(share[start : start + 3], None)
         made.append((writer, context))
     return made
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise AssertionError(message)

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.errors import ProgramError
+from firesteel.expressions.values import records_of
 from firesteel.functions.source import (
     AsyncSourceReader,
     Boundedness,
@@ -23,10 +23,11 @@ from firesteel.functions.source import (
     SourceBatch,
     SourceReader,
     Split,
-    SplitEnumerator,
     Wait,
 )
+from firesteel.runtime.split_codec import SplitCodec
 from firesteel.testing.clock import ManualClock
+from firesteel.testing.enumerator_conformance import Driven, check_enumerator, drive
 
 _LONGEST: Final = 100_000
 """Polls without an end after which a source counts as hanging."""
@@ -54,7 +55,8 @@ class _Context(ReaderContext):
 class _Run:
     """One subtask of the source, driven by hand as the runtime drives it."""
 
-    def __init__(self, source: Source[Any], subtask: int, parallelism: int, enumerator: SplitEnumerator) -> None:
+    def __init__(self, source: Source[Any], subtask: int, parallelism: int, enumerator: Driven) -> None:
+        self._type, self._codec = source.produced_type(), SplitCodec("source", source)
         self._subtask, self._parallelism, self._enumerator = subtask, parallelism, enumerator
         self._clock = ManualClock()
         self.reader: SourceReader[Any] | AsyncSourceReader[Any]
@@ -89,16 +91,16 @@ class _Run:
     def _supply(self) -> None:
         splits = self._enumerator.next_splits(self._subtask, self._parallelism)
         for split in splits:
-            plain = json.loads(json.dumps(split.to_plain()))
-            _require(Split.from_plain(plain) == split, f"split {split.id!r} is not plain data: {split.to_plain()!r}")
+            _travelled(self._codec, split)
         if splits:
             self.reader.add_splits(splits)
-        elif self._enumerator.exhausted:
+        elif self._enumerator.exhausted_for(self._subtask):
             self.reader.no_more_splits()
             self._told = True
 
     def _take(self, batch: SourceBatch[Any], max_records: int) -> None:
-        rows = batch.values.to_pylist() if isinstance(batch.values, pa.RecordBatch) else list(batch.values)
+        columnar = isinstance(batch.values, pa.RecordBatch)
+        rows = records_of(batch.values, self._type) if columnar else list(batch.values)
         _require(len(rows) <= max_records, f"poll({max_records}) gave {len(rows)} records")
         if batch.timestamps is not None:
             _require(len(batch.timestamps) == len(rows), "there must be one timestamp for each record")
@@ -124,7 +126,8 @@ def check_source(
     """Run a bounded source in many ways and compare what it gives.
 
     It is read with several parallelisms and batch sizes; stopped after every poll and continued from its snapshot by
-    a new reader; paused and resumed; given splits of an unknown version; and pickled.
+    a new reader; paused and resumed; given splits of an unknown version; and pickled. If it has an enumerator of its
+    own, that is stopped after each request, while splits are on their way, and continued from its state.
 
     Args:
         make_source: makes the source; called often.
@@ -149,16 +152,23 @@ def check_source(
         _require(_sorted(got) == want, _difference(f"continued from a snapshot after poll {stop}", got, want))
     got = _read_with_pauses(make_source())
     _require(_sorted(got) == want, _difference("paused and resumed", got, want))
-    _check_versions(make_source())
+    if make_source().enumerator() is None:
+        check_enumerator(make_source)
+    if make_source().get_split_serializer() is None:
+        _check_versions(make_source())
 
 
-def _enumerator(source: Source[Any]) -> SplitEnumerator:
-    spec = source.enumerator()
-    return create_enumerator(spec.name, json.loads(json.dumps(dict(spec.config))))
+def _travelled(codec: SplitCodec, split: Split) -> Split:
+    """As plain data and back."""
+    try:
+        plain = json.loads(json.dumps(codec.to_plain(split)))
+    except ProgramError as error:
+        raise AssertionError(str(error)) from error
+    return codec.from_plain(Split.from_plain(plain))
 
 
 def _read_all(source: Source[Any], parallelism: int, size: int) -> list[Any]:
-    enumerator = _enumerator(source)
+    enumerator = drive(source)
     runs = [_Run(source, subtask, parallelism, enumerator) for subtask in range(parallelism)]
     while not all(run.ended for run in runs):
         for run in runs:
@@ -170,7 +180,7 @@ def _read_all(source: Source[Any], parallelism: int, size: int) -> list[Any]:
 
 
 def _polls_of(source: Source[Any]) -> int:
-    run = _Run(source, 0, 1, _enumerator(source))
+    run = _Run(source, 0, 1, drive(source))
     count = 0
     while not run.ended:
         run.step(3)
@@ -180,16 +190,15 @@ def _polls_of(source: Source[Any]) -> int:
 
 
 def _read_with_restore(source: Source[Any], stop: int) -> list[Any]:
-    enumerator = _enumerator(source)
+    enumerator = drive(source)
     run = _Run(source, 0, 1, enumerator)
     for _ in range(stop):
         if not run.ended:
             run.step(3)
-    splits = [Split.from_plain(json.loads(json.dumps(split.to_plain()))) for split in run.reader.snapshot()]
-    state = json.loads(json.dumps(enumerator.snapshot()))
+    splits = [_travelled(SplitCodec("source", source), split) for split in run.reader.snapshot()]
+    state = enumerator.snapshot()
     run.reader.close()
-    again = _enumerator(source)
-    again.restore(state)
+    again = drive(source, state)
     rest = _Run(source, 0, 1, again)
     if splits:
         rest.reader.add_splits(splits)
@@ -200,7 +209,7 @@ def _read_with_restore(source: Source[Any], stop: int) -> list[Any]:
 
 
 def _read_with_pauses(source: Source[Any]) -> list[Any]:
-    run = _Run(source, 0, 1, _enumerator(source))
+    run = _Run(source, 0, 1, drive(source))
     turn = 0
     while not run.ended:
         turn += 1
@@ -216,7 +225,7 @@ def _read_with_pauses(source: Source[Any]) -> list[Any]:
 
 
 def _check_versions(source: Source[Any]) -> None:
-    enumerator = _enumerator(source)
+    enumerator = drive(source)
     splits = enumerator.next_splits(0, 1)
     if not splits:
         return

@@ -5,7 +5,8 @@ each; a record costs one look-up and one store for each of its windows, and ther
 window instead of a timer for each key. Timestamps of one *pane* (from one start or end of a window to the next) are in
 the same windows: as long as records stay in a pane, nothing about windows is looked up at all.
 
-Which windows there are is read from the names of the tables, so nothing else has to be restored.
+Which windows there are, and which of them have been evaluated and are kept for late records, is read from the names of
+the tables, so nothing else has to be restored.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP
 __all__ = ["AlignedWindows", "Due", "Pane", "Tables"]
 
 PREFIX: Final = "window-contents@"
+KEPT: Final = "window-kept@"
+"""Of windows that have been evaluated."""
 Table = MutableMapping[Any, Any]
 
 
@@ -62,12 +65,14 @@ class Due(NamedTuple):
     Attributes:
         start: of the window.
         table: what it holds.
+        kept: where what it holds is to be moved, since it is evaluated and goes on; else None.
         fires: it is to be evaluated.
         ends: it is over, and its table to be dropped.
     """
 
     start: int
     table: Table
+    kept: Table | None
     fires: bool
     ends: bool
 
@@ -93,9 +98,15 @@ class AlignedWindows:
         self._queue: list[tuple[int, int]] = []
         self._panes: dict[int, Pane] = {}
         self.watermark = MIN_TIMESTAMP
+        self._evaluated: set[int] = set()
         for name in list(tables.names()):
             if name.startswith(PREFIX):
                 self._opened(int(name.removeprefix(PREFIX)))
+            elif name.startswith(KEPT):
+                start = int(name.removeprefix(KEPT))
+                self._open[start] = tables.table(name)
+                self._evaluated.add(start)
+                self._wait(self._cleanup_time(start), start)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -112,18 +123,25 @@ class AlignedWindows:
         starts = range(last, timestamp - size, -slide)
         kept = tuple(start for start in starts if self._cleanup_time(start) > watermark)
         tables = tuple(self._open[start] if start in self._open else self._opened(start) for start in kept)
-        past = tuple(start for start in kept if start + size - 1 <= watermark)
+        past = tuple(start for start in kept if start + size - 1 <= watermark or start in self._evaluated)
         found = self._panes[low] = Pane(low, low + self._step, tables, kept, past)
         return found
 
     def _opened(self, start: int) -> Table:
-        table = self._open[start] = self._tables.table(f"{PREFIX}{start}")
         last = start + self.size - 1
-        times = {last, self._cleanup_time(start)} if last > self.watermark else {self._cleanup_time(start)}
-        for time in times:
-            if time < MAX_TIMESTAMP:
-                heapq.heappush(self._queue, (time, start))
+        if last > self.watermark:
+            self._wait(last, start)
+        else:
+            self._evaluated.add(start)  # each record is evaluated when it comes
+        if last <= self.watermark or self._lateness:
+            self._wait(self._cleanup_time(start), start)
+        name = f"{KEPT if start in self._evaluated else PREFIX}{start}"
+        table = self._open[start] = self._tables.table(name)
         return table
+
+    def _wait(self, time: int, start: int) -> None:
+        if time < MAX_TIMESTAMP:
+            heapq.heappush(self._queue, (time, start))
 
     def _cleanup_time(self, start: int) -> int:
         return min(start + self.size - 1 + self._lateness, MAX_TIMESTAMP)
@@ -142,9 +160,15 @@ class AlignedWindows:
         queue = self._queue
         while queue and queue[0][0] <= watermark:
             time, start = queue[0]
-            ends = time == self._cleanup_time(start)
-            yield Due(start, self._open[start], time == start + self.size - 1, ends)
+            fires, ends = time == start + self.size - 1, time == self._cleanup_time(start)
+            kept = self._tables.table(f"{KEPT}{start}") if fires and not ends else None
+            yield Due(start, self._open[start], kept, fires, ends)
             heapq.heappop(queue)
-            if ends:
-                del self._open[start]
+            if kept is not None:
+                self._open[start] = kept
+                self._evaluated.add(start)
                 self._tables.drop(f"{PREFIX}{start}")
+            elif ends:
+                del self._open[start]
+                self._tables.drop(f"{KEPT if start in self._evaluated else PREFIX}{start}")
+                self._evaluated.discard(start)

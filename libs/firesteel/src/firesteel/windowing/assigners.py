@@ -35,6 +35,7 @@ from firesteel.windowing.windows import (
 __all__ = [
     "CountSlidingWindowAssigner",
     "CountTumblingWindowAssigner",
+    "FixedTimeWindows",
     "GlobalWindows",
     "MergingWindowAssigner",
     "SlidingEventTimeWindows",
@@ -112,7 +113,7 @@ def no_timestamp(assigner: object) -> ProgramError:
     )
 
 
-class _FixedTimeWindows(WindowAssigner[Any, TimeWindow]):
+class FixedTimeWindows(WindowAssigner[Any, TimeWindow]):
     """Windows of one size. Those of one size and slide are the same for all keys."""
 
     event_time: ClassVar[bool]
@@ -158,7 +159,7 @@ class _FixedTimeWindows(WindowAssigner[Any, TimeWindow]):
         return self.event_time
 
 
-class _TumblingWindows(_FixedTimeWindows):
+class _TumblingWindows(FixedTimeWindows):
     def __init__(self, size: int, offset: int = 0) -> None:
         name = type(self).__name__
         check_whole(f"{name}: the size in ms", size, 1)
@@ -183,7 +184,7 @@ class _TumblingWindows(_FixedTimeWindows):
         return f"{type(self).__name__}({self.size}, {self.offset})"
 
 
-class _SlidingWindows(_FixedTimeWindows):
+class _SlidingWindows(FixedTimeWindows):
     def __init__(self, size: int, slide: int, offset: int = 0) -> None:
         name = type(self).__name__
         check_whole(f"{name}: the size in ms", size, 1)

@@ -357,3 +357,28 @@ class NeverTrigger(_QuietTrigger[T, W]):
     def on_element(self, element: T, timestamp: int, window: W, ctx: Context) -> TriggerResult:
         """Does nothing."""
         return CONTINUE
+
+
+_KEEPING = (
+    EventTimeTrigger,
+    ProcessingTimeTrigger,
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
+    CountTrigger,
+    DeltaTrigger,
+    NeverTrigger,
+)
+
+
+def keeps_cleanup_timers(trigger: Trigger[Any, Any]) -> bool:
+    """Whether a trigger deletes timers in ``clear`` only, so that those of a window are set once."""
+    if type(trigger) is PurgingTrigger:
+        return keeps_cleanup_timers(trigger.nested_trigger)
+    return type(trigger) in _KEEPING
+
+
+def is_quiet(trigger: Trigger[Any, Any], *, event_time: bool) -> bool:
+    """Whether a record that comes into an open window before its end means nothing to a trigger."""
+    if type(trigger) is PurgingTrigger:
+        return is_quiet(trigger.nested_trigger, event_time=event_time)
+    return type(trigger) in (EventTimeTrigger if event_time else ProcessingTimeTrigger, NeverTrigger)

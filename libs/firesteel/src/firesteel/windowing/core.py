@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import RuntimeContext
-from firesteel.windowing.assigners import MergingWindowAssigner
+from firesteel.windowing.assigners import FixedTimeWindows, MergingWindowAssigner, no_timestamp
+from firesteel.windowing.builtin_triggers import is_quiet, keeps_cleanup_timers
 from firesteel.windowing.contents import EMPTY, contents_of
 from firesteel.windowing.contexts import (
     AssignerContext,
@@ -28,11 +29,14 @@ from firesteel.windowing.contexts import (
 )
 from firesteel.windowing.evaluation import Results, clearer_of, evaluator_of
 from firesteel.windowing.session_assigners import TimeSessions
+from firesteel.windowing.session_order import SessionOrder
 from firesteel.windowing.spec import WindowSpec
 from firesteel.windowing.triggers import TriggerResult
-from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP
+from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeWindow
 
 __all__ = ["WindowCore", "WindowHost"]
+
+_KNOWN_PANES: Final = 1024
 
 
 class Stamp(Protocol):
@@ -89,9 +93,14 @@ class WindowCore:
         self._assigner, self._trigger, self._evictor = spec.assigner, spec.trigger, spec.evictor
         self._event_time = spec.assigner.is_event_time()
         self._merger = spec.assigner if isinstance(spec.assigner, MergingWindowAssigner) else None
-        self._sessions = isinstance(spec.assigner, TimeSessions) and (
+        sessions = isinstance(spec.assigner, TimeSessions) and (
             type(spec.assigner).merge_windows is TimeSessions.merge_windows
         )
+        self._order = SessionOrder() if sessions else None
+        self._fixed = spec.assigner if isinstance(spec.assigner, FixedTimeWindows) and spec.fixed else None
+        self._known: dict[int, list[TimeWindow]] = {}
+        self._keeps_timers = keeps_cleanup_timers(spec.trigger)
+        self._quiet = is_quiet(spec.trigger, event_time=self._event_time)
         self._lateness = spec.allowed_lateness
         self._timers, self._table, self._stamp, self._late = host.timers, host.table, host.stamp, host.late
         self._contents = contents_of(spec)
@@ -104,10 +113,50 @@ class WindowCore:
 
     # --- records ---------------------------------------------------------------------------------------------------
 
-    def add(self, key: Any, value: Any, timestamp: int | None) -> Iterator[Any]:
+    def add(self, key: Any, value: Any, timestamp: int | None) -> Iterable[Any]:
         """Put a record into its windows; the results of those that fire by it."""
+        windows: Iterable[Any]
+        if self._fixed is None:
+            time = MIN_TIMESTAMP if timestamp is None else timestamp
+            windows = self._assigner.assign_windows(value, time, self._assigner_context)
+        else:
+            windows = self._windows_at(timestamp)
+            panes = self._table.get(key) if self._quiet else None
+            if panes is not None and windows and not self._has_ended(windows[-1]):
+                for window in windows:
+                    if panes.get(window, EMPTY) is EMPTY:
+                        break
+                else:  # what happens most often: all windows are open, their timers are set, and none has ended
+                    add = self._contents.add
+                    for window in windows:
+                        panes[window] = add(panes[window], value, timestamp)
+                    self._table[key] = panes
+                    return ()
+        return self._add(key, value, timestamp, windows)
+
+    def _has_ended(self, window: TimeWindow) -> bool:
+        return self._event_time and window[1] - 1 <= self._timers.current_watermark()
+
+    def _windows_at(self, timestamp: int | None) -> list[TimeWindow]:
+        """The windows of a record where they are of one size; the same objects again for the same time."""
+        fixed = self._fixed
+        assert fixed is not None
+        if not self._event_time:
+            time = self._timers.current_processing_time()
+        elif timestamp is None:
+            raise no_timestamp(fixed)
+        else:
+            time = timestamp
+        pane = (time - fixed.offset) // fixed.pane
+        found = self._known.get(pane)
+        if found is None:
+            if len(self._known) >= _KNOWN_PANES:
+                self._known.clear()
+            found = self._known[pane] = fixed.windows_at(time)
+        return found
+
+    def _add(self, key: Any, value: Any, timestamp: int | None, windows: Iterable[Any]) -> Iterator[Any]:
         time = MIN_TIMESTAMP if timestamp is None else timestamp
-        windows = self._assigner.assign_windows(value, time, self._assigner_context)
         table, trigger, context, contents = self._table, self._trigger, self._trigger_context, self._contents
         watermark = self._timers.current_watermark()
         panes = table.get(key)
@@ -115,20 +164,24 @@ class WindowCore:
             panes = {}
         skipped = True
         for assigned in windows:
-            window = assigned if self._merger is None else self._merge(panes, assigned)
+            window = assigned if self._merger is None else self._merge(key, panes, assigned)
             if self._event_time and self._cleanup_time(window) <= watermark:
                 if self._merger is not None:
-                    panes.pop(window, None)
+                    self._close(key, panes, window)
                 continue
             skipped = False
             held = panes.get(window, EMPTY)
-            panes[window] = contents.first(value, timestamp) if held is EMPTY else contents.add(held, value, timestamp)
+            if held is EMPTY:
+                self._open(key, panes, window, contents.first(value, timestamp))
+            else:
+                panes[window] = contents.add(held, value, timestamp)
             table[key] = panes
             context.window = window
             result = trigger.on_element(value, time, window, context)
             if result is not TriggerResult.CONTINUE:
                 yield from self._act(result, key, panes, window)
-            self._register_cleanup(window)
+            if held is EMPTY or not self._keeps_timers:
+                self._register_cleanup(window)
         self._keep(key, panes)
         if skipped and self._event_time and time + self._lateness <= watermark:
             self._stamp.value = timestamp
@@ -157,7 +210,7 @@ class WindowCore:
         if result is not TriggerResult.CONTINUE:
             yield from self._act(result, key, panes, window)
         if event_time is self._event_time and time == self._cleanup_time(window):
-            self._throw_away(panes, window)
+            self._throw_away(key, panes, window)
         self._keep(key, panes)
 
     def _keep(self, key: Any, panes: dict[Any, Any]) -> None:
@@ -165,6 +218,18 @@ class WindowCore:
             self._table[key] = panes
         else:
             self._table.pop(key, None)
+
+    def _open(self, key: Any, panes: dict[Any, Any], window: Any, held: Any) -> None:
+        if self._order is not None and window not in panes:
+            self._order.opened(key, window)
+        panes[window] = held
+
+    def _close(self, key: Any, panes: dict[Any, Any], window: Any) -> Any:
+        if window not in panes:
+            return EMPTY
+        if self._order is not None:
+            self._order.closed(key, window)
+        return panes.pop(window)
 
     # --- windows ---------------------------------------------------------------------------------------------------
 
@@ -195,8 +260,8 @@ class WindowCore:
         elif window in panes:
             panes[window] = EMPTY
 
-    def _throw_away(self, panes: dict[Any, Any], window: Any) -> None:
-        panes.pop(window, None)
+    def _throw_away(self, key: Any, panes: dict[Any, Any], window: Any) -> None:
+        self._close(key, panes, window)
         self._trigger_context.window = window
         self._trigger.clear(window, self._trigger_context)
         if self._clear_function is not None:
@@ -224,21 +289,19 @@ class WindowCore:
 
     # --- merging ---------------------------------------------------------------------------------------------------
 
-    def _merge(self, panes: dict[Any, Any], new: Any) -> Any:
+    def _merge(self, key: Any, panes: dict[Any, Any], new: Any) -> Any:
         """The window that a new one has become part of; merges those of the key that it brings together."""
         assert self._merger is not None
         if not panes:
             return new
-        if self._sessions:  # what TimeWindow.merge_windows would say, without looking at pairs of old windows
-            touched = [window for window in panes if window.intersects(new)]
-            if not touched:
-                return new
+        if self._order is not None:  # what TimeWindow.merge_windows would say, without looking at all old windows
+            touched = self._order.touched(key, panes, new)
             into = new
             for window in touched:
                 into = into.cover(window)
-            if len(touched) > 1 or into != touched[0]:
+            if touched and (len(touched) > 1 or into != touched[0]):
                 self._check_end(into)
-                self._bring_together(panes, sorted(touched), into)
+                self._bring_together(key, panes, touched, into)
             return into
         merges = _Merges()
         self._merger.merge_windows([*panes, new], merges)
@@ -249,18 +312,18 @@ class WindowCore:
             before = [window for window in merged if window in panes]
             if before and before != [result]:
                 self._check_end(result)
-                self._bring_together(panes, before, result)
+                self._bring_together(key, panes, before, result)
         return into
 
-    def _bring_together(self, panes: dict[Any, Any], before: list[Any], result: Any) -> None:
+    def _bring_together(self, key: Any, panes: dict[Any, Any], before: list[Any], result: Any) -> None:
         held = EMPTY
         for window in before:
-            other = panes.pop(window)
+            other = self._close(key, panes, window)
             if held is EMPTY:
                 held = other
             elif other is not EMPTY:
                 held = self._contents.merge(held, other)
-        panes[result] = held
+        self._open(key, panes, result, held)
         context = self._trigger_context
         context.window, context.merged = result, before
         self._trigger.on_merge(result, context)

@@ -10,14 +10,38 @@ from firesteel.functions.output_tag import OutputTag
 from firesteel.windowing.assigners import (
     MergingWindowAssigner,
     SlidingEventTimeWindows,
+    SlidingProcessingTimeWindows,
     TumblingEventTimeWindows,
+    TumblingProcessingTimeWindows,
     WindowAssigner,
 )
-from firesteel.windowing.builtin_triggers import EventTimeTrigger
+from firesteel.windowing.builtin_triggers import EventTimeTrigger, ProcessingTimeTrigger
 from firesteel.windowing.evictors import Evictor
+from firesteel.windowing.session_assigners import (
+    DynamicEventTimeSessionWindows,
+    DynamicProcessingTimeSessionWindows,
+    EventTimeSessionWindows,
+    ProcessingTimeSessionWindows,
+)
 from firesteel.windowing.triggers import Trigger
 
 __all__ = ["Gathering", "WindowSpec"]
+
+
+_FIXED = (
+    TumblingEventTimeWindows,
+    SlidingEventTimeWindows,
+    TumblingProcessingTimeWindows,
+    SlidingProcessingTimeWindows,
+)
+
+
+_SESSIONS = (
+    EventTimeSessionWindows,
+    DynamicEventTimeSessionWindows,
+    ProcessingTimeSessionWindows,
+    DynamicProcessingTimeSessionWindows,
+)
 
 
 class Gathering(Enum):
@@ -61,6 +85,11 @@ class WindowSpec:
         return isinstance(self.assigner, MergingWindowAssigner)
 
     @property
+    def fixed(self) -> bool:
+        """The windows are of one size, and the same for all keys."""
+        return type(self.assigner) in _FIXED
+
+    @property
     def aligned(self) -> bool:
         """The windows are the same for all keys and fire when the watermark passes their end, and only then."""
         return (
@@ -68,3 +97,9 @@ class WindowSpec:
             and type(self.trigger) is EventTimeTrigger
             and self.evictor is None
         )
+
+    @property
+    def plain_sessions(self) -> bool:
+        """Sessions that are evaluated at their end, and only then."""
+        trigger = EventTimeTrigger if self.assigner.is_event_time() else ProcessingTimeTrigger
+        return type(self.assigner) in _SESSIONS and type(self.trigger) is trigger and self.evictor is None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import IO, TYPE_CHECKING, Final
+from operator import itemgetter
+from typing import IO, TYPE_CHECKING, Final, Self
 
 from firesteel.common.serializer import TypeSerializer
 
@@ -37,22 +38,28 @@ class Window(ABC):
         """Returns the largest timestamp that belongs to it, in ms since 1970-01-01 UTC."""
 
 
-class TimeWindow(Window):
-    """The time from ``start`` (included) to ``end`` (not included), in ms since 1970-01-01 UTC."""
+class TimeWindow(tuple[int, int], Window):
+    """The time from ``start`` (included) to ``end`` (not included), in ms since 1970-01-01 UTC.
 
-    __slots__ = ("end", "start")
+    It is a pair, so that looking up what a window holds costs next to nothing.
+    """
 
-    def __init__(self, start: int, end: int) -> None:
-        self.start = start
-        self.end = end
+    __slots__ = ()
+
+    def __new__(cls, start: int, end: int) -> Self:
+        """A window from ``start`` to ``end``."""
+        return tuple.__new__(cls, (start, end))
+
+    start: int = property(itemgetter(0), doc="The first ms that belongs to it.")  # type: ignore[assignment]
+    end: int = property(itemgetter(1), doc="The first ms behind it.")  # type: ignore[assignment]
 
     def max_timestamp(self) -> int:
         """Returns ``end - 1``."""
-        return self.end - 1
+        return self[1] - 1
 
     def intersects(self, other: TimeWindow) -> bool:
         """Returns whether the two overlap or touch."""
-        return self.start <= other.end and self.end >= other.start
+        return self[0] <= other[1] and self[1] >= other[0]
 
     def cover(self, other: TimeWindow) -> TimeWindow:
         """Returns the smallest window over both."""
@@ -82,23 +89,11 @@ class TimeWindow(Window):
         if current is not None and len(members) > 1:
             callback.merge(members, current)
 
-    def __hash__(self) -> int:
-        return hash((self.start, self.end))
-
-    def __eq__(self, other: object) -> bool:
-        return other.__class__ is TimeWindow and (self.start, self.end) == (other.start, other.end)
-
-    def __lt__(self, other: TimeWindow) -> bool:
-        return (self.start, self.end) < (other.start, other.end)
-
-    def __le__(self, other: TimeWindow) -> bool:
-        return (self.start, self.end) <= (other.start, other.end)
-
     def __repr__(self) -> str:
         return f"TimeWindow(start={self.start}, end={self.end})"
 
     def __reduce__(self) -> tuple[type[TimeWindow], tuple[int, int]]:
-        return TimeWindow, (self.start, self.end)
+        return TimeWindow, (self[0], self[1])
 
 
 class CountWindow(Window):

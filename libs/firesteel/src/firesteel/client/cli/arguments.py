@@ -43,6 +43,21 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("-d", "--detached", action="store_true", help="do not wait for the end of the program's jobs")
     run.add_argument("-t", "--target", choices=["local", "remote"], help="where its jobs run; sets execution.target")
     run.add_argument(
+        "-s",
+        "--fromSavepoint",
+        dest="restore_path",
+        metavar="PATH",
+        help="go on from this checkpoint (<execution.checkpointing.dir>/<job id>/chk-<n>); sets "
+        "execution.state-recovery.path",
+    )
+    run.add_argument(
+        "-n",
+        "--allowNonRestoredState",
+        action="store_true",
+        dest="ignore_unclaimed",
+        help="drop state of operators that the program does not have any more",
+    )
+    run.add_argument(
         "-sae",
         "--shutdownOnAttachedExit",
         action="store_true",
@@ -71,6 +86,16 @@ def parser() -> argparse.ArgumentParser:
     _common(cancel)
     _cluster(cancel)
     cancel.add_argument("job_id", metavar="JOB_ID", help="as `firesteel list` shows it")
+
+    checkpoint = verbs.add_parser(
+        "checkpoint",
+        help="take a checkpoint of a job",
+        description="Has a checkpoint of a running job taken now, and waits until it is complete.",
+    )
+    _common(checkpoint)
+    _cluster(checkpoint)
+    checkpoint.add_argument("-full", "--full", action="store_true", help="with all state, not only what has changed")
+    checkpoint.add_argument("job_id", metavar="JOB_ID", help="as `firesteel list` shows it")
 
     memory = verbs.add_parser(
         "memory",

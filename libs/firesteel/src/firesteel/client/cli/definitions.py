@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -52,6 +53,11 @@ def settings_of_run(parsed: argparse.Namespace) -> Settings:
     found = [_define(options.EXECUTION_ATTACHED, "false" if parsed.detached else "true")]
     if parsed.shutdown_on_exit:
         found.append(_define(options.EXECUTION_SHUTDOWN_ON_ATTACHED_EXIT, "true"))
+    if parsed.restore_path is not None:
+        path = parsed.restore_path
+        found.append(_define(options.STATE_RECOVERY_PATH, path if ":/" in path else str(Path(path).absolute())))
+    if parsed.ignore_unclaimed:
+        found.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
     found += read(parsed)
     if parsed.target is not None:
         found.append(_define(options.EXECUTION_TARGET, parsed.target))

@@ -1,8 +1,10 @@
-"""``firesteel list`` and ``firesteel cancel``."""
+"""``firesteel list``, ``firesteel cancel`` and ``firesteel checkpoint``."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import uuid
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -11,11 +13,13 @@ from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
+from firesteel.client.rest_client import RestClient
 from firesteel.core.ids import parse_job_id
 
 _SCHEDULED: Final = frozenset({"CREATED", "INITIALIZING"})
 _ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED"})
 _WIDTH: Final = 62
+_POLL_SECONDS: Final = 0.2
 
 
 def list_jobs(parsed: argparse.Namespace, console: Console) -> int:
@@ -78,3 +82,33 @@ def cancel(parsed: argparse.Namespace, console: Console) -> int:
         return exit_codes.FAILED
     console.say(f"Cancelled job {job_id}.")
     return exit_codes.DONE
+
+
+def checkpoint(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel checkpoint``."""
+    job_id = parse_job_id(parsed.job_id.lower())
+    trigger_id = uuid.uuid4().hex
+    try:
+        connection = connect(settings_of(parsed))
+        console.note(f"Triggering checkpoint for job {job_id}.")
+        connection.loop.run(connection.rest.trigger_checkpoint(job_id, trigger_id, parsed.full))
+        console.note(f"Waiting for response (trigger id {trigger_id})...")
+        result = connection.loop.run(_until_done(connection.rest, job_id, trigger_id))
+        failure = result.get("failure-cause")
+        if failure is not None:
+            console.note(f"firesteel checkpoint: {failure['stack-trace']}")
+            return exit_codes.FAILED
+        number = result["checkpointId"]
+        path = connection.loop.run(connection.rest.get(f"/jobs/{job_id}/checkpoints/details/{number}"))["external_path"]
+    finally:
+        close_connections()
+    console.say(f"Checkpoint {number} for job {job_id} successfully completed: {path}")
+    return exit_codes.DONE
+
+
+async def _until_done(rest: RestClient, job_id: str, trigger_id: str) -> dict[str, Any]:
+    while True:
+        result = await rest.checkpoint_result(job_id, trigger_id)
+        if result is not None:
+            return result
+        await asyncio.sleep(_POLL_SECONDS)

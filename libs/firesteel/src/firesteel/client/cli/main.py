@@ -20,13 +20,13 @@ _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "info": programs.info,
     "list": jobs.list_jobs,
     "cancel": jobs.cancel,
+    "checkpoint": jobs.checkpoint,
     "memory": host.memory,
     "warm-up": host.warm_up,
 }
 _LATER: Final = {
     "stop": "stop comes with savepoints; `firesteel cancel` cancels a job",
     "savepoint": "savepoints come with a later version",
-    "checkpoint": "checkpoints come with a later version",
     "run-application": "application mode comes with a later version; `firesteel run` submits to a session cluster",
 }
 

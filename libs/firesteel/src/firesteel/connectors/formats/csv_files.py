@@ -7,13 +7,18 @@ import os
 from collections.abc import Sequence
 from typing import IO, Any, Final
 
+import pyarrow as pa
+
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory
 from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.types import make_row
 from firesteel.connectors.file_format import StreamFormat
+from firesteel.connectors.formats.csv_columns import CsvColumns
 from firesteel.connectors.formats.csv_schema import CsvSchema
 from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options
+from firesteel.connectors.formats.type_texts import narrowed
 from firesteel.connectors.line_cursor import LineBlocks
-from firesteel.connectors.malformed import MalformedRecords
+from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
 from firesteel.core.errors import MalformedDataError
 from firesteel.functions.source import Split, Wait
@@ -31,8 +36,8 @@ class CsvReaderFormat(StreamFormat):
     are not cut, since a field in quotes may hold newlines; ``rows_are_lines()`` promises that none does.
     """
 
-    def __init__(self, schema: CsvSchema, *, one_line: bool = False) -> None:
-        self._schema, self._one_line = schema, one_line
+    def __init__(self, schema: CsvSchema, *, one_line: bool = False, wanted: Sequence[str] | None = None) -> None:
+        self._schema, self._one_line, self._wanted = schema, one_line, wanted
         RowReader(schema)  # refuses types at once
 
     @staticmethod
@@ -48,7 +53,11 @@ class CsvReaderFormat(StreamFormat):
 
     def rows_are_lines(self) -> CsvReaderFormat:
         """The same format for files without newlines in quotes: large ones are cut and read by several subtasks."""
-        return CsvReaderFormat(self._schema, one_line=True)
+        return CsvReaderFormat(self._schema, one_line=True, wanted=self._wanted)
+
+    def with_columns(self, names: Sequence[str]) -> CsvReaderFormat:
+        """The same files; lines are still malformed if one of the other columns is."""
+        return CsvReaderFormat(self._schema, one_line=self._one_line, wanted=tuple(names))
 
     @property
     def splittable(self) -> bool:
@@ -57,11 +66,35 @@ class CsvReaderFormat(StreamFormat):
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the rows that begin in the range."""
-        return _CsvCursor(split, self._schema, malformed, self._one_line)
+        columnar = malformed.policy is not MalformedPolicy.EMIT and CsvColumns.reads(self._schema)
+        cursor = _CsvCursor(split, self._schema, malformed, self._one_line, columnar=columnar)
+        return cursor if self._wanted is None else _Narrowed(cursor, self._wanted)
 
     def produced_type(self) -> TypeInformation:
-        """The schema's row type."""
-        return self._schema.row_type
+        """The schema's row type, or what is wanted of it."""
+        row_type = self._schema.row_type
+        return row_type if self._wanted is None else narrowed(row_type, self._wanted)
+
+
+class _Narrowed(SplitCursor[Any]):
+    """Leaves out columns."""
+
+    def __init__(self, cursor: SplitCursor[Any], names: Sequence[str]) -> None:
+        self._cursor, self._names = cursor, tuple(names)
+
+    def read(self, max_records: int) -> Chunk[Any] | Wait:
+        chunk = self._cursor.read(max_records)
+        if isinstance(chunk, Wait):
+            return chunk
+        values, names = chunk.values, self._names
+        if isinstance(values, pa.RecordBatch):
+            values = values.select(list(names))
+        else:
+            values = [make_row(names, row.get_fields_by_names(names)) for row in values]
+        return Chunk(values, chunk.position, chunk.finished)
+
+    def close(self) -> None:
+        self._cursor.close()
 
 
 class _Feed:
@@ -100,6 +133,21 @@ class _Feed:
         self.pulled.append(line)
         return line.decode("utf-8")
 
+    def next_block(self) -> bytes | None:
+        """The next block as a whole; None if some of its lines were taken, or there is none."""
+        if self._next < len(self._lines):
+            return None
+        data = self._blocks.load()
+        if data is not None:
+            self.offset += len(data)
+            self._lines, self._next = [], 0
+        return data
+
+    def take_back(self, data: bytes) -> None:
+        """The end of the block at hand is to be read line by line."""
+        self.offset -= len(data)
+        self._lines, self._next = _lines(data), 0
+
     def put_back(self) -> None:
         """Read the lines behind the first one again: they were taken for a part of a malformed row."""
         again = self.pulled[1:]
@@ -117,7 +165,9 @@ def _lines(data: bytes) -> list[bytes]:
 class _CsvCursor(SplitCursor[Any]):
     """The position is ``[byte at which the next row begins, 0]``."""
 
-    def __init__(self, split: Split, schema: CsvSchema, malformed: MalformedRecords, one_line: bool) -> None:
+    def __init__(
+        self, split: Split, schema: CsvSchema, malformed: MalformedRecords, one_line: bool, *, columnar: bool
+    ) -> None:
         self._path = str(split.data["path"])
         self._dialect = schema.dialect
         self._options = reader_options(schema.dialect)
@@ -138,6 +188,14 @@ class _CsvCursor(SplitCursor[Any]):
         self._feed = _Feed(self._blocks, comments=schema.dialect.allow_comments, one_line=one_line)
         self._rows = csv.reader(self._feed, **self._options)
         self._row = RowReader(schema)
+        self._batch: pa.RecordBatch | None = None
+        """Rows of a block that was read by columns, and where each of them ends."""
+        self._ends: Any = None
+        self._given = 0
+        self._columns: CsvColumns | None = None
+        if columnar and self._bad_head is None:
+            width = schema.size() if self._order is None else self._width
+            self._columns = CsvColumns(schema, self._order, width)
 
     def _read_head(self, schema: CsvSchema) -> None:
         """Find out where the rows begin, and in which order the columns stand."""
@@ -179,6 +237,8 @@ class _CsvCursor(SplitCursor[Any]):
             self._instead = list(self._malformed.found(path, 0, reason, line=1)) if self._reports else []
         if self._instead is not None:
             return Chunk(self._instead, [0, 0], finished=True)
+        if self._columns is not None and (self._batch is not None or self._load_columns(self._columns)):
+            return self._of_columns(max_records)
         values: list[Any] = []
         feed, looked = self._feed, 0
         while len(values) < max_records and looked < _ROWS_AT_ONCE:
@@ -209,6 +269,30 @@ class _CsvCursor(SplitCursor[Any]):
                 values += self._blocks.found(begin, str(error), first.rstrip(b"\r\n"))
         return Chunk(values, [feed.offset, 0]) if values else Wait(0.0)
 
+    def _load_columns(self, columns: CsvColumns) -> bool:
+        """Whether the next block could be read by columns."""
+        begin = self._feed.offset
+        data = self._feed.next_block()
+        if data is None:
+            return False
+        head = max(0, self._data_start - begin)
+        found = columns.read(data[head:] if head else data) if head < len(data) else None
+        if found is None:
+            self._feed.take_back(data)
+            return False
+        self._batch, self._ends = found
+        self._begin, self._given = begin + head, 0
+        return True
+
+    def _of_columns(self, max_records: int) -> Chunk[Any]:
+        assert self._batch is not None
+        part = self._batch.slice(self._given, max_records)
+        self._given += part.num_rows
+        position = self._begin + int(self._ends[self._given - 1])
+        if self._given == self._batch.num_rows:
+            self._batch = None
+        return Chunk(part, [position, 0])
+
     def _two_chunks(self, values: list[Any]) -> Chunk[Any]:
         """What stands for the damaged end of the file comes in a chunk of its own."""
         self._instead = self._blocks.instead
@@ -229,8 +313,11 @@ class _CsvCursor(SplitCursor[Any]):
 class CsvBulkWriters(BulkWriterFactory):
     """Writes files of CSV. Made by ``CsvBulkWriters.for_schema(schema)``."""
 
+    takes_columns = True
+
     def __init__(self, schema: CsvSchema) -> None:
         self._schema = schema
+        self.joinable = not schema.dialect.use_header
         RowWriter(schema)  # refuses types at once
 
     @staticmethod
@@ -258,6 +345,9 @@ class _CsvWriter(BulkWriter):
 
     def write(self, elements: Sequence[Any]) -> None:
         self._stream.write("".join(map(self._line, elements)).encode())
+
+    def write_columns(self, batch: pa.RecordBatch) -> None:
+        self._stream.write("".join(self._line.lines(batch)).encode())
 
     def finish(self) -> None:
         pass

@@ -6,8 +6,10 @@ import csv
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from firesteel.common.serialization import DeserializationSchema, SerializationSchema
-from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.typeinfo import TypeDescriptor, TypeInformation
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema, one_character
 from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options
 from firesteel.connectors.formats.type_texts import row_type
@@ -62,7 +64,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
             type_info: the type of the rows.
         """
 
-        def __init__(self, type_info: TypeInformation) -> None:
+        def __init__(self, type_info: TypeDescriptor) -> None:
             self._type_info = row_type(type_info, "CsvRowDeserializationSchema")
             self._dialect = CsvDialect()
             self._ignore = False
@@ -113,6 +115,8 @@ class CsvRowDeserializationSchema(DeserializationSchema):
 class CsvRowSerializationSchema(SerializationSchema):
     """A row as a line of CSV. Made by ``CsvRowSerializationSchema.Builder(row_type).build()``."""
 
+    takes_columns = True
+
     def __init__(self, schema: CsvSchema, end: str) -> None:
         self._schema, self._end = schema, end
         self._write: RowWriter | None = None
@@ -128,6 +132,16 @@ class CsvRowSerializationSchema(SerializationSchema):
             self._write = RowWriter(self._schema)
         return (self._write(element).removesuffix("\n") + self._end).encode()
 
+    def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
+        """Returns the lines of a batch.
+
+        Raises:
+            ValueError, TypeError: the columns do not fit the type.
+        """
+        if self._write is None:
+            self._write = RowWriter(self._schema)
+        return [(line.removesuffix("\n") + self._end).encode() for line in self._write.lines(batch)]
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_write": None}
 
@@ -138,7 +152,7 @@ class CsvRowSerializationSchema(SerializationSchema):
             type_info: the type of the rows.
         """
 
-        def __init__(self, type_info: TypeInformation) -> None:
+        def __init__(self, type_info: TypeDescriptor) -> None:
             self._type_info = row_type(type_info, "CsvRowSerializationSchema")
             self._dialect = CsvDialect()
             self._end = "\n"

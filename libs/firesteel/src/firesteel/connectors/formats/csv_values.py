@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import pyarrow as pa
 
 from firesteel.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, TypeInformation
 from firesteel.common.types import Row, make_row
+from firesteel.connectors.formats.arranged import lists_of
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
 from firesteel.connectors.formats.json_values import row_values
 from firesteel.connectors.formats.type_texts import element_type, from_text, is_bytes, to_text, unwrapped
@@ -32,6 +35,9 @@ def reader_options(dialect: CsvDialect) -> dict[str, Any]:
 class RowReader:
     """Turns the fields of a line into a row.
 
+    Attributes:
+        readers: for each column what turns its text into a value; raises ``ValueError``.
+
     Raises:
         TypeError: a column's type can't be read from CSV.
     """
@@ -40,7 +46,7 @@ class RowReader:
         self._names = schema.row_type.field_names
         types = schema.row_type.field_types
         null = schema.dialect.null_value
-        self._readers = [_reader(t, null, schema.array_separator(i)) for i, t in enumerate(types)]
+        self.readers = [_reader(t, null, schema.array_separator(i)) for i, t in enumerate(types)]
 
     def __call__(self, fields: list[str]) -> Row:
         """The row.
@@ -48,11 +54,11 @@ class RowReader:
         Raises:
             ValueError: the fields are too many or too few, or one is not of its type.
         """
-        if len(fields) != len(self._readers):
-            raise ValueError(f"{len(fields)} fields for {len(self._readers)} columns")
+        if len(fields) != len(self.readers):
+            raise ValueError(f"{len(fields)} fields for {len(self.readers)} columns")
         values: list[Any] = []
         try:
-            for read, text in zip(self._readers, fields, strict=True):
+            for read, text in zip(self.readers, fields, strict=True):
                 values.append(read(text))
         except ValueError as error:
             raise ValueError(f"column {self._names[len(values)]!r}: {error}") from None
@@ -125,7 +131,18 @@ class RowWriter:
         values = row_values(row, self._names)
         return self.line([write(value) for write, value in zip(self._writers, values, strict=True)])
 
-    def line(self, fields: list[str]) -> str:
+    def lines(self, batch: pa.RecordBatch) -> list[str]:
+        """The lines of the rows of a batch, with their ends.
+
+        Raises:
+            ValueError, TypeError: the columns do not fit the schema.
+        """
+        columns = [
+            list(map(write, values)) for write, values in zip(self._writers, lists_of(batch, self._names), strict=True)
+        ]
+        return list(map(self.line, zip(*columns, strict=True)))
+
+    def line(self, fields: Sequence[str]) -> str:
         """A line of these fields."""
         try:
             self._csv.writerow(fields)

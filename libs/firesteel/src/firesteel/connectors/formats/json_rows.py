@@ -9,11 +9,14 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+
 from firesteel.common.serialization import DeserializationSchema, SerializationSchema
-from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformation
 from firesteel.connectors.file_format import StreamFormat
+from firesteel.connectors.formats.arranged import lists_of
 from firesteel.connectors.formats.json_values import has_decimals, json_reader, json_writer
-from firesteel.connectors.formats.type_texts import as_type
+from firesteel.connectors.formats.type_texts import as_type, unwrapped
 from firesteel.connectors.line_cursor import NOTHING, LineBlocks, ParsedLineCursor
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor
@@ -68,7 +71,7 @@ class JsonRowDeserializationSchema(DeserializationSchema):
             self._type_info: TypeInformation | None = None
             self._fail_on_missing_field = self._ignore_parse_errors = False
 
-        def type_info(self, type_info: TypeInformation) -> JsonRowDeserializationSchema.Builder:
+        def type_info(self, type_info: TypeDescriptor) -> JsonRowDeserializationSchema.Builder:
             """The type of the rows."""
             self._type_info = as_type(type_info, "JsonRowDeserializationSchema")
             return self
@@ -112,6 +115,8 @@ class JsonRowSerializationSchema(SerializationSchema):
     def __init__(self, type_info: TypeInformation) -> None:
         self._type_info = type_info
         self._write: Callable[[Any], str] | None = None
+        self._row_type = unwrapped(type_info)
+        self.takes_columns = isinstance(self._row_type, RowTypeInfo)
         json_printer(type_info)  # refuses types at once
 
     @staticmethod
@@ -129,6 +134,18 @@ class JsonRowSerializationSchema(SerializationSchema):
             self._write = json_printer(self._type_info)
         return self._write(element).encode()
 
+    def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
+        """Returns the rows of a batch as JSON in UTF-8.
+
+        Raises:
+            ValueError, TypeError: the columns do not fit the type.
+        """
+        assert isinstance(self._row_type, RowTypeInfo)
+        if self._write is None:
+            self._write = json_printer(self._type_info)
+        rows = zip(*lists_of(batch, self._row_type.field_names), strict=True)
+        return [self._write(row).encode() for row in rows]
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_write": None}
 
@@ -138,7 +155,7 @@ class JsonRowSerializationSchema(SerializationSchema):
         def __init__(self) -> None:
             self._type_info: TypeInformation | None = None
 
-        def with_type_info(self, type_info: TypeInformation) -> JsonRowSerializationSchema.Builder:
+        def with_type_info(self, type_info: TypeDescriptor) -> JsonRowSerializationSchema.Builder:
             """The type of the rows."""
             self._type_info = as_type(type_info, "JsonRowSerializationSchema")
             return self
@@ -162,7 +179,7 @@ class JsonLinesFormat(StreamFormat):
         fail_on_missing_field: a line without one of the fields is malformed; otherwise the field is None.
     """
 
-    def __init__(self, type_info: TypeInformation | None = None, *, fail_on_missing_field: bool = False) -> None:
+    def __init__(self, type_info: TypeDescriptor | None = None, *, fail_on_missing_field: bool = False) -> None:
         self._type_info = None if type_info is None else as_type(type_info, "JsonLinesFormat")
         self._fail_on_missing = fail_on_missing_field
         if self._type_info is not None:

@@ -12,12 +12,17 @@ from firesteel.common.serialization import BulkWriter, RowDataBulkWriterFactory
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.common.types import make_row
 from firesteel.connectors.file_format import BulkFormat
+from firesteel.connectors.formats.arranged import arranged
 from firesteel.connectors.formats.arrow_types import arrow_schema, from_arrow, to_arrow
 from firesteel.connectors.formats.json_values import row_values
+from firesteel.connectors.formats.type_texts import narrowed
 from firesteel.connectors.formats.type_texts import row_type as checked_row_type
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
 from firesteel.core.errors import ProgramError
+from firesteel.expressions.schema import uncolumnar
+from firesteel.expressions.values import RECORDS, ROW, column_of, values_of
+from firesteel.expressions.values import arrow_schema as stream_schema
 from firesteel.functions.source import Split, Wait
 
 __all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
@@ -81,15 +86,23 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         """The row type."""
         return self._row_type
 
+    def with_columns(self, names: Sequence[str]) -> ParquetColumnarRowInputFormat:
+        """The same files; the other columns are not read, nor looked at."""
+        row_type = narrowed(self._row_type, names)
+        return ParquetColumnarRowInputFormat(
+            row_type, batch_size=self._batch_size, is_case_sensitive=self._case_sensitive
+        )
+
 
 class _RowColumns:
-    """Brings a batch to the declared columns; gives a batch, or rows where Arrow's values would not do."""
+    """Brings a batch to the declared columns; gives a batch, or rows if that is wanted."""
 
     def __init__(self, row: RowTypeInfo, case_sensitive: bool, *, as_rows: bool) -> None:
         self._names, self._case_sensitive = row.field_names, case_sensitive
         self._schema = arrow_schema(row)
         self._converters = [from_arrow(t) for t in row.field_types]
-        self._flat = not as_rows and not any(self._converters)
+        self._types = row.field_types
+        self._stream = None if as_rows or uncolumnar(row) else stream_schema(row, {RECORDS: ROW})
 
     def chosen(self, schema: pa.Schema) -> list[str]:
         """The names in the file of the columns that it has.
@@ -124,13 +137,22 @@ class _RowColumns:
                 arrays.append(column if column.type == field.type else column.cast(field.type))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise ValueError(f"column {place!r} is {column.type}, not {field.type}: {error}") from error
-        if self._flat:
-            return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        columns = [array.to_pylist() for array in arrays]
-        for number, convert in enumerate(self._converters):
-            if convert is not None:
-                columns[number] = list(map(convert, columns[number]))
+        if self._stream is not None:
+            made = [self._column(number, array) for number, array in enumerate(arrays)]
+            return pa.RecordBatch.from_arrays(made, schema=self._stream)
+        columns = [self._values(number, array) for number, array in enumerate(arrays)]
         return [make_row(self._names, values) for values in zip(*columns, strict=True)]
+
+    def _column(self, number: int, array: pa.Array) -> pa.Array:
+        """As the stream has it: few types stand otherwise in files."""
+        assert self._stream is not None
+        if array.type == self._stream.field(number).type:
+            return array
+        return column_of(self._values(number, array), self._names[number], self._types[number])
+
+    def _values(self, number: int, array: pa.Array) -> list[Any]:
+        convert, values = self._converters[number], array.to_pylist()
+        return values if convert is None else list(map(convert, values))
 
 
 class ParquetCursor(SplitCursor[Any]):
@@ -190,7 +212,9 @@ class ParquetCursor(SplitCursor[Any]):
         try:
             self._file = file = pq.ParquetFile(self._path)
             self._chosen = self._columns.chosen(file.schema_arrow)
-        except (pa.ArrowException, ValueError) as error:
+        except (pa.ArrowException, ValueError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
             if self._start or self._resume is not None:
                 return []  # the first range of the file reports it
             return list(self._malformed.found(self._path, 0, f"no file of Parquet that can be read: {error}"))
@@ -278,7 +302,9 @@ class ParquetBulkWriters:
 
 
 class ParquetRowWriterFactory(RowDataBulkWriterFactory):
-    """Writes rows as Parquet."""
+    """Writes rows as Parquet; columns of the types that stand in the files are written as they are."""
+
+    takes_columns = True
 
     def __init__(self, row_type: Any, hadoop_config: Any, utc_timestamp: bool) -> None:
         declared = checked_row_type(row_type, "ParquetBulkWriters.for_row_type()")
@@ -331,28 +357,61 @@ class ParquetWriter(BulkWriter):
         self._schema, self._fields, self._converters = schema, fields, converters
         self._writer = pq.ParquetWriter(stream, schema, compression=compression)
         self._rows: list[list[Any]] = []
+        self._batches: list[pa.RecordBatch] = []
+        """What came before the rows, as columns."""
+        self._count = 0
+        """Rows in all."""
 
     def write(self, elements: Sequence[Any]) -> None:
         """Takes records; a row group is written when there are enough."""
         self._rows.extend(map(self._fields, elements))
-        while len(self._rows) >= ROW_GROUP_ROWS:
-            self._flush(ROW_GROUP_ROWS)
+        self._took(len(elements))
+
+    def write_columns(self, batch: pa.RecordBatch) -> None:
+        """Takes columns.
+
+        Raises:
+            ValueError: they do not fit the file's.
+        """
+        self._columns_of_rows()
+        given = arranged(batch, tuple(self._schema.names))
+        arrays = [
+            column if column.type == wanted.type else self._column(wanted, convert, values_of(column, field))
+            for (column, field), wanted, convert in zip(given, self._schema, self._converters, strict=True)
+        ]
+        self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._took(batch.num_rows)
+
+    def _took(self, count: int) -> None:
+        self._count += count
+        if self._count >= ROW_GROUP_ROWS:
+            self._flush(self._count - self._count % ROW_GROUP_ROWS)
+
+    def _columns_of_rows(self) -> None:
+        if self._rows:
+            rows, self._rows = self._rows, []
+            columns = zip(self._schema, self._converters, zip(*rows, strict=True), strict=True)
+            arrays = [self._column(field, convert, column) for field, convert, column in columns]
+            self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def _column(self, field: pa.Field, convert: Callable[[Any], Any] | None, given: Sequence[Any]) -> pa.Array:
+        values = list(given) if convert is None else list(map(convert, given))
+        try:
+            return pa.array(values, field.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"a value of column {field.name!r} is no {field.type}: {error}") from error
 
     def _flush(self, count: int) -> None:
-        rows, self._rows = self._rows[:count], self._rows[count:]
-        arrays = []
-        for field, convert, column in zip(self._schema, self._converters, zip(*rows, strict=True), strict=True):
-            values = list(column) if convert is None else list(map(convert, column))
-            try:
-                arrays.append(pa.array(values, field.type))
-            except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
-                raise ValueError(f"a value of column {field.name!r} is no {field.type}: {error}") from error
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self._columns_of_rows()
+        table = pa.Table.from_batches(self._batches, self._schema)
+        self._writer.write_table(table.slice(0, count), row_group_size=ROW_GROUP_ROWS)
+        self._batches = table.slice(count).to_batches()
+        self._count -= count
 
     def finish(self) -> None:
         """Writes the last row group and the footer."""
-        if self._rows:
-            self._flush(len(self._rows))
+        if self._count:
+            self._flush(self._count)
         self._writer.close()
 
     def abort(self) -> None:
@@ -361,4 +420,4 @@ class ParquetWriter(BulkWriter):
 
     def buffered_bytes(self) -> int:
         """A guess: what the rows take."""
-        return len(self._rows) * len(self._schema) * _ROW_BYTES
+        return self._count * len(self._schema) * _ROW_BYTES

@@ -6,7 +6,7 @@ import base64
 import binascii
 import datetime
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -56,6 +56,12 @@ def row_type(declared: Any, owner: str) -> RowTypeInfo:
     if not isinstance(inner, RowTypeInfo):
         raise TypeError(f"{owner} takes a row type such as Types.ROW_NAMED([...], [...]), not {inner}")
     return inner
+
+
+def narrowed(row: RowTypeInfo, names: Sequence[str]) -> RowTypeInfo:
+    """The row type with these fields only."""
+    types = dict(zip(row.field_names, row.field_types, strict=True))
+    return RowTypeInfo([types[name] for name in names], list(names))
 
 
 def as_type(declared: Any, owner: str) -> TypeInformation:
@@ -180,7 +186,10 @@ def _instant(text: str) -> Instant:
 
 
 def _instant_text(value: Instant) -> str:
-    moment = _EPOCH + datetime.timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+    try:
+        moment = _EPOCH + datetime.timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+    except OverflowError:
+        raise ValueError(f"{value} is not in the years 1 to 9999, which text has") from None
     return moment.replace(tzinfo=None).isoformat() + "Z"
 
 

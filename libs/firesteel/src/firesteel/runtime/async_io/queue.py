@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 __all__ = ["Entry", "OrderedResults", "Ready", "ResultQueue", "UnorderedResults"]
@@ -58,8 +59,12 @@ class ResultQueue(ABC):
         """It has left; only when there is one."""
 
     @abstractmethod
+    def entries(self) -> Iterator[Entry]:
+        """Those that have not left."""
+
+    @abstractmethod
     def __len__(self) -> int:
-        """Entries that have not left."""
+        """How many have not left."""
 
 
 class OrderedResults(ResultQueue):
@@ -86,6 +91,10 @@ class OrderedResults(ResultQueue):
         """The first entry."""
         self._entries.popleft()
 
+    def entries(self) -> Iterator[Entry]:
+        """In the order of the input."""
+        return iter(self._entries)
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -93,10 +102,11 @@ class OrderedResults(ResultQueue):
 class _Group:
     """Records between two watermarks."""
 
-    __slots__ = ("awaited", "done", "watermark")
+    __slots__ = ("awaited", "done", "members", "watermark")
 
     def __init__(self) -> None:
         self.awaited = 0
+        self.members: dict[Entry, None] = {}
         self.done: deque[Entry] = deque()
         self.watermark: Entry | None = None
         """What comes behind them; None for the last group."""
@@ -118,6 +128,7 @@ class UnorderedResults(ResultQueue):
             self._groups.append(_Group())
         else:
             last.awaited += 1
+            last.members[entry] = None
             entry.group = last
 
     def complete(self, entry: Entry, results: list[Any]) -> None:
@@ -140,10 +151,18 @@ class UnorderedResults(ResultQueue):
     def pop(self) -> None:
         """As ``peek`` says."""
         self._count -= 1
-        if self._groups[0].done:
-            self._groups[0].done.popleft()
+        first = self._groups[0]
+        if first.done:
+            del first.members[first.done.popleft()]
         else:
             self._groups.popleft()
+
+    def entries(self) -> Iterator[Entry]:
+        """Group by group; in each one in the order of the input."""
+        for group in self._groups:
+            yield from group.members
+            if group.watermark is not None:
+                yield group.watermark
 
     def __len__(self) -> int:
         return self._count

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from firesteel.core.refusals import RefusalLog
 from firesteel.runtime.exchange.counters import Counters
@@ -21,6 +21,8 @@ MAX_WAITING: Final = 1024
 """Connections that are accepted but not authenticated yet; more are closed at once."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _PAUSE_SECONDS: Final = 1.0
+_KEPT_FORMER: Final = 1000
+"""Slots that were peers and are gone."""
 
 
 class _Incoming:
@@ -66,6 +68,7 @@ class Acceptor:
         self._identity: Identity | None = None
         self._secret = b""
         self._allowed: Collection[str] = ()
+        self._former: dict[str, None] = {}
         self._incoming: set[_Incoming] = set()
         self._refusals = RefusalLog(logger, f"exchange at {describe(self.address)}")
         self._pause: Handle | None = None
@@ -77,7 +80,16 @@ class Acceptor:
         return len(self._incoming)
 
     def configure(self, me: Identity, secret: bytes, allowed: Collection[str]) -> None:
-        """Answer from now on, also those that wait; ``allowed`` are the allocation ids that may connect."""
+        """Answer from now on, also those that wait; ``allowed`` are the allocation ids that may connect.
+
+        Others wait until they are allowed: a slot that replaces another one may hear of us before we hear of it. Those
+        that were allowed once and are no longer are gone, and refused.
+        """
+        self._former.update(dict.fromkeys(self._allowed))
+        for allocation in allowed:
+            self._former.pop(allocation, None)
+        while len(self._former) > _KEPT_FORMER:
+            del self._former[next(iter(self._former))]
         self._identity, self._secret, self._allowed = me, secret, allowed
         for incoming in list(self._incoming):
             if incoming.handshake.hello is not None and not incoming.answered:
@@ -180,7 +192,7 @@ class Acceptor:
         hello, me = handshake.hello, self._identity
         if hello is None:
             return
-        if me is None or (hello["job"] == me.job_id and hello["attempt"] > me.job_attempt):
+        if me is None or (hello["job"] == me.job_id and not self._is_known(hello, me)):
             self._limit(incoming, self._park_timeout)
             return
         try:
@@ -191,6 +203,14 @@ class Acceptor:
         incoming.answered = True
         self._limit(incoming, self._park_timeout)  # a peer that had sent its proof late would not notice that we left
         self._send(incoming, reply)
+
+    def _is_known(self, hello: dict[str, Any], me: Identity) -> bool:
+        """Whether it is clear that a peer of our job may connect, or may not."""
+        if hello["attempt"] > me.job_attempt:
+            return False
+        if hello["attempt"] < me.job_attempt or hello["to"] != me.allocation_id:
+            return True
+        return hello["from"] in self._allowed or hello["from"] in self._former or hello["from"] >= me.allocation_id
 
     def _accept(self, incoming: _Incoming) -> None:
         handshake = incoming.handshake

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections import deque
 from typing import Any, Final
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import InBand, Watermark
+from firesteel.runtime.batch import Barrier, CancelBarrier, InBand, Watermark
 
 _WATERMARK: Final = struct.Struct("<BBq")
 """Kind (1), idle, timestamp."""
 _WATERMARK_KIND: Final = 1
+_BARRIER: Final = struct.Struct("<Bqq")
+"""Kind (2), checkpoint, timestamp; its options follow as JSON."""
+_BARRIER_KIND: Final = 2
+_CANCEL: Final = struct.Struct("<Bq")
+"""Kind (3), checkpoint."""
+_CANCEL_KIND: Final = 3
 
 
 def dump_element(element: InBand) -> bytes:
     """An element as bytes; the first one tells its kind."""
     if isinstance(element, Watermark):
         return _WATERMARK.pack(_WATERMARK_KIND, element.idle, element.timestamp)
+    if isinstance(element, Barrier):
+        options = json.dumps(element.options, separators=(",", ":")).encode()
+        return _BARRIER.pack(_BARRIER_KIND, element.checkpoint_id, element.timestamp) + options
+    if isinstance(element, CancelBarrier):
+        return _CANCEL.pack(_CANCEL_KIND, element.checkpoint_id)
     raise TypeError(f"{element!r} has no form on the wire")  # our own bug
 
 
@@ -30,7 +42,22 @@ def load_element(data: memoryview, peer: str) -> InBand:
     if len(data) == _WATERMARK.size and data[0] == _WATERMARK_KIND and data[1] in (0, 1):
         _, idle, timestamp = _WATERMARK.unpack(data)
         return Watermark(timestamp, bool(idle))
+    if len(data) > _BARRIER.size and data[0] == _BARRIER_KIND:
+        _, checkpoint_id, timestamp = _BARRIER.unpack_from(data)
+        return Barrier(checkpoint_id, timestamp, _options(data[_BARRIER.size :], peer))
+    if len(data) == _CANCEL.size and data[0] == _CANCEL_KIND:
+        return CancelBarrier(_CANCEL.unpack(data)[1])
     raise ProtocolError(peer, f"in-band element of unknown kind, {len(data)} bytes: {bytes(data[:8]).hex()}")
+
+
+def _options(data: memoryview, peer: str) -> dict[str, Any]:
+    try:
+        options = json.loads(bytes(data))
+    except ValueError as error:
+        raise ProtocolError(peer, f"the options of a barrier are not JSON: {error}") from error
+    if not isinstance(options, dict):
+        raise ProtocolError(peer, f"the options of a barrier are {type(options).__name__}, not an object")
+    return options
 
 
 def supersedes(element: InBand, before: Any) -> bool:

@@ -17,15 +17,19 @@ from firesteel.runtime.exchange.dialer import BUSY, Dialer
 from firesteel.runtime.exchange.frames import MAX_PAYLOAD
 from firesteel.runtime.exchange.handshake import Identity
 from firesteel.runtime.exchange.input import RemoteInputChannel
-from firesteel.runtime.exchange.link import Link, ReceiveBuffer
+from firesteel.runtime.exchange.link import Link
 from firesteel.runtime.exchange.local import LocalPipe
 from firesteel.runtime.exchange.output import RemoteOutputChannel
+from firesteel.runtime.exchange.reading import ReceiveBuffer
 from firesteel.runtime.exchange.sockets import Address, describe, tune
+from firesteel.runtime.exchange.windows import WideWindows
 from firesteel.runtime.loop import Handle, TaskLoop
 
 logger = logging.getLogger(__name__)
 DEFAULT_WINDOW: Final = 512 * 1024
 """Bytes for each channel."""
+WIDE_BYTES: Final = 64 * 1024 * 1024
+"""Bytes that the channels of a slot may have in flight beyond their windows, at each of both ends; for columns."""
 DEFAULT_MAX_CHUNK: Final = 64 * 1024
 
 
@@ -66,9 +70,10 @@ class Exchange:
 
     Attributes:
         on_failure: gets each connection that broke, could not be made, or whose peer broke the protocol, as a
-            ``ProtocolError`` that names peer and reason (``__cause__`` is an ``OSError`` if there was one); the
-            channels of that peer stand still from then on. Also gets a ``SerializationError`` that belongs to an
-            output channel without ``on_error``. Without it the error goes to the loop's ``on_error``.
+            ``ProtocolError`` that names peer and reason (``__cause__`` is an ``OSError`` if there was one), and the
+            allocation id of that peer; its channels stand still from then on. Also gets a ``SerializationError``
+            that belongs to an output channel without ``on_error``, with None. Without it the error goes to the
+            loop's ``on_error``.
 
     Raises:
         ConfigurationError: ``listen`` is malformed, or can't be listened on.
@@ -85,7 +90,7 @@ class Exchange:
     ) -> None:
         self._loop, self._clock = loop, clock
         self._connect_timeout = connect_timeout
-        self.on_failure: Callable[[Exception], None] | None = None
+        self.on_failure: Callable[[Exception, str | None], None] | None = None
         self._identity: Identity | None = None
         self._secret = b""
         self._peers: dict[str, Address] = {}
@@ -95,6 +100,7 @@ class Exchange:
         self._expected: dict[str, Handle] = {}
         self._pipes: dict[ChannelId, LocalPipe] = {}
         self._buffer = ReceiveBuffer()
+        self._wide = WideWindows(WIDE_BYTES)
         self._counters = Counters()
         self._closed = False
         self._acceptor = Acceptor(
@@ -123,14 +129,15 @@ class Exchange:
     ) -> None:
         """Learn the job.
 
-        May be called again with a later attempt: channels of the old one are closed, connections are kept.
+        May be called again when slots of the job were replaced: connections to those that are named again are kept,
+        and so are their channels.
 
         Args:
             job_id: of the job.
-            job_attempt: counts restarts of the job.
+            job_attempt: tells JobMasters of the same job apart.
             secret: of the job, hex.
             my_allocation: of this slot.
-            peers: allocation id -> address, for all slots of the job (this one's is ignored).
+            peers: allocation id -> address, for all slots that this one exchanges records with (its own is ignored).
             window: bytes for each channel, the same in all slots.
             max_chunk: bytes of data in a frame; more than 1 MiB is taken as 1 MiB.
 
@@ -140,9 +147,7 @@ class Exchange:
         if window < 1 or max_chunk < 1:
             raise ConfigurationError(f"window {window} and max chunk {max_chunk} must be at least 1")
         before = self._identity
-        if before is not None and (
-            (job_id, my_allocation) != (before.job_id, before.allocation_id) or job_attempt < before.job_attempt
-        ):
+        if before is not None and before != Identity(job_id, job_attempt, my_allocation):
             raise ConfigurationError(
                 f"the exchange serves {before}; it can't be used for slot {my_allocation}, attempt {job_attempt} of "
                 f"job {job_id}"
@@ -154,66 +159,71 @@ class Exchange:
         self._identity = Identity(job_id, job_attempt, my_allocation)
         self._peers = {allocation: dict(address) for allocation, address in peers.items()}
         self._window, self._max_chunk = window, min(max_chunk, MAX_PAYLOAD)
-        if before is None or before.job_attempt != job_attempt:
-            self._pipes.clear()
-            for allocation in [*self._dialers, *self._expected]:  # made anew, as this attempt, for its first channel
-                self._stop_waiting(allocation)
-            for allocation, link in list(self._links.items()):
-                link.new_attempt(job_attempt)
-                if allocation not in self._peers:
-                    self._forget(allocation)
+        for allocation in [allocation for allocation in self._links if allocation not in self._peers]:
+            self._forget(allocation)
         allowed = [allocation for allocation in self._peers if allocation < my_allocation]
         self._acceptor.configure(self._identity, self._secret, allowed)
 
     # -- channels
 
-    def output(self, edge: int, up: int, down: int, target_allocation: str, buffer_timeout_ms: int) -> OutputChannel:
+    def output(
+        self, edge: int, up: int, down: int, target_allocation: str, buffer_timeout_ms: int, attempt: int = 0
+    ) -> OutputChannel:
         """The sending end of a channel; connects to the peer if need be.
 
+        Args:
+            edge, up, down: name the channel.
+            target_allocation: slot of the receiver.
+            buffer_timeout_ms: how long a record waits for others: 0 not at all, -1 for ever.
+            attempt: of the tasks at both ends, which are restarted together. What was sent in an older attempt never
+                gets into a later one.
+
         Raises:
-            ConfigurationError: the exchange is not configured, the peer is unknown, or the channel exists.
+            ConfigurationError: the exchange is not configured, the peer is unknown, or this attempt of the channel, or
+                a later one, exists.
         """
         channel = ChannelId(edge, up, down)
         identity = self._need_identity()
         if target_allocation == identity.allocation_id:
-            pipe = self._pipe(channel)
+            pipe = self._pipe(channel, attempt)
             if pipe.output_taken:
                 raise ConfigurationError(f"{channel} has an output already")
             pipe.output_taken = True
             return pipe.output
         link = self._link(target_allocation)
-        if channel in link.outputs:
+        if channel in link.outputs and link.outputs[channel].attempt >= attempt:
             raise ConfigurationError(f"{channel} has an output already")
         output = RemoteOutputChannel(
             channel,
             link,
             self._loop,
-            attempt=identity.job_attempt,
+            attempt=attempt,
             window=self._window,
             max_chunk=self._max_chunk,
             buffer_timeout_ms=buffer_timeout_ms,
+            wide=self._wide,
         )
         link.add_output(output)
         return output
 
-    def input(self, edge: int, up: int, down: int, source_allocation: str) -> InputChannel:
-        """The receiving end of a channel; connects to the peer if need be.
+    def input(self, edge: int, up: int, down: int, source_allocation: str, attempt: int = 0) -> InputChannel:
+        """The receiving end of a channel; connects to the peer if need be. Arguments: see ``output``.
 
         Raises:
-            ConfigurationError: the exchange is not configured, the peer is unknown, or the channel exists.
+            ConfigurationError: as for ``output``.
         """
         channel = ChannelId(edge, up, down)
         identity = self._need_identity()
         if source_allocation == identity.allocation_id:
-            pipe = self._pipe(channel)
+            pipe = self._pipe(channel, attempt)
             if pipe.input_taken:
                 raise ConfigurationError(f"{channel} has an input already")
             pipe.input_taken = True
             return pipe.input
         link = self._link(source_allocation)
-        if channel in link.inputs:
+        if channel in link.inputs and link.inputs[channel].attempt >= attempt:
             raise ConfigurationError(f"{channel} has an input already")
-        receiver = RemoteInputChannel(channel, link, link.peer, attempt=identity.job_attempt, window=self._window)
+        receiver = RemoteInputChannel(channel, link, link.peer, attempt=attempt, window=self._window, wide=self._wide)
         link.add_input(receiver)
         return receiver
 
@@ -249,10 +259,12 @@ class Exchange:
             raise ConfigurationError("the exchange is closed" if self._closed else "the exchange is not configured yet")
         return self._identity
 
-    def _pipe(self, channel: ChannelId) -> LocalPipe:
+    def _pipe(self, channel: ChannelId, attempt: int) -> LocalPipe:
         pipe = self._pipes.get(channel)
-        if pipe is None:
-            pipe = self._pipes[channel] = LocalPipe(channel, self._loop, self._window)
+        if pipe is None or pipe.attempt < attempt:
+            pipe = self._pipes[channel] = LocalPipe(channel, self._loop, self._window, attempt)
+        elif pipe.attempt > attempt:
+            raise ConfigurationError(f"attempt {attempt} of {channel} is over: attempt {pipe.attempt} runs")
         return pipe
 
     def _link(self, allocation: str) -> Link:
@@ -262,30 +274,28 @@ class Exchange:
             address = self._peers.get(allocation)
             if address is None:
                 raise ConfigurationError(f"slot {allocation} is not among the peers of slot {identity.allocation_id}")
-            link = self._new_link(allocation, address, identity.job_attempt)
+            link = self._new_link(allocation, address)
         if not link.connected:
             self._want_connection(link)
         return link
 
-    def _new_link(self, allocation: str, address: Address, attempt: int) -> Link:
+    def _new_link(self, allocation: str, address: Address) -> Link:
         link = self._links[allocation] = Link(
             allocation,
             f"slot {allocation} ({describe(address)})",
             self._loop,
             self._buffer,
             self._counters,
-            on_lost=lambda _, error: self._fail(error),
+            on_lost=lambda _, error: self._fail(error, allocation),
             on_record_error=self._fail,
         )
-        link.attempt = attempt
         return link
 
     def _accepted(self, allocation: str, sock: socket.socket, rest: bytes) -> bool:
         """A peer has connected and authenticated; False: it is connected already."""
-        identity = self._need_identity()
         link = self._links.get(allocation)
         if link is None:
-            self._new_link(allocation, self._peers[allocation], identity.job_attempt)
+            self._new_link(allocation, self._peers[allocation])
         elif link.connected:
             return False
         self._connected(allocation, sock, rest)
@@ -323,7 +333,7 @@ class Exchange:
 
     def _not_connected(self, allocation: str, error: ProtocolError) -> None:
         self._stop_waiting(allocation)
-        self._fail(error)
+        self._fail(error, allocation)
 
     def _stop_waiting(self, allocation: str) -> None:
         dialer = self._dialers.pop(allocation, None)
@@ -337,10 +347,10 @@ class Exchange:
         self._stop_waiting(allocation)
         self._links.pop(allocation).close()
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception, allocation: str | None = None) -> None:
         if self._closed:
             return
         logger.info("exchange: %s", error)
         if self.on_failure is None:
             raise error
-        self.on_failure(error)
+        self.on_failure(error, allocation)

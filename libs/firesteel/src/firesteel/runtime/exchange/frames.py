@@ -69,6 +69,16 @@ def decode(view: memoryview, peer: str) -> Iterator[tuple[Frame, int]]:
     Raises:
         ProtocolError: what is there can't be a frame; the connection must be closed.
     """
+    end = len(view)
+    for frame, stop in scan(view, peer):
+        if stop <= end:
+            yield frame, stop
+
+
+def scan(view: memoryview, peer: str) -> Iterator[tuple[Frame, int]]:
+    """The same, and at last the frame of which only the header and a part of the payload are there, if there is one:
+    the offset behind it is beyond the buffer then.
+    """
     position, end = 0, len(view)
     size = HEADER.size
     while end - position >= size:
@@ -86,7 +96,5 @@ def decode(view: memoryview, peer: str) -> Iterator[tuple[Frame, int]]:
         elif length and kind not in WITH_PAYLOAD:
             raise ProtocolError(peer, f"{kind.name} frame with {length} bytes of payload; none are allowed")
         stop = position + size + length
-        if stop > end:
-            return
         yield Frame(kind, ChannelId(edge, up, down), attempt, value, view[position + size : stop]), stop
         position = stop

@@ -10,15 +10,23 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, Protocol
 
+import numpy as np
+
 from firesteel.core.errors import ProtocolError
 from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
+from firesteel.runtime.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel
 from firesteel.runtime.exchange.elements import append_element, load_element
-from firesteel.runtime.exchange.serialization import MessageReader, mergeable
+from firesteel.runtime.exchange.reading import LARGE_MESSAGE
+from firesteel.runtime.exchange.serialization import MessageReader, is_columns, mergeable
+from firesteel.runtime.exchange.windows import WideWindows
 
 SMALL_MESSAGE: Final = 4096
 """Bytes; smaller messages that are queued are given out together, up to ``MERGED_RECORDS`` records."""
 MERGED_RECORDS: Final = 1024
+LARGEST_PLACE: Final = 64 * 1024 * 1024
+"""Bytes; memory for a message that announces more is taken as its chunks come."""
+Message = bytearray | memoryview
 
 
 class InputLink(Protocol):
@@ -38,17 +46,30 @@ class RemoteInputChannel(InputChannel):
         channel: which channel.
         link: carries it.
         peer: the sender, for errors.
-        attempt: job attempt.
+        attempt: of the tasks at both ends.
         window: bytes.
+        wide: where room for large batches of columns comes from.
     """
 
-    def __init__(self, channel: ChannelId, link: InputLink, peer: str, *, attempt: int, window: int) -> None:
+    def __init__(
+        self,
+        channel: ChannelId,
+        link: InputLink,
+        peer: str,
+        *,
+        attempt: int,
+        window: int,
+        wide: WideWindows | None = None,
+    ) -> None:
         super().__init__(channel)
         self.attempt = attempt
         self._link, self._peer, self._window = link, peer, window
-        self._queue: deque[bytearray | InBand] = deque()
-        self._partial: bytearray | None = None
-        self._rest = 0  # bytes of the partial message that are still to come
+        self._wide, self._narrow = wide or WideWindows(0), window
+        self._queue: deque[Message | InBand] = deque()
+        self._partial: bytearray | None = None  # a message that grows
+        self._place: memoryview | None = None  # a large message, of which ``_filled`` bytes are there
+        self._filled = 0
+        self._rest = 0  # bytes of the message under way that are still to come; 0: there is none
         self._outstanding = 0
         self._paused = False
         self.ended = False  # the end has arrived
@@ -94,8 +115,10 @@ class RemoteInputChannel(InputChannel):
             self.on_readable = None
             self.readable = False
             self._queue.clear()
-            self._partial = None
-            self.queued_bytes = 0
+            self._partial = self._place = None
+            self._rest = self.queued_bytes = 0
+            self._wide.give_back(self._window - self._narrow)
+            self._window = self._narrow
             self._link.release_input(self)
 
     # -- the link's side
@@ -116,28 +139,56 @@ class RemoteInputChannel(InputChannel):
             ProtocolError: the sender broke the rules.
         """
         size = len(chunk)
+        COPIES.bytes += size
+        room = self.room(size, rest)
+        if room is not None:
+            room[:] = chunk
+            self.placed(size, rest)
+            return
+        message, first = self._partial, self._partial is None
+        if message is None:
+            message = bytearray(chunk)
+        else:
+            message += chunk
+        self._partial = message if rest else None
+        self._took(message, size, rest, first=first)
+
+    def room(self, size: int, rest: int) -> memoryview | None:
+        """Where to put a chunk of this size, if its message is a large one; ``placed`` has to follow.
+
+        Raises:
+            ProtocolError: the sender broke the rules.
+        """
         if self.ended:
             raise ProtocolError(self._peer, f"{self.id}: data after the end of input")
         if size > self._outstanding:
             raise ProtocolError(self._peer, f"{self.id}: {size} bytes came, but only {self._outstanding} were granted")
-        partial = self._partial
-        if partial is not None and size + rest != self._rest:
+        if not self._rest:
+            if not LARGE_MESSAGE <= size + rest <= LARGEST_PLACE:
+                return None
+            self._place, self._filled = np.empty(size + rest, np.uint8).data, 0  # not zeroed
+        elif size + rest != self._rest:
             raise ProtocolError(self._peer, f"{self.id}: {size + rest} bytes of a message are left, not {self._rest}")
+        return None if self._place is None else self._place[self._filled : self._filled + size]
+
+    def placed(self, size: int, rest: int) -> None:
+        """A chunk is where ``room`` said."""
+        place, first = self._place, not self._filled
+        assert place is not None
+        self._filled += size
+        self._took(place, size, rest, first=first)
+
+    def _took(self, message: Message, size: int, rest: int, *, first: bool) -> None:
         self._outstanding -= size
         self._rest = rest
         self.bytes_in += size
         self.queued_bytes += size
-        if partial is None:
-            message = bytearray(chunk)
-        else:
-            message = partial
-            message += chunk
+        if first and is_columns(message):
+            self._window = self._wide.widen(self._window, size + rest)
         if rest:
-            self._partial = message
-            if not self._queue:
-                self._give_credit()
+            self._give_credit()
         else:
-            self._partial = None
+            self._place = None
             self._arrived(message)
 
     def receive_end(self) -> None:
@@ -148,7 +199,7 @@ class RemoteInputChannel(InputChannel):
         """
         if self.ended:
             raise ProtocolError(self._peer, f"{self.id}: a second end of input")
-        if self._partial is not None:
+        if self._rest:
             raise ProtocolError(self._peer, f"{self.id}: end of input within a message, {self._rest} bytes are missing")
         self.ended = True
         self._arrived(END_OF_INPUT)
@@ -161,14 +212,14 @@ class RemoteInputChannel(InputChannel):
         """
         if self.ended:
             raise ProtocolError(self._peer, f"{self.id}: an element after the end of input")
-        if self._partial is not None:
+        if self._rest:
             raise ProtocolError(self._peer, f"{self.id}: an element within a message, {self._rest} bytes are missing")
         if append_element(self._queue, load_element(payload, f"{self._peer}, {self.id}")) and len(self._queue) == 1:
             self._became_readable()
 
     # -- inside
 
-    def _arrived(self, item: bytearray | InBand) -> None:
+    def _arrived(self, item: Message | InBand) -> None:
         self._queue.append(item)
         if len(self._queue) == 1:
             self._became_readable()
@@ -184,13 +235,13 @@ class RemoteInputChannel(InputChannel):
             return
         room = self._window - self._outstanding - self.queued_bytes
         amount = room if room * 2 >= self._window else 0
-        if self._partial is not None and not self._queue:
+        if self._rest and not self._queue:
             amount = max(amount, self._rest - self._outstanding)
         if amount > 0:
             self._outstanding += amount
             self._link.grant(self, amount)
 
-    def _merge_small(self, batch: Batch, first: bytearray) -> None:
+    def _merge_small(self, batch: Batch, first: Message) -> None:
         """Append the small messages that follow to a batch that was just made from one."""
         queue = self._queue
         values = batch.values
@@ -203,7 +254,7 @@ class RemoteInputChannel(InputChannel):
             self._give_credit()
             more = self._reader.loads(item)
             values += more.values
-            if batch.timestamps is not None and more.timestamps is not None:
+            if isinstance(batch.timestamps, list) and isinstance(more.timestamps, list):
                 batch.timestamps += more.timestamps
             if batch.kinds is not None and more.kinds is not None:
                 batch.kinds += more.kinds

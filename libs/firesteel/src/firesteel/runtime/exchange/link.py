@@ -1,7 +1,7 @@
 """The connection to one other slot process: all channels between the two, multiplexed over one socket.
 
-The reader never stops reading: what a sender may send was granted before, so all that arrives has its place. The writer
-sends control frames ahead of data, and lets the channels that may send take turns by one chunk each. What one
+The reader (``reading``) never stops: what a sender may send was granted before, so all that arrives has its place. The
+writer sends control frames ahead of data, and lets the channels that may send take turns by one chunk each. What one
 ``sendmsg`` takes is gathered from where it lies. Until the socket is there, everything waits here.
 """
 
@@ -16,9 +16,10 @@ from typing import Final
 from firesteel.core.errors import ProtocolError
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.counters import Counters
-from firesteel.runtime.exchange.frames import MAX_PAYLOAD, Frame, FrameKind, decode, encode
+from firesteel.runtime.exchange.frames import Frame, FrameKind, encode
 from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.output import RemoteOutputChannel
+from firesteel.runtime.exchange.reading import FrameReader, ReceiveBuffer
 from firesteel.runtime.exchange.serialization import Segment
 from firesteel.runtime.loop import TaskLoop
 
@@ -28,19 +29,6 @@ GATHER_BYTES: Final = 256 * 1024
 GATHER_PIECES: Final = 256
 _MAX_EARLY: Final = 1 << 16
 _NO_CHANNEL: Final = ChannelId(0, 0, 0)
-
-
-class ReceiveBuffer:
-    """The buffer that all connections of a process read into; what is incomplete they copy out."""
-
-    def __init__(self, size: int = 256 * 1024) -> None:
-        self.view = memoryview(bytearray(size))
-
-    def reserve(self, carried: int) -> memoryview:
-        """The buffer, large enough to read on behind this many bytes."""
-        if carried * 2 > len(self.view):
-            self.view = memoryview(bytearray(2 * (carried + MAX_PAYLOAD)))
-        return self.view
 
 
 class Link:
@@ -68,14 +56,13 @@ class Link:
         on_record_error: Callable[[Exception], None],
     ) -> None:
         self.allocation, self.peer = allocation, peer
-        self.attempt = 0
         self.outputs: dict[ChannelId, RemoteOutputChannel] = {}
         self.inputs: dict[ChannelId, RemoteInputChannel] = {}
         self._loop, self._buffer, self._counters = loop, buffer, counters
         self._on_lost = on_lost
         self.failed = on_record_error
         self._sock: socket.socket | None = None
-        self._released: set[ChannelId] = set()  # channels of this attempt that existed
+        self._released: dict[ChannelId, int] = {}  # channels that existed, and their last attempts
         self._early: dict[tuple[ChannelId, int], tuple[int, bool]] = {}  # (credit, cancelled) before the output exists
         self._credits: dict[RemoteInputChannel, int] = {}
         self._control: deque[bytes] = deque()
@@ -84,7 +71,7 @@ class Link:
         self._inflight_bytes = 0
         self._pump_posted = False
         self._want_write = False
-        self._carry = b""
+        self._reader = FrameReader(peer, buffer, self)
         self._goodbye: str | None = None
 
     # -- the exchange's side
@@ -103,35 +90,33 @@ class Link:
     def attach(self, sock: socket.socket, received: bytes) -> None:
         """Use this socket, whose handshake is done; ``received`` came behind the handshake."""
         self._sock = sock
-        self._carry = received
+        self._reader = FrameReader(self.peer, self._buffer, self)
         self._goodbye = None
         self._want_write = False
         self._loop.register(sock, self._on_readable, None)
         if received:
-            self._loop.call_soon(lambda: self._parse_carry(sock))
+            self._loop.call_soon(lambda: self._parse(sock, received))
         self._post_pump()
 
-    def new_attempt(self, attempt: int) -> None:
-        """Frames of older attempts are dropped from now on; channels of older attempts are closed."""
-        self.attempt = attempt
-        for output in [output for output in self.outputs.values() if output.attempt != attempt]:
-            output.close()
-        for receiver in [receiver for receiver in self.inputs.values() if receiver.attempt != attempt]:
-            receiver.close()
-        self._released.clear()
-        self._early = {key: value for key, value in self._early.items() if key[1] >= attempt}
-
     def add_output(self, channel: RemoteOutputChannel) -> None:
-        """Carry this channel. What the receiver said about it before is applied."""
+        """Carry this channel, in place of an older attempt. What the receiver said about it before is applied."""
+        before = self.outputs.get(channel.id)
+        if before is not None:
+            before.close()
         self.outputs[channel.id] = channel
         credit, cancelled = self._early.pop((channel.id, channel.attempt), (0, False))
+        for key in [key for key in self._early if key[0] == channel.id and key[1] < channel.attempt]:
+            del self._early[key]
         if credit:
             channel.grant(credit)
         if cancelled:
             channel.cancel()
 
     def add_input(self, channel: RemoteInputChannel) -> None:
-        """Carry this channel, and let the sender begin."""
+        """Carry this channel, in place of an older attempt, and let the sender begin."""
+        before = self.inputs.get(channel.id)
+        if before is not None:
+            before.close()
         self.inputs[channel.id] = channel
         channel.start()
 
@@ -143,7 +128,7 @@ class Link:
         if self.open_channels or reason:
             text = (reason or "the slot closes its exchange").encode(errors="replace")[:1000]
             try:  # what was cut in the middle goes first
-                sock.sendmsg([*self._inflight, encode(FrameKind.GOODBYE, _NO_CHANNEL, self.attempt, 0, text)])
+                sock.sendmsg([*self._inflight, encode(FrameKind.GOODBYE, _NO_CHANNEL, 0, 0, text)])
             except OSError:
                 pass
         self._drop_socket()
@@ -161,7 +146,7 @@ class Link:
         """See ``OutputLink``."""
         if self.outputs.get(channel.id) is channel:
             del self.outputs[channel.id]
-            self._released.add(channel.id)
+            self._released[channel.id] = channel.attempt
 
     def grant(self, channel: RemoteInputChannel, amount: int) -> None:
         """See ``InputLink``. Grants of one pass of the loop go in one frame."""
@@ -172,9 +157,9 @@ class Link:
         """See ``InputLink``."""
         if self.inputs.get(channel.id) is channel:
             del self.inputs[channel.id]
-            self._released.add(channel.id)
+            self._released[channel.id] = channel.attempt
             self._credits.pop(channel, None)
-            if not channel.ended and channel.attempt == self.attempt:
+            if not channel.ended:
                 self._control.append(encode(FrameKind.CANCEL, channel.id, channel.attempt))
                 self._post_pump()
 
@@ -262,47 +247,49 @@ class Link:
         sock = self._sock
         if sock is None:
             return
-        carry = self._carry
-        start = len(carry)
-        buffer = self._buffer.reserve(start)
         try:
-            count = sock.recv_into(buffer[start:])
+            count = self._reader.read(sock)
         except BlockingIOError:
             return
         except OSError as error:
             self._lost(f"connection lost: {error}", error)
             return
-        if not count:
-            self._end_of_stream()
-            return
-        self._counters.bytes_received += count
-        buffer[:start] = carry
-        self._parse(buffer[: start + count])
-
-    def _parse_carry(self, sock: socket.socket) -> None:
-        if self._sock is sock and self._carry:
-            self._parse(memoryview(self._carry))
-
-    def _parse(self, view: memoryview) -> None:
-        done = 0
-        sock = self._sock
-        try:
-            for frame, stop in decode(view, self.peer):
-                self._dispatch(frame)
-                if self._sock is not sock:  # closed by what the frame caused
-                    return
-                done = stop
         except ProtocolError as error:
             self._fail(error)
             return
-        self._carry = bytes(view[done:])
+        self._counters.bytes_received += count
+        if not count:
+            self._end_of_stream()
 
-    def _dispatch(self, frame: Frame) -> None:
+    def _parse(self, sock: socket.socket, received: bytes) -> None:
+        """Take what came with the handshake."""
+        if self._sock is sock:
+            try:
+                self._reader.parse(memoryview(received))
+            except ProtocolError as error:
+                self._fail(error)
+
+    def room(self, frame: Frame, size: int) -> memoryview | None:
+        """See ``FrameTarget``."""
+        receiver = self.inputs.get(frame.channel)
+        if receiver is None or receiver.attempt != frame.attempt:
+            return None
+        return receiver.room(size, frame.value)
+
+    def placed(self, frame: Frame, size: int) -> bool:
+        """See ``FrameTarget``."""
+        receiver = self.inputs.get(frame.channel)
+        if receiver is not None and receiver.attempt == frame.attempt:
+            receiver.placed(size, frame.value)
+        else:
+            self._counters.frames_dropped += 1
+        return self._sock is not None
+
+    def dispatch(self, frame: Frame) -> bool:
+        """See ``FrameTarget``."""
         kind, channel, attempt, value, payload = frame
         if kind is FrameKind.GOODBYE:
             self._goodbye = "".join(c if c.isprintable() else "?" for c in bytes(payload).decode(errors="replace"))
-        elif attempt < self.attempt:
-            self._counters.frames_dropped += 1
         elif kind is FrameKind.DATA or kind is FrameKind.END_OF_INPUT or kind is FrameKind.ELEMENT:
             receiver = self.inputs.get(channel)
             if receiver is not None and receiver.attempt == attempt:
@@ -312,12 +299,13 @@ class Link:
                     receiver.receive_element(payload)
                 else:
                     receiver.receive_end()
-            elif channel in self._released and attempt == self.attempt:
+            elif self._is_over(channel, attempt, receiver):
                 self._counters.frames_dropped += 1
             else:
                 raise ProtocolError(self.peer, f"{kind.name} frame for unknown {channel} of attempt {attempt}")
         else:
             self._dispatch_to_sender(kind, channel, attempt, value)
+        return self._sock is not None
 
     def _dispatch_to_sender(self, kind: FrameKind, channel: ChannelId, attempt: int, value: int) -> None:
         sender = self.outputs.get(channel)
@@ -326,7 +314,7 @@ class Link:
                 sender.grant(value)
             else:
                 sender.cancel()
-        elif channel in self._released and attempt == self.attempt:
+        elif self._is_over(channel, attempt, sender):
             self._counters.frames_dropped += 1
         elif len(self._early) >= _MAX_EARLY:
             raise ProtocolError(self.peer, f"{kind.name} frames for more than {_MAX_EARLY} unknown channels")
@@ -334,11 +322,17 @@ class Link:
             credit, cancelled = self._early.get((channel, attempt), (0, False))
             self._early[channel, attempt] = (credit + value, cancelled or kind is FrameKind.CANCEL)
 
+    def _is_over(
+        self, channel: ChannelId, attempt: int, current: RemoteInputChannel | RemoteOutputChannel | None
+    ) -> bool:
+        """Whether an attempt of a channel was here, or a later one is."""
+        return attempt <= self._released.get(channel, -1) or (current is not None and attempt < current.attempt)
+
     # -- the end
 
     def _end_of_stream(self) -> None:
-        if self._carry:
-            self._lost(f"connection closed within a frame, after {len(self._carry)} of its bytes")
+        if self._reader.pending:
+            self._lost(f"connection closed within a frame, after {self._reader.pending} of its bytes")
         elif self._goodbye is not None:
             self._lost(f"it closed the connection: {self._goodbye}")
         else:
@@ -355,6 +349,8 @@ class Link:
         self._on_lost(self, error)
 
     def _fail(self, error: ProtocolError) -> None:
+        if self._sock is not None:
+            self._reader.discard(self._sock)
         self.close(f"protocol error: {error.reason}")
         self._on_lost(self, error)
 
@@ -367,5 +363,4 @@ class Link:
         self._inflight_bytes = 0
         self._control.clear()
         self._credits.clear()
-        self._carry = b""
         self._want_write = False

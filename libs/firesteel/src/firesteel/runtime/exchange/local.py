@@ -18,9 +18,10 @@ MERGED_RECORDS: Final = 1024
 
 
 class LocalPipe:
-    """Both ends of a channel within one slot."""
+    """Both ends of a channel within one slot; ``attempt`` is that of the tasks at both ends."""
 
-    def __init__(self, channel: ChannelId, loop: TaskLoop, window: int) -> None:
+    def __init__(self, channel: ChannelId, loop: TaskLoop, window: int, attempt: int = 0) -> None:
+        self.attempt = attempt
         self.output = LocalOutputChannel(channel, self, window)
         self.input = LocalInputChannel(channel, self)
         self.loop = loop

@@ -10,21 +10,31 @@ from collections import deque
 from itertools import chain
 from typing import Any, Final, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from firesteel.core.errors import FiresteelError
-from firesteel.runtime.batch import Batch, InBand
+from firesteel.runtime.batch import Batch, InBand, Timestamps
+from firesteel.runtime.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.elements import append_element, dump_element, supersedes
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
 from firesteel.runtime.exchange.serialization import MessageWriter, Segment
 from firesteel.runtime.exchange.sizes import batch_bytes
+from firesteel.runtime.exchange.windows import WideWindows
 from firesteel.runtime.loop import Handle, TaskLoop
 
 TARGET_BYTES: Final = 64 * 1024
 """A message is shipped when it has about this size (or half of the window, if that is less)."""
 TARGET_RECORDS: Final = 4096
 """A message is shipped when it has this many records, however small they are."""
+COLUMN_BYTES: Final = 4 * 1024 * 1024
+"""A larger batch of columns is cut; smaller ones go as they are."""
+MERGED_ROWS: Final = 16384
+"""Batches of columns that wait are merged, which copies them, as long as all together have no more rows."""
+
+
+_ANY_NUMBER: Final = 1 << 40
 
 
 class OutputLink(Protocol):
@@ -47,10 +57,11 @@ class RemoteOutputChannel(OutputChannel):
         channel: which channel.
         link: carries it.
         loop: for the buffer timeout and callbacks.
-        attempt: job attempt, stamped on every frame.
+        attempt: of the tasks at both ends, stamped on every frame.
         window: bytes; from this many on the task is back-pressured.
         max_chunk: bytes of a message in one frame, at most.
         buffer_timeout_ms: how long a record waits for others: 0 not at all, -1 for ever.
+        wide: where room for large batches of columns comes from.
     """
 
     def __init__(
@@ -63,11 +74,13 @@ class RemoteOutputChannel(OutputChannel):
         window: int,
         max_chunk: int,
         buffer_timeout_ms: int,
+        wide: WideWindows | None = None,
     ) -> None:
         super().__init__(channel)
         self.attempt = attempt
         self._link, self._loop = link, loop
         self._window, self._max_chunk = window, max_chunk
+        self._wide, self._narrow = wide or WideWindows(0), window
         self._timeout = buffer_timeout_ms / 1000
         self._target = min(TARGET_BYTES, max(1, window // 2))
         self._ratio = 1.0  # serialised size / estimate, running average
@@ -84,6 +97,7 @@ class RemoteOutputChannel(OutputChannel):
         self._sizes: deque[int] = deque()  # bytes left of each message; 0: an element
         self._outbox_bytes = 0
         self._credit = 0
+        self._welcome = False  # the receiver is there: it has given credit
         self._ending = False
         self._done = False  # end shipped, closed, or cancelled by the receiver
         self.active = False  # in the link's ring; kept by the link
@@ -101,6 +115,8 @@ class RemoteOutputChannel(OutputChannel):
         if self._done:
             return
         size = batch_bytes(batch)
+        if isinstance(batch.values, pa.RecordBatch):
+            self._window = self._wide.widen(self._window, min(size, COLUMN_BYTES))
         if not self._pending:
             self._head_bytes = size
         if not self._pending_records:
@@ -160,6 +176,8 @@ class RemoteOutputChannel(OutputChannel):
     @property
     def sendable(self) -> bool:
         """Whether ``take_chunk`` would give something."""
+        if not self._welcome:
+            return False
         if self._outbox:
             return self._credit > 0 or not self._sizes[0]
         return self._ending and not self._pending and not self._done
@@ -167,6 +185,7 @@ class RemoteOutputChannel(OutputChannel):
     def grant(self, amount: int) -> None:
         """The receiver has room for this many bytes more."""
         if not self._done:
+            self._welcome = True
             self._credit += amount
             self._ship_later()
 
@@ -224,6 +243,10 @@ class RemoteOutputChannel(OutputChannel):
                 return
 
     # -- inside
+
+    @property
+    def _column_target(self) -> int:
+        return min(COLUMN_BYTES, max(1, self._window // 2))
 
     def _enough(self) -> bool:
         """Whether what is pending makes a message. A stopped task waits for it to leave, however little it is."""
@@ -307,21 +330,22 @@ class RemoteOutputChannel(OutputChannel):
 
     def _take(self) -> tuple[Batch, int]:
         """Take about one message's worth of records off ``_pending``; return it and what it counted there."""
-        room = self._target / self._ratio
+        columnar = isinstance(self._pending[0], Batch) and isinstance(self._pending[0].values, pa.RecordBatch)
+        room = (self._column_target if columnar else self._target) / self._ratio
+        records = _ANY_NUMBER if columnar else TARGET_RECORDS
         alone = len(self._pending) == 1 and not self._head_start
-        if (
-            alone and self._pending_bytes <= room and self._pending_records <= TARGET_RECORDS
-        ):  # most often, at low rates
+        if alone and self._pending_bytes <= room and self._pending_records <= records:  # most often, at low rates
             taken, self._pending_bytes, self._pending_records = self._pending_bytes, 0, 0
             whole = self._pending.popleft()
             assert isinstance(whole, Batch)  # ``_fill`` has looked
             return whole, taken
-        records = TARGET_RECORDS
         parts: list[Batch] = []
         taken = 0
         while self._pending:
             head = self._pending[0]
             if isinstance(head, InBand) or (parts and not (room > 0 and records > 0 and alike(parts[0], head))):
+                break
+            if columnar and parts and _ANY_NUMBER - records + len(head) > MERGED_ROWS:
                 break
             rest = len(head) - self._head_start
             count = min(rest, records, max(int(room * rest / self._head_bytes), 0 if parts else 1))
@@ -358,7 +382,8 @@ class RemoteOutputChannel(OutputChannel):
         count = len(batch)
         if size > self._window and count > 1:  # the estimate was far off: cut, and pay for it once
             self._writer.forget()
-            step = max(1, min(count - 1, count * self._target // size))
+            target = self._column_target if isinstance(batch.values, pa.RecordBatch) else self._target
+            step = max(1, min(count - 1, count * target // size))
             for start in range(0, count, step):
                 self._serialize(_slice(batch, start, min(step, count - start)))
             return
@@ -368,6 +393,8 @@ class RemoteOutputChannel(OutputChannel):
 
     def _finish(self) -> None:
         self._done = True
+        self._wide.give_back(self._window - self._narrow)
+        self._window = self._narrow
         self._pending.clear()
         self._outbox.clear()
         self._sizes.clear()
@@ -402,10 +429,20 @@ def merge(parts: list[Batch]) -> Batch:
     values: Any
     if isinstance(first.values, pa.RecordBatch):
         values = pa.concat_batches([part.values for part in parts])
+        COPIES.bytes += values.nbytes
     else:
         values = list(chain.from_iterable(part.values for part in parts))
     return Batch(
         values,
-        None if first.timestamps is None else list(chain.from_iterable(part.timestamps or () for part in parts)),
+        _merged_timestamps(parts),
         None if first.kinds is None else list(chain.from_iterable(part.kinds or () for part in parts)),
     )
+
+
+def _merged_timestamps(parts: list[Batch]) -> Timestamps:
+    first = parts[0].timestamps
+    if first is None:
+        return None
+    if isinstance(first, np.ndarray):
+        return np.concatenate([part.timestamps for part in parts])
+    return list(chain.from_iterable(part.timestamps or () for part in parts))

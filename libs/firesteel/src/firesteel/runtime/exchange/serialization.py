@@ -1,9 +1,10 @@
 """Batches as bytes and back: pickle protocol 5 for lists, Arrow IPC for columns.
 
 A message is ``<header 24> <schema> <body> <timestamps> <kinds> <sizes of buffers> <buffers>``, with padding so that
-body and buffers lie at multiples of 8. Timestamps are int64, kinds int8, little endian. The schema of columns travels
-with the first message of a channel and whenever it changes. Large buffers of pickled records (numpy arrays and the
-like) are sent from where they lie and read without a copy; arrays read so are as writable as they were.
+body, timestamps and buffers lie at multiples of 8. Timestamps are int64, kinds int8, little endian; the timestamps of
+columns are sent from where they lie and read without a copy. The schema of columns travels with the first message of a
+channel and whenever it changes. Large buffers of pickled records (numpy arrays and the like) are sent from where they
+lie and read without a copy; arrays read so are as writable as they were.
 
 Nothing here authenticates anything: only messages of authenticated peers may be given to ``MessageReader``.
 """
@@ -14,14 +15,17 @@ import pickle
 import struct
 import sys
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import cloudpickle
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from firesteel.core.errors import ProtocolError, SerializationError
-from firesteel.runtime.batch import Batch
+from firesteel.runtime.batch import Batch, Timestamps
+from firesteel.runtime.copies import COPIES
 
 _HEADER: Final = struct.Struct("<BBxxIIIII")
 """Format, flags, records, bytes of schema, bytes of body (low, high), number of buffers."""
@@ -32,11 +36,17 @@ _OUT_OF_BAND: Final = 4096
 _SWAP: Final = sys.byteorder == "big"
 
 Segment = bytes | memoryview
+Received = bytearray | memoryview
 
 
-def mergeable(one: bytearray, other: bytearray) -> bool:
+def mergeable(one: Received, other: Received) -> bool:
     """Whether the batches of two messages are lists and agree in having timestamps and kinds."""
     return one[0] == _LIST and one[:2] == other[:2]
+
+
+def is_columns(message: Received) -> bool:
+    """Whether the batch of a message, of which the beginning is there, is columns."""
+    return message[0] != _LIST
 
 
 def _padding(size: int) -> bytes:
@@ -56,6 +66,16 @@ def _from_integers(code: str, view: memoryview) -> list[int]:
     if _SWAP:
         data.byteswap()
     return data.tolist()
+
+
+def _timestamps(stamps: Sequence[int] | npt.NDArray[np.int64]) -> Segment:
+    if not isinstance(stamps, np.ndarray):
+        return _integers("q", stamps)
+    return np.ascontiguousarray(stamps, "<i8").view(np.uint8).data
+
+
+def _stamp_array(view: memoryview) -> npt.NDArray[np.int64]:
+    return np.frombuffer(view, "<i8").astype(np.int64, copy=False)
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
@@ -98,25 +118,27 @@ class MessageWriter:
                 kind, body = _STREAM, memoryview(_to_stream(values))
             else:
                 kind, body = _COLUMNS, memoryview(values.serialize())
+            COPIES.bytes += len(body)
         else:
             kind, body = _LIST, dump_values(values, buffers)
         flags = 0
+        stamps: Segment = b""
         tail = b""
         if batch.timestamps is not None:
             flags |= _TIMESTAMPS
-            tail = _integers("q", batch.timestamps)
+            stamps = _timestamps(batch.timestamps)
         if batch.kinds is not None:
             flags |= _KINDS
-            tail += _integers("b", batch.kinds)
+            tail = _integers("b", batch.kinds)
         size = len(body)
         head = _HEADER.pack(kind, flags, count, len(schema), size & 0xFFFFFFFF, size >> 32, len(buffers))
         if not buffers and size < 1 << 16:  # one piece: copying is cheaper than handling several
-            whole = b"".join((head, schema, _padding(len(schema)), body, _padding(size), tail))
+            whole = b"".join((head, schema, _padding(len(schema)), body, _padding(size), stamps, tail))
             return [whole], len(whole)
         if buffers:
             sizes = _integers("Q", (len(buffer) for buffer in buffers))
             tail += _padding(len(tail)) + sizes
-        segments: list[Segment] = [head + bytes(schema) + _padding(len(schema)), body, _padding(size) + tail]
+        segments: list[Segment] = [head + bytes(schema) + _padding(len(schema)), body, _padding(size), stamps, tail]
         for buffer in buffers:
             segments += (buffer, _padding(len(buffer)))
         segments = [segment for segment in segments if len(segment)]
@@ -134,7 +156,7 @@ class MessageReader:
         self._peer = peer
         self._schema: pa.Schema | None = None
 
-    def loads(self, data: bytearray) -> Batch:
+    def loads(self, data: Received) -> Batch:
         """The batch of a message; it may refer to the memory of ``data``, which must not change any more.
 
         Raises:
@@ -151,9 +173,11 @@ class MessageReader:
             raise ProtocolError(self._peer, f"message of {len(view)} bytes, but its body ends at {position}")
         body = view[body_at:position]
         position += -position % 8
-        timestamps = kinds = None
+        timestamps: Timestamps = None
+        kinds = None
         if flags & _TIMESTAMPS:
-            timestamps = _from_integers("q", self._cut(view, position, 8 * count))
+            stamps = self._cut(view, position, 8 * count)
+            timestamps = _from_integers("q", stamps) if kind == _LIST else _stamp_array(stamps)
             position += 8 * count
         if flags & _KINDS:
             kinds = _from_integers("b", self._cut(view, position, count))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from firesteel.functions.two_phase import TwoPhaseCommitSink
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
 from firesteel.runtime.operators.base import Operator, Transform, UserCode
 from firesteel.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
 from firesteel.runtime.operators.collect import Collected, CollectOperator
+from firesteel.runtime.operators.column_aggregates import KeyedColumns, RunningAggregates
+from firesteel.runtime.operators.column_windows import ColumnWindowOperator, TimedColumns
 from firesteel.runtime.operators.columnar import ColumnTransform, FilterColumns, MapBatches, ProjectColumns
 from firesteel.runtime.operators.connected import (
     CoFlatMapOperator,
@@ -18,6 +21,7 @@ from firesteel.runtime.operators.connected import (
     KeyedCoMapOperator,
     KeyedCoProcessOperator,
 )
+from firesteel.runtime.operators.enumerator import EnumeratorOperator
 from firesteel.runtime.operators.interval_join import IntervalJoinOperator
 from firesteel.runtime.operators.keyed import (
     KeyedFilterOperator,
@@ -27,6 +31,9 @@ from firesteel.runtime.operators.keyed import (
     ReduceOperator,
 )
 from firesteel.runtime.operators.keyed_base import KeyedTransform
+from firesteel.runtime.operators.process_batches import ProcessBatches
+from firesteel.runtime.operators.session_windows import SessionWindowOperator
+from firesteel.runtime.operators.sink_stage import SinkStageOperator
 from firesteel.runtime.operators.sinks import Consumer, PrintOperator, SinkFunctionOperator, SinkOperator
 from firesteel.runtime.operators.stateless import (
     CoerceOperator,
@@ -36,6 +43,7 @@ from firesteel.runtime.operators.stateless import (
     ProcessOperator,
 )
 from firesteel.runtime.operators.timed import TimedTransform
+from firesteel.runtime.operators.two_phase import TwoPhaseSinkOperator
 from firesteel.runtime.operators.watermarks import WatermarksOperator
 from firesteel.runtime.operators.windows import AlignedWindowOperator, WindowOperator
 
@@ -46,12 +54,16 @@ __all__ = [
     "Collected",
     "ColumnTransform",
     "Consumer",
+    "EnumeratorOperator",
+    "KeyedColumns",
     "KeyedTransform",
     "LaterResults",
     "Operator",
     "SinkOperator",
+    "TimedColumns",
     "TimedTransform",
     "Transform",
+    "TwoPhaseSinkOperator",
     "UserCode",
     "WatermarksOperator",
     "create_operator",
@@ -59,6 +71,7 @@ __all__ = [
 
 OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.SOURCE: CoerceOperator,
+    OperatorKind.ENUMERATOR: EnumeratorOperator,
     OperatorKind.MAP: MapOperator,
     OperatorKind.FLAT_MAP: FlatMapOperator,
     OperatorKind.FILTER: FilterOperator,
@@ -70,6 +83,9 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.COLUMNS_FILTER: FilterColumns,
     OperatorKind.COLUMNS_PROJECT: ProjectColumns,
     OperatorKind.COLUMNS_MAP: MapBatches,
+    OperatorKind.COLUMNS_AGGREGATE: RunningAggregates,
+    OperatorKind.COLUMNS_WINDOW: ColumnWindowOperator,
+    OperatorKind.COLUMNS_PROCESS: ProcessBatches,
     OperatorKind.REDUCE: ReduceOperator,
     OperatorKind.WATERMARKS: WatermarksOperator,
     OperatorKind.CO_MAP: CoMapOperator,
@@ -80,10 +96,12 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
     OperatorKind.KEYED_CO_PROCESS: KeyedCoProcessOperator,
     OperatorKind.WINDOW: WindowOperator,
     OperatorKind.ALIGNED_WINDOW: AlignedWindowOperator,
+    OperatorKind.SESSION_WINDOW: SessionWindowOperator,
     OperatorKind.INTERVAL_JOIN: IntervalJoinOperator,
     OperatorKind.BROADCAST_PROCESS: BroadcastProcessOperator,
     OperatorKind.KEYED_BROADCAST_PROCESS: KeyedBroadcastProcessOperator,
     OperatorKind.ASYNC_WAIT: AsyncWaitOperator,
+    OperatorKind.SINK_STAGE: SinkStageOperator,
     OperatorKind.SINK: SinkOperator,
     OperatorKind.SINK_FUNCTION: SinkFunctionOperator,
     OperatorKind.PRINT: PrintOperator,
@@ -94,4 +112,6 @@ OPERATORS: Final[dict[OperatorKind, type[Operator]]] = {
 
 def create_operator(spec: OperatorSpec) -> Operator:
     """A new operator for a specification."""
+    if spec.kind is OperatorKind.SINK and isinstance(spec.function, TwoPhaseCommitSink):
+        return TwoPhaseSinkOperator(spec)
     return OPERATORS[spec.kind](spec)

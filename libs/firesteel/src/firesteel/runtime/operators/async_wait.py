@@ -8,17 +8,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProgramError
 from firesteel.functions.async_functions import AsyncFunction
+from firesteel.functions.state import ListStateDescriptor
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.async_io.calls import AsyncCalls
 from firesteel.runtime.async_io.queue import Entry, OrderedResults, ResultQueue, UnorderedResults
 from firesteel.runtime.batch import Watermark
 from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.initialization import SnapshotContext
 from firesteel.runtime.operators.base import Operator
 
 __all__ = ["AsyncWaitOperator", "LaterResults", "Run"]
 
+_IN_FLIGHT: Final = ListStateDescriptor("records-in-flight", Types.PICKLED_BYTE_ARRAY())
 _MOST_AT_ONCE: Final = 1024
 """Records whose results are given at once."""
 
@@ -45,6 +49,9 @@ class LaterResults(Operator, ABC):
     """
 
     on_results: Callable[[], None] | None = None
+
+    def before_barrier(self, checkpoint_id: int) -> None:
+        """The barrier of this checkpoint goes on when all that is ``ready`` has left."""
 
     @property
     @abstractmethod
@@ -98,8 +105,18 @@ class AsyncWaitOperator(LaterResults):
         """From the loop's thread."""
 
     def open(self, context: OperatorContext) -> None:
-        """Open the function on its loop."""
+        """Open the function on its loop; call again for records whose results were awaited at the checkpoint."""
         self._calls.open(self.runtime_context(context))
+        for value, stamp in self.operator_state.get_list_state(_IN_FLIGHT).get():
+            self._backlog.append(Entry(value, stamp))
+        self._begin()
+
+    def snapshot_state(self, context: SnapshotContext) -> None:
+        """Records whose results have not left are its state: they are called for again after a restore."""
+        awaited = [*self._results.entries(), *self._backlog]
+        in_flight = [(entry.value, entry.stamp) for entry in awaited if not entry.is_watermark]
+        self.operator_state.get_list_state(_IN_FLIGHT).update(in_flight)
+        super().snapshot_state(context)
 
     def close(self) -> None:
         """Cancel what runs and end the thread."""

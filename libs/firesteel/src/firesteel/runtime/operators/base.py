@@ -8,26 +8,30 @@ their locals ``self`` and ``value`` tell the operator and the record. So every l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, ClassVar, Final
 
 from firesteel.common.coerce import make_coercer
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
-from firesteel.functions.checkpointed import CheckpointedFunction
+from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointListener
 from firesteel.functions.functions import Function
 from firesteel.functions.output_tag import OutputTag, tags_exist
 from firesteel.graph.key_hash import stable_hash
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.checkpoints.parts import KeyedPart
+from firesteel.runtime.checkpoints.restored import KeyedWritten, OperatorRestored, no_such_part
 from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
-from firesteel.runtime.initialization import InitializationContext
+from firesteel.runtime.initialization import InitializationContext, SnapshotContext
 from firesteel.runtime.side_outputs import SideRecord
 from firesteel.runtime.sites import UserCode as UserCode
 from firesteel.state.backend import KeyedStateBackend
 from firesteel.state.operator_state import HeapOperatorState
 
 Coercer = Callable[[object], Any]
+KEYED: Final = "keyed"
+"""Name of the part that is the keyed state backend."""
 
 
 class Operator(UserCode):
@@ -42,6 +46,9 @@ class Operator(UserCode):
     keyed: KeyedStateBackend | None = None
     """Its keyed state, if it is on a keyed stream."""
 
+    key_groups: range = range(1)
+    """Its own key groups; without keys they mean nothing."""
+
     may_tag: ClassVar[bool] = False
     """Its function may yield ``tag, value``. Such an operator has to expand, and passes its results through ``coerce``.
     """
@@ -54,9 +61,11 @@ class Operator(UserCode):
         self.name = spec.name
         self.function = spec.function
         self._opened: list[Function] = []
+        self._beside: list[Any] = []
         self._helpers: list[Any] = list(spec.key_selectors)
         self._tags: dict[str, tuple[TypeInformation, Coercer | None]] = {}
         self.operator_state = HeapOperatorState(spec.name, strict_integers=spec.strict_integers)
+        self.restored: OperatorRestored | None = None
         self.coerce: Coercer | None = None
         if spec.output_type is not None:
             self.coerce = make_coercer(spec.output_type, strict_integers=spec.strict_integers)
@@ -73,10 +82,65 @@ class Operator(UserCode):
             if isinstance(function, Function) and not any(function is other for other in self._opened):
                 self._opened.append(function)
                 if isinstance(function, CheckpointedFunction):
-                    function.initialize_state(InitializationContext(self.name, self.operator_state, self.keyed))
+                    self.initialize(function)
                 function.open(runtime_context)
         if self.may_tag and (self.spec.extra.get("side_outputs") or tags_exist()):
             self.enable_tags()
+
+    def initialize(self, function: CheckpointedFunction) -> None:
+        """Have a function take over what was restored."""
+        restored = self.restored is not None
+        function.initialize_state(InitializationContext(self.name, self.operator_state, self.keyed, restored=restored))
+
+    # -- checkpoints
+
+    def add_function(self, function: Any) -> None:
+        """One of the user's functions that somebody else opens and closes (a reader) takes part in checkpoints."""
+        self._beside.append(function)
+        if isinstance(function, CheckpointedFunction):
+            self.initialize(function)
+
+    def snapshot_parts(self) -> Mapping[str, KeyedPart]:
+        """Its parts with state by key, by names that stay the same; operator state is beside them."""
+        return {} if self.keyed is None else {KEYED: self.keyed}
+
+    def restore(self, restored: OperatorRestored) -> None:
+        """Take over state, before ``open``.
+
+        Raises:
+            StateRestoreError: the operator has no such part, or it was written by something else.
+            StateMigrationError: a state is of another type now.
+        """
+        self.restored = restored
+        self.operator_state.restore(restored.operator, restored.subtask, restored.parallelism)
+        self.restore_parts(restored.keyed)
+
+    def restore_parts(self, parts: Mapping[str, KeyedWritten]) -> None:
+        """Give each part what was written of it."""
+        mine = self.snapshot_parts()
+        for name, written in parts.items():
+            if name not in mine:
+                raise no_such_part(self.name, name, mine)
+            for states, chunks in written:
+                mine[name].restore(states, chunks)
+
+    def snapshot_state(self, context: SnapshotContext) -> None:
+        """A barrier is here: bring operator state up to date; calls the user's ``snapshot_state``."""
+        for function in (*self._opened, *self._beside):
+            if isinstance(function, CheckpointedFunction):
+                function.snapshot_state(context)
+
+    def checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete, and with it all before it."""
+        for function in (*self._opened, *self._beside):
+            if isinstance(function, CheckpointListener):
+                function.notify_checkpoint_complete(checkpoint_id)
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint was given up."""
+        for function in (*self._opened, *self._beside):
+            if isinstance(function, CheckpointListener):
+                function.notify_checkpoint_aborted(checkpoint_id)
 
     def enable_tags(self) -> None:
         """From now on results may be pairs of tag and value. As long as there are no tags, nothing looks for them."""

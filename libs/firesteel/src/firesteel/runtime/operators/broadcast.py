@@ -18,7 +18,6 @@ from firesteel.functions.state import (
     ValueStateDescriptor,
 )
 from firesteel.functions.timerservice import TimerService
-from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import OnTimer, OperatorContext, Stamp
 from firesteel.runtime.function_timers import KeyTimers, TimeOnly
 from firesteel.runtime.operators.stateless import ExpandingOperator
@@ -169,13 +168,12 @@ class BroadcastProcessOperator(ExpandingOperator):
 
     may_tag = True
 
-    def __init__(self, spec: OperatorSpec) -> None:
-        super().__init__(spec)
-        descriptors = tuple(spec.extra.get("broadcast_states", ()))
-        self.states = BroadcastStates(spec.name, self.operator_state, descriptors)
+    states: BroadcastStates
 
     def open(self, context: OperatorContext) -> None:
-        """Make the function's contexts, then open it."""
+        """Make states and the function's contexts, then open it."""
+        descriptors = tuple(self.spec.extra.get("broadcast_states", ()))
+        self.states = BroadcastStates(self.name, self.operator_state, descriptors)
         self._contexts = self.make_contexts(context)
         super().open(context)
 

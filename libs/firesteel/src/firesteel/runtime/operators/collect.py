@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -15,9 +16,15 @@ import cloudpickle
 from firesteel.core.errors import SerializationError
 from firesteel.core.short_repr import short_repr
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.checkpoints.parts import KeyedPart
+from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.initialization import SnapshotContext
 from firesteel.runtime.operators.sinks import Consumer
+from firesteel.state.backend import SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
 
 DEFAULT_BUFFER_BYTES: Final = 4 << 20
+RESULTS: Final = "results"
+_AT_ONCE: Final = 256
 _SMALLEST_SIZE: Final = 8
 
 
@@ -41,6 +48,10 @@ class Collected:
 class CollectOperator(Consumer):
     """Keeps results until the client asks for a later offset; takes no more when full. Thread-safe.
 
+    In jobs with checkpoints a result is given to the client only when a checkpoint that has it is complete: so none is
+    given twice, with whatever order the job comes to it after a restart. Until then the buffer has no bound: a full one
+    would hold up the barrier.
+
     Attributes:
         on_results: called (from whatever thread writes) when results or the end came; long polls wait for it.
         on_drained: called when the client has acknowledged all results after the end.
@@ -56,11 +67,20 @@ class CollectOperator(Consumer):
         self._first = 0
         self._bytes = 0
         self._ended = False
+        self._visible: int | None = None  # offset behind the last one that may be given; None: all may
+        self._hidden_bytes = 0
+        self._marks: dict[int, int] = {}  # checkpoint -> offset behind the last result in it
+
+    def open(self, context: OperatorContext) -> None:
+        """Nothing may be given before a checkpoint, if the job takes some."""
+        super().open(context)
+        if context.checkpointing:
+            self._visible = self._first + len(self._results)
 
     @property
     def writable(self) -> bool:
         """Whether the buffer has room."""
-        return self._bytes < self._limit
+        return self._bytes - self._hidden_bytes < self._limit
 
     @property
     def drained(self) -> bool:
@@ -69,13 +89,13 @@ class CollectOperator(Consumer):
 
     @property
     def available(self) -> int:
-        """Offset behind the last result."""
-        return self._first + len(self._results)
+        """Offset behind the last result that may be given."""
+        return self._first + len(self._results) if self._visible is None else self._visible
 
     @property
     def ended(self) -> bool:
-        """No further results will come."""
-        return self._ended
+        """No further results will come, and all may be given."""
+        return self._ended and (self._visible is None or not self._hidden_bytes)
 
     def write(self, values: list[Any], timestamps: list[int] | None) -> None:
         """Keep a chunk."""
@@ -87,6 +107,8 @@ class CollectOperator(Consumer):
         with self._lock:
             self._results.extend([(value, size) for value in values])
             self._bytes += size * len(values)
+            if self._visible is not None:
+                self._hidden_bytes += size * len(values)
         if self.on_results is not None:
             self.on_results()
 
@@ -106,7 +128,7 @@ class CollectOperator(Consumer):
         self.acknowledge(offset)
         with self._lock:
             data, count = self._take(max_bytes)
-            end = self._ended and offset + count == self.available
+            end = self._ended and count == len(self._results)
         return Collected(offset, count, end, data)
 
     def acknowledge(self, offset: int) -> None:
@@ -135,7 +157,7 @@ class CollectOperator(Consumer):
             return b"", 0
         values: list[Any] = []
         size = 0
-        for value, estimate in self._results:
+        for value, estimate in islice(self._results, self.available - self._first):
             size += estimate
             if values and size > max_bytes:
                 break
@@ -149,11 +171,97 @@ class CollectOperator(Consumer):
             values = list(islice(values, len(values) // 2))
         return b"", 0
 
+    # -- checkpoints
+
+    def snapshot_parts(self) -> Mapping[str, KeyedPart]:
+        """The results that the client does not have."""
+        return {RESULTS: _ResultsPart(self)}
+
+    def snapshot_state(self, context: SnapshotContext) -> None:
+        """What is here now may be given when the checkpoint is complete."""
+        with self._lock:
+            self._marks[context.checkpoint_id] = self._first + len(self._results)
+
+    def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
+        """Begin to write out the results of now."""
+        with self._lock:
+            return _Results(self._first, [value for value, _ in self._results], slice_seconds)
+
+    def take_back(self, chunks: Iterable[StateChunk]) -> None:
+        """Go on behind the results that were in the checkpoint, which may be given at once."""
+        for chunk in chunks:
+            offset, values = pickle.loads(chunk.data)
+            if not self._results:
+                self._first = offset
+            size = _sampled_size(values) if values else 0
+            self._results.extend([(value, size) for value in values])
+            self._bytes += size * len(values)
+
+    def checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Results that are in this checkpoint may be given."""
+        marks = [number for number in self._marks if number <= checkpoint_id]
+        if marks:
+            self._show(max(self._marks.pop(number) for number in marks))
+
+    def commit(self) -> None:
+        """All tasks have come to their end: everything may be given."""
+        self._show(self._first + len(self._results))
+
+    def _show(self, offset: int) -> None:
+        with self._lock:
+            if self._visible is None or offset <= self._visible:
+                return
+            shown = islice(self._results, max(0, self._visible - self._first), offset - self._first)
+            self._hidden_bytes -= sum(size for _, size in shown)
+            self._visible = offset
+        if self.on_results is not None:
+            self.on_results()
+
     def close(self) -> None:
         """Forget the results."""
         with self._lock:
             self._results.clear()
             self._bytes = 0
+
+
+class _ResultsPart:
+    """The buffer as a part of its operator's state."""
+
+    def __init__(self, operator: CollectOperator) -> None:
+        self._operator = operator
+
+    def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
+        return self._operator.snapshot(slice_seconds)
+
+    def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
+        self._operator.take_back(chunks)
+
+
+class _Results(KeyedSnapshot):
+    """Results on their way into a checkpoint."""
+
+    def __init__(self, first: int, values: list[Any], slice_seconds: float) -> None:
+        self.states = (StateInfo(RESULTS, RESULTS, {}),)
+        self._first, self._values, self._slice_seconds = first, values, slice_seconds
+        self._next = 0
+        self._closed = False
+
+    def __next__(self) -> list[StateChunk]:
+        if self._closed:
+            raise StopIteration
+        deadline = time.perf_counter() + self._slice_seconds
+        chunks: list[StateChunk] = []
+        while time.perf_counter() < deadline and not self._closed:
+            values = self._values[self._next : self._next + _AT_ONCE]
+            if values or not self._next:  # an empty buffer has an offset, too
+                chunks.append(StateChunk(0, 0, len(values), _dumps((self._first + self._next, values))))
+            self._next += _AT_ONCE
+            self._closed = self._next >= len(self._values)
+        return chunks
+
+    def close(self) -> None:
+        self._closed = True
+        self._values = []
 
 
 def _sampled_size(values: list[Any]) -> int:
@@ -162,7 +270,7 @@ def _sampled_size(values: list[Any]) -> int:
     return max(_SMALLEST_SIZE, len(_dumps(sample)) // len(sample))
 
 
-def _dumps(values: list[Any]) -> bytes:
+def _dumps(values: Any) -> bytes:
     try:
         return pickle.dumps(values, protocol=5)
     except Exception:  # the user's __reduce__ and __getstate__ raise what they like, here and below
@@ -171,5 +279,5 @@ def _dumps(values: list[Any]) -> bytes:
             return data
         except Exception as error:
             raise SerializationError(
-                f"a result can't be sent to the client: {error}; the results begin with {short_repr(values[0], 80)}"
+                f"a result can't be sent to the client: {error}; the results begin with {short_repr(values, 80)}"
             ) from error

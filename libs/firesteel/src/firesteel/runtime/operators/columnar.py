@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from itertools import compress
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.columns import Stamps, StreamColumns
+from firesteel.runtime.columns import Part, Stamps, StreamColumns
 from firesteel.runtime.operators.base import Operator
-
-Part = tuple[pa.RecordBatch, Stamps]
-"""A batch and the timestamps of its rows."""
 
 
 class ColumnTransform(Operator):
@@ -59,7 +57,7 @@ class FilterColumns(ColumnTransform):
             mask = self._condition.evaluate(self.columns_of(batch), batch.num_rows)
             kept = batch.filter(mask)
             if stamps is not None and kept.num_rows < batch.num_rows:
-                stamps = list(compress(stamps, mask.to_pylist()))
+                stamps = stamps[mask.fill_null(False).to_numpy(zero_copy_only=False)]
             yield kept, stamps
 
 
@@ -83,7 +81,13 @@ class ProjectColumns(ColumnTransform):
 
 
 class MapBatches(ColumnTransform):
-    """A user's function from batch to batch, or to several."""
+    """A user's function from batch to batch, or to several.
+
+    Attributes:
+        METHOD: what the user called, for errors.
+    """
+
+    METHOD = "map_batches"
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -92,48 +96,48 @@ class MapBatches(ColumnTransform):
 
     def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
         """What the function gives, checked."""
-        function = self.function
         for value, stamps in batches:
-            result = function(value)
+            result = self.call(value, stamps)
             if result is None:
                 continue
             if isinstance(result, pa.RecordBatch):
                 yield self._checked(result, value, stamps)
                 continue
             if not isinstance(result, Iterator):
-                raise _no_batch("returned", result)
+                raise self._no_batch("returned", result)
             for part in result:
                 if not isinstance(part, pa.RecordBatch):
-                    raise _no_batch("yielded", part)
+                    raise self._no_batch("yielded", part)
                 yield self._checked(part, value, stamps)
+
+    def call(self, value: pa.RecordBatch, stamps: Stamps) -> Any:
+        """What the function gives for a batch."""
+        return self.function(value)
 
     def _checked(self, result: pa.RecordBatch, given: pa.RecordBatch, stamps: Stamps) -> Part:
         batch = self._output.fitted(result, f"a batch of {result.num_rows} rows that {self.name!r} gave")
         if self._timestamp_column is not None:
-            return batch, _stamps_of(result, self._timestamp_column)
+            return batch, self._stamps_of(result, self._timestamp_column)
         if stamps is not None and batch.num_rows != given.num_rows:
             raise ProgramError(
-                f"map_batches(): {batch.num_rows} rows came of {given.num_rows}, so whose timestamp is whose? Name the "
-                "column that holds them: map_batches(..., timestamp_column='…')"
+                f"{self.METHOD}(): {batch.num_rows} rows came of {given.num_rows}, so whose timestamp is whose? Name "
+                f"the column that holds them: {self.METHOD}(..., timestamp_column='…')"
             )
         return batch, stamps
 
+    def _stamps_of(self, batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
+        index = batch.schema.get_field_index(name)
+        column = None if index < 0 else batch.column(index)
+        if column is None or not pa.types.is_integer(column.type) or column.null_count:
+            found = f"one of {column.type} with {column.null_count} nulls" if column is not None else "none"
+            raise ProgramError(
+                f"{self.METHOD}(): the column {name!r} has to hold timestamps, whole numbers of milliseconds, and "
+                f"there is {found}"
+            )
+        return np.ascontiguousarray(column.to_numpy(), np.int64)
 
-def _stamps_of(batch: pa.RecordBatch, name: str) -> list[int]:
-    index = batch.schema.get_field_index(name)
-    column = None if index < 0 else batch.column(index)
-    if column is None or not pa.types.is_integer(column.type) or column.null_count:
-        found = f"one of {column.type} with {column.null_count} nulls" if column is not None else "none"
-        raise ProgramError(
-            f"map_batches(): the column {name!r} has to hold timestamps, whole numbers of milliseconds, and there is "
-            f"{found}"
+    def _no_batch(self, verb: str, result: Any) -> ProgramError:
+        return ProgramError(
+            f"{self.METHOD}(): the function {verb} {short_repr(result, 80)} ({type(result).__name__}); it has to "
+            "return a pyarrow.RecordBatch, an iterator of them, or None"
         )
-    stamps: list[int] = column.to_pylist()
-    return stamps
-
-
-def _no_batch(verb: str, result: Any) -> ProgramError:
-    return ProgramError(
-        f"map_batches(): the function {verb} {short_repr(result, 80)} ({type(result).__name__}); it has to return a "
-        "pyarrow.RecordBatch, an iterator of them, or None"
-    )

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
+from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import KeySelector
 from firesteel.graph.key_groups import KeyGroupAssigner, key_group_range
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import TaskInfo
+from firesteel.runtime.initialization import SnapshotContext
 from firesteel.runtime.operators.base import KeyCheck, Transform, method_of
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.keys import NO_KEY
+
+
+class KeysAhead:
+    """The key selector of an operator whose keys are read for a slice of records together, before it gets them."""
+
+    def __init__(self, selector: ManyKeys) -> None:
+        self._selector = selector
+        self._ahead: Iterator[Any] = iter(())
+
+    def look_ahead(self, records: Sequence[Any]) -> None:
+        """The records that come next, in order."""
+        self._ahead = iter(self._selector.keys_of(records))
+
+    def __call__(self, record: Any) -> Any:
+        """The key of the next record."""
+        for key in self._ahead:
+            return key
+        return self._selector.keys_of((record,))[0]
 
 
 class KeyedTransform(Transform):
@@ -25,6 +45,7 @@ class KeyedTransform(Transform):
     Attributes:
         keyed: its state.
         key_selectors: one callable for each input.
+        looks_ahead: it is to be told of records by ``look_ahead`` before it gets them, if it is the first to get them.
     """
 
     inputs = 1
@@ -36,23 +57,35 @@ class KeyedTransform(Transform):
                 f"operator {spec.name!r} has {self.inputs} keyed inputs but {len(spec.key_selectors)} key selectors"
             )
         self.key_selectors: list[Callable[[Any], Any]] = [
-            method_of(selector, KeySelector, "get_key") for selector in spec.key_selectors
+            KeysAhead(selector) if isinstance(selector, ManyKeys) else method_of(selector, KeySelector, "get_key")
+            for selector in spec.key_selectors
         ]
+        self.looks_ahead = any(isinstance(selector, KeysAhead) for selector in self.key_selectors)
         self.keyed: KeyedStateBackend = HeapKeyedState(strict_integers=spec.strict_integers)
         self.check = KeyCheck()
+        self.key_group_of: Callable[[Any], int] = lambda key: 0
 
     def use_backend(self, backend: StateBackend, info: TaskInfo, clock: Clock) -> None:
         """Keep the state in this backend; before anything is opened."""
         first, last = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
+        self.key_groups = range(first, last + 1)
+        self.key_group_of = KeyGroupAssigner(info.max_parallelism, info.max_parallelism)
         self.keyed = backend.create_keyed_state(
             KeyedStateParameters(
-                key_group_of=KeyGroupAssigner(info.max_parallelism, info.max_parallelism),
-                key_groups=range(first, last + 1),
+                key_group_of=self.key_group_of,
+                key_groups=self.key_groups,
                 clock=clock,
                 strict_integers=self.spec.strict_integers,
                 operator=self.name,
             )
         )
+
+    def look_ahead(self, records: Sequence[Any], input_index: int) -> None:
+        """These records come next, all of them and each once."""
+        if input_index < len(self.key_selectors):
+            selector = self.key_selectors[input_index]
+            if isinstance(selector, KeysAhead):
+                selector.look_ahead(records)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:
         """What the operator without keys gives, with the current key set for each record."""
@@ -66,6 +99,11 @@ class KeyedTransform(Transform):
             if key.__class__ not in seen:
                 check(key)
             yield value
+
+    def snapshot_state(self, context: SnapshotContext) -> None:
+        """There is no key at a barrier."""
+        self.keyed.key = NO_KEY
+        super().snapshot_state(context)
 
     def close(self) -> None:
         """Close the function, then forget the state."""

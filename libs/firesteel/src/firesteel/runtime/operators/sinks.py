@@ -6,14 +6,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
+
+from firesteel.common.value_texts import text_of
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import SinkFunction
 from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.functions.source import Plain
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.columns import Stamps
 from firesteel.runtime.context import OperatorContext, SinkContext, TaskWriterContext
+from firesteel.runtime.initialization import SnapshotContext
 from firesteel.runtime.operators.base import Operator, Transform, method_of
-from firesteel.runtime.operators.printing import text_of
+from firesteel.runtime.rows import to_list, to_records
 
 
 class Consumer(Operator, ABC):
@@ -41,6 +46,15 @@ class Consumer(Operator, ABC):
     @abstractmethod
     def write(self, values: list[Any], timestamps: list[int] | None) -> None:
         """Take a chunk. The list belongs to others too: it must not be changed."""
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether it works on columns as they are; else rows are made of them, some at a time."""
+        return False
+
+    def write_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> None:
+        """Take a batch of columns."""
+        self.write(to_records(batch), to_list(timestamps))
 
     def finish(self) -> None:
         """End of input."""
@@ -71,14 +85,28 @@ class SinkOperator(Consumer):
 
     def create(self, context: OperatorContext) -> None:
         """Create the writer, before anything is opened."""
-        self._writer = self._sink.create_writer(TaskWriterContext(context))
+        self._writer_context = TaskWriterContext(context, self.spec.id)
+        self._writer = self._sink.create_writer(self._writer_context)
 
     def open(self, context: OperatorContext) -> None:
         """Open the writer."""
         if self._writer is None:
             self.create(context)
+        writer = self._writer
+        assert writer is not None
+        if context.checkpointing and type(writer).finish is not SinkWriter.finish:
+            raise ProgramError(
+                f"sink {self.name!r}: {type(self._sink).__name__} shows its results when the job ends, so what was "
+                "written before a checkpoint would be lost with a restart; derive it from TwoPhaseCommitSink, or take "
+                "no checkpoints (execution.checkpointing.interval)"
+            )
+        self._writer_context.opened(context)
+        writer.open()
+
+    def snapshot_state(self, context: SnapshotContext) -> None:
+        """What was written has to arrive."""
         assert self._writer is not None
-        self._writer.open()
+        self._writer.flush()
 
     def write(self, values: list[Any], timestamps: list[int] | None) -> None:
         """Hand a chunk to the writer."""
@@ -86,6 +114,18 @@ class SinkOperator(Consumer):
         if self.coerce is not None:
             values = list(self._coerced(values))
         self._writer.write(values, timestamps)
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether its writer does."""
+        return self._writer is not None and self._writer.takes_columns and self.coerce is None
+
+    def write_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> None:
+        """Hand columns to the writer."""
+        if self.takes_columns and self._writer is not None:
+            self._writer.write_columns(batch, timestamps)
+        else:
+            super().write_columns(batch, timestamps)
 
     def _coerced(self, records: list[Any]) -> Iterator[Any]:
         coerce = self.coerce

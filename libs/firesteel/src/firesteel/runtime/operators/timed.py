@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
 
 from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.checkpoints.parts import KeyedPart, TimerPart
+from firesteel.runtime.checkpoints.restored import KeyedWritten
 from firesteel.runtime.context import OnTimer, OperatorContext, Stamp
 from firesteel.runtime.operators.base import is_iterable, not_iterable
 from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.timers import HeapTimerService, Timer, TimerService
 
+TIMERS: Final = "timers"
+"""Name of the part that is the timers."""
 TIMER_DONE: Final = object()
 """Yielded after each timer that fired, so that the chain can end a slice between two that give nothing."""
 
@@ -40,12 +44,28 @@ class TimedTransform(KeyedTransform):
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.tagged = True
+        self._restored_timers: KeyedWritten = ()
 
     def open(self, context: OperatorContext) -> None:
         """Make the timers, then open the function."""
         self.stamp = context.stamp
         self.heap_timers = self.timers = HeapTimerService(self.keyed, context.clock, context.on_processing_timer)
+        for states, chunks in self._restored_timers:
+            self._timer_part().restore(states, chunks)
+        self._restored_timers = ()
         super().open(context)
+
+    def snapshot_parts(self) -> Mapping[str, KeyedPart]:
+        """Keyed state and timers."""
+        return {**super().snapshot_parts(), TIMERS: self._timer_part()}
+
+    def restore_parts(self, parts: Mapping[str, KeyedWritten]) -> None:
+        """Timers are restored when they are made."""
+        self._restored_timers = parts.get(TIMERS, ())
+        super().restore_parts({name: written for name, written in parts.items() if name != TIMERS})
+
+    def _timer_part(self) -> TimerPart:
+        return TimerPart(lambda: self.heap_timers, self.key_group_of, self.key_groups)
 
     @abstractmethod
     def on_event_time(self, timer: Timer) -> Iterator[Any]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from firesteel.common.watermark_strategy import WatermarkStrategy
+import pyarrow as pa
+
+from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
 from firesteel.core.errors import ProgramError
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.batch import MAX_WATERMARK, Watermark
+from firesteel.runtime.columns import Stamps
 from firesteel.runtime.context import OperatorContext
 from firesteel.runtime.operators.base import Operator
 from firesteel.runtime.watermarks import ActiveClock, Combined, EventTime
@@ -36,7 +39,7 @@ class WatermarksOperator(Operator):
         """Make the generator."""
         super().open(context)
         self.clock = ActiveClock(context.clock)
-        self._time = EventTime(self.name, self._strategy, self.clock)
+        self._time = EventTime(self.name, self._strategy, self.clock, self.spec.extra.get("input_type"))
 
     def take(self, values: list[Any], stamps: list[int] | None) -> tuple[list[int] | None, Watermark | None]:
         """Timestamps of a batch, and the watermark behind it if one was emitted.
@@ -46,6 +49,15 @@ class WatermarksOperator(Operator):
         count, found = self._time.take(values, stamps)
         del values[count:]
         return found, self._changed()
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether it works on columns as they are; generators look at each record."""
+        return self._strategy.kind is not WatermarkGeneratorKind.GENERATOR
+
+    def take_columns(self, batch: pa.RecordBatch, stamps: Stamps) -> tuple[Stamps, Watermark | None]:
+        """The same for columns, which are taken whole."""
+        return self._time.take_columns(batch, stamps), self._changed()
 
     def periodic(self) -> Watermark | None:
         """The interval has passed: the watermark if it changed."""

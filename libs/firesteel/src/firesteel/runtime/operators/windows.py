@@ -118,7 +118,9 @@ class WindowOperator(WindowTransform):
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
                 check(key)
-            yield from add(key, value, timestamp)
+            results = add(key, value, timestamp)
+            if results:
+                yield from results
 
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
         """Results of windows whose event-time timer fired."""
@@ -250,6 +252,8 @@ class AlignedWindowOperator(WindowTransform):
                     if clear is not None:
                         clear(window)
                     del table[key]
+                elif due.kept is not None:
+                    due.kept[key] = table.pop(key)
                 yield TIMER_DONE
 
     def on_event_time(self, timer: Timer) -> Iterator[Any]:

@@ -1,0 +1,179 @@
+"""Who gets which state when a job goes on from a checkpoint. Pure: handles are moved, nothing is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from firesteel.checkpoint.handles import StateHandle
+from firesteel.checkpoint.metadata import OperatorState
+from firesteel.checkpoint.reading import Plain, each, member, named, whole_number
+from firesteel.checkpoint.subtask_state import Committables, KeyedState, OperatorListState
+from firesteel.core.errors import StateRestoreError
+from firesteel.graph.key_groups import key_group_range
+
+T = TypeVar("T")
+_EMPTY: Final = OperatorListState(())
+SPLIT, UNION, BROADCAST = "split", "union", "broadcast"
+
+
+@dataclass(frozen=True)
+class OperatorRestore:
+    """What one subtask gets back for one operator.
+
+    Attributes:
+        keyed: by part of the operator: what former subtasks wrote whose key groups touch the own ones; chunks of other
+            key groups have to be left out.
+        operator: what former subtasks wrote, in their order; as many as ``HeapOperatorState.restore`` wants to know of
+            (those that this subtask needs nothing of are empty).
+        splits: plain splits to read on.
+        committables: to be committed before anything else.
+    """
+
+    keyed: Mapping[str, tuple[KeyedState, ...]] = field(default_factory=dict)
+    operator: tuple[OperatorListState, ...] = ()
+    splits: tuple[Mapping[str, Plain], ...] = ()
+    committables: tuple[Committables, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it."""
+        return not (self.keyed or any(self.operator) or self.splits or self.committables)
+
+    def handles(self) -> Iterator[StateHandle]:
+        """All pieces of state."""
+        for parts in self.keyed.values():
+            for part in parts:
+                yield from part.handles
+        for written in self.operator:
+            yield from written.handles
+        for committables in self.committables:
+            yield from committables.items
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "keyed": {name: [part.to_plain() for part in parts] for name, parts in self.keyed.items()},
+            "operator": [written.to_plain() for written in self.operator],
+            "splits": [dict(split) for split in self.splits],
+            "committables": [committables.to_plain() for committables in self.committables],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str) -> OperatorRestore:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        return cls(
+            named(given.get("keyed"), _keyed_parts, f"{where}.keyed"),
+            each(given.get("operator"), OperatorListState.from_plain, f"{where}.operator"),
+            each(given.get("splits"), lambda split, at: member(split, dict, at), f"{where}.splits"),
+            each(given.get("committables"), Committables.from_plain, f"{where}.committables"),
+        )
+
+
+@dataclass(frozen=True)
+class TaskRestore:
+    """What one subtask goes on from (``TaskDescriptor.restore``).
+
+    Attributes:
+        checkpoint_id: of the checkpoint.
+        finished: the whole vertex had finished: it commits what is left, gives nothing and ends.
+        operators: by operator id; those without state are left out.
+    """
+
+    checkpoint_id: int
+    finished: bool = False
+    operators: Mapping[str, OperatorRestore] = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "checkpoint_id": self.checkpoint_id,
+            "finished": self.finished,
+            "operators": {id_: operator.to_plain() for id_, operator in self.operators.items()},
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str = "restore") -> TaskRestore:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        return cls(
+            whole_number(given.get("checkpoint_id"), f"{where}.checkpoint_id"),
+            member(given.get("finished"), bool, f"{where}.finished"),
+            named(given.get("operators"), OperatorRestore.from_plain, f"{where}.operators"),
+        )
+
+
+def assign(state: OperatorState, parallelism: int, max_parallelism: int) -> list[OperatorRestore]:
+    """What each subtask gets of an operator's state.
+
+    Keyed state goes by ranges of key groups. Split lists, splits and committables stay where they were if the
+    parallelism is the same, else they are dealt out in turn; union and broadcast state goes to everybody.
+
+    Args:
+        state: in the checkpoint.
+        parallelism, max_parallelism: of now.
+
+    Raises:
+        StateRestoreError: there is keyed state, and the maximum parallelism is another one.
+    """
+    if state.max_parallelism != max_parallelism and any(s.keyed for s in state.subtasks.values()):
+        raise StateRestoreError(
+            f"operator {state.name!r} ({state.operator_id}): the checkpoint was taken with a maximum parallelism of "
+            f"{state.max_parallelism}, and the job has {max_parallelism}: keyed state can't be read with another one. "
+            f"Set it with set_max_parallelism({state.max_parallelism})."
+        )
+    same = parallelism == state.parallelism
+    former = [state.subtasks.get(index) for index in range(state.parallelism)]
+    splits = _deal([s.splits if s else () for s in former], parallelism, same)
+    committables = _deal([s.committables if s else () for s in former], parallelism, same)
+    written = [s.operator for s in former if s is not None and s.operator is not None]
+    return [
+        OperatorRestore(
+            _keyed(state, index, parallelism, max_parallelism),
+            _operator(written, index, parallelism),
+            splits[index],
+            committables[index],
+        )
+        for index in range(parallelism)
+    ]
+
+
+def _keyed(
+    state: OperatorState, index: int, parallelism: int, max_parallelism: int
+) -> dict[str, tuple[KeyedState, ...]]:
+    first, last = key_group_range(index, parallelism, max_parallelism)
+    found: dict[str, tuple[KeyedState, ...]] = {}
+    for _, subtask in sorted(state.subtasks.items()):
+        for name, part in subtask.keyed.items():
+            if part.key_groups[0] <= last and first <= part.key_groups[1]:
+                found[name] = (*found.get(name, ()), part)
+    return found
+
+
+def _operator(written: Sequence[OperatorListState], index: int, parallelism: int) -> tuple[OperatorListState, ...]:
+    """All that was written, less what ``HeapOperatorState.restore`` would not look at."""
+    count = len(written)
+    if count != parallelism:  # split lists are dealt out anew: everybody counts all elements
+        return tuple(written)
+    return tuple(part if writer == index or UNION in part.kinds() else _EMPTY for writer, part in enumerate(written))
+
+
+def _deal(lists: Sequence[tuple[T, ...]], parallelism: int, same: bool) -> list[tuple[T, ...]]:
+    if same:
+        return list(lists)
+    everything = [item for items in lists for item in items]
+    return [tuple(everything[index::parallelism]) for index in range(parallelism)]
+
+
+def _keyed_parts(plain: Plain, where: str) -> tuple[KeyedState, ...]:
+    return each(plain, KeyedState.from_plain, where)

@@ -1,0 +1,131 @@
+"""The checkpoint storage ``jobmanager``: state travels with the messages and stays in the JobMaster's memory."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterable
+from typing import BinaryIO, Final
+
+from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage
+from firesteel.checkpoint.handles import InlineState, StateHandle
+from firesteel.checkpoint.state_files import open_state_file, read_metadata_file, verify_state_files
+from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
+from firesteel.config import options
+from firesteel.config.values import show_memory
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
+
+_PREFIX: Final = "memory:"
+
+
+class JobManagerCheckpointStorage(CheckpointStorage):
+    """For small state. With ``execution.checkpointing.dir`` the metadata, and so all state, are files there.
+
+    Args:
+        parameters: of the job.
+
+    Raises:
+        ConfigurationError: the directory can't be one.
+    """
+
+    name = "jobmanager"
+
+    def __init__(self, parameters: StorageParameters) -> None:
+        settings = parameters.settings
+        self._most = settings.get(options.CHECKPOINTING_MAX_MEMORY_STATE)
+        has_directory = bool(settings.get(options.CHECKPOINTING_DIRECTORY))
+        self._files = FileSystemCheckpointStorage(parameters) if has_directory else None
+        self._metadata: dict[str, bytes] = {}
+
+    @property
+    def persistent(self) -> bool:
+        """If there is a directory."""
+        return self._files is not None
+
+    # -- slots
+
+    def open_state_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
+        """A writer to memory."""
+        return _MemoryWriter(hint, self._most)
+
+    def open_state(self, handle: StateHandle) -> BinaryIO:
+        """A stream over the bytes of a handle; those of files are read as well, of a job that has changed storages."""
+        return io.BytesIO(handle.data) if isinstance(handle, InlineState) else open_state_file(handle)
+
+    # -- the JobMaster
+
+    def prepare(self, checkpoint_id: int) -> None:
+        """Make the directory, if there is one."""
+        if self._files is not None:
+            self._files.prepare(checkpoint_id)
+
+    def verify(self, handles: Iterable[StateHandle]) -> None:
+        """Memory is there; files of another storage are looked at."""
+        verify_state_files(handles)
+
+    def write_metadata(self, checkpoint_id: int, data: bytes) -> str:
+        """Keep them, or create the file."""
+        if self._files is not None:
+            return self._files.write_metadata(checkpoint_id, data)
+        location = f"{_PREFIX}{checkpoint_id}"
+        if self._metadata.setdefault(location, data) != data:
+            raise CheckpointStorageError(f"checkpoint {checkpoint_id} is there already, and holds something else")
+        return location
+
+    def read_metadata(self, location: str) -> tuple[str, bytes]:
+        """Those that are kept, or a file: of a job that had a directory."""
+        if not location.startswith(_PREFIX):
+            return read_metadata_file(location)
+        if location not in self._metadata:
+            raise CheckpointCorruptedError(location, "there is no such checkpoint in the JobMaster's memory")
+        return location, self._metadata[location]
+
+    def left_behind(self, below: int) -> list[tuple[int, str, bytes | None]]:
+        """Directories of checkpoints; nothing of those in memory."""
+        return [] if self._files is None else self._files.left_behind(below)
+
+    def discard(self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = ()) -> None:
+        """Remove the directory, if there is one."""
+        if self._files is not None:
+            self._files.discard(checkpoint_id, files, keep)
+
+    def dispose(self, location: str, files: Collection[str], keep: Collection[str] = ()) -> None:
+        """Forget a checkpoint."""
+        self._metadata.pop(location, None)
+        if self._files is not None:
+            self._files.dispose(location, files, keep)
+
+    def close_job(self, keep: Collection[str] = ()) -> None:
+        """Forget everything."""
+        self._metadata.clear()
+        if self._files is not None:
+            self._files.close_job(keep)
+
+
+class _MemoryWriter(StateWriter):
+    def __init__(self, hint: str, most: int) -> None:
+        self._hint, self._most = hint, most
+        self._data = bytearray()
+        self._closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._closed:
+            raise CheckpointStorageError(f"state of {self._hint!r}: its writer was closed before")
+        self._data += data
+        if len(self._data) > self._most:
+            self.abort()
+            raise CheckpointStorageError(
+                f"state of {self._hint or 'an operator'!r} is larger than {show_memory(self._most)}, which is the most "
+                "that the checkpoint storage 'jobmanager' holds in memory for one piece of state. Set "
+                f"{options.CHECKPOINTING_DIRECTORY.key} to a directory that all hosts see, and "
+                f"{options.CHECKPOINTING_STORAGE.key} to filesystem."
+            )
+
+    def close(self) -> StateHandle:
+        if self._closed:
+            raise CheckpointStorageError(f"state of {self._hint!r}: its writer was closed before")
+        self._closed = True
+        return InlineState(bytes(self._data))
+
+    def abort(self) -> None:
+        self._closed = True
+        self._data = bytearray()

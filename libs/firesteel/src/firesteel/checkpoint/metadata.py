@@ -1,0 +1,245 @@
+"""The ``_metadata`` of a checkpoint: one line that says what it is and carries a checksum, then plain JSON.
+
+``FIRESTEEL-CHECKPOINT <version> <checksum> <bytes>\\n<JSON>\\n``. It is written last, and never over another one: a
+checkpoint without it does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from firesteel.checkpoint.handles import FileState, StateHandle, checksum
+from firesteel.checkpoint.reading import CheckpointFormatError, Plain, each, member, named, whole_number
+from firesteel.checkpoint.subtask_state import OperatorSubtaskState
+from firesteel.core.errors import CheckpointCorruptedError
+
+VERSION: Final = 2
+"""Of the metadata and of the files that they name. 2: headers of chunks have a checksum of their own."""
+OLDEST: Final = 2
+"""Version 1 was in no release."""
+MAGIC: Final = "FIRESTEEL-CHECKPOINT"
+_FIRST_LINE: Final = re.compile(rb"FIRESTEEL-CHECKPOINT (\d{1,9}) ([0-9a-f]{32}) (\d{1,15})\n")
+
+
+@dataclass(frozen=True)
+class EnumeratorState:
+    """What the JobMaster knows of a source.
+
+    Attributes:
+        name: of the enumerator.
+        state: its snapshot.
+        returned: plain splits that were given out and are in no reader's state: they are handed out again.
+    """
+
+    name: str
+    state: Plain
+    returned: tuple[Mapping[str, Plain], ...] = ()
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {"name": self.name, "state": self.state, "returned": [dict(split) for split in self.returned]}
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str) -> EnumeratorState:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        returned = each(given.get("returned"), lambda split, at: member(split, dict, at), f"{where}.returned")
+        return cls(member(given.get("name"), str, f"{where}.name"), given.get("state"), returned)
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """State of one operator in all its subtasks.
+
+    Attributes:
+        operator_id, name, uid: of the operator.
+        parallelism, max_parallelism: at the time of the checkpoint.
+        subtasks: by number; those without state are left out.
+        finished: all subtasks had finished.
+        enumerator: of a source.
+    """
+
+    operator_id: str
+    name: str
+    uid: str | None
+    parallelism: int
+    max_parallelism: int
+    subtasks: Mapping[int, OperatorSubtaskState] = field(default_factory=dict)
+    finished: bool = False
+    enumerator: EnumeratorState | None = None
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a job without this operator would lose something."""
+        return self.enumerator is not None or any(not s.is_empty for s in self.subtasks.values())
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "operator_id": self.operator_id,
+            "name": self.name,
+            "uid": self.uid,
+            "parallelism": self.parallelism,
+            "max_parallelism": self.max_parallelism,
+            "subtasks": {str(index): subtask.to_plain() for index, subtask in self.subtasks.items()},
+            "finished": self.finished,
+            "enumerator": None if self.enumerator is None else self.enumerator.to_plain(),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str) -> OperatorState:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        uid, enumerator = given.get("uid"), given.get("enumerator")
+        parallelism = whole_number(given.get("parallelism"), f"{where}.parallelism")
+        subtasks: dict[int, OperatorSubtaskState] = {}
+        read = OperatorSubtaskState.from_plain
+        for index, subtask in named(given.get("subtasks"), read, f"{where}.subtasks").items():
+            if not index.isdecimal() or int(index) >= parallelism:
+                raise CheckpointFormatError(f"{where}.subtasks", f"{index!r} is no subtask of {parallelism}")
+            subtasks[int(index)] = subtask
+        return cls(
+            member(given.get("operator_id"), str, f"{where}.operator_id"),
+            member(given.get("name"), str, f"{where}.name"),
+            None if uid is None else member(uid, str, f"{where}.uid"),
+            parallelism,
+            whole_number(given.get("max_parallelism"), f"{where}.max_parallelism"),
+            subtasks,
+            member(given.get("finished"), bool, f"{where}.finished"),
+            None if enumerator is None else EnumeratorState.from_plain(enumerator, f"{where}.enumerator"),
+        )
+
+
+@dataclass(frozen=True)
+class CheckpointMetadata:
+    """Everything that a job needs to go on from a checkpoint.
+
+    Attributes:
+        checkpoint_id, job_id: of the checkpoint.
+        timestamp_ms: epoch, of the trigger.
+        operators: all operators of the job, in topological order.
+        properties: ``job_name``, ``versions`` (of the program that took it), ``key_hash`` (version of the table of
+            hashes), ``since_ms``.
+    """
+
+    checkpoint_id: int
+    job_id: str
+    timestamp_ms: int
+    operators: tuple[OperatorState, ...]
+    properties: Mapping[str, Plain] = field(default_factory=dict)
+
+    def handles(self) -> Iterator[StateHandle]:
+        """All pieces of state."""
+        for operator in self.operators:
+            for subtask in operator.subtasks.values():
+                yield from subtask.handles()
+
+    def files(self) -> set[str]:
+        """Paths of all files of state."""
+        return {handle.path for handle in self.handles() if isinstance(handle, FileState)}
+
+    @property
+    def size(self) -> int:
+        """Bytes of state."""
+        return sum(handle.size for handle in self.handles())
+
+    @property
+    def since_ms(self) -> int:
+        """Epoch of the first checkpoint of the run that this one is of; 0 = not known.
+
+        It is the same for all JobMasters of a run, and another one when the same job is submitted anew.
+        """
+        since = self.properties.get("since_ms")
+        return since if type(since) is int else 0
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "checkpoint_id": self.checkpoint_id,
+            "job_id": self.job_id,
+            "timestamp_ms": self.timestamp_ms,
+            "operators": [operator.to_plain() for operator in self.operators],
+            "properties": dict(self.properties),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str = "metadata") -> CheckpointMetadata:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        return cls(
+            whole_number(given.get("checkpoint_id"), f"{where}.checkpoint_id"),
+            member(given.get("job_id"), str, f"{where}.job_id"),
+            whole_number(given.get("timestamp_ms"), f"{where}.timestamp_ms"),
+            each(given.get("operators"), OperatorState.from_plain, f"{where}.operators"),
+            named(given.get("properties"), lambda value, _: value, f"{where}.properties"),
+        )
+
+    def to_bytes(self) -> bytes:
+        """As the file."""
+        body = json.dumps(self.to_plain(), separators=(",", ":")).encode() + b"\n"
+        return f"{MAGIC} {VERSION} {checksum(body)} {len(body)}\n".encode() + body
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> CheckpointMetadata:
+        """Read a file.
+
+        Args:
+            data: the whole file.
+            path: of it, named in errors.
+
+        Raises:
+            CheckpointCorruptedError: it is empty, cut off, changed, of another program, or of a later version.
+        """
+        if not data:
+            raise CheckpointCorruptedError(path, "the file is empty: it was not written to its end")
+        first = _FIRST_LINE.match(data)
+        if first is None:
+            raise CheckpointCorruptedError(path, _what_it_is(data))
+        version, expected, length = int(first[1]), first[2].decode(), int(first[3])
+        if version > VERSION:
+            raise CheckpointCorruptedError(
+                path,
+                f"it is of version {version}, and this Firesteel reads versions up to {VERSION}: "
+                "go on with the version that wrote it, or a later one",
+            )
+        if version < OLDEST:
+            raise CheckpointCorruptedError(
+                path, f"it is of version {version}, and this Firesteel reads versions from {OLDEST} to {VERSION}"
+            )
+        body = memoryview(data)[first.end() :]
+        if len(body) < length:
+            missing = length - len(body)
+            raise CheckpointCorruptedError(path, f"it is cut off: {missing} of {length} bytes are missing")
+        if len(body) > length:
+            raise CheckpointCorruptedError(path, f"{len(body) - length} bytes follow that do not belong to it")
+        if checksum(body) != expected:
+            raise CheckpointCorruptedError(path, "its checksum is wrong: it was changed after it was written")
+        try:
+            return cls.from_plain(json.loads(bytes(body)))
+        except (ValueError, CheckpointFormatError) as error:
+            raise CheckpointCorruptedError(path, f"it is no metadata of a checkpoint: {error}") from error
+
+
+def _what_it_is(data: bytes) -> str:
+    magic = MAGIC.encode()
+    if data.startswith(magic) or magic.startswith(data):
+        return "its first line is damaged or cut off"
+    if data.startswith(bytes.fromhex("4960672d")):
+        return "it was written by Apache Flink, whose state Firesteel can't read"
+    return f"it is no metadata of a Firesteel checkpoint (it begins with {data[:24]!r})"

@@ -1,0 +1,77 @@
+"""Strict reading of plain data: what is missing or of a wrong type is named with its path."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from firesteel.core.errors import CheckpointError
+
+T = TypeVar("T")
+Plain = Any
+"""What JSON can carry."""
+_NAMES = {str: "text", int: "an integer", bool: "true or false", dict: "an object", list: "a list"}
+
+
+class CheckpointFormatError(CheckpointError):
+    """Plain data of a checkpoint is malformed.
+
+    Attributes:
+        where: path of the field.
+        reason: what is wrong.
+    """
+
+    def __init__(self, where: str, reason: str) -> None:
+        super().__init__(f"{where}: {reason}")
+        self.where, self.reason = where, reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.where, self.reason)
+
+
+def member(value: Plain, kind: type[T], where: str) -> T:
+    """The value, if it is of the kind (tuples count as lists).
+
+    Raises:
+        CheckpointFormatError: it is not.
+    """
+    if type(value) is kind:
+        return value
+    if kind is list and type(value) is tuple:
+        return list(value)  # type: ignore[return-value] # T is list here
+    if kind is dict and isinstance(value, Mapping):
+        return dict(value)  # type: ignore[return-value] # T is dict here
+    found = "nothing" if value is None else f"{type(value).__name__} {value!r:.60}"
+    raise CheckpointFormatError(where, f"{_NAMES[kind]} is expected, not {found}")
+
+
+def whole_number(value: Plain, where: str) -> int:
+    """The value, if it is an integer and not negative.
+
+    Raises:
+        CheckpointFormatError: it is not.
+    """
+    number = member(value, int, where)
+    if number < 0:
+        raise CheckpointFormatError(where, f"{number} is negative")
+    return number
+
+
+def each(value: Plain, read: Callable[[Plain, str], T], where: str) -> tuple[T, ...]:
+    """The items of a list, read one by one; nothing counts as an empty list.
+
+    Raises:
+        CheckpointFormatError: it is no list, or an item is malformed.
+    """
+    items: list[Plain] = member([] if value is None else value, list, where)
+    return tuple(read(item, f"{where}[{position}]") for position, item in enumerate(items))
+
+
+def named(value: Plain, read: Callable[[Plain, str], T], where: str) -> dict[str, T]:
+    """The values of an object, read one by one; nothing counts as an empty one.
+
+    Raises:
+        CheckpointFormatError: it is no object, a name is no text, or a value is malformed.
+    """
+    items: dict[Any, Plain] = member({} if value is None else value, dict, where)
+    return {member(name, str, where): read(item, f"{where}[{name!r}]") for name, item in items.items()}

@@ -1,0 +1,194 @@
+"""Reading files of checkpoints from directories that this host sees, and errors of the system in our words."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import socket
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+from urllib.parse import unquote, urlsplit
+
+from firesteel.checkpoint.handles import FileState, StateHandle
+from firesteel.config import options
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ConfigurationError
+
+METADATA: Final = "_metadata"
+CHECKPOINT_PATH: Final = f"checkpoint path ({options.STATE_RECOVERY_PATH.key}, -s)"
+_KEY: Final = options.CHECKPOINTING_DIRECTORY.key
+_DIRECTORY: Final = "it is a directory, and should be a file"
+_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+
+
+def local_path(text: str, what: str) -> Path:
+    """The directory or file that a path or ``file:`` URI names.
+
+    Args:
+        text: as the user wrote it.
+        what: named in errors.
+
+    Raises:
+        ConfigurationError: it is of another scheme, not absolute, or no path.
+    """
+    parts = urlsplit(text)
+    if parts.scheme and "://" in text and parts.scheme != "file":
+        raise ConfigurationError(
+            f"{what} = {text!r}: the checkpoint storage 'filesystem' has files in directories that are mounted on all "
+            f"hosts (file:///...), not at {parts.scheme}://"
+        )
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigurationError(f"{what} = {text!r}: a file URI names no host (file:///directory)")
+        path = Path(unquote(parts.path))
+    else:
+        path = Path(text)
+    if "\0" in str(path):
+        raise ConfigurationError(f"{what} = {text!r}: a path holds no zero byte")
+    if not path.is_absolute():
+        raise ConfigurationError(f"{what} = {text!r}: the path has to be absolute, since services run elsewhere")
+    return path
+
+
+def open_state_file(handle: FileState) -> BinaryIO:
+    """A seekable stream over the bytes of a handle.
+
+    Raises:
+        CheckpointCorruptedError: the file is missing, too short, or no file.
+        CheckpointStorageError: it can't be read for now.
+    """
+    with told(f"state file {handle.path} can't be read", missing=handle.path):
+        raw = open(handle.path, "rb", buffering=0)  # noqa: SIM115 # the caller closes it
+        size = os.fstat(raw.fileno()).st_size
+    if size < handle.offset + handle.length:
+        raw.close()
+        raise _short(handle, size)
+    return io.BufferedReader(_Window(raw, handle), buffer_size=1 << 16)
+
+
+def verify_state_files(handles: Iterable[StateHandle]) -> None:
+    """Look at the size of each file.
+
+    Raises:
+        CheckpointCorruptedError: one is missing, or too short.
+        CheckpointStorageError: it can't be told for now.
+    """
+    sizes: dict[str, int] = {}
+    for handle in handles:
+        if isinstance(handle, FileState):
+            if handle.path not in sizes:
+                with told(f"state file {handle.path} can't be looked at", missing=handle.path):
+                    found = os.stat(handle.path)
+                if stat.S_ISDIR(found.st_mode):
+                    raise CheckpointCorruptedError(handle.path, _DIRECTORY)
+                sizes[handle.path] = found.st_size
+            if sizes[handle.path] < handle.offset + handle.length:
+                raise _short(handle, sizes[handle.path])
+
+
+def read_metadata_file(location: str) -> tuple[str, bytes]:
+    """Path and bytes of the metadata that a file, or the directory with it, holds.
+
+    Raises:
+        ConfigurationError: the location is no path.
+        CheckpointCorruptedError: there are none.
+        CheckpointStorageError: they can't be read for now.
+    """
+    path = local_path(location, CHECKPOINT_PATH)
+    with told(f"{path} can't be read", missing=str(path)):
+        if path.is_dir():
+            path = path / METADATA
+        try:
+            return str(path), path.read_bytes()
+        except FileNotFoundError:
+            raise CheckpointCorruptedError(str(path), f"{_no_metadata(path)}{_looked()}") from None
+
+
+def _no_metadata(path: Path) -> str:
+    if path.name != METADATA or not path.parent.is_dir():
+        return "there is no such file or directory"
+    found = sorted(entry.parent.name for entry in path.parent.glob(f"chk-*/{METADATA}"))
+    hint = f"; checkpoints in this directory: {', '.join(found)}" if found else ""
+    return f"there is no checkpoint, for it has no metadata{hint}"
+
+
+def _short(handle: FileState, size: int) -> CheckpointCorruptedError:
+    needed = handle.offset + handle.length
+    return CheckpointCorruptedError(handle.path, f"it is cut off: {size} bytes are there of {needed}")
+
+
+class _Window(io.RawIOBase):
+    """Some bytes of a file as a file."""
+
+    def __init__(self, raw: io.FileIO, handle: FileState) -> None:
+        self._raw, self._handle, self._position = raw, handle, 0
+        raw.seek(handle.offset)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._handle.length}[whence]
+        self._position = max(0, start + offset)
+        self._raw.seek(self._handle.offset + self._position)
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # a writable buffer, in typeshed's words
+        room = min(len(buffer), max(0, self._handle.length - self._position))
+        with told(f"state file {self._handle.path} can't be read"):
+            count = self._raw.readinto(memoryview(buffer)[:room]) or 0
+        if room and not count:
+            raise _short(self._handle, self._handle.offset + self._position)
+        self._position += count
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+@contextmanager
+def told(what: str, missing: str = "") -> Iterator[None]:
+    """Errors of the system in our words.
+
+    Args:
+        what: can't be done.
+        missing: path of a file that has to be there: without it a checkpoint is corrupted.
+
+    Raises:
+        CheckpointCorruptedError: the file is missing, or no file.
+        CheckpointStorageError: anything else.
+    """
+    try:
+        yield
+    except OSError as error:
+        if missing and error.errno in _MISSING:
+            raise CheckpointCorruptedError(missing, f"the file is missing{_looked()}") from error
+        if missing and error.errno == errno.EISDIR:
+            raise CheckpointCorruptedError(missing, _DIRECTORY) from error
+        raise CheckpointStorageError(
+            f"{what}, on {socket.gethostname()}: {error.strerror or error}{_advice(error, bool(missing))}"
+        ) from error
+
+
+def _looked() -> str:
+    return f" (looked for on {socket.gethostname()})"
+
+
+def _advice(error: OSError, reading: bool) -> str:
+    match error.errno:
+        case errno.EACCES | errno.EPERM if reading:
+            return ". Let the cluster's user read it"
+        case errno.ENOSPC | errno.EDQUOT:
+            return f". Make room, keep fewer checkpoints, or set {_KEY} to another directory"
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return f". Let the cluster's user write there, or set {_KEY} to another directory"
+        case errno.ENOENT:
+            return f". {_KEY} has to be a directory that all hosts see; or the checkpoint was given up meanwhile"
+    return ""

@@ -1,0 +1,259 @@
+"""What one subtask has written for a checkpoint, operator by operator."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from firesteel.checkpoint.handles import FileState, InlineState, StateHandle, handle_from_plain
+from firesteel.checkpoint.reading import CheckpointFormatError, Plain, each, member, named, whole_number
+
+
+@dataclass(frozen=True)
+class KeyedState:
+    """Keyed state of one part of an operator: chunks by state and key group.
+
+    Attributes:
+        states: descriptions of the states (plain ``firesteel.state.backend.StateInfo``); chunks name them by index.
+        key_groups: the first and the last one that the subtask owned.
+        handles: streams of chunks (``firesteel.checkpoint.chunks``), to be read one behind the other.
+    """
+
+    states: tuple[Mapping[str, Plain], ...]
+    key_groups: tuple[int, int]
+    handles: tuple[StateHandle, ...] = ()
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "states": [dict(state) for state in self.states],
+            "key_groups": list(self.key_groups),
+            "handles": [handle.to_plain() for handle in self.handles],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str) -> KeyedState:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        groups = each(given.get("key_groups"), whole_number, f"{where}.key_groups")
+        if len(groups) != 2 or groups[0] > groups[1]:
+            raise CheckpointFormatError(f"{where}.key_groups", f"{list(groups)} is no range")
+        return cls(
+            each(given.get("states"), _object, f"{where}.states"),
+            (groups[0], groups[1]),
+            each(given.get("handles"), handle_from_plain, f"{where}.handles"),
+        )
+
+
+@dataclass(frozen=True)
+class OperatorListState:
+    """Operator state of one subtask: lists that are split or united, and broadcast state.
+
+    Attributes:
+        states: plain ``StateInfo``; their kind is ``split``, ``union`` or ``broadcast``.
+        handles: streams of chunks; their key group means nothing.
+    """
+
+    states: tuple[Mapping[str, Plain], ...]
+    handles: tuple[StateHandle, ...] = ()
+
+    def kinds(self) -> set[str]:
+        """The kinds of its states."""
+        return {str(state.get("kind")) for state in self.states}
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "states": [dict(state) for state in self.states],
+            "handles": [handle.to_plain() for handle in self.handles],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str) -> OperatorListState:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        return cls(
+            each(given.get("states"), _object, f"{where}.states"),
+            each(given.get("handles"), handle_from_plain, f"{where}.handles"),
+        )
+
+
+@dataclass(frozen=True)
+class Committables:
+    """What a two-phase sink has prepared up to a barrier and not committed yet.
+
+    Attributes:
+        checkpoint_id: at whose barrier it was prepared.
+        version: of the layout of the data; the sink's own.
+        items: one for each committable.
+    """
+
+    checkpoint_id: int
+    version: int
+    items: tuple[StateHandle, ...]
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "checkpoint_id": self.checkpoint_id,
+            "version": self.version,
+            "items": [item.to_plain() for item in self.items],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str) -> Committables:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        return cls(
+            whole_number(given.get("checkpoint_id"), f"{where}.checkpoint_id"),
+            whole_number(given.get("version"), f"{where}.version"),
+            each(given.get("items"), handle_from_plain, f"{where}.items"),
+        )
+
+
+@dataclass(frozen=True)
+class OperatorSubtaskState:
+    """State of one operator in one subtask.
+
+    Attributes:
+        keyed: by part of the operator: the keyed backend, columnar state, timers, under names of its own choice.
+        operator: operator state; None = it has none.
+        splits: plain splits of a source reader with the positions behind the last record before the barrier.
+        committables: of a two-phase sink.
+    """
+
+    keyed: Mapping[str, KeyedState] = field(default_factory=dict)
+    operator: OperatorListState | None = None
+    splits: tuple[Mapping[str, Plain], ...] = ()
+    committables: tuple[Committables, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it."""
+        return not (self.keyed or self.operator or self.splits or self.committables)
+
+    def handles(self) -> Iterator[StateHandle]:
+        """All pieces of state."""
+        for keyed in self.keyed.values():
+            yield from keyed.handles
+        if self.operator is not None:
+            yield from self.operator.handles
+        for committables in self.committables:
+            yield from committables.items
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "keyed": {name: keyed.to_plain() for name, keyed in self.keyed.items()},
+            "operator": None if self.operator is None else self.operator.to_plain(),
+            "splits": [dict(split) for split in self.splits],
+            "committables": [committables.to_plain() for committables in self.committables],
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str) -> OperatorSubtaskState:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        operator = given.get("operator")
+        return cls(
+            named(given.get("keyed"), KeyedState.from_plain, f"{where}.keyed"),
+            None if operator is None else OperatorListState.from_plain(operator, f"{where}.operator"),
+            each(given.get("splits"), _object, f"{where}.splits"),
+            each(given.get("committables"), Committables.from_plain, f"{where}.committables"),
+        )
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """State of all operators of a subtask: what it acknowledges a checkpoint with.
+
+    Attributes:
+        operators: by operator id; those without state may be left out.
+        finished: its operators have finished: no record will come from it after the barrier.
+        splits_serial: serial of the last splits that a source reader had got at the barrier (0 = none yet, see
+            ``protocol.split_messages.Splits``): the JobMaster gives later ones to somebody else after a restore.
+    """
+
+    operators: Mapping[str, OperatorSubtaskState] = field(default_factory=dict)
+    finished: bool = False
+    splits_serial: int = 0
+
+    def handles(self) -> Iterator[StateHandle]:
+        """All pieces of state."""
+        for operator in self.operators.values():
+            yield from operator.handles()
+
+    def files(self) -> set[str]:
+        """Paths of all files."""
+        return {handle.path for handle in self.handles() if isinstance(handle, FileState)}
+
+    @property
+    def size(self) -> int:
+        """Bytes of all pieces of state."""
+        return sum(handle.size for handle in self.handles())
+
+    @property
+    def inline_size(self) -> int:
+        """Bytes of the pieces that travel with it."""
+        return sum(handle.size for handle in self.handles() if isinstance(handle, InlineState))
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "operators": {id_: operator.to_plain() for id_, operator in self.operators.items()},
+            "finished": self.finished,
+            "splits_serial": self.splits_serial,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str = "task state") -> TaskState:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        return cls(
+            named(given.get("operators"), OperatorSubtaskState.from_plain, f"{where}.operators"),
+            member(given.get("finished"), bool, f"{where}.finished"),
+            whole_number(given.get("splits_serial"), f"{where}.splits_serial"),
+        )
+
+    def to_bytes(self) -> bytes:
+        """As the payload of a message."""
+        return json.dumps(self.to_plain(), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | str, where: str = "task state") -> TaskState:
+        """The inverse of ``to_bytes``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        try:
+            plain = json.loads(data)
+        except ValueError as error:
+            raise CheckpointFormatError(where, f"no JSON ({error})") from error
+        return cls.from_plain(plain, where)
+
+
+def _object(plain: Plain, where: str) -> Mapping[str, Plain]:
+    return member(plain, dict, where)

@@ -1,0 +1,133 @@
+"""Options of restarts."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from firesteel.config.option import DURATION, FLOAT, INT, STRING, ConfigOption, enum_of
+
+_ZERO = timedelta(0)
+_MILLISECOND = timedelta(milliseconds=1)
+
+RESTART_STRATEGY: ConfigOption[str | None] = ConfigOption(
+    "restart-strategy.type",
+    enum_of(
+        "none", "fixed-delay", "failure-rate", "exponential-delay",
+        off="none", disable="none",
+        fixeddelay="fixed-delay", failurerate="failure-rate", exponentialdelay="exponential-delay",
+    ),
+    None,
+    "Whether and when a job that fails is restarted (off and disable mean none; fixeddelay, failurerate and "
+    "exponentialdelay are known, too). Not set: exponential-delay if it takes checkpoints, else none.",
+)  # fmt: skip
+RESTART_FIXED_ATTEMPTS = ConfigOption(
+    "restart-strategy.fixed-delay.attempts", INT, 1, "Restarts before the job fails.", at_least=0
+)
+RESTART_FIXED_DELAY = ConfigOption(
+    "restart-strategy.fixed-delay.delay",
+    DURATION,
+    timedelta(seconds=1),
+    "Pause before a restart.",
+    at_least=_ZERO,
+)
+RESTART_RATE_FAILURES = ConfigOption(
+    "restart-strategy.failure-rate.max-failures-per-interval",
+    INT,
+    1,
+    "Restarts in an interval before the job fails.",
+    at_least=1,
+)
+RESTART_RATE_INTERVAL = ConfigOption(
+    "restart-strategy.failure-rate.failure-rate-interval",
+    DURATION,
+    timedelta(minutes=1),
+    "The interval in which failures are counted.",
+    at_least=_MILLISECOND,
+)
+RESTART_RATE_DELAY = ConfigOption(
+    "restart-strategy.failure-rate.delay",
+    DURATION,
+    timedelta(seconds=1),
+    "Pause before a restart.",
+    at_least=_ZERO,
+)
+RESTART_BACKOFF_INITIAL = ConfigOption(
+    "restart-strategy.exponential-delay.initial-backoff",
+    DURATION,
+    timedelta(seconds=1),
+    "Pause before the first restart.",
+    at_least=_MILLISECOND,
+)
+RESTART_BACKOFF_MAX = ConfigOption(
+    "restart-strategy.exponential-delay.max-backoff",
+    DURATION,
+    timedelta(minutes=1),
+    "Longest pause.",
+    at_least=_MILLISECOND,
+)
+RESTART_BACKOFF_MULTIPLIER = ConfigOption(
+    "restart-strategy.exponential-delay.backoff-multiplier",
+    FLOAT,
+    1.5,
+    "By how much the pause grows with each restart.",
+    at_least=1.0,
+)
+RESTART_BACKOFF_RESET = ConfigOption(
+    "restart-strategy.exponential-delay.reset-backoff-threshold",
+    DURATION,
+    timedelta(hours=1),
+    "After so long without a failure the pause is the first one again.",
+    at_least=_MILLISECOND,
+)
+RESTART_BACKOFF_JITTER = ConfigOption(
+    "restart-strategy.exponential-delay.jitter-factor",
+    FLOAT,
+    0.1,
+    "The pause is longer or shorter by up to this part of it, so that jobs that failed together do not come back "
+    "together.",
+    at_least=0.0,
+    at_most=1.0,
+)
+RESTART_BACKOFF_ATTEMPTS = ConfigOption(
+    "restart-strategy.exponential-delay.attempts-before-reset-backoff",
+    INT,
+    2147483647,
+    "Restarts without a reset of the pause before the job fails; the default is no limit.",
+    at_least=1,
+)
+FAILOVER_STRATEGY = ConfigOption(
+    "jobmanager.execution.failover-strategy",
+    enum_of("region", "full"),
+    "region",
+    "What is restarted when a task fails: those that exchange records with it, directly or through others (region), or "
+    "all of the job (full).",
+)
+HA_TYPE: ConfigOption[str | None] = ConfigOption(
+    "high-availability.type",
+    STRING,
+    None,
+    "Where a cluster keeps what has to outlive its processes: who leads, jobs with their graphs, completed "
+    "checkpoints, results, blobs. directory: in high-availability.storageDir; NONE: in memory, and jobs fail when "
+    "their JobMaster dies; or a plug-in by its name. Not set: directory where the cluster runs as processes, else in "
+    "memory.",
+)
+HA_STORAGE_DIRECTORY: ConfigOption[str | None] = ConfigOption(
+    "high-availability.storageDir",
+    STRING,
+    None,
+    "The directory of high-availability.type: directory; all hosts have to see the same one. Not set: ha in "
+    "firesteel.cluster.directory, which is enough for a cluster on one host.",
+)
+HA_CLUSTER_ID = ConfigOption(
+    "high-availability.cluster-id",
+    STRING,
+    "default",
+    "Tells clusters apart that share a directory.",
+)
+EXCEPTION_HISTORY_SIZE = ConfigOption(
+    "web.exception-history-size",
+    INT,
+    16,
+    "Failures that are kept of a job, each with those that came along with it.",
+    at_least=1,
+)

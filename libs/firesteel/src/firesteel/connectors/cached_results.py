@@ -1,0 +1,261 @@
+"""Results that are kept in files for the next jobs of a program: the sink that writes them, the source that reads.
+
+Each subtask of the sink writes one file, also when it had no records, and shows it under its own name at the end of
+the job: results are complete when all files are there. A file is a sequence of messages, ``<size 8> <pickle>``; a
+pickle holds records and their timestamps. Files are read by whoever owns their directory alone (mode 0700).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import cloudpickle
+
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.split_reader import Chunk, SplitCursor, SplitQueueReader
+from firesteel.core.errors import ProgramError, SerializationError
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split
+from firesteel.functions.two_phase import (
+    ALREADY_COMMITTED,
+    COMMITTED,
+    CommitOutcome,
+    CommitResult,
+    Committable,
+    Committer,
+    TwoPhaseCommitSink,
+    TwoPhaseWriter,
+    WriterState,
+)
+
+_SIZE_BYTES: Final = 8
+_COPIED: Final = 1 << 20
+SHARED: Final = "all hosts of the cluster and the program have to see firesteel.cache.directory"
+
+
+def parts_of(directory: Path) -> list[Path] | None:
+    """The files of complete results, in the order of the subtasks; None while some are missing."""
+    try:
+        found = {name: directory / name for name in os.listdir(directory) if name.startswith("part-")}
+    except OSError:
+        return None
+    counts = {name.rpartition("-of-")[2] for name in found}
+    if len(counts) != 1:
+        return None
+    count = int(counts.pop())
+    names = [_part_name(subtask, count) for subtask in range(count)]
+    return [found[name] for name in names] if found.keys() == set(names) else None
+
+
+def _part_name(subtask: int, count: int) -> str:
+    return f"part-{subtask}-of-{count}"
+
+
+class CachedResultsSink(TwoPhaseCommitSink[Any]):
+    """Writes the records of a job.
+
+    Args:
+        directory: made if it is not there.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+
+    def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
+        """Of one file."""
+        return _Writer(self._directory, context)
+
+    def create_committer(self, context: WriterContext) -> Committer:
+        """Gives the file its name."""
+        return _Committer(context)
+
+    def describe(self) -> dict[str, Any]:
+        """Where they are."""
+        return {"path": str(self._directory)}
+
+
+class _Writer(TwoPhaseWriter[Any]):
+    def __init__(self, directory: Path, context: WriterContext) -> None:
+        name = _part_name(context.subtask_index, context.parallelism)
+        self._context = context
+        self._visible, self._hidden = directory / name, directory / f".{name}.{context.attempt}"
+        self._stream: BinaryIO | None = None
+        self._restored: list[tuple[Path, int]] = []
+        self._kept = False
+
+    def restore_state(self, states: Sequence[WriterState]) -> None:
+        """Go on behind what was in the checkpoint: what was written behind it is left out."""
+        self._restored = [(Path(path), size) for path, size in (json.loads(state.data) for state in states)]
+
+    def open(self) -> None:
+        try:
+            for made in (self._hidden.parent.parent, self._hidden.parent):  # parents= would give them another mode
+                made.mkdir(mode=0o700, exist_ok=True)
+            if len(self._restored) == 1:
+                ((self._hidden, size),) = self._restored
+                self._kept = True
+                self._stream = self._hidden.open("r+b")
+                self._stream.truncate(size)
+                self._stream.seek(size)
+                return
+            self._context.register_temporary_file(str(self._hidden))
+            self._stream = self._hidden.open("wb")
+            for path, size in self._restored:  # of several subtasks; the checkpoint may need them once more
+                with path.open("rb") as former:
+                    while size > 0 and (data := former.read(min(size, _COPIED))):
+                        size -= self._stream.write(data)
+        except OSError as error:
+            raise ProgramError(f"cache(): {self._hidden.parent} can't be written to: {error}; {SHARED}") from error
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        assert self._stream is not None
+        message = _dumps((list(values), None if timestamps is None else [int(stamp) for stamp in timestamps]))
+        self._stream.write(len(message).to_bytes(_SIZE_BYTES, "little"))
+        self._stream.write(message)
+
+    def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
+        """The file is shown when it is whole."""
+        if not end_of_input:
+            return ()
+        self._close()
+        self._keep()
+        return (json.dumps([str(self._hidden), str(self._visible)]).encode(),)
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        """The file goes on."""
+        assert self._stream is not None
+        self._stream.flush()
+        self._keep()
+        return (json.dumps([str(self._hidden), self._stream.tell()]).encode(),)
+
+    def _keep(self) -> None:
+        if self._context.checkpointing and not self._kept:
+            self._kept = True
+            self._context.forget_temporary_file(str(self._hidden))
+
+    def abort(self) -> None:
+        self._close()
+        if self._kept:
+            return
+        self._hidden.unlink(missing_ok=True)
+        self._context.forget_temporary_file(str(self._hidden))
+
+    def close(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+
+class _Committer(Committer):
+    def __init__(self, context: WriterContext) -> None:
+        self._context = context
+
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        return [self._commit(*json.loads(committable.data)) for committable in committables]
+
+    def _commit(self, hidden: str, visible: str) -> CommitResult:
+        try:
+            os.replace(hidden, visible)
+        except FileNotFoundError:
+            result = ALREADY_COMMITTED  # or the program has ended, and nobody will read it
+        except OSError as error:
+            return CommitResult(CommitOutcome.UNKNOWN, f"cache(): {hidden} could not be renamed: {error}")
+        else:
+            result = COMMITTED
+        self._context.forget_temporary_file(hidden)
+        return result
+
+
+def _dumps(message: tuple[list[Any], list[int] | None]) -> bytes:
+    try:
+        return pickle.dumps(message, 5)
+    except Exception:  # the user's __reduce__ and __getstate__ raise what they like, here and below
+        try:
+            return bytes(cloudpickle.dumps(message, 5))
+        except Exception as error:
+            raise SerializationError(f"cache(): a record can't be pickled: {error}") from error
+
+
+class CachedResultsSource(Source[Any]):
+    """Reads what a `CachedResultsSink` has written.
+
+    Args:
+        parts: the files.
+        type_info: of the records; None = any Python object.
+    """
+
+    def __init__(self, parts: Sequence[Path], type_info: TypeInformation | None) -> None:
+        self._parts, self._type_info = [str(path) for path in parts], type_info
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """Bounded."""
+        return Boundedness.BOUNDED
+
+    def enumerator(self) -> EnumeratorSpec:
+        """A split for each file."""
+        return EnumeratorSpec("static", {"splits": [Split(path, {}).to_plain() for path in self._parts]})
+
+    def create_reader(self, context: ReaderContext) -> SplitQueueReader[Any]:
+        """A reader of files."""
+        return _Reader()
+
+    def produced_type(self) -> TypeInformation | None:
+        """The declared type."""
+        return self._type_info
+
+
+class _Reader(SplitQueueReader[Any]):
+    def open_split(self, split: Split) -> SplitCursor[Any]:
+        position = split.position or [0, 0]
+        assert isinstance(position, list)
+        offset, skip = position
+        assert isinstance(offset, int)
+        assert isinstance(skip, int)
+        return _Cursor(split.id, offset, skip)
+
+
+class _Cursor(SplitCursor[Any]):
+    """The position is that of a message, and how many of its records were given."""
+
+    def __init__(self, path: str, offset: int, given: int) -> None:
+        try:
+            self._stream = open(path, "rb")  # noqa: SIM115 - closed by close()
+        except OSError as error:
+            raise ProgramError(f"cache(): {path} can't be read: {error}; {SHARED}") from error
+        self._path, self._offset, self._given = path, offset, given
+        self._size = os.fstat(self._stream.fileno()).st_size
+        self._values: list[Any] | None = None
+        self._stamps: list[int] | None = None
+        self._next = offset
+        self._stream.seek(offset)
+
+    def read(self, max_records: int) -> Chunk[Any]:
+        if self._values is None and self._next < self._size:
+            self._load()
+        values = self._values or []
+        first, last = self._given, min(len(values), self._given + max_records)
+        stamps = None if self._stamps is None else self._stamps[first:last]
+        self._given = last
+        if last >= len(values):
+            self._values, self._offset, self._given = None, self._next, 0
+        return Chunk(values[first:last], [self._offset, self._given], self._offset >= self._size, stamps)
+
+    def _load(self) -> None:
+        size = int.from_bytes(self._stream.read(_SIZE_BYTES), "little")
+        message = self._stream.read(size)
+        if len(message) != size:
+            raise ProgramError(f"cache(): {self._path} is cut off behind byte {self._offset}: call invalidate()")
+        self._values, self._stamps = pickle.loads(message)
+        self._next = self._offset + _SIZE_BYTES + size
+
+    def close(self) -> None:
+        self._stream.close()

@@ -1,0 +1,349 @@
+"""A file sink that joins small files before they become visible.
+
+Three operators stand in a row. In each subtask the first one writes part files as a sink without compaction does, and
+passes them on when they are finished. The second, of parallelism 1, gathers the parts of each folder until its strategy
+says that they are to be joined. The third joins them in threads of its own, and commits: the joined file appears, then
+its parts are removed. Parts that are not visible yet are hidden files all the way, and state of whoever has them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from firesteel.common.serialization import BulkWriterFactory, Encoder
+from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
+from firesteel.connectors.file_writer import FileCommitter, FileWriter
+from firesteel.connectors.hidden_files import HiddenFiles
+from firesteel.core.errors import FiresteelError, ProgramError
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.sink_stages import SinkStage, StageFactory
+from firesteel.functions.two_phase import (
+    CommitOutcome,
+    CommitResult,
+    Committable,
+    Committer,
+    TwoPhaseWriter,
+    WriterState,
+)
+
+PREFIX = "compacted-"
+
+
+def _json(plain: Any) -> bytes:
+    return json.dumps(plain, separators=(",", ":")).encode()
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """Of one sink.
+
+    Attributes:
+        strategy: when files are joined.
+        compactor: how.
+    """
+
+    strategy: FileCompactStrategy
+    compactor: FileCompactor
+
+
+# -- the first stage: parts
+
+
+class PartFiles(StageFactory):
+    """Writes parts as a sink without compaction does.
+
+    Args:
+        make_writer: of the sink.
+    """
+
+    name = "Parts"
+
+    def __init__(self, make_writer: Callable[[WriterContext], FileWriter]) -> None:
+        self._make_writer = make_writer
+
+    def create(self, context: WriterContext) -> SinkStage:
+        """A writer of parts."""
+        return _Parts(self._make_writer(context), context)
+
+
+class _Parts(SinkStage):
+    def __init__(self, writer: FileWriter, context: WriterContext) -> None:
+        self._writer, self._context = writer, context
+        self._given: set[str] = set()
+
+    def open(self, states: Sequence[bytes]) -> None:
+        if states:
+            self._writer.restore_state([WriterState(state) for state in states])
+        self._writer.open()
+
+    def write(self, values: list[Any], timestamps: Sequence[int] | None) -> list[bytes]:
+        self._writer.write(values, timestamps)
+        return []
+
+    def prepare(self, *, end_of_input: bool) -> list[bytes]:
+        found = list(self._writer.prepare_commit(end_of_input=end_of_input))
+        self._given.update(json.loads(part)["from"] for part in found)
+        if end_of_input:
+            self._writer.snapshot_state()  # the parts are those of the next operator from now on
+        return found
+
+    def snapshot(self) -> list[bytes]:
+        return list(self._writer.snapshot_state())
+
+    def checkpoint_complete(self) -> None:
+        for path in [path for path in self._given if not os.path.exists(path)]:
+            self._given.discard(path)
+            self._context.forget_temporary_file(path)
+
+    def close(self) -> None:
+        self._writer.abort()
+        self._writer.close()
+
+
+# -- the second stage: which parts are joined
+
+
+class Gathering(StageFactory):
+    """Gathers parts by folder."""
+
+    name = "Compact coordinator"
+    parallel = False
+
+    def __init__(self, compaction: Compaction) -> None:
+        self._compaction = compaction
+
+    def create(self, context: WriterContext) -> SinkStage:
+        """The only one."""
+        return _Gathered(self._compaction.strategy, joins=self._compaction.compactor.joins)
+
+
+class _Gathered(SinkStage):
+    """Requests are lists of parts, which become one file."""
+
+    def __init__(self, strategy: FileCompactStrategy, *, joins: bool) -> None:
+        self._strategy, self._joins = strategy, joins
+        self._folders: dict[str, list[dict[str, Any]]] = {}
+        self._sizes: dict[str, int] = {}
+        self._barriers = 0
+
+    def open(self, states: Sequence[bytes]) -> None:
+        for state in states:
+            plain = json.loads(state)
+            self._barriers = max(self._barriers, plain["barriers"])
+            for part in plain["parts"]:
+                self._take(part)
+
+    def _take(self, part: dict[str, Any]) -> str:
+        folder = os.path.dirname(str(part["to"]))
+        self._folders.setdefault(folder, []).append(part)
+        self._sizes[folder] = self._sizes.get(folder, 0) + part["size"]
+        return folder
+
+    def write(self, values: list[Any], timestamps: Sequence[int] | None) -> list[bytes]:
+        found: list[bytes] = []
+        for value in values:
+            if not self._joins:
+                found.append(_json([json.loads(value)]))
+                continue
+            folder = self._take(json.loads(value))
+            threshold = self._strategy.size_threshold
+            if threshold is not None and self._sizes[folder] >= threshold:
+                found.append(self._request(folder))
+        return found
+
+    def _request(self, folder: str) -> bytes:
+        del self._sizes[folder]
+        return _json(self._folders.pop(folder))
+
+    def prepare(self, *, end_of_input: bool) -> list[bytes]:
+        self._barriers += not end_of_input
+        limit = self._strategy.num_checkpoints_before_compaction
+        if not end_of_input and (limit is None or self._barriers < limit):
+            return []
+        self._barriers = 0
+        return [self._request(folder) for folder in list(self._folders)]
+
+    def snapshot(self) -> list[bytes]:
+        parts = [part for parts in self._folders.values() for part in parts]
+        return [_json({"barriers": self._barriers, "parts": parts})]
+
+    def close(self) -> None:
+        pass
+
+
+# -- the sink: joins and commits
+
+
+@dataclass
+class _Request:
+    """Parts on their way to be one file.
+
+    Attributes:
+        parts: with their sizes.
+        hidden: the file that is to be shown: the joined one, or a part that is alone.
+        visible: its name then.
+        done: when the file is whole; None = it is already.
+    """
+
+    parts: list[dict[str, Any]]
+    hidden: Path
+    visible: Path
+    done: Future[None] | None
+
+
+class CompactingWriter(TwoPhaseWriter[bytes]):
+    """Joins the parts that it is told to.
+
+    Args:
+        base_path, file_format: of the sink.
+        compaction: when and how.
+        context: of the subtask.
+    """
+
+    def __init__(
+        self,
+        base_path: Path,
+        file_format: Encoder | BulkWriterFactory,
+        compaction: Compaction,
+        context: WriterContext,
+    ) -> None:
+        self._base_path, self._format, self._compactor = base_path, file_format, compaction.compactor
+        self._context = context
+        self._hidden = HiddenFiles(context)
+        self._threads = ThreadPoolExecutor(compaction.strategy.num_compact_threads, "firesteel-compaction")
+        self._running: list[_Request] = []
+        self._finished: list[_Request] = []
+        """Not in a checkpoint yet."""
+        self._restored: list[WriterState] = []
+
+    def restore_state(self, states: Sequence[WriterState]) -> None:
+        """Requests that were not carried out.
+
+        Raises:
+            ProgramError: their version is not known.
+        """
+        for state in states:
+            if state.version != 1:
+                raise ProgramError(f"file sink: state of version {state.version} was written by a later release")
+        self._restored = list(states)
+
+    def open(self) -> None:
+        """Begin with what was left over."""
+        self._hidden.remove_orphans(self._base_path)
+        for state in self._restored:
+            request = json.loads(state.data)
+            if request["target"] is not None:  # it is begun anew, elsewhere
+                Path(request["target"]).unlink(missing_ok=True)
+            self._begin(request["parts"])
+        self._restored = []
+
+    def write(self, values: Sequence[bytes], timestamps: Sequence[int] | None) -> None:
+        """Begin with these requests."""
+        for value in values:
+            self._begin(json.loads(value))
+
+    def _begin(self, parts: list[dict[str, Any]]) -> None:
+        sources = [Path(part["from"]) for part in parts]
+        for source in sources:
+            if not source.exists():
+                raise FiresteelError(f"file sink: part file {source}, which was to be joined with others, is missing")
+        visible = Path(parts[0]["to"])
+        if self._compactor.joins:
+            visible = visible.with_name(PREFIX + visible.name)
+        if len(parts) == 1:
+            self._running.append(_Request(parts, sources[0], visible, None))
+            return
+        hidden = self._hidden.begin(visible.parent, visible.name)
+        done = self._threads.submit(self._compactor.compact, sources, hidden, self._format)
+        self._running.append(_Request(parts, hidden, visible, done))
+
+    def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
+        """What has been joined by now; at the end of the input everything."""
+        still: list[_Request] = []
+        for request in self._running:
+            if request.done is None or end_of_input or request.done.done():
+                self._look(request)
+                self._finished.append(request)
+            else:
+                still.append(request)
+        self._running = still
+        found = [_committable(request) for request in self._finished]
+        if self._context.checkpointing or not end_of_input:
+            self._keep()
+        return found
+
+    def _look(self, request: _Request) -> None:
+        """Wait until it is done; what went wrong is raised, with the name of the file."""
+        if request.done is None:
+            return
+        try:
+            request.done.result()
+        except Exception as error:
+            count = len(request.parts)
+            raise FiresteelError(f"file sink: {count} parts could not become {request.visible}: {error}") from error
+
+    def _keep(self) -> None:
+        for request in self._finished:
+            self._context.keep_temporary_file(str(request.hidden))
+        self._finished = []
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        """Requests that are not carried out yet: from this checkpoint on they begin anew."""
+        self._keep()
+        return [
+            _json({"parts": request.parts, "target": None if request.done is None else str(request.hidden)})
+            for request in self._running
+        ]
+
+    def abort(self) -> None:
+        """Remove joined files that are in no checkpoint; their parts are somebody else's, or of nobody."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for request in [*self._running, *self._finished]:
+            if request.done is not None:
+                request.done.add_done_callback(partial(_remove, request.hidden))
+                self._context.forget_temporary_file(str(request.hidden))
+        self._running, self._finished = [], []
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _remove(path: Path, done: Future[None]) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _committable(request: _Request) -> bytes:
+    sources = [part["from"] for part in request.parts] if request.done is not None else []
+    return _json({"from": str(request.hidden), "to": str(request.visible), "remove": sources})
+
+
+class CompactingCommitter(Committer):
+    """Shows files that were joined, then removes their parts.
+
+    Args:
+        context: of the subtask.
+    """
+
+    def __init__(self, context: WriterContext) -> None:
+        self._rename = FileCommitter(context)
+
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        """In this order: a part is there until what became of it is visible."""
+        results = list(self._rename.commit(committables))
+        for number, committable in enumerate(committables):
+            if results[number].outcome in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED):
+                try:
+                    for source in json.loads(committable.data)["remove"]:
+                        Path(source).unlink(missing_ok=True)
+                except OSError as error:
+                    reason = f"{error.filename} could not be removed: {error.strerror}"
+                    results[number] = CommitResult(CommitOutcome.UNKNOWN, reason)
+        return results

@@ -1,0 +1,282 @@
+"""The writer of a file sink: where records go, when a part is full, and how parts become visible."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from firesteel.common.serialization import BulkWriterFactory, Encoder
+from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
+from firesteel.connectors.hidden_files import HiddenFiles
+from firesteel.connectors.part_files import Part, part_maker
+from firesteel.core.clock import Clock
+from firesteel.core.errors import ProgramError, StateRestoreError
+from firesteel.expressions.values import records_of
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.two_phase import (
+    ALREADY_COMMITTED,
+    COMMITTED,
+    CommitOutcome,
+    CommitResult,
+    Committable,
+    Committer,
+    TwoPhaseWriter,
+    WriterState,
+)
+
+
+def _write_rows(records: list[Any], part: Part, start: int, limit: int | None) -> int:
+    return part.write(records, start, limit)
+
+
+def _write_columns(batch: pa.RecordBatch, part: Part, start: int, limit: int | None) -> int:
+    return part.write_columns(batch, start, limit)
+
+
+class FileWriter(TwoPhaseWriter[Any]):
+    """Part files of one subtask.
+
+    With checkpoints, parts of rows go on over barriers (unless their rolling policy says otherwise): what was written
+    is synced, and its length is in the checkpoint. Parts of bulk formats end at each barrier.
+
+    Args:
+        base_path: of the sink.
+        file_format: how records are written.
+        buckets: which folder a record goes to.
+        rolling: when a part is full.
+        files: names of parts.
+        check_interval_ms: how often all parts are looked at for their age.
+        context: of the subtask.
+        clock: for ages and buckets.
+    """
+
+    def __init__(
+        self,
+        base_path: Path,
+        file_format: Encoder | BulkWriterFactory,
+        buckets: BucketAssigner,
+        rolling: RollingPolicy,
+        files: OutputFileConfig,
+        check_interval_ms: int,
+        context: WriterContext,
+        clock: Clock,
+    ) -> None:
+        self._base_path, self._make_part = base_path, part_maker(file_format)
+        self._buckets, self._rolling, self._files = buckets, rolling, files
+        self._context, self._clock = context, clock
+        self._check_ms = check_interval_ms
+        self._checked = clock.monotonic()
+        self._id = uuid.uuid4()
+        self._count = 0
+        self._open: dict[str, Part] = {}
+        self._closed: list[Part] = []
+        self.takes_columns = file_format.takes_columns
+        self._given: list[Part] = []
+        """Committables speak of them."""
+        self._restored: list[WriterState] = []
+        self._hidden = HiddenFiles(context)
+
+    def open(self) -> None:
+        """Go on with the parts of the checkpoint, and remove those of former attempts that are in none.
+
+        From then on the age of parts is looked at from time to time, also when no records come.
+        """
+        now = self._clock.monotonic()
+        for state in self._restored:
+            kept = json.loads(state.data)
+            hidden, size = Path(kept["hidden"]), int(kept["size"])
+            if not hidden.exists() or hidden.stat().st_size < size:
+                raise StateRestoreError(
+                    f"file sink: {hidden}, of which the checkpoint needs {size} bytes, is missing or too short"
+                )
+            self._hidden.keep_restored(hidden)
+            part = self._make_part(hidden, Path(kept["visible"]), now, size)
+            part.kept = True
+            if kept["bucket"] in self._open:
+                part.close()
+                self._closed.append(part)
+            else:
+                self._open[kept["bucket"]] = part
+        self._hidden.remove_orphans(self._base_path)
+        self._restored = []
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        self._context.register_timer(self._clock.epoch_ms() + self._check_ms, self._time_passed)
+
+    def _time_passed(self) -> None:
+        now = self._checked = self._clock.monotonic()
+        self._close_full(now)
+        self._set_timer()
+
+    def restore_state(self, states: Sequence[WriterState]) -> None:
+        """Parts that were open at the checkpoint.
+
+        Raises:
+            ProgramError: their version is not known.
+        """
+        for state in states:
+            if state.version != 1:
+                raise ProgramError(f"file sink: state of version {state.version} was written by a later release")
+        self._restored = list(states)
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        """Append the records to the parts of their buckets."""
+        bucket_of, now_ms = self._buckets.bucket_of, self._clock.epoch_ms()
+        buckets: dict[str, list[Any]] = {}
+        for value in values:
+            buckets.setdefault(bucket_of(value, now_ms), []).append(value)
+        now = self._look()
+        for bucket, records in buckets.items():
+            self._append(bucket, len(records), partial(_write_rows, records), now)
+
+    def write_columns(self, batch: pa.RecordBatch, timestamps: Any) -> None:
+        """Append the rows to the parts of their buckets; they become records only for buckets that look at them."""
+        bucket_of, now_ms = self._buckets.bucket_of, self._clock.epoch_ms()
+        parts: dict[str, pa.RecordBatch] = {}
+        if self._buckets.looks_at_records:
+            rows: dict[str, list[int]] = {}
+            for number, value in enumerate(records_of(batch)):
+                rows.setdefault(bucket_of(value, now_ms), []).append(number)
+            parts = {bucket: batch.take(pa.array(numbers)) for bucket, numbers in rows.items()}
+        elif batch.num_rows:
+            parts = {bucket_of(None, now_ms): batch}
+        now = self._look()
+        for bucket, part in parts.items():
+            self._append(bucket, part.num_rows, partial(_write_columns, part), now)
+
+    def _look(self) -> float:
+        """The time; the age of all parts is looked at when the interval is over."""
+        now = self._clock.monotonic()
+        if now - self._checked >= self._check_ms / 1000:
+            self._checked = now
+            self._close_full(now)
+        return now
+
+    def _close_full(self, now: float) -> None:
+        """Buckets that get no more records must not keep their files open."""
+        for bucket in [bucket for bucket, part in self._open.items() if self._is_full(part, now)]:
+            self._close_part(bucket)
+
+    def _is_full(self, part: Part, now: float) -> bool:
+        return self._rolling.is_full(part.size, (now - part.begun) * 1000, (now - part.written) * 1000)
+
+    def _append(self, bucket: str, count: int, write: Callable[[Part, int, int | None], int], now: float) -> None:
+        part = self._open.get(bucket)
+        start = 0
+        while start < count:
+            if part is not None and self._is_full(part, now):
+                self._close_part(bucket)
+                part = None
+            if part is None:
+                part = self._open[bucket] = self._new_part(bucket, now)
+            start = write(part, start, self._rolling.part_size)
+            part.written = now
+
+    def _new_part(self, bucket: str, now: float) -> Part:
+        folder = self._base_path / bucket
+        name = f"{self._files.prefix}-{self._id}-{self._count}{self._files.suffix}"
+        self._count += 1
+        return self._make_part(self._hidden.begin(folder, name), folder / name, now, None)
+
+    def _close_part(self, bucket: str) -> None:
+        part = self._open[bucket]
+        part.close()
+        del self._open[bucket]
+        self._closed.append(part)
+
+    # -- checkpoints
+
+    def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
+        """Close and sync the parts that are to be shown."""
+        now = self._clock.monotonic()
+        for bucket, part in list(self._open.items()):
+            if end_of_input or self._rolling.at_checkpoints or not part.resumable or self._is_full(part, now):
+                self._close_part(bucket)
+        found = [
+            json.dumps(
+                {"from": str(part.hidden), "to": str(part.visible), "size": part.hidden.stat().st_size},
+                separators=(",", ":"),
+            ).encode()
+            for part in self._closed
+        ]
+        given, self._closed = self._closed, []
+        if self._context.checkpointing or not end_of_input:
+            for part in given:  # they are the checkpoint's
+                self._keep(part)
+        else:
+            self._given += given
+        return found
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        """The parts that go on."""
+        for part in self._given:
+            self._keep(part)
+        self._given.clear()
+        found = []
+        for bucket, part in self._open.items():
+            part.sync()
+            self._keep(part)
+            kept = {"bucket": bucket, "hidden": str(part.hidden), "visible": str(part.visible), "size": part.size}
+            found.append(json.dumps(kept, separators=(",", ":")).encode())
+        return found
+
+    def _keep(self, part: Part) -> None:
+        if not part.kept:
+            part.kept = True
+            self._context.keep_temporary_file(str(part.hidden))
+
+    def abort(self) -> None:
+        """Remove all parts that are neither visible nor in a checkpoint."""
+        parts = [*self._open.values(), *self._closed, *self._given]
+        self._open.clear()
+        self._closed.clear()
+        self._given.clear()
+        for part in parts:
+            if part.kept:
+                part.discard()
+            else:
+                part.abort()
+                self._context.forget_temporary_file(str(part.hidden))
+
+    def close(self) -> None:
+        """Close the files that are still open; they stay hidden."""
+        for part in self._open.values():
+            part.discard()
+
+
+class FileCommitter(Committer):
+    """Gives parts their names."""
+
+    def __init__(self, context: WriterContext) -> None:
+        self._context = context
+
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        """By renaming, which is done or not done."""
+        return [self._commit(committable) for committable in committables]
+
+    def _commit(self, committable: Committable) -> CommitResult:
+        if committable.version != 1:
+            reason = f"a committable of version {committable.version} was written by a later release"
+            return CommitResult(CommitOutcome.FAILED, reason)
+        names = json.loads(committable.data)
+        hidden, visible = names["from"], names["to"]
+        try:
+            os.replace(hidden, visible)
+        except FileNotFoundError:
+            if not os.path.exists(visible):
+                return CommitResult(CommitOutcome.FAILED, f"part file {hidden} has vanished")
+            result = ALREADY_COMMITTED
+        except OSError as error:
+            return CommitResult(CommitOutcome.UNKNOWN, f"{hidden} could not be renamed: {error}")
+        else:
+            result = COMMITTED
+        self._context.forget_temporary_file(hidden)
+        return result

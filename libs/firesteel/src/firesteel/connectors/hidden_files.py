@@ -1,0 +1,59 @@
+"""Names of files that are being written, which say who needs them: so what nobody needs can be found and removed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import uuid
+from pathlib import Path
+
+from firesteel.functions.sink import WriterContext
+
+
+class HiddenFiles:
+    """Hidden files of one subtask of a sink.
+
+    A name tells job and operator, the subtask, and the last checkpoint before the file was begun. A task that goes on
+    from a checkpoint so knows: what its former attempts began behind it is in no checkpoint.
+
+    Args:
+        context: of the subtask.
+    """
+
+    def __init__(self, context: WriterContext) -> None:
+        self._context = context
+        identity = f"{context.job_id} {context.operator_id}".encode()
+        self._owner = f".inprogress.{hashlib.blake2b(identity, digest_size=8).hexdigest()}."
+        self._name = re.compile(re.escape(self._owner) + r"(\d+)of(\d+)\.(\d+)\.[0-9a-f]{32}$")
+
+    def begin(self, folder: Path, name: str) -> Path:
+        """A new hidden path for a file of this name; it is registered as temporary."""
+        context = self._context
+        folder.mkdir(parents=True, exist_ok=True)
+        subtask = f"{context.subtask_index}of{context.parallelism}"
+        hidden = folder / f".{name}{self._owner}{subtask}.{context.checkpoint_id}.{uuid.uuid4().hex}"
+        context.register_temporary_file(str(hidden))
+        return hidden
+
+    def keep_restored(self, hidden: Path) -> None:
+        """A file of the checkpoint that the task goes on from; those of another job's checkpoint are that job's."""
+        if self._owner in hidden.name:
+            self._context.keep_temporary_file(str(hidden))
+
+    def remove_orphans(self, base_path: Path) -> None:
+        """Remove what former attempts began behind the checkpoint that the task goes on from.
+
+        To be called before anything is begun. Files of other subtasks are left alone, for they may be running; but when
+        the parallelism has changed, all former ones have ended.
+        """
+        context = self._context
+        if context.attempt == 0:
+            return
+        for folder, _, names in os.walk(base_path):
+            for name in names:
+                match = self._name.search(name) if name.startswith(".") else None
+                if match is None or int(match[3]) < context.checkpoint_id:
+                    continue
+                if int(match[2]) != context.parallelism or int(match[1]) == context.subtask_index:
+                    Path(folder, name).unlink(missing_ok=True)

@@ -1,0 +1,251 @@
+"""Sources that are read one after the other: first what is stored, then what arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.hybrid_enumerator import unwrap, wrap
+from firesteel.core.errors import ProgramError
+from firesteel.functions.source import (
+    END,
+    NEED_SPLITS,
+    Boundedness,
+    End,
+    EnumeratorSpec,
+    NeedSplits,
+    Polled,
+    ReaderContext,
+    Source,
+    SourceBatch,
+    SourceReader,
+    Split,
+    Wait,
+)
+
+__all__ = ["HybridSource", "HybridSourceBuilder"]
+
+T = TypeVar("T")
+
+
+class HybridSource(Source[T]):
+    """Reads bounded sources one after the other; the last one may be unbounded.
+
+    Made by ``HybridSource.builder(first).add_source(second).build()``. A source begins when every subtask has read all
+    that it was given of the one before. Timestamps and watermarks are those of the splits, so event time goes on.
+
+    Args:
+        sources: in their order.
+    """
+
+    def __init__(self, sources: Sequence[Source[T]]) -> None:
+        self._sources = tuple(sources)
+        self.replayable = all(source.replayable for source in sources)
+        self.own_watermarks = any(source.own_watermarks for source in sources)
+
+    @staticmethod
+    def builder(first_source: Source[T]) -> HybridSourceBuilder[T]:
+        """A builder that begins with this source.
+
+        Raises:
+            TypeError: it is no source.
+        """
+        return HybridSourceBuilder(first_source)
+
+    @property
+    def boundedness(self) -> Boundedness:
+        """That of the last source."""
+        return self._sources[-1].boundedness
+
+    def enumerator(self) -> EnumeratorSpec:
+        """The enumerators of all sources, in their order.
+
+        Raises:
+            ProgramError: a source can't work; the message says which.
+        """
+        found: list[Any] = []
+        for number, source in enumerate(self._sources, 1):
+            try:
+                spec = source.enumerator()
+            except ProgramError as error:
+                raise ProgramError(f"hybrid source, source {number} of {len(self._sources)}: {error}") from error
+            if not isinstance(spec, EnumeratorSpec):
+                raise ProgramError(
+                    f"hybrid source: source {number} of {len(self._sources)} ({type(source).__name__}) has an "
+                    "enumerator of its own; a hybrid source is made of sources with built-in enumerators"
+                )
+            found.append({"name": spec.name, "config": dict(spec.config)})
+        return EnumeratorSpec("hybrid", {"sources": found})
+
+    def create_reader(self, context: ReaderContext) -> SourceReader[T]:
+        """A reader of all sources."""
+        readers: list[SourceReader[T]] = []
+        for number, source in enumerate(self._sources, 1):
+            reader = source.create_reader(context)
+            if not isinstance(reader, SourceReader) or reader.checkpointed_function() is not None:
+                what = "is a SourceFunction" if isinstance(reader, SourceReader) else "reads with asyncio"
+                raise ProgramError(
+                    f"hybrid source: source {number} of {len(self._sources)} ({type(source).__name__}) {what}; read it "
+                    "by itself and unite the streams with union()"
+                )
+            readers.append(reader)
+        kind = _BlockingHybridReader if any(reader.blocking for reader in readers) else _HybridReader
+        return kind(self._sources, readers, context)
+
+    def produced_type(self) -> TypeInformation | None:
+        """The type of all sources; None = any Python object."""
+        return self._sources[0].produced_type()
+
+    @property
+    def makes_columns(self) -> bool:
+        """Whether all sources do."""
+        return all(source.makes_columns for source in self._sources)
+
+    def with_columns(self, names: Sequence[str]) -> HybridSource[T] | None:
+        """All sources with these columns only, if all can leave the others out."""
+        narrow = [source.with_columns(names) for source in self._sources]
+        found = [source for source in narrow if source is not None]
+        return HybridSource(found) if len(found) == len(narrow) else None
+
+
+class HybridSourceBuilder(Generic[T]):
+    """Builds a ``HybridSource``."""
+
+    def __init__(self, first_source: Source[T]) -> None:
+        self._sources: list[Source[T]] = []
+        self.add_source(first_source)
+
+    def add_source(self, source: Source[T]) -> HybridSourceBuilder[T]:
+        """Read this one behind those that were added before.
+
+        Raises:
+            TypeError: it is no source.
+            ProgramError: the one before never ends, or its records are of another type than those before.
+        """
+        if not isinstance(source, Source):
+            raise TypeError(f"add_source() takes a Source, not {type(source).__name__}")
+        if self._sources:
+            before, number = self._sources[-1], len(self._sources)
+            if before.boundedness is not Boundedness.BOUNDED:
+                raise ProgramError(
+                    f"hybrid source: source {number} ({type(before).__name__}) never ends, so none can follow it"
+                )
+            first, other = self._sources[0].produced_type(), source.produced_type()
+            if first != other:
+                raise ProgramError(
+                    f"hybrid source: records of source {number + 1} are {other or 'Python objects'}, and those of the "
+                    f"first are {first or 'Python objects'}: all sources give one type"
+                )
+        self._sources.append(source)
+        return self
+
+    def build(self) -> HybridSource[T]:
+        """The source."""
+        return HybridSource(self._sources)
+
+
+class _HybridReader(SourceReader[T]):
+    """Reads the splits of the first source that it has some of; their readers are opened when they are needed."""
+
+    def __init__(self, sources: Sequence[Source[T]], readers: list[SourceReader[T]], context: ReaderContext) -> None:
+        self._sources, self._context = sources, context
+        self._fresh: dict[int, SourceReader[T]] = dict(enumerate(readers))
+        """Made, and not opened."""
+        self._open: dict[int, SourceReader[T]] = {}
+        self._no_more = False
+
+    def _reader(self, number: int) -> SourceReader[T]:
+        reader = self._open.get(number)
+        if reader is None:
+            reader = self._fresh.pop(number, None)
+            if reader is None:  # splits of a source that was over came back
+                made = self._sources[number].create_reader(self._context)
+                assert isinstance(made, SourceReader)
+                reader = made
+            reader.open()
+            self._open[number] = reader
+        return reader
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        """Each goes to the reader of its source."""
+        by_source: dict[int, list[Split]] = {}
+        for split in splits:
+            if "source" not in split.data:
+                raise ProgramError(f"split {split.id!r} was not written by a hybrid source")
+            number, inner = unwrap(split)
+            by_source.setdefault(number, []).append(inner)
+        for number, own in by_source.items():
+            self._reader(number).add_splits(own)
+
+    def no_more_splits(self) -> None:
+        """After what was added so far nothing will come."""
+        self._no_more = True
+
+    def pause_splits(self, split_ids: Sequence[str]) -> None:
+        """Do not poll these splits until they are resumed."""
+        for number, ids in _by_source(split_ids).items():
+            if number in self._open:
+                self._open[number].pause_splits(ids)
+
+    def resume_splits(self, split_ids: Sequence[str]) -> None:
+        """Poll these splits again."""
+        for number, ids in _by_source(split_ids).items():
+            if number in self._open:
+                self._open[number].resume_splits(ids)
+
+    def snapshot(self) -> list[Split]:
+        """All unfinished splits with their current positions."""
+        return [wrap(number, split) for number, reader in sorted(self._open.items()) for split in reader.snapshot()]
+
+    def ready_for_checkpoint(self) -> bool:
+        """Whether all readers are."""
+        return all([reader.ready_for_checkpoint() for reader in self._open.values()])
+
+    def checkpoint_taken(self) -> None:
+        """Pass it on."""
+        for reader in self._open.values():
+            reader.checkpoint_taken()
+
+    def poll(self, max_records: int) -> Polled[T]:
+        """What the first source gives that has splits here."""
+        while self._open:
+            number = min(self._open)
+            reader = self._open[number]
+            answer = reader.poll(max_records)
+            if isinstance(answer, SourceBatch):
+                return replace(answer, split_id=f"{number}/{answer.split_id}")
+            if isinstance(answer, Wait):
+                return answer
+            if isinstance(answer, NeedSplits):
+                if len(self._open) == 1 and not self._no_more:
+                    return NEED_SPLITS
+                reader.no_more_splits()  # another source has begun, or none is left
+                continue
+            if isinstance(answer, End):
+                del self._open[number]
+                reader.close()
+                continue
+            raise ProgramError(f"poll() of {type(reader).__name__} returned {type(answer).__name__}")
+        return END if self._no_more else NEED_SPLITS
+
+    def close(self) -> None:
+        """Close all readers."""
+        readers = [*self._open.values(), *self._fresh.values()]
+        self._open.clear()
+        self._fresh.clear()
+        for reader in readers:
+            reader.close()
+
+
+class _BlockingHybridReader(_HybridReader[T]):
+    blocking = True
+
+
+def _by_source(split_ids: Sequence[str]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for one in split_ids:
+        number, _, inner = one.partition("/")
+        found.setdefault(int(number), []).append(inner)
+    return found

@@ -1,0 +1,157 @@
+"""What an environment knows about cached streams: which results are there, which are being written, which to write."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+
+from firesteel.common.job_client import JobClient
+from firesteel.common.job_status import JobStatus
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.connectors.cached_results import SHARED, CachedResultsSink, CachedResultsSource, parts_of
+from firesteel.core.errors import FiresteelError
+from firesteel.datastream import aggregations, checks
+from firesteel.graph.specs import OperatorKind
+from firesteel.graph.stream_graph import Transformation, reachable
+
+__all__ = ["Cache", "Caches"]
+
+logger = logging.getLogger(__name__)
+
+
+class Cache:
+    """Results of one stream. Its node in graphs passes records on, or is the source that reads them again.
+
+    Args:
+        node: passes records on.
+        sink: a transformation that writes what the node is given; its directory is chosen for each job.
+        type_info: of the records.
+    """
+
+    def __init__(self, node: Transformation, sink: Transformation, type_info: TypeInformation) -> None:
+        self.node, self.sink = node, sink
+        self._type, self._inputs, self._name = type_info, node.inputs, node.name
+        self._kept: Path | None = None
+        self._written: tuple[Path, JobClient] | None = None
+
+    def look(self) -> bool:
+        """Make the node what it has to be in the next graph; returns whether the results should be written by it."""
+        if self._written is not None:
+            directory, job = self._written
+            if parts_of(directory) is not None:
+                self._kept, self._written = directory, None
+            elif not (state := _state(job)).is_globally_terminal_state():
+                self._compute()
+                return False
+            else:
+                if state is JobStatus.FINISHED:
+                    self._warn(directory)
+                self._forget(directory)
+                self._written = None
+        parts = None if self._kept is None else parts_of(self._kept)
+        if parts is not None:
+            node = self.node
+            node.kind, node.inputs, node.name = OperatorKind.SOURCE, (), f"Cached {self._name}"
+            node.function = CachedResultsSource(parts, checks.coerced(self._type))
+            return False
+        if self._kept is not None:
+            self._warn(self._kept)
+            self._forget(self._kept)
+            self._kept = None
+        self._compute()
+        return True
+
+    def _compute(self) -> None:
+        node = self.node
+        node.kind, node.inputs, node.name = OperatorKind.MAP, self._inputs, self._name
+        node.function = aggregations.identity
+
+    def write_to(self, directory: Path) -> None:
+        """The sink's directory in the next graph."""
+        self.sink.function = CachedResultsSink(str(directory))
+        self.sink.inputs = self._inputs
+
+    def is_written(self, job: JobClient) -> None:
+        """The job that the sink's directory belongs to was accepted."""
+        sink: CachedResultsSink = self.sink.function
+        self._written = Path(sink.describe()["path"]), job
+
+    def invalidate(self) -> None:
+        """The results do not count any more, and are removed; those that a running job writes count for nothing."""
+        for directory in (self._kept, None if self._written is None else self._written[0]):
+            if directory is not None:
+                self._forget(directory)
+        self._kept = self._written = None
+
+    def _warn(self, directory: Path) -> None:
+        logger.warning(
+            "the results that were kept for %r are not in %s any more, and are computed again; %s",
+            self._name,
+            directory,
+            SHARED,
+        )
+
+    def _forget(self, directory: Path) -> None:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _state(job: JobClient) -> JobStatus:
+    try:
+        return job.get_job_status().result()
+    except FiresteelError:  # its cluster has ended, or has forgotten it
+        return JobStatus.FAILED
+
+
+class Caches:
+    """All of an environment."""
+
+    def __init__(self) -> None:
+        self._all: list[Cache] = []
+        self._root: Path | None = None
+        self._at_exit: weakref.finalize[..., Caches] | None = None
+
+    def add(self, cache: Cache) -> None:
+        """One more."""
+        self._all.append(cache)
+
+    def look(self, ends: Iterable[Transformation], directory: str | None) -> list[Cache]:
+        """Prepare all nodes for the next graph, made of what leads to these ends.
+
+        Returns:
+            Those whose sinks belong into the graph, so that their results are there for the next one.
+        """
+        wanted = [cache for cache in self._all if cache.look()]
+        if not wanted:
+            return []
+        seen = reachable(ends)
+        found = [cache for cache in wanted if cache.node.id in seen]
+        for cache in found:
+            cache.write_to(self._directory(directory) / secrets.token_hex(8))
+        return found
+
+    def _directory(self, configured: str | None) -> Path:
+        if self._root is None:
+            self._root = Path(
+                configured or tempfile.gettempdir(), f"firesteel-cache-{secrets.token_hex(16)}"
+            ).absolute()
+            self._at_exit = weakref.finalize(self, _remove, self._root, os.getpid())
+        return self._root
+
+    def close(self) -> None:
+        """Forget and remove all results; the streams can be used again."""
+        for cache in self._all:
+            cache.invalidate()
+        if self._at_exit is not None:
+            self._at_exit()
+        self._root = self._at_exit = None
+
+
+def _remove(root: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(root, ignore_errors=True)

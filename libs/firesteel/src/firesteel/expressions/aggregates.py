@@ -1,0 +1,181 @@
+"""Aggregates over columns: ``count()``, ``max_("price")``, ``sum_(col("price") * 2).alias("twice")``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from firesteel.common.typeinfo import TypeInformation, Types
+from firesteel.core.errors import GraphError, ProgramError
+from firesteel.expressions.expression import Expression, col, unaliased
+
+if TYPE_CHECKING:
+    from firesteel.expressions.binding import BoundExpression
+
+__all__ = ["Aggregate", "avg", "count", "first", "last", "max_", "min_", "sum_"]
+
+
+class Aggregate:
+    """What becomes of the values of many rows. Nulls are skipped; without any other value the result is null.
+
+    Attributes:
+        function: ``count``, ``sum``, ``min``, ``max``, ``avg``, ``first`` or ``last``.
+        input: value of each row; None for ``count()``, which counts the rows themselves.
+        name: of the result's column; None if it has to be given with ``alias``.
+    """
+
+    __slots__ = ("function", "input", "name")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, function: str, input: Expression | None, name: str | None) -> None:
+        self.function, self.input, self.name = function, input, name
+
+    def alias(self, name: str) -> Aggregate:
+        """The same under a name of its own."""
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"alias() takes a name, not {name!r}")
+        return Aggregate(self.function, self.input, name)
+
+    def __repr__(self) -> str:
+        suffix = "_" if self.function in ("sum", "min", "max") else ""
+        return f"{self.function}{suffix}({'' if self.input is None else self.input})"
+
+
+def count(column: str | Expression | None = None) -> Aggregate:
+    """The number of rows; of a column, that of its values which are not null. LONG, and never null."""
+    if column is None:
+        return Aggregate("count", None, "count")
+    return _made("count", column)
+
+
+def sum_(column: str | Expression) -> Aggregate:
+    """The sum: LONG of whole numbers, DOUBLE of FLOAT and DOUBLE, added in the order of the rows."""
+    return _made("sum", column)
+
+
+def min_(column: str | Expression) -> Aggregate:
+    """The smallest value, of the column's type. NaN is above all other numbers; text is compared by code points."""
+    return _made("min", column)
+
+
+def max_(column: str | Expression) -> Aggregate:
+    """The greatest value, of the column's type. NaN is above all other numbers; text is compared by code points."""
+    return _made("max", column)
+
+
+def avg(column: str | Expression) -> Aggregate:
+    """The mean, as DOUBLE; of whole numbers their sum, which has to fit LONG, by their number."""
+    return _made("avg", column)
+
+
+def first(column: str | Expression) -> Aggregate:
+    """The value that came first, of the column's type."""
+    return _made("first", column)
+
+
+def last(column: str | Expression) -> Aggregate:
+    """The value that came last, of the column's type."""
+    return _made("last", column)
+
+
+def _made(function: str, column: Any) -> Aggregate:
+    if isinstance(column, str):
+        column = col(column)
+    if not isinstance(column, Expression):
+        raise TypeError(
+            f"{function}: an aggregate takes the name of a column or an expression, not {type(column).__name__}"
+        )
+    name = column.output_name()
+    plain = column.function == "column"
+    return Aggregate(function, unaliased(column), f"{function}_{name}" if plain else name)
+
+
+@dataclass(frozen=True)
+class BoundAggregate:
+    """An aggregate over given columns.
+
+    Attributes:
+        name: of the result's column.
+        aggregate: what it was made of.
+        input: gives the value of each row; None for ``count()``.
+        input_type: its declared type; None for ``count()``.
+        type_info: declared type of the result.
+        wrap: whole numbers that overflow wrap around instead of failing.
+    """
+
+    name: str
+    aggregate: Aggregate
+    input: BoundExpression | None
+    input_type: TypeInformation | None
+    type_info: TypeInformation
+    wrap: bool
+
+
+def bind_aggregates(
+    method: str,
+    aggregates: Sequence[Any],
+    columns: Mapping[str, TypeInformation],
+    taken: Sequence[str] = (),
+    *,
+    wrap: bool = False,
+) -> list[BoundAggregate]:
+    """Check aggregates against the columns of a stream.
+
+    Args:
+        method: for errors.
+        aggregates: what the user gave.
+        columns: names and types of the stream's fields.
+        taken: names that the result has already.
+        wrap: whole numbers that overflow wrap around instead of failing.
+
+    Raises:
+        TypeError: one is no aggregate.
+        GraphError: there is none, one has no name, or a name stands twice.
+        ProgramError: an input does not fit the columns, or an aggregate its input; names near columns, and types.
+    """
+    if not aggregates:
+        raise GraphError(f"{method}() takes at least one aggregate, such as count() or max_('price')")
+    names = list(taken)
+    bound = []
+    for one in aggregates:
+        if not isinstance(one, Aggregate):
+            hint = ""
+            if isinstance(one, Expression):
+                hint = f"; an expression has a value for each row: say what becomes of many, as in last({one})"
+            raise TypeError(
+                f"{method}() takes aggregates of firesteel.expressions, such as count() and max_('price'), "
+                f"not {type(one).__name__}{hint}"
+            )
+        if one.name is None:
+            raise GraphError(f"{method}(): {one} has no name; give it one with .alias('…')")
+        if one.name in names:
+            raise GraphError(f"{method}(): the name {one.name!r} stands more than once; give the others an alias")
+        names.append(one.name)
+        bound.append(_bind(one, one.name, columns, wrap))
+    return bound
+
+
+def _bind(one: Aggregate, name: str, columns: Mapping[str, TypeInformation], wrap: bool) -> BoundAggregate:
+    from pyarrow.types import is_floating
+
+    from firesteel.expressions.binding import bind  # loads Arrow's kernels
+    from firesteel.expressions.registry import is_number
+    from firesteel.expressions.schema import BIG_DEC, is_nested
+
+    if one.input is None:
+        return BoundAggregate(name, one, None, None, Types.LONG(), wrap)
+    source = bind(one.input, columns, wrap=wrap)
+    plain = one.input.function == "column"  # its declared type: several types have the same columns
+    declared = columns[one.input.options["name"]] if plain else source.type_info
+    result = declared
+    if one.function == "count":
+        result = Types.LONG()
+    elif one.function in ("sum", "avg"):
+        if not is_number(source.data_type):
+            raise ProgramError(f"{one}: {one.function} takes numbers, not {declared}")
+        whole = one.function == "sum" and not is_floating(source.data_type)
+        result = Types.LONG() if whole else Types.DOUBLE()
+    elif one.function in ("min", "max") and (is_nested(source.data_type) or source.data_type == BIG_DEC):
+        raise ProgramError(f"{one}: {one.function} takes numbers, text, bytes, dates and times, not {declared}")
+    return BoundAggregate(name, one, source, declared, result, wrap)

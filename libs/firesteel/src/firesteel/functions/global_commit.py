@@ -1,0 +1,128 @@
+"""Two-phase sinks with one committer (``TwoPhaseCommitSink.commits_globally``): what their parts are made of.
+
+The writers are a stage in front: their committables go on as records, before the barrier at which they were prepared,
+to one subtask. That keeps them in the checkpoint, and hands all of them to the committer in one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.sink_stages import SinkStage, StageFactory
+from firesteel.functions.two_phase import (
+    CommitResult,
+    Committable,
+    Committer,
+    TwoPhaseCommitSink,
+    TwoPhaseWriter,
+    WriterState,
+)
+
+_VERSION_BYTES: Final = 4
+
+
+class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
+    """The end of such a sink.
+
+    Args:
+        sink: the user's.
+    """
+
+    def __init__(self, sink: TwoPhaseCommitSink[Any]) -> None:
+        self._sink = sink
+
+    def check(self) -> None:
+        """That of the user's."""
+        self._sink.check()
+
+    def stages(self) -> Sequence[StageFactory]:
+        """Its own, then its writers."""
+        return (*self._sink.stages(), _Writers(self._sink))
+
+    def create_writer(self, context: WriterContext) -> TwoPhaseWriter[bytes]:
+        """Gathers committables."""
+        return _Gathering()
+
+    def create_committer(self, context: WriterContext) -> Committer:
+        """The user's."""
+        return _Unwrapping(self._sink.create_committer(context))
+
+
+class _Writers(StageFactory):
+    name = "Writers"
+    blocking = True
+    """A writer may be; it is not known before one is made."""
+
+    def __init__(self, sink: TwoPhaseCommitSink[Any]) -> None:
+        self._sink = sink
+
+    def create(self, context: WriterContext) -> SinkStage:
+        return _WriterStage(self._sink.create_writer(context), self._sink.version)
+
+
+class _WriterStage(SinkStage):
+    """A writer of the user's."""
+
+    def __init__(self, writer: TwoPhaseWriter[Any], version: int) -> None:
+        self._writer, self._version = writer, version
+        self._ended = False
+
+    def open(self, states: Sequence[bytes]) -> None:
+        if states:
+            self._writer.restore_state([WriterState(*_unwrapped(state)) for state in states])
+        self._writer.open()
+
+    def write(self, values: list[Any], timestamps: Sequence[int] | None) -> list[bytes]:
+        self._writer.write(values, timestamps)
+        return []
+
+    def prepare(self, *, end_of_input: bool) -> list[bytes]:
+        if self._ended:
+            return []
+        self._ended = end_of_input
+        return [_wrapped(self._version, data) for data in self._writer.prepare_commit(end_of_input=end_of_input)]
+
+    def snapshot(self) -> list[bytes]:
+        return [_wrapped(self._version, state) for state in self._writer.snapshot_state()]
+
+    def close(self) -> None:
+        try:
+            if not self._ended:
+                self._writer.abort()
+        finally:
+            self._writer.close()
+
+
+class _Gathering(TwoPhaseWriter[bytes]):
+    """Gives each record as a committable."""
+
+    def __init__(self) -> None:
+        self._gathered: list[bytes] = []
+
+    def write(self, values: Sequence[bytes], timestamps: Sequence[int] | None) -> None:
+        self._gathered += values
+
+    def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
+        gathered, self._gathered = self._gathered, []
+        return gathered
+
+
+class _Unwrapping(Committer):
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        return self._committer.commit([Committable(*_unwrapped(one.data)) for one in committables])
+
+    def close(self) -> None:
+        self._committer.close()
+
+
+def _wrapped(version: int, data: bytes) -> bytes:
+    return version.to_bytes(_VERSION_BYTES, "little") + data
+
+
+def _unwrapped(wrapped: bytes) -> tuple[bytes, int]:
+    return wrapped[_VERSION_BYTES:], int.from_bytes(wrapped[:_VERSION_BYTES], "little")

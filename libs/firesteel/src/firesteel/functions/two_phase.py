@@ -1,0 +1,176 @@
+"""Sinks that show results exactly once, in two phases.
+
+In each subtask of the sink a **writer** takes the records. When a barrier comes, ``prepare_commit`` makes durable what
+was written since the last one, without showing it, and returns *committables*: bytes that say what has to be done to
+show it. They are kept in the checkpoint. When it is complete, the subtask's **committer** gets the committables of it
+and of all checkpoints before it. After a failure the job goes on from its last checkpoint, and the committables in it
+are committed again before the first record: so a committer gets the same ones several times, and from several subtasks
+of different attempts, and must know those that were committed before.
+
+At the end of a bounded input ``prepare_commit`` is called once more, and the task ends when that is committed: after a
+last checkpoint, or, in a job without checkpoints, when all tasks of the job have come to their end.
+
+What a writer keeps open over a barrier (a file that goes on growing) it gives to the checkpoint with
+``snapshot_state``, and gets back with ``restore_state``.
+
+``firesteel.testing.check_two_phase_sink`` holds a sink against this contract.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+from firesteel.functions.sink import Sink, SinkWriter, WriterContext
+from firesteel.functions.sink_stages import StageFactory
+
+__all__ = [
+    "CommitOutcome",
+    "CommitResult",
+    "Committable",
+    "Committer",
+    "TwoPhaseCommitSink",
+    "TwoPhaseWriter",
+    "WriterState",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Committable:
+    """What has to be done to show results.
+
+    Attributes:
+        data: the sink's own.
+        version: ``TwoPhaseCommitSink.version`` of the sink that wrote it, perhaps an older one.
+    """
+
+    data: bytes
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class WriterState:
+    """What a writer keeps over a barrier.
+
+    Attributes:
+        data: the sink's own.
+        version: ``TwoPhaseCommitSink.version`` of the sink that wrote it, perhaps an older one.
+    """
+
+    data: bytes
+    version: int = 1
+
+
+class CommitOutcome(Enum):
+    """What became of a committable."""
+
+    COMMITTED = "committed"
+    """It is visible now."""
+    ALREADY_COMMITTED = "already committed"
+    """It was visible before: fine."""
+    RETRY = "retry"
+    """It is not visible, and may be soon: it is tried again, and the task fails when it has been too often."""
+    FAILED = "failed"
+    """It will never be visible, for a reason that is known: the task fails with it."""
+    UNKNOWN = "unknown"
+    """Nobody knows (no answer came): it is committed again, as after ``RETRY``."""
+
+
+@dataclass(frozen=True)
+class CommitResult:
+    """What a committer says about one committable.
+
+    Attributes:
+        outcome: what became of it.
+        reason: of ``RETRY``, ``FAILED`` and ``UNKNOWN``, for people.
+    """
+
+    outcome: CommitOutcome
+    reason: str = ""
+
+
+COMMITTED = CommitResult(CommitOutcome.COMMITTED)
+ALREADY_COMMITTED = CommitResult(CommitOutcome.ALREADY_COMMITTED)
+
+
+class Committer(ABC):
+    """Shows results. One for each subtask of the sink, on the thread of its task."""
+
+    @abstractmethod
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        """Show the results of these, in their order; one answer for each.
+
+        Idempotent. What it raises stands for ``UNKNOWN`` of all of them.
+        """
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to do
+        """Release everything; called exactly once, last."""
+
+
+class TwoPhaseWriter(SinkWriter[T]):
+    """Writes the records of one subtask. ``abort`` and ``close`` are those of ``SinkWriter``.
+
+    ``abort`` must leave alone what committables or states that it has given speak of: they may be in a checkpoint.
+    """
+
+    @abstractmethod
+    def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
+        """Make all durable that was written since the last call, show nothing; the committables of it.
+
+        Args:
+            end_of_input: no record will come any more: nothing may stay open.
+        """
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        """What the writer keeps open, to go on from here. Called at each barrier, behind ``prepare_commit``.
+
+        Behind the end of the input nothing is open, and ``prepare_commit`` is not called again: what it prepared there
+        belongs to the next checkpoint.
+        """
+        return ()
+
+    def restore_state(self, states: Sequence[WriterState]) -> None:
+        """Go on from these, perhaps those of several former subtasks. Called before ``open``, if there are some.
+
+        Raises:
+            ProgramError: their version is not known.
+        """
+        if states:
+            raise TypeError(f"{type(self).__name__} gives states and has no restore_state()")
+
+    def finish(self) -> NoReturn:
+        """Not called: ``prepare_commit(end_of_input=True)`` is."""
+        raise TypeError("writers of two-phase sinks prepare commits")
+
+    def commit(self, committables: Sequence[Any]) -> NoReturn:
+        """Not called: the committer commits."""
+        raise TypeError("writers of two-phase sinks do not commit")
+
+
+class TwoPhaseCommitSink(Sink[T]):
+    """A sink in two phases; pickled into the chain of its vertex, so it holds configuration only."""
+
+    version: ClassVar[int] = 1
+    """Of the layout of committables and states; those of older versions have to be understood."""
+
+    commits_globally: ClassVar[bool] = False
+    """One committer for all subtasks, in a task of parallelism 1 behind the writers: it gets the committables that all
+    of them have prepared up to a checkpoint in one call. ``abort`` of a writer does not come behind its last
+    ``prepare_commit``: in a job without checkpoints that fails at its very end that stays behind."""
+
+    def stages(self) -> Sequence[StageFactory]:
+        """Operators in front of this one, from the stream on; the writer then takes what the last of them gives."""
+        return ()
+
+    @abstractmethod
+    def create_writer(self, context: WriterContext) -> TwoPhaseWriter[T]:
+        """A writer for one subtask. Called in the slot."""
+
+    @abstractmethod
+    def create_committer(self, context: WriterContext) -> Committer:
+        """A committer for one subtask. Called in the slot."""

@@ -1,0 +1,1 @@
+"""What has to outlive the processes of a cluster: who leads, jobs, completed checkpoints, results, blobs."""

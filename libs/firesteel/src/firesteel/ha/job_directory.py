@@ -1,0 +1,347 @@
+"""Jobs with their graphs and blobs, and how jobs ended: what a Dispatcher must not forget.
+
+Layout of the directory (all of mode 0700)::
+
+    incoming/<n>/…                a submission that is being received
+    jobs/<job id>/job.json        graph of a job that has not ended; the directory appears whole, by one rename
+                 /blobs/<sha256>
+                 /jobmaster.json  where its JobMaster is
+                 /cancel.json     it was cancelled
+    ended/<job id>.json           how a job ended
+    set-aside/…                   entries that could not be read
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from firesteel.core.errors import ConfigurationError, GraphError
+from firesteel.graph.job_graph import JobGraph
+from firesteel.ha.blobs import BlobIndex, sha256_of
+from firesteel.ha.disk import Disk
+from firesteel.ha.documents import DamagedEntryError, read_document, write_document
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+_JOB: Final = "job"
+_JOBMASTER: Final = "jobmaster"
+_CANCEL: Final = "cancel"
+_END: Final = "ended"
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    """A job that has not ended.
+
+    Attributes:
+        graph: of the job.
+        fingerprint: of the graph.
+        submitted_ms: epoch.
+        jobmaster: address and token of its JobMaster, once there was one.
+        cancel_wanted: somebody cancelled it.
+    """
+
+    graph: JobGraph
+    fingerprint: str
+    submitted_ms: int
+    jobmaster: tuple[str, str] | None = None
+    cancel_wanted: bool = False
+
+
+@dataclass(frozen=True)
+class StoredEnd:
+    """A job that has ended.
+
+    Attributes:
+        job_id, name: of the job.
+        fingerprint: of its graph.
+        ended_ms: epoch.
+        archive: how it ended.
+    """
+
+    job_id: str
+    name: str
+    fingerprint: str
+    ended_ms: int
+    archive: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What was found. Jobs in the order of submission, ends in the order in which they came."""
+
+    jobs: tuple[StoredJob, ...]
+    ends: tuple[StoredEnd, ...]
+    set_aside: tuple[str, ...]
+    term: int = 0
+    """Larger than that of every Dispatcher that used this directory before."""
+
+
+class JobStore:
+    """Keeps jobs in a directory. Its methods block; not safe for several threads at once, but for ``blob``.
+
+    Whatever changes something raises ``FencedError`` where the Dispatcher leads no more, and ``OSError`` when the disk
+    does not take it. Of a submission nothing is left then; anything else may have happened or not, and can be repeated.
+
+    Args:
+        directory: private to this store.
+        disk: how files are written.
+        guard: entered for each write; raises ``FencedError`` where the Dispatcher leads no more, and keeps others from
+            leading meanwhile. Default: nobody else uses the directory.
+    """
+
+    def __init__(
+        self, directory: Path, disk: Disk, guard: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        self.directory, self._disk, self._guard = directory, disk, guard
+        self._jobs, self._ended = directory / "jobs", directory / "ended"
+        self._incoming, self._set_aside = directory / "incoming", directory / "set-aside"
+        self._serial, self._id = itertools.count(), secrets.token_hex(4)
+        self._blobs = BlobIndex()
+
+    # -- life
+
+    def open(self, now_ms: int = 0) -> Contents:
+        """Take the directory and read it; damaged entries are set aside.
+
+        Args:
+            now_ms: epoch; the term is at least that, for the case that the directory was lost.
+
+        Raises:
+            ConfigurationError: the directory can't be used.
+            FencedError: the Dispatcher leads no more.
+        """
+        with self._guard():
+            return self._open(now_ms)
+
+    def _open(self, now_ms: int) -> Contents:
+        try:
+            self._disk.make_directory(self.directory)
+            self._disk.remove_tree(self._incoming)
+            for path in (self._jobs, self._ended, self._incoming):
+                self._disk.make_directory(path)
+            self._disk.sync(self.directory)
+        except OSError as error:
+            raise ConfigurationError(
+                f"The Dispatcher can't use the directory {self.directory}: {error.strerror or error}."
+            ) from error
+        term = self._next_term(now_ms)
+        bad: list[str] = []
+        ends = [end for path in _entries(self._ended) if (end := self._read(path, _read_end, bad))]
+        over = {end.job_id for end in ends}
+        jobs = []
+        for path in _entries(self._jobs):
+            if path.name in over:  # its end was stored, and then the power went
+                self._disk.remove_tree(path)
+            elif (job := self._read(path, _read_job, bad)) is not None:
+                jobs.append(job)
+                self._blobs.add(path / "blobs")
+        jobs.sort(key=lambda job: job.submitted_ms)
+        ends.sort(key=lambda end: end.ended_ms)
+        return Contents(tuple(jobs), tuple(ends), tuple(bad), term)
+
+    def _next_term(self, now_ms: int) -> int:
+        path, part = self.directory / "term", self._incoming / "term"
+        try:
+            last = int(path.read_text())
+        except (OSError, ValueError):  # the first start, or damaged
+            last = 0
+        term = max(last + 1, now_ms)
+        try:
+            self._disk.write(part, f"{term}\n".encode())
+            self._disk.sync(part)
+            self._disk.rename(part, path)
+            self._disk.sync(self.directory)
+        except OSError as error:  # the clock orders Dispatchers then, unless it is set back
+            logger.warning("the term of this Dispatcher could not be written to %s: %s", path, error)
+        return term
+
+    def close(self) -> None:
+        """Nothing follows; a directory that is not durable is removed."""
+        if not self._disk.durable:
+            self._disk.remove_tree(self.directory)
+
+    def _read(self, path: Path, read: Callable[[Path], T], bad: list[str]) -> T | None:
+        try:
+            return read(path)
+        except (DamagedEntryError, GraphError, KeyError, TypeError, FileNotFoundError) as error:
+            reason = str(error) if isinstance(error, DamagedEntryError | GraphError) else repr(error)
+        bad.append(path.name)
+        target = self._set_aside / f"{path.name}.{next(self._serial)}.{os.getpid()}"
+        try:
+            self._disk.make_directory(self._set_aside)
+            self._disk.rename(path, target)
+        except OSError as error:
+            logger.error("%s is damaged (%s) and can't be set aside: %s", path, reason, error.strerror or error)
+        else:
+            logger.error("%s is damaged: %s; the job is not recovered, its files are now at %s", path, reason, target)
+        return None
+
+    # -- jobs that have not ended
+
+    def receive(self) -> Path:
+        """A new directory for the parts of a submission; ``put`` or ``drop`` takes it away.
+
+        Raises:
+            OSError: it can't be made.
+        """
+        path = self._incoming / self._new_name()
+        self._disk.make_directory(path)
+        return path
+
+    def drop(self, received: Path) -> None:
+        """Delete what was received and is not wanted; nothing there is fine."""
+        try:
+            self._disk.remove_tree(received)
+        except OSError as error:
+            logger.warning("%s can't be removed: %s", received, error.strerror or error)
+
+    def put(self, job: StoredJob, received: Path, blobs: Mapping[str, Path]) -> None:
+        """Store a job; when this returns it is safe.
+
+        Args:
+            job: submitted just now.
+            received: directory from ``receive``.
+            blobs: SHA-256 -> file in ``received``.
+        """
+        disk, target = self._disk, self._jobs / job.graph.job_id
+        folder = received / "blobs"
+        disk.make_directory(folder)
+        for name, path in blobs.items():
+            disk.rename(path, folder / name)
+            disk.sync(folder / name)
+        disk.sync(folder)
+        content = {"graph": job.graph.to_plain(), "fingerprint": job.fingerprint, "submitted_ms": job.submitted_ms}
+        write_document(disk, received / "job.json", _JOB, content)
+        with self._guard():  # what came before is nobody's yet
+            if target.exists():
+                self._discard(target)
+            disk.rename(received, target)
+            try:
+                disk.sync(self._jobs)
+            except OSError:
+                self._discard(target)
+                raise
+        self._blobs.add(target / "blobs")
+
+    def set_jobmaster(self, job_id: str, address: str, token: str) -> None:
+        """Note where the JobMaster of a job is."""
+        self._note(job_id, _JOBMASTER, {"address": address, "token": token})
+
+    def set_cancelled(self, job_id: str) -> None:
+        """Note that a job was cancelled."""
+        self._note(job_id, _CANCEL, {})
+
+    def _note(self, job_id: str, kind: str, value: Mapping[str, Any]) -> None:
+        folder = self._jobs / job_id
+        with self._guard():
+            if folder.is_dir():  # else it has ended meanwhile, or is led without having been stored
+                write_document(self._disk, folder / f"{kind}.json", kind, value)
+
+    def blob(self, name: str) -> Path | None:
+        """Where a blob of a job that has not ended lies; None = there is none of this name.
+
+        Raises:
+            DamagedBlobError: its content is not what its name says.
+        """
+        return self._blobs.find(name)
+
+    # -- jobs that have ended
+
+    def end(self, end: StoredEnd) -> None:
+        """Store how a job ended, then delete its graph and blobs."""
+        content = {"job_id": end.job_id, "name": end.name, "fingerprint": end.fingerprint, "ended_ms": end.ended_ms}
+        with self._guard():
+            write_document(self._disk, self._ended / f"{end.job_id}.json", _END, {**content, "archive": end.archive})
+            self._remove_job(end.job_id)
+
+    def archive(self, job_id: str) -> Mapping[str, Any] | None:
+        """How a job ended; None = nothing is stored of it.
+
+        Raises:
+            DamagedEntryError: the file was damaged.
+        """
+        try:
+            return _read_end(self._ended / f"{job_id}.json").archive
+        except FileNotFoundError:
+            return None
+
+    def remove_job(self, job_id: str) -> None:
+        """Delete graph and blobs of a job; nothing there is fine."""
+        with self._guard():
+            self._remove_job(job_id)
+
+    def forget(self, job_id: str) -> None:
+        """Delete all that is stored of a job."""
+        with self._guard():
+            self._disk.remove_tree(self._ended / f"{job_id}.json")
+            self._remove_job(job_id)
+
+    # -- inside
+
+    def _remove_job(self, job_id: str) -> None:
+        path = self._jobs / job_id
+        self._blobs.remove(path)
+        if path.exists():
+            self._discard(path)
+
+    def _new_name(self) -> str:
+        """In ``incoming``; a former Dispatcher that does not know it yet may use the same directory."""
+        return f"{self._id}-{next(self._serial)}"
+
+    def _discard(self, path: Path) -> None:
+        """At once out of sight, so that half a job is never seen; then deleted."""
+        trash = self._incoming / f"{self._new_name()}.trash"
+        self._disk.rename(path, trash)
+        self.drop(trash)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _read_job(path: Path) -> StoredJob:
+    plain = read_document(path / "job.json", _JOB)
+    graph = JobGraph.from_plain(plain["graph"])
+    if graph.job_id != path.name:
+        raise DamagedEntryError(f"it holds the job {graph.job_id}")
+    for name, size in graph.blobs.items():
+        blob = path / "blobs" / name
+        found = blob.stat().st_size if blob.is_file() else None
+        if found != size:
+            raise DamagedEntryError(f"the blob {name} has {found} bytes instead of {size}")
+        if (content := sha256_of(blob)) != name:
+            raise DamagedEntryError(f"the content of the blob {name} has the SHA-256 {content}")
+    jobmaster = _note_in(path, _JOBMASTER)
+    return StoredJob(
+        graph,
+        str(plain["fingerprint"]),
+        int(plain["submitted_ms"]),
+        (str(jobmaster["address"]), str(jobmaster["token"])) if jobmaster else None,
+        _note_in(path, _CANCEL) is not None,
+    )
+
+
+def _note_in(path: Path, kind: str) -> dict[str, Any] | None:
+    try:
+        return read_document(path / f"{kind}.json", kind)
+    except FileNotFoundError:
+        return None
+
+
+def _read_end(path: Path) -> StoredEnd:
+    plain = read_document(path, _END)
+    end = StoredEnd(
+        str(plain["job_id"]), str(plain["name"]), str(plain["fingerprint"]), int(plain["ended_ms"]), plain["archive"]
+    )
+    if path.name != f"{end.job_id}.json":
+        raise DamagedEntryError(f"it holds the end of job {end.job_id}")
+    return end

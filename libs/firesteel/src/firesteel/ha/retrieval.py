@@ -1,0 +1,205 @@
+"""Who leads what: how services find one another.
+
+A *component* is what is led: ``dispatcher``, ``resourcemanager``, ``jobmaster-host``, ``job-<id>``. Whoever leads one
+announces its address and its fencing token, and those who need it look them up here, or are told of each change.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from firesteel.config import Settings, addresses
+from firesteel.core.errors import ConfigurationError
+
+logger = logging.getLogger(__name__)
+DISPATCHER: Final = "dispatcher"
+RESOURCEMANAGER: Final = "resourcemanager"
+JOBMASTER_HOST: Final = "jobmaster-host"
+LOOK_SECONDS: Final = 0.2
+"""Between two looks at who leads."""
+
+
+def of_job(job_id: str) -> str:
+    """The component that the JobMaster of a job leads."""
+    return f"job-{job_id}"
+
+
+@dataclass(frozen=True)
+class Leader:
+    """Who leads a component.
+
+    Attributes:
+        epoch: of the leadership; 0 where leaders are not elected but configured.
+        address: base URL; empty until it was announced.
+        token: fencing token of calls to it; empty until it was announced, or where a registration tells it.
+        attempts: see ``Leadership``.
+    """
+
+    epoch: int
+    address: str = ""
+    token: str = field(default="", repr=False)
+    attempts: int = field(default=0, compare=False)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {"epoch": self.epoch, "address": self.address, "token": self.token, "attempts": self.attempts}
+
+
+Listener = Callable[[Leader | None], None]
+"""Told who leads; None: nobody, as far as is known. Called from any thread; must not block or raise."""
+
+
+class LeaderRetrieval(ABC):
+    """Tells who leads. What is told may be late, and the leader may be gone: fencing is what makes calls safe."""
+
+    @abstractmethod
+    def leader(self, component: str) -> Leader | None:
+        """Who leads a component; None if nobody ever did, or the last one has released it.
+
+        Raises:
+            ConfigurationError: it can't be known.
+        """
+
+    @abstractmethod
+    def watch(self, component: str, listener: Listener) -> Callable[[], None]:
+        """Have a listener told who leads: once before this returns, and after each change from then on.
+
+        Of changes that follow one another quickly the last one is told in any case. Returns what ends the watch, which
+        may be called again; a call that is on its way may still come.
+
+        Raises:
+            ConfigurationError: it can't be known.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Tell nobody any more, and let go of what is held. Idempotent."""
+
+
+class FixedLeaders(LeaderRetrieval):
+    """Leaders that never change.
+
+    Args:
+        known: component -> base URL.
+    """
+
+    def __init__(self, known: Mapping[str, str]) -> None:
+        self._known = dict(known)
+
+    def leader(self, component: str) -> Leader | None:
+        """See ``LeaderRetrieval``."""
+        address = self._address(component)
+        return None if address is None else Leader(0, address)
+
+    def watch(self, component: str, listener: Listener) -> Callable[[], None]:
+        """See ``LeaderRetrieval``."""
+        listener(self.leader(component))
+        return lambda: None
+
+    def close(self) -> None:
+        """See ``LeaderRetrieval``."""
+
+    def _address(self, component: str) -> str | None:
+        return self._known.get(component)
+
+
+_CONFIGURED: Final[Mapping[str, Callable[[Settings], str]]] = {
+    DISPATCHER: addresses.dispatcher_address,
+    RESOURCEMANAGER: addresses.resourcemanager_address,
+    JOBMASTER_HOST: addresses.jobmaster_address,
+}
+
+
+class ConfiguredLeaders(FixedLeaders):
+    """The services of a cluster whose processes share nothing: each is where the settings say.
+
+    Args:
+        settings: of the cluster; an address is read when it is asked for.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__({})
+        self._settings = settings
+
+    def _address(self, component: str) -> str | None:
+        read = _CONFIGURED.get(component)
+        return None if read is None else read(self._settings)
+
+
+@dataclass(eq=False)
+class _Watch:
+    component: str
+    listener: Listener
+    told: Leader | None
+
+
+class PolledWatches:
+    """Watches for services that have to look for themselves: a thread does it, as long as somebody watches.
+
+    Args:
+        look: says who leads a component.
+        pause: seconds between two looks.
+    """
+
+    def __init__(self, look: Callable[[str], Leader | None], pause: float = LOOK_SECONDS) -> None:
+        self._look, self._pause = look, pause
+        self._lock = threading.Lock()
+        self._watches: list[_Watch] = []
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._failing: set[str] = set()
+
+    def add(self, component: str, listener: Listener) -> Callable[[], None]:
+        """See ``LeaderRetrieval.watch``."""
+        watch = _Watch(component, listener, self._look(component))
+        listener(watch.told)
+        with self._lock:
+            self._watches.append(watch)
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(target=self._run, name="leaders", daemon=True)
+                self._thread.start()
+
+        def stop() -> None:
+            with self._lock:
+                if watch in self._watches:
+                    self._watches.remove(watch)
+
+        return stop
+
+    def close(self) -> None:
+        """Tell nobody any more. Idempotent."""
+        self._closed.set()
+        with self._lock:
+            self._watches.clear()
+            thread, self._thread = self._thread, None
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._pause):
+            with self._lock:
+                watches = list(self._watches)
+                if not watches:
+                    self._thread = None
+                    return
+            for component in dict.fromkeys(watch.component for watch in watches):
+                self._look_at(component, [watch for watch in watches if watch.component == component])
+
+    def _look_at(self, component: str, watches: list[_Watch]) -> None:
+        try:
+            found = self._look(component)
+        except (ConfigurationError, OSError) as error:
+            if component not in self._failing:
+                logger.error("who leads %s can't be read any more: %s", component, error)
+            self._failing.add(component)
+            return
+        self._failing.discard(component)
+        for watch in watches:
+            if watch.told != found:
+                watch.told = found
+                watch.listener(found)

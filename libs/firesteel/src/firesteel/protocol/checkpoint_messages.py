@@ -1,0 +1,92 @@
+"""Payloads about checkpoints; part of ``firesteel.protocol.messages``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from firesteel.protocol.message import Message
+
+
+class DeclineReason(StrEnum):
+    """Why a task does not take part in a checkpoint; the names are Flink's."""
+
+    TASK_NOT_READY = "CHECKPOINT_DECLINED_TASK_NOT_READY"
+    """It does not run yet, or not any more. Counts as no failure of the checkpoint."""
+    TASK_CLOSING = "CHECKPOINT_DECLINED_TASK_CLOSING"
+    """It is ending. Counts as no failure."""
+    SUBSUMED = "CHECKPOINT_DECLINED_SUBSUMED"
+    """A barrier of a later checkpoint came first. Counts as no failure."""
+    INPUT_END_OF_STREAM = "CHECKPOINT_DECLINED_INPUT_END_OF_STREAM"
+    """An input ended before its barrier came. Counts as no failure."""
+    ASYNC_EXCEPTION = "CHECKPOINT_ASYNC_EXCEPTION"
+    """State could not be serialised or written, after the barrier had gone on. Counts."""
+    TASK_FAILURE = "TASK_CHECKPOINT_FAILURE"
+    """Something else. Counts."""
+
+
+@dataclass(frozen=True)
+class TriggerCheckpoint(Message):
+    """Tasks of one slot begin a checkpoint: sources, and tasks all of whose inputs have ended.
+
+    Attributes:
+        timestamp_ms: epoch, the same for all tasks.
+        options: ``mode`` (``EXACTLY_ONCE`` or ``AT_LEAST_ONCE``); travels with the barrier.
+    """
+
+    job_id: str
+    allocation_id: str
+    execution_ids: tuple[str, ...]
+    checkpoint_id: int
+    timestamp_ms: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TriggerJobCheckpoint(Message):
+    """A user wants a checkpoint of a job now; what becomes of it is in the job's archive, under ``trigger_id``."""
+
+    trigger_id: str
+
+
+@dataclass(frozen=True)
+class NotifyCheckpoint(Message):
+    """What became of a checkpoint, for tasks of one slot."""
+
+    job_id: str
+    allocation_id: str
+    execution_ids: tuple[str, ...]
+    checkpoint_id: int
+
+
+@dataclass(frozen=True)
+class AcknowledgeCheckpoint(Message):
+    """A task has written its state.
+
+    Attributes:
+        metrics: ``start_delay_ms``, ``alignment_ms``, ``sync_ms``, ``async_ms``, ``state_size``,
+            ``checkpointed_size`` (what was written for this one), ``processed_in_alignment``, ``persisted`` (bytes).
+        state: JSON text of a ``firesteel.checkpoint.subtask_state.TaskState``.
+    """
+
+    execution_id: str
+    checkpoint_id: int
+    metrics: Mapping[str, Any]
+    state: str
+
+
+@dataclass(frozen=True)
+class DeclineCheckpoint(Message):
+    """A task does not take part in a checkpoint.
+
+    Attributes:
+        reason: a ``DeclineReason``; one that is not known counts as ``TASK_CHECKPOINT_FAILURE``.
+        failure: plain ``firesteel.protocol.deployment.TaskFailure``, if there was an exception.
+    """
+
+    execution_id: str
+    checkpoint_id: int
+    reason: str
+    failure: Mapping[str, Any] | None = None

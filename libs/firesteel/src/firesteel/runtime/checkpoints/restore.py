@@ -1,0 +1,100 @@
+"""Gives the operators of a task what they go on from."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, BinaryIO
+
+from firesteel.checkpoint.assign import OperatorRestore, TaskRestore
+from firesteel.checkpoint.chunks import read_chunks
+from firesteel.checkpoint.handles import FileState, InlineState, StateHandle
+from firesteel.checkpoint.subtask_state import KeyedState, OperatorListState
+from firesteel.core.errors import CheckpointStorageError, ProgramError, StateRestoreError
+from firesteel.functions.two_phase import Committable
+from firesteel.runtime.checkpoints.restored import OperatorRestored
+from firesteel.runtime.context import TaskInfo
+from firesteel.runtime.operators import Operator
+from firesteel.state.backend import SEVERAL, StateChunk, StateInfo
+from firesteel.state.operator_state import OperatorSnapshot
+
+OpenState = Callable[[StateHandle], BinaryIO]
+"""Opens a piece of state to be read; seekable. Raises ``CheckpointError``."""
+
+
+def open_inline(handle: StateHandle) -> BinaryIO:
+    """Reads state that travelled with its handle.
+
+    Raises:
+        CheckpointStorageError: it is in a file.
+    """
+    if isinstance(handle, InlineState):
+        return io.BytesIO(handle.data)
+    assert isinstance(handle, FileState)
+    raise CheckpointStorageError(f"{handle.path}: there is no checkpoint storage to read state from")
+
+
+def restore_operators(
+    restore: TaskRestore, operators: Sequence[Operator], info: TaskInfo, open_state: OpenState
+) -> None:
+    """Hand each operator its state; before any is opened.
+
+    Raises:
+        StateRestoreError: state does not fit its operator; the message names the operator.
+        StateMigrationError: a state is of another type now.
+        CheckpointError: state can't be read.
+    """
+    for operator in operators:
+        written = restore.operators.get(operator.spec.id, OperatorRestore())
+        groups = operator.key_groups
+        restored = OperatorRestored(
+            restore.checkpoint_id,
+            info.subtask,
+            info.parallelism,
+            {name: [_keyed(part, groups, open_state) for part in parts] for name, parts in written.keyed.items()},
+            [_operator(part, open_state) for part in written.operator],
+            written.splits,
+            [
+                Committable(_bytes(item, open_state), prepared.version)
+                for prepared in written.committables
+                for item in prepared.items
+            ],
+        )
+        try:
+            operator.restore(restored)
+        except ProgramError as error:
+            if operator.name in str(error):
+                raise
+            raise StateRestoreError(
+                f"operator {operator.name!r} can't go on from checkpoint {restore.checkpoint_id}: {error}"
+            ) from error
+
+
+def _infos(states: Iterable[Mapping[str, Any]]) -> list[StateInfo]:
+    return [StateInfo.from_json(dict(state)) for state in states]
+
+
+def _keyed(part: KeyedState, groups: range, open_state: OpenState) -> tuple[Sequence[StateInfo], Iterable[StateChunk]]:
+    chunks = _chunks(part.handles, groups, open_state)
+    first, last = part.key_groups
+    if first >= groups.start and last < groups.stop:
+        chunks = (replace(chunk, key_group=groups.start) if chunk.key_group == SEVERAL else chunk for chunk in chunks)
+    return _infos(part.states), chunks
+
+
+def _operator(part: OperatorListState, open_state: OpenState) -> OperatorSnapshot:
+    return OperatorSnapshot(_infos(part.states), list(_chunks(part.handles, None, open_state)))
+
+
+def _chunks(handles: Iterable[StateHandle], groups: range | None, open_state: OpenState) -> Iterator[StateChunk]:
+    for handle in handles:
+        where = handle.path if isinstance(handle, FileState) else "state in the checkpoint's metadata"
+        with open_state(handle) as stream:
+            for chunk in read_chunks(stream, where, groups):
+                yield StateChunk(*chunk)
+
+
+def _bytes(handle: StateHandle, open_state: OpenState) -> bytes:
+    with open_state(handle) as stream:
+        return stream.read()

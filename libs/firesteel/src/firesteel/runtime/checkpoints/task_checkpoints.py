@@ -1,0 +1,356 @@
+"""What a task does for checkpoints. All on the task's loop; only the writing of state is done by another thread."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from firesteel.checkpoint.handles import StateHandle
+from firesteel.checkpoint.subtask_state import TaskState
+from firesteel.protocol.checkpoint_messages import DeclineReason
+from firesteel.protocol.deployment import TaskFailure
+from firesteel.runtime.batch import Barrier, CancelBarrier, InBand
+from firesteel.runtime.checkpoints.aligner import Arrived
+from firesteel.runtime.checkpoints.deltas import Deltas
+from firesteel.runtime.checkpoints.position import SourcePosition
+from firesteel.runtime.checkpoints.restore import OpenState, open_inline
+from firesteel.runtime.checkpoints.snapshot import TaskSnapshot
+from firesteel.runtime.checkpoints.uploads import InlineStream, OpenStream, Submit, Upload
+from firesteel.runtime.context import TaskInfo
+from firesteel.runtime.exchange.channels import OutputChannel
+from firesteel.runtime.failures import describe_failure
+from firesteel.runtime.interrupts import CancelToken, Guard
+from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.operators import LaterResults, Operator
+
+logger = logging.getLogger(__name__)
+_REMEMBERED: Final = 64
+"""Checkpoints that were given up: a trigger that is late finds out."""
+
+
+def _at_once(work: Callable[[], None]) -> None:
+    work()
+
+
+@dataclass
+class CheckpointServices:
+    """What a task's checkpoints get from their slot.
+
+    Attributes:
+        open_stream: of the checkpoint storage.
+        submit: has something done by the thread that writes state.
+        open_state: reads state from the checkpoint storage.
+        final: a task whose input has ended waits for a checkpoint before it finishes.
+        open_shared: of the checkpoint storage, for what several checkpoints use; None = each one is whole.
+        delta_ratio: with ``open_shared``: the changes since a base may be so much of its entries.
+    """
+
+    open_stream: OpenStream = field(default=lambda checkpoint_id, hint: InlineStream())
+    submit: Submit = _at_once
+    open_state: OpenState = open_inline
+    final: bool = False
+    open_shared: OpenStream | None = None
+    delta_ratio: float = 1.0
+
+
+class CheckpointReporter(Protocol):
+    """Who hears of a task's checkpoints; called on the task's thread."""
+
+    def acknowledge_checkpoint(
+        self, execution_id: str, checkpoint_id: int, metrics: Mapping[str, Any], state: TaskState
+    ) -> None:
+        """The task's state is written."""
+
+    def decline_checkpoint(
+        self, execution_id: str, checkpoint_id: int, reason: DeclineReason, failure: TaskFailure | None
+    ) -> None:
+        """The task does not take part, or could not write its state."""
+
+
+class TaskCheckpoints:
+    """Barriers in, acknowledgements out.
+
+    Args:
+        info: of the task.
+        operators: of its chain, head first.
+        outputs: channels that barriers go to.
+        services: of the slot.
+        reporter: hears of the outcome.
+        loop, guard, token: of the task.
+        wake: makes the task step.
+        position: of the source, for source tasks.
+
+    Attributes:
+        final_complete: a checkpoint is complete that no record comes behind.
+    """
+
+    def __init__(
+        self,
+        info: TaskInfo,
+        operators: Sequence[Operator],
+        outputs: Sequence[OutputChannel],
+        services: CheckpointServices,
+        reporter: CheckpointReporter,
+        loop: TaskLoop,
+        guard: Guard,
+        token: CancelToken,
+        wake: Callable[[], None],
+        position: Callable[[], SourcePosition] | None,
+    ) -> None:
+        self._info, self._operators, self._outputs = info, operators, outputs
+        self._services, self._reporter, self._loop = services, reporter, loop
+        self._guard, self._token, self._wake, self._position = guard, token, wake, position
+        self._waiting: deque[Arrived | CancelBarrier | Callable[[], None]] = deque()
+        self._running: TaskSnapshot | None = None
+        self._began = 0.0
+        self._sync_ms = 0
+        self._writing: dict[int, TaskSnapshot] = {}
+        """Handed over; being written."""
+        self._aborted: deque[int] = deque(maxlen=_REMEMBERED)
+        self._passed = 0
+        """The last checkpoint whose barrier went on from here."""
+        self._later = [operator for operator in operators if isinstance(operator, LaterResults)]
+        self._asked = 0
+        """The last checkpoint in front of whose barrier they gave what they had."""
+        self._input_ended = False
+        self._deltas = Deltas(services.delta_ratio) if services.open_shared is not None else None
+        self._first_final: int | None = None
+        """The first checkpoint that no record comes behind."""
+        self.final_complete = False
+
+    # -- what the task asks
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is to be done when no record is on its way through the chain."""
+        return bool(self._waiting)
+
+    @property
+    def slicing(self) -> bool:
+        """Whether a snapshot is being written out that can go on."""
+        return self._running is not None and self._running.upload.room
+
+    # -- what comes in
+
+    def offer(self, element: InBand) -> bool:
+        """Take a barrier, or the news that one won't come, from the inputs; False if it is neither."""
+        if isinstance(element, Arrived | CancelBarrier):
+            self._waiting.append(element)
+            return True
+        return False
+
+    def trigger(self, barrier: Barrier) -> None:
+        """The coordinator wants a checkpoint of a task without inputs, or whose inputs have ended."""
+        checkpoint_id = barrier.checkpoint_id
+        known = [waiting.barrier.checkpoint_id for waiting in self._waiting if isinstance(waiting, Arrived)]
+        if checkpoint_id <= self._passed or checkpoint_id in known:
+            return  # said again
+        if checkpoint_id in self._aborted:
+            self._waiting.append(CancelBarrier(checkpoint_id))
+        else:
+            delay = max(0, self._loop.clock.epoch_ms() - barrier.timestamp)
+            self._waiting.append(Arrived(barrier, delay))
+        self._wake()
+
+    def complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete, and with it all before it."""
+        self._waiting.append(lambda: self._completed(checkpoint_id))
+        self._wake()
+
+    def aborted(self, checkpoint_id: int, *, was_aligning: bool) -> None:
+        """A checkpoint will not complete.
+
+        Args:
+            checkpoint_id: which.
+            was_aligning: its barrier had come over some of the task's channels.
+        """
+        self._aborted.append(checkpoint_id)
+        for waiting in list(self._waiting):
+            if isinstance(waiting, Arrived) and waiting.barrier.checkpoint_id == checkpoint_id:
+                self._waiting.remove(waiting)
+                was_aligning = True
+        if was_aligning:
+            self._waiting.append(CancelBarrier(checkpoint_id))
+        if self._running is not None and self._running.checkpoint_id == checkpoint_id:
+            self._running.close()
+            self._running.upload.discard()
+            self._running = None
+        writing = self._writing.pop(checkpoint_id, None)
+        if writing is not None:
+            writing.upload.discard()
+        self._waiting.append(lambda: self._tell(lambda operator: operator.checkpoint_aborted(checkpoint_id)))
+        self._wake()
+
+    def input_ended(self) -> None:
+        """No record will come any more; the operators have given everything."""
+        self._input_ended = True
+
+    # -- what is done in steps of the task
+
+    def work(self) -> bool:
+        """Do the next thing that waits; nothing is on its way through the chain. False: a snapshot has to end first."""
+        first = self._waiting[0]
+        if isinstance(first, Arrived) and self._running is not None:
+            return False
+        if isinstance(first, Arrived) and self._results_first(first.barrier.checkpoint_id):
+            return True
+        self._waiting.popleft()
+        if isinstance(first, Arrived):
+            self._begin(first)
+        elif isinstance(first, CancelBarrier):
+            self._give_up(first)
+        else:
+            first()
+        return True
+
+    def slice(self) -> None:
+        """A slice of the snapshot that is being written out."""
+        running = self._running
+        if running is None:
+            return
+        try:
+            self._guard.active = self._token
+            running.slice()
+            self._guard.active = None
+        except Exception as error:  # values are the user's, and serialised by their own code
+            self._guard.active = None
+            running.upload.discard()
+            self._failed(running, DeclineReason.ASYNC_EXCEPTION, error)
+            return
+        if running.sliced:
+            self._running = None
+            running.close()
+            self._hand_over(running)
+
+    def close(self) -> None:
+        """The task ends: what is being written is of no use any more."""
+        self._waiting.clear()
+        if self._running is not None:
+            self._running.close()
+            self._running.upload.discard()
+            self._running = None
+        for writing in self._writing.values():
+            writing.upload.discard()
+        self._writing.clear()
+
+    # -- inside
+
+    def _begin(self, arrived: Arrived) -> None:
+        barrier = arrived.barrier
+        if barrier.checkpoint_id <= self._passed:
+            return
+        self._began = time.perf_counter()
+        self._passed = barrier.checkpoint_id
+        if not self._input_ended:
+            self._broadcast(barrier)
+        checkpoint_id = barrier.checkpoint_id
+        upload = Upload(
+            checkpoint_id,
+            self._info.task_name,
+            self._services.open_stream,
+            self._services.submit,
+            lambda: self._loop.call_soon_threadsafe(self._wake),
+            self._services.open_shared,
+        )
+        position = None if self._position is None else self._position()
+        snapshot = TaskSnapshot(
+            arrived, self._operators, upload, position, finished=self._input_ended, deltas=self._deltas
+        )
+        try:
+            self._guard.active = self._token
+            snapshot.begin()
+            self._guard.active = None
+        except Exception as error:  # user code
+            self._guard.active = None
+            self._failed(snapshot, DeclineReason.TASK_FAILURE, error)
+            return
+        if self._input_ended and self._first_final is None:
+            self._first_final = checkpoint_id
+        self._running = snapshot
+        self._sync_ms = int((time.perf_counter() - self._began) * 1000)
+
+    def _results_first(self, checkpoint_id: int) -> bool:
+        """Ask the operators, once, for what has to leave in front of the barrier; whether there is something."""
+        if not self._later or checkpoint_id <= max(self._passed, self._asked):
+            return False
+        self._asked = checkpoint_id
+        self._guard.active = self._token
+        for operator in self._later:
+            operator.before_barrier(checkpoint_id)
+        self._guard.active = None
+        return any(operator.ready for operator in self._later)
+
+    def _broadcast(self, element: Barrier | CancelBarrier) -> None:
+        for channel in self._outputs:
+            channel.send(element)
+            channel.flush()
+
+    def _give_up(self, cancelled: CancelBarrier) -> None:
+        """A barrier that won't come any more: tell those behind, and the coordinator."""
+        checkpoint_id = cancelled.checkpoint_id
+        if checkpoint_id > self._passed and not self._input_ended:  # else a later barrier has told them
+            self._broadcast(cancelled)
+        if checkpoint_id not in self._aborted:
+            self._reporter.decline_checkpoint(self._info.execution_id, checkpoint_id, DeclineReason.SUBSUMED, None)
+
+    def _failed(self, snapshot: TaskSnapshot, reason: DeclineReason, error: BaseException) -> None:
+        snapshot.close()
+        if self._running is snapshot:
+            self._running = None
+        failure = describe_failure(error, self._info)
+        logger.warning(
+            "%s: checkpoint %d: %s: %s",
+            self._info.full_name, snapshot.checkpoint_id, failure.error_class, failure.message,
+        )  # fmt: skip
+        self._reporter.decline_checkpoint(self._info.execution_id, snapshot.checkpoint_id, reason, failure)
+
+    def _hand_over(self, snapshot: TaskSnapshot) -> None:
+        """All chunks are with the thread that writes: acknowledge when it is done."""
+        self._writing[snapshot.checkpoint_id] = snapshot
+        sync_ms, began = self._sync_ms, self._began
+
+        def done(handles: dict[int, StateHandle], error: BaseException | None) -> None:
+            self._loop.call_soon_threadsafe(lambda: self._written(snapshot, handles, error, sync_ms, began))
+
+        snapshot.upload.finish(done)
+
+    def _written(
+        self,
+        snapshot: TaskSnapshot,
+        handles: Mapping[int, StateHandle],
+        error: BaseException | None,
+        sync_ms: int,
+        began: float,
+    ) -> None:
+        if self._writing.pop(snapshot.checkpoint_id, None) is None:
+            return  # given up meanwhile
+        if error is not None:
+            self._failed(snapshot, DeclineReason.ASYNC_EXCEPTION, error)
+            return
+        state, arrived = snapshot.state(handles), snapshot.arrived
+        metrics = {
+            "start_delay_ms": arrived.start_delay_ms,
+            "alignment_ms": arrived.alignment_ms,
+            "sync_ms": sync_ms,
+            "async_ms": max(0, int((time.perf_counter() - began) * 1000) - sync_ms),
+            "state_size": state.size,
+            "checkpointed_size": state.size - snapshot.reused,
+            "processed_in_alignment": arrived.processed_bytes,
+            "persisted": 0,
+        }
+        self._reporter.acknowledge_checkpoint(self._info.execution_id, snapshot.checkpoint_id, metrics, state)
+
+    def _completed(self, checkpoint_id: int) -> None:
+        self._tell(lambda operator: operator.checkpoint_complete(checkpoint_id))
+        if self._first_final is not None and checkpoint_id >= self._first_final:
+            self.final_complete = True
+
+    def _tell(self, call: Callable[[Operator], None]) -> None:
+        for operator in self._operators:
+            self._guard.active = self._token
+            call(operator)
+            self._guard.active = None

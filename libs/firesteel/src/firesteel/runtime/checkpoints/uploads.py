@@ -1,0 +1,179 @@
+"""State on its way out of the slot: chunks come from the task's loop, and are written by another thread.
+
+What is written goes through streams of the checkpoint storage: small ones end up inside the acknowledgement, larger
+ones in files.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from firesteel.checkpoint.chunks import frame
+from firesteel.checkpoint.handles import InlineState, StateHandle
+from firesteel.checkpoint.storage import StateWriter
+from firesteel.state.backend import StateChunk
+
+MOST_BYTES_AHEAD: Final = 16 << 20
+"""A snapshot pauses while so much waits to be written."""
+
+Submit = Callable[[Callable[[], None]], None]
+"""Has something done by the thread that writes; in the order of the calls."""
+
+
+OpenStream = Callable[[int, str], StateWriter]
+"""A new stream for a checkpoint, with a hint of what it is (``CheckpointStorage.open_state_stream``)."""
+
+
+class InlineStream(StateWriter):
+    """Keeps everything in memory: all of it travels in the acknowledgement."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Append."""
+        self._parts.append(bytes(data))
+
+    def close(self) -> StateHandle:
+        """The bytes."""
+        return InlineState(b"".join(self._parts))
+
+    def abort(self) -> None:
+        """Forget."""
+        self._parts.clear()
+
+
+class Upload:
+    """All state of one task for one checkpoint.
+
+    Args:
+        checkpoint_id: of the checkpoint.
+        hint: names the task.
+        open_stream: of the checkpoint storage; called on the writing thread.
+        submit: see ``Submit``.
+        on_room: called on the writing thread when the task may go on after it had to pause.
+        open_shared: of streams for what later checkpoints may use too.
+
+    Attributes:
+        written: bytes handed over so far.
+    """
+
+    def __init__(
+        self,
+        checkpoint_id: int,
+        hint: str,
+        open_stream: OpenStream,
+        submit: Submit,
+        on_room: Callable[[], None],
+        open_shared: OpenStream | None = None,
+    ) -> None:
+        self._open_shared, self._shared = open_shared or open_stream, set[int]()
+        self._checkpoint_id, self._hint, self._open_stream = checkpoint_id, hint, open_stream
+        self._submit, self._on_room = submit, on_room
+        self._streams: dict[int, StateWriter] = {}
+        self._handles: dict[int, StateHandle] = {}
+        self._error: BaseException | None = None
+        self._discarded = self._paused = False
+        self.written = 0
+        self._done = 0
+
+    # -- the task's thread
+
+    @property
+    def room(self) -> bool:
+        """Whether it takes more now; else ``on_room`` will be called."""
+        self._paused = self.written - self._done > MOST_BYTES_AHEAD
+        return not self._paused
+
+    def share(self, part: int) -> None:
+        """Later checkpoints may use this part too."""
+        self._shared.add(part)
+
+    def chunks(self, part: int, chunks: Sequence[StateChunk]) -> None:
+        """Write chunks of a part behind those that it had."""
+        pieces: list[bytes] = []
+        for chunk in chunks:
+            pieces += frame(chunk.state, chunk.key_group, chunk.count, chunk.data)
+        self.data(part, b"".join(pieces))
+
+    def data(self, part: int, data: bytes) -> None:
+        """Write bytes of a part behind those that it had."""
+        if data:
+            self.written += len(data)
+            self._submit(lambda: self._guarded(lambda: self._write(part, data), len(data)))
+
+    def finish(self, done: Callable[[dict[int, StateHandle], BaseException | None], None]) -> None:
+        """All was handed over: ``done`` is called on the writing thread with what is where, or what went wrong."""
+
+        def last() -> None:
+            self._guarded(self._finish, 0)
+            done(self._handles, self._error)
+            if self._error is not None:
+                self._drop()
+
+        self._submit(last)
+
+    def discard(self) -> None:
+        """Nobody wants it any more."""
+        if not self._discarded:
+            self._discarded = True
+            self._submit(self._drop)
+
+    # -- the writing thread
+
+    def _guarded(self, action: Callable[[], None], size: int) -> None:
+        if self._error is None and not self._discarded:
+            try:
+                action()
+            except Exception as error:  # the storage is a plug-in: the checkpoint fails, not the task
+                self._error = error
+        self._done += size
+        if self._paused and self.written - self._done <= MOST_BYTES_AHEAD // 2:
+            self._on_room()
+
+    def _write(self, part: int, data: bytes) -> None:
+        stream = self._streams.get(part)
+        if stream is None:
+            make = self._open_shared if part in self._shared else self._open_stream
+            stream = self._streams[part] = make(self._checkpoint_id, self._hint)
+        stream.write(data)
+
+    def _finish(self) -> None:
+        for part, stream in self._streams.items():
+            self._handles[part] = stream.close()
+
+    def _drop(self) -> None:
+        for stream in self._streams.values():
+            try:
+                stream.abort()
+            except Exception as error:  # what is left is an orphan, and found by those who look for such
+                self._error = self._error or error
+        self._streams.clear()
+
+
+class UploadThread:
+    """The thread of a slot that writes state. It starts with the first piece, and nobody waits for its end."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have it done; from any thread."""
+        self._queue.put(work)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="firesteel-checkpoints", daemon=True)
+            self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """End behind what was submitted; waits so long at most."""
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            work()

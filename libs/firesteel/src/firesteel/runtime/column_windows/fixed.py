@@ -1,0 +1,296 @@
+"""Tumbling and sliding windows over columns: each row is added once, to the pane of its time.
+
+Timestamps from one start or end of a window to the next are a pane: they are in the same windows. A pane has an index
+of its keys and accumulators by slot, and is forgotten as a whole when the last of its windows is over. Windows of
+several panes are brought together when they are evaluated.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from firesteel.expressions.aggregates import BoundAggregate
+from firesteel.runtime.column_windows.accumulators import Accumulators, Given
+from firesteel.runtime.column_windows.cells import Ints
+from firesteel.runtime.column_windows.keys import Index, Keys
+from firesteel.runtime.column_windows.results import Results, Work, concatenated, pieces
+from firesteel.runtime.column_windows.snapshots import Block, Written
+from firesteel.state.backend import SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
+from firesteel.state.columnar.groups import Groups
+from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP
+
+LOW: Final = "pane"
+"""Column of the first timestamp of a pane, in snapshots."""
+_FEW: Final = 8
+"""So many panes of a batch are looked for one after the other."""
+
+
+class Pane:
+    """What the windows of some time hold.
+
+    Attributes:
+        low: the first timestamp.
+        index: slots of the keys.
+        accumulators: by slot.
+    """
+
+    __slots__ = ("_block", "accumulators", "index", "low")
+
+    def __init__(self, low: int, index: Index, accumulators: Accumulators) -> None:
+        self.low, self.index, self.accumulators = low, index, accumulators
+        self._block: Block | None = None
+
+    def add(self, keys: Keys, given: Sequence[Given], order: Ints) -> None:
+        """Add rows."""
+        slots = self.index.slots(keys)
+        if self._block is not None:
+            if self._block.closed:
+                self._block = None
+            else:
+                self._block.save(slots)
+        self.accumulators.add(slots, given, order, self.index.capacity)
+
+    def block(self) -> Block:
+        """For a snapshot."""
+        self._block = Block(self.index.capacity, self._dumped)
+        return self._block
+
+    def _dumped(self, slots: Ints) -> pa.RecordBatch:
+        keys = {f"key{position}": column for position, column in enumerate(self.index.keys(slots))}
+        lows = {LOW: pa.repeat(pa.scalar(self.low, pa.int64()), len(slots))}
+        return pa.RecordBatch.from_pydict({**keys, **lows, **self.accumulators.dump(slots)})
+
+
+class FixedWindows:
+    """Windows of one size.
+
+    Args:
+        size: of windows, ms.
+        slide: from one start to the next, ms.
+        offset: one of them starts there, ms.
+        lateness: how long they are kept behind their end, ms.
+        make_index: an index of keys.
+        bound: the aggregates.
+        written: how it is written out.
+
+    Attributes:
+        panes: by their first timestamp.
+        watermark: how far time has come.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        slide: int,
+        offset: int,
+        lateness: int,
+        make_index: Callable[[], Index],
+        bound: Sequence[BoundAggregate],
+        written: Written,
+    ) -> None:
+        self._written = written
+        self._size, self._slide, self._offset, self._lateness = size, slide, offset, lateness
+        self._step = math.gcd(size, slide)
+        self._make_index, self._bound = make_index, bound
+        self.panes: dict[int, Pane] = {}
+        self._open: set[int] = set()
+        self._queue: list[tuple[int, int]] = []
+        self._kept: dict[int, tuple[int, ...]] = {}
+        self.watermark = MIN_TIMESTAMP
+
+    # -- rows
+
+    def add(self, keys: Keys, given: Sequence[Given], stamps: Ints, order: Ints) -> Iterator[Results | Ints | None]:
+        """Add rows; gives results of windows that have ended but are kept, and positions of rows that are late."""
+        late: list[Ints] = []
+        again: list[tuple[int, Ints]] = []
+        for low, rows in self._by_pane(stamps):
+            kept = self._windows(low)
+            if not kept:
+                chosen = np.arange(len(stamps)) if rows is None else rows
+                late.append(chosen[stamps[chosen] + self._lateness <= self.watermark])
+            elif kept[-1] + self._size - 1 <= self.watermark:
+                again.append((low, np.arange(len(stamps)) if rows is None else rows))
+            elif rows is None:
+                self.pane(low).add(keys, given, order)
+            else:
+                self.pane(low).add([key.take(rows) for key in keys], [one.take(rows) for one in given], order[rows])
+        if again:
+            yield from self._one_after_the_other(again, keys, given, order)
+        if late and sum(map(len, late)):
+            yield np.sort(np.concatenate(late))
+
+    def _by_pane(self, stamps: Ints) -> Iterator[tuple[int, Ints | None]]:
+        """Panes and the positions of their rows, ascending; None = all rows."""
+        lowest, highest = int(stamps.min()), int(stamps.max())
+        first = lowest - (lowest - self._offset) % self._step
+        count = (highest - first) // self._step + 1
+        if count == 1:
+            yield first, None
+            return
+        numbers = (stamps - first) // self._step
+        if count <= _FEW:
+            for number in range(count):
+                rows = np.flatnonzero(numbers == number)
+                if rows.size:
+                    yield first + number * self._step, rows
+            return
+        groups = Groups(numbers)
+        for number, start, end in zip(
+            groups.slots.tolist(), groups.starts.tolist(), (groups.ends + 1).tolist(), strict=True
+        ):
+            yield first + number * self._step, groups.order[start:end]
+
+    def _windows(self, low: int) -> tuple[int, ...]:
+        """Starts of the windows of a pane that are not over, the latest first; they are opened."""
+        found = self._kept.get(low)
+        if found is None:
+            last = low - (low - self._offset) % self._slide
+            starts = range(last, low - self._size, -self._slide)
+            found = self._kept[low] = tuple(start for start in starts if self._cleanup_time(start) > self.watermark)
+            for start in found:
+                self._opened(start)
+        return found
+
+    def pane(self, low: int) -> Pane:
+        """The pane of a time; made when it is not there."""
+        pane = self.panes.get(low)
+        if pane is None:
+            pane = self.panes[low] = Pane(low, self._make_index(), Accumulators(self._bound))
+        return pane
+
+    def _opened(self, start: int) -> None:
+        if start in self._open:
+            return
+        self._open.add(start)
+        last = start + self._size - 1
+        for time in {last, self._cleanup_time(start)}:
+            if self.watermark < time < MAX_TIMESTAMP:
+                heapq.heappush(self._queue, (time, start))
+
+    def _cleanup_time(self, start: int) -> int:
+        return min(start + self._size - 1 + self._lateness, MAX_TIMESTAMP)
+
+    def _one_after_the_other(
+        self, again: Sequence[tuple[int, Ints]], keys: Keys, given: Sequence[Given], order: Ints
+    ) -> Iterator[Results | None]:
+        """Rows of windows that have ended: each one gives results. In turns, in each of which a key has one row."""
+        rows = np.sort(np.concatenate([chosen for _, chosen in again]))
+        turn = np.empty(len(order), np.int64)
+        groups = Groups(self._make_index().slots([key.take(rows) for key in keys]))
+        turn[rows] = groups.to_rows(groups.position)
+        most = self._size // self._slide + 1  # windows of a record
+        found: list[Results] = []
+        places: list[Ints] = []
+        for number in range(groups.longest):
+            for low, chosen in again:
+                now = chosen[turn[chosen] == number]
+                if not now.size:
+                    continue
+                own = [key.take(now) for key in keys]
+                self.pane(low).add(own, [one.take(now) for one in given], order[now])
+                for place, start in enumerate(self._windows(low)):
+                    if start + self._size - 1 <= self.watermark:
+                        found.append(self._of_keys(start, own))
+                        places.append(now * most + place)
+            yield None
+        yield concatenated(found, np.argsort(np.concatenate(places), kind="stable"))
+
+    def _of_keys(self, start: int, keys: Keys) -> Results:
+        """What a window holds for some keys, each of which it has."""
+        index, accumulators = self._make_index(), Accumulators(self._bound, sparse=True)
+        slots = index.slots(keys)
+        for pane in self._panes_of(start):
+            others = pane.index.find(keys)
+            there = others >= 0
+            accumulators.merge(slots[there], pane.accumulators, others[there], index.capacity)
+        return self._results(start, list(keys), accumulators, slots)
+
+    # -- time
+
+    @property
+    def next_time(self) -> int | None:
+        """When something is to be done next."""
+        return self._queue[0][0] if self._queue else None
+
+    def advance(self, watermark: int) -> Work:
+        """Time has come so far: results of the windows that end, in the order of time."""
+        if watermark <= self.watermark:
+            return
+        self.watermark = watermark
+        self._kept.clear()
+        queue = self._queue
+        while queue and queue[0][0] <= watermark:
+            time, start = queue[0]
+            if time == start + self._size - 1:
+                yield from self._evaluated(start)
+            heapq.heappop(queue)
+            if time == self._cleanup_time(start):
+                self._open.discard(start)
+                self._forget(start)
+
+    def _forget(self, start: int) -> None:
+        """A window is over: panes that are in no other open one are not needed any more."""
+        for low in range(start, start + self._size, self._step):
+            last = low - (low - self._offset) % self._slide
+            if not any(other in self._open for other in range(last, low - self._size, -self._slide)):
+                self.panes.pop(low, None)
+
+    def _panes_of(self, start: int) -> list[Pane]:
+        if self._size == self._step:
+            return [self.panes[start]] if start in self.panes else []
+        lows = range(start, start + self._size, self._step)
+        return [self.panes[low] for low in lows if low in self.panes]
+
+    def _evaluated(self, start: int) -> Work:
+        panes = self._panes_of(start)
+        if len(panes) == 1:
+            index, accumulators = panes[0].index, panes[0].accumulators
+        else:
+            index, accumulators = self._make_index(), Accumulators(self._bound)
+            for pane in panes:
+                for others in pieces(pane.index.capacity):
+                    slots = index.slots(pane.index.keys(others))
+                    accumulators.merge(slots, pane.accumulators, others, index.capacity)
+                    yield None
+        for slots in pieces(index.capacity):
+            yield self._results(start, index.keys(slots), accumulators, slots)
+
+    def _results(self, start: int, keys: Keys, accumulators: Accumulators, slots: Ints) -> Results:
+        starts = np.full(len(slots), start, np.int64)
+        return Results(list(keys), starts, starts + self._size, accumulators.results(slots, keys))
+
+    # -- snapshots
+
+    def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
+        """Begin to write out the panes of now."""
+        return self._written.begin([pane.block() for pane in self.panes.values()], self.watermark, slice_seconds)
+
+    def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
+        """Take over panes, and how far time had come. May be called for several snapshots."""
+        for batch, watermark in self._written.read(states, chunks):
+            self.watermark = max(self.watermark, watermark)
+            low = batch.column(LOW)[0].as_py()
+            pane = self.pane(low)
+            slots = pane.index.slots(batch.columns[: self._written.keys])
+            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+            pane.accumulators.load(slots, columns, pane.index.capacity)
+        self._kept.clear()
+        for low in self.panes:
+            self._windows(low)
+
+    @property
+    def rows_seen(self) -> int:
+        """The highest number that a row had, plus 1."""
+        return max((pane.accumulators.rows_seen for pane in self.panes.values()), default=0)
+
+    def close(self) -> None:
+        """Forget everything; idempotent."""
+        self._written.close()
+        self.panes, self._open, self._queue = {}, set(), []

@@ -1,0 +1,50 @@
+"""The state of window operations over columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from firesteel.expressions.aggregates import BoundAggregate
+from firesteel.runtime.column_windows.fixed import FixedWindows
+from firesteel.runtime.column_windows.keys import index_maker
+from firesteel.runtime.column_windows.sessions import SessionWindows
+from firesteel.runtime.column_windows.snapshots import GroupsOf, Written
+from firesteel.state.columnar.store import one_group
+from firesteel.windowing.assigners import FixedTimeWindows
+from firesteel.windowing.columnar import ColumnWindowSpec
+from firesteel.windowing.session_assigners import EventTimeSessionWindows, ProcessingTimeSessionWindows
+
+STATE: Final = "_column_windows"
+
+
+def make_windows(
+    spec: ColumnWindowSpec,
+    key_types: Sequence[pa.DataType],
+    bound: Sequence[BoundAggregate],
+    groups_of: GroupsOf = one_group,
+    key_groups: range = range(1),
+) -> FixedWindows | SessionWindows:
+    """The windows of a program, without rows; they are a part of snapshots.
+
+    Args:
+        spec: what the program said.
+        key_types: of the key's columns.
+        bound: the aggregates.
+        groups_of: the key groups of keys, given as columns.
+        key_groups: those that the subtask owns.
+    """
+    assigner, make_index = spec.assigner, index_maker(key_types)
+    schema = {
+        "windows": repr(assigner),
+        "keys": [str(data_type) for data_type in key_types],
+        "aggregates": [[one.name, repr(one.aggregate), str(one.input_type)] for one in bound],
+    }
+    written = Written(STATE, schema, max(1, len(key_types)), groups_of if key_types else one_group, key_groups)
+    if isinstance(assigner, FixedTimeWindows):
+        size, slide, offset = assigner.size, assigner.slide, assigner.offset
+        return FixedWindows(size, slide, offset, spec.allowed_lateness, make_index, bound, written)
+    assert isinstance(assigner, EventTimeSessionWindows | ProcessingTimeSessionWindows)
+    return SessionWindows(assigner.session_gap, spec.allowed_lateness, make_index, bound, written)

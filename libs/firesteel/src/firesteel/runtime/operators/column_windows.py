@@ -1,0 +1,177 @@
+"""Windows over columns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from firesteel.expressions.schema import schema_of
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.columns import Part, take
+from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.operators.column_aggregates import KeyedColumns
+from firesteel.runtime.operators.windows import late_counter
+from firesteel.runtime.rows import to_records
+from firesteel.runtime.side_outputs import SidePart
+from firesteel.runtime.timers import HeapTimerService
+from firesteel.state.columnar.store import GroupsOf
+from firesteel.state.heap import HeapKeyedState
+from firesteel.windowing.assigners import no_timestamp
+from firesteel.windowing.columnar import ColumnWindowSpec
+
+Output = Part | SidePart
+
+
+class TimedColumns(KeyedColumns):
+    """An operator over columns that does something when time comes.
+
+    The chain calls ``advance_watermark`` and ``advance_processing_time`` between batches, and takes what they give one
+    part at a time; a part without rows ends a slice.
+
+    Attributes:
+        heap_timers: event time, and the next time by the clock.
+    """
+
+    expands = True
+    sets_stamps: ClassVar[bool] = False
+
+    def open(self, context: OperatorContext) -> None:
+        """Make the timers."""
+        self.clock, self._on_timer = context.clock, context.on_processing_timer
+        self.heap_timers = HeapTimerService(HeapKeyedState(), context.clock, context.on_processing_timer)
+        super().open(context)
+
+    def wake_at(self, time: int) -> None:
+        """Have ``advance_processing_time`` called at this time of the clock, ms."""
+        if self.heap_timers.processing.add(time, None, None):
+            self._on_timer(time)
+
+    def advance_watermark(self, watermark: int) -> Iterator[Any]:
+        """Event time has come so far."""
+        self.heap_timers.watermark = watermark
+        return self.on_event_time(watermark)
+
+    def advance_processing_time(self, now: int) -> Iterator[Any]:
+        """The clock has come so far."""
+        for _ in self.heap_timers.processing.due(now):
+            pass
+        return self.on_processing_time(now)
+
+    @abstractmethod
+    def on_event_time(self, watermark: int) -> Iterator[Output]:
+        """What is due by the watermark."""
+
+    @abstractmethod
+    def on_processing_time(self, now: int) -> Iterator[Output]:
+        """What is due by the clock."""
+
+    def close(self) -> None:
+        """Forget timers and state."""
+        try:
+            super().close()
+        finally:
+            if hasattr(self, "heap_timers"):
+                self.heap_timers.close()
+
+
+class ColumnWindowOperator(TimedColumns):
+    """Tumbling, sliding and session windows of aggregates; see ``firesteel.runtime.column_windows``.
+
+    Attributes:
+        late_dropped: how many rows came too late and went nowhere.
+    """
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        from firesteel.expressions.aggregates import bind_aggregates
+
+        self.windows: ColumnWindowSpec = spec.function
+        declared, wrap = schema_of(spec.extra["input_type"]), bool(spec.extra.get("wrap"))
+        assert declared is not None
+        self._bound = bind_aggregates("aggregate", self.windows.aggregates, declared, wrap=wrap)
+        super().__init__(spec)
+        self._nothing = pa.RecordBatch.from_pylist([], self.output.schema)
+        self._event_time = self.windows.assigner.is_event_time()
+        self._order = 0
+        self.late_dropped = 0
+
+    def make_state(self, groups_of: GroupsOf, key_groups: range) -> Any:
+        """The windows."""
+        from firesteel.runtime.column_windows.make import make_windows
+
+        return make_windows(self.windows, self.key_types, self._bound, groups_of, key_groups)
+
+    def open(self, context: OperatorContext) -> None:
+        """Get ready; what was restored is there."""
+        super().open(context)
+        from firesteel.runtime.column_windows.accumulators import Inputs
+
+        self._inputs = Inputs(self._bound)
+        self._order = self.state.rows_seen
+        self._count_late = late_counter(self.runtime_context(context))
+        self._wake_up()
+
+    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Any]:
+        """Gathers the rows; results only of windows that have ended and are kept for late rows."""
+        for batch, given_stamps in batches:
+            if not batch.num_rows:
+                continue
+            stamps = given_stamps
+            if not self._event_time:
+                stamps = np.full(batch.num_rows, self.clock.epoch_ms(), np.int64)
+            elif stamps is None:
+                raise no_timestamp(self.windows.assigner)
+            keys = self.keys_of(batch) or [batch.column(0)]
+            inputs = self._inputs.of(self.columns_of(batch), batch.num_rows)
+            order = np.arange(self._order, self._order + batch.num_rows)
+            self._order += batch.num_rows
+            for found in self.state.add(keys, inputs, stamps, order):
+                if isinstance(found, np.ndarray):
+                    yield from self._late(batch, stamps, found)
+                else:
+                    yield self._part(found)
+            self._wake_up()
+
+    def _late(self, batch: pa.RecordBatch, stamps: Any, rows: Any) -> Iterator[SidePart]:
+        tag = self.windows.late_tag
+        if tag is None:
+            self.late_dropped += len(rows)
+            self._count_late.inc(len(rows))
+            return
+        late, _ = take(batch, None, rows)
+        times = stamps[rows]
+        if tag.type_info == self.spec.extra["input_type"]:
+            yield SidePart(tag.tag_id, late, times)
+        else:
+            records = [self.side_record((tag, record)).value for record in to_records(late)]
+            yield SidePart(tag.tag_id, records, times.tolist())
+
+    def _part(self, results: Any) -> Part:
+        if results is None:
+            return self._nothing, None
+        keys = results.keys if self.key.names else []
+        window = [pa.array(results.starts), pa.array(results.ends)]
+        batch = pa.RecordBatch.from_arrays([*keys, *window, *results.values], schema=self.output.schema)
+        return batch, results.ends - 1
+
+    def on_event_time(self, watermark: int) -> Iterator[Output]:
+        """Results of the windows that end."""
+        if self._event_time:
+            for results in self.state.advance(watermark):
+                yield self._part(results)
+
+    def on_processing_time(self, now: int) -> Iterator[Output]:
+        """Results of the windows that have ended: their last millisecond is over."""
+        if not self._event_time:
+            for results in self.state.advance(now - 1):
+                yield self._part(results)
+            self._wake_up()
+
+    def _wake_up(self) -> None:
+        if not self._event_time:
+            time = self.state.next_time
+            if time is not None:
+                self.wake_at(time + 1)

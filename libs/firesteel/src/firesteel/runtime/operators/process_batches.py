@@ -1,0 +1,80 @@
+"""Functions of whole batches on keyed streams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from firesteel.functions.batch_functions import BatchValueState, KeyedBatchFunction
+from firesteel.functions.state import ValueStateDescriptor
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.columns import Stamps
+from firesteel.runtime.context import OperatorContext, Stamp, TaskRuntimeContext
+from firesteel.runtime.initialization import SnapshotContext
+from firesteel.runtime.operators.base import method_of
+from firesteel.runtime.operators.column_aggregates import KeyedColumns
+from firesteel.runtime.operators.columnar import MapBatches
+from firesteel.state.columnar.value_states import BatchStates
+
+
+class BatchContext(KeyedBatchFunction.Context):
+    """What a function may ask about the batch at hand."""
+
+    def __init__(self, states: BatchStates, stamp: Stamp) -> None:
+        self._states, self._stamp = states, stamp
+        self._keys: Any = None
+        self._timestamps: Stamps = None
+
+    def set(self, keys: list[pa.Array], timestamps: Stamps) -> None:
+        """The next batch."""
+        self._keys = keys[0] if len(keys) == 1 else tuple(keys)
+        self._timestamps = timestamps
+        self._states.forget()
+
+    @property
+    def keys(self) -> Any:
+        return self._keys
+
+    @property
+    def timestamps(self) -> Stamps:
+        return self._timestamps
+
+    def current_watermark(self) -> int:
+        return self._stamp.watermark
+
+    def get_state(self, state_descriptor: ValueStateDescriptor) -> BatchValueState:
+        found: BatchValueState = self._states.get_state(state_descriptor)
+        return found
+
+
+class ProcessBatches(KeyedColumns, MapBatches):
+    """A user's function with keyed state."""
+
+    METHOD = "process_batches"
+    STATE = "_batch_states"
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        self._process = method_of(spec.function, KeyedBatchFunction, "process_batch")
+
+    def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
+        """With state of batches."""
+        return TaskRuntimeContext(context.info, self.name, self._states, context.metrics)
+
+    def open(self, context: OperatorContext) -> None:
+        """Open the function, with its state at hand."""
+        self._states = BatchStates(self.state, self.name, context.clock)
+        self._context = BatchContext(self._states, context.stamp)
+        super().open(context)
+
+    def call(self, value: pa.RecordBatch, stamps: Stamps) -> Any:
+        """What the function gives for a batch."""
+        self._context.set(self.keys_of(value), stamps)
+        self._states.saw(value.num_rows)
+        return self._process(value, self._context)
+
+    def snapshot_state(self, context: SnapshotContext) -> None:
+        """A barrier is here: forget what is not to be written."""
+        super().snapshot_state(context)
+        self._states.prune()

@@ -1,0 +1,116 @@
+"""Runs a stage in front of a two-phase sink (``firesteel.functions.sink_stages``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+from firesteel.common.typeinfo import Types
+from firesteel.core.errors import ProgramError
+from firesteel.functions.sink_stages import SinkStage, StageFactory
+from firesteel.functions.state import ListStateDescriptor
+from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.batch import MAX_WATERMARK, Watermark
+from firesteel.runtime.context import OperatorContext, TaskWriterContext
+from firesteel.runtime.initialization import SnapshotContext
+from firesteel.runtime.operators.async_wait import LaterResults, Run
+
+_STATE: Final = ListStateDescriptor("stage-state", Types.PICKLED_BYTE_ARRAY())
+_UNSENT: Final = ListStateDescriptor("unsent", Types.PICKLED_BYTE_ARRAY())
+
+
+class SinkStageOperator(LaterResults):
+    """See the module. What could not leave in front of a barrier is part of its state."""
+
+    def __init__(self, spec: OperatorSpec) -> None:
+        super().__init__(spec)
+        if not isinstance(spec.function, StageFactory):
+            raise ProgramError(f"operator {spec.name!r}: {spec.function!r} is not a stage of a sink")
+        self._factory = spec.function
+        self._stage: SinkStage | None = None
+        self._queue: deque[bytes | Watermark] = deque()
+
+    @property
+    def stage(self) -> SinkStage:
+        """The subtask's, from ``open`` to ``close``."""
+        assert self._stage is not None
+        return self._stage
+
+    def open(self, context: OperatorContext) -> None:
+        """Go on from the state."""
+        self._context = TaskWriterContext(context, self.spec.id)
+        if self.restored is not None:
+            self._context.reached(self.restored.checkpoint_id)
+        self._stage = self._factory.create(self._context)
+        self._queue.extend(self.operator_state.get_list_state(_UNSENT).get())
+        self._stage.open(list(self.operator_state.get_list_state(_STATE).get()))
+
+    # -- records
+
+    @property
+    def writable(self) -> bool:
+        """Whether nothing waits."""
+        return not self._queue
+
+    @property
+    def ready(self) -> bool:
+        """Whether something waits."""
+        return bool(self._queue)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._queue
+
+    def put(self, values: list[Any], stamps: list[int] | None) -> None:
+        """Hand a batch to the stage."""
+        if self.coerce is not None:
+            values = list(map(self.coerce, values))
+        self._queue.extend(self.stage.write(values, stamps))
+
+    def put_watermark(self, watermark: Watermark) -> None:
+        """Keeps its place; what the stage holds at the end of time goes on before it."""
+        if watermark.timestamp >= MAX_WATERMARK:
+            self._queue.extend(self.stage.prepare(end_of_input=True))
+        self._queue.append(watermark)
+
+    def take(self) -> Run:
+        """All that waits up to the next watermark."""
+        first = self._queue[0]
+        if isinstance(first, Watermark):
+            self._queue.popleft()
+            return Run([], None, first)
+        values: list[Any] = []
+        while self._queue and not isinstance(self._queue[0], Watermark):
+            values.append(self._queue.popleft())
+        return Run(values)
+
+    # -- checkpoints
+
+    def before_barrier(self, checkpoint_id: int) -> None:
+        """Give what goes on in front of the barrier."""
+        self._context.reached(checkpoint_id)
+        self._queue.extend(self.stage.prepare(end_of_input=False))
+
+    def snapshot_state(self, context: SnapshotContext) -> None:
+        """What is left. A blocking source may have given more since ``before_barrier``."""
+        self.before_barrier(context.checkpoint_id)
+        unsent = [one for one in self._queue if not isinstance(one, Watermark)]
+        self.operator_state.get_list_state(_UNSENT).update(unsent)
+        self.operator_state.get_list_state(_STATE).update(self.stage.snapshot())
+        super().snapshot_state(context)
+
+    def checkpoint_complete(self, checkpoint_id: int) -> None:
+        """Tell the stage."""
+        super().checkpoint_complete(checkpoint_id)
+        if self._stage is not None:
+            self._stage.checkpoint_complete()
+
+    def close(self) -> None:
+        """Close the stage."""
+        stage, self._stage = self._stage, None
+        try:
+            super().close()
+        finally:
+            if stage is not None:
+                stage.close()

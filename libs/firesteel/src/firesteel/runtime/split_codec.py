@@ -1,0 +1,79 @@
+"""Splits of a source between its own code, which may have them as objects, and plain data."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from firesteel.core.errors import ProgramError
+from firesteel.core.short_repr import short_repr
+from firesteel.functions.source import Source, Split
+
+_SERIALIZED: Final = "serialized"
+
+
+class SplitCodec:
+    """Of one source.
+
+    Args:
+        name: of the operator, for errors.
+        source: has the serializer, or none.
+    """
+
+    def __init__(self, name: str, source: Source[Any]) -> None:
+        self._name, self._serializer = name, source.get_split_serializer()
+
+    def to_plain(self, split: Split) -> dict[str, Any]:
+        """What travels, and stands in checkpoints.
+
+        Raises:
+            ProgramError: it is no split, or not plain data.
+        """
+        if not isinstance(split, Split):
+            raise ProgramError(f"source {self._name!r}: {short_repr(split, 80)} is no Split")
+        if self._serializer is not None:
+            data = {_SERIALIZED: base64.b64encode(self._serializer.serialize(split.data)).decode("ascii")}
+            split = Split(split.id, data, split.position, self._serializer.get_version())
+        elif not isinstance(split.data, Mapping):
+            raise self._not_plain(split)
+        plain = split.to_plain()
+        if not is_plain(plain):
+            raise self._not_plain(split)
+        return plain
+
+    def from_plain(self, split: Split) -> Split:
+        """The split as the source's code knows it.
+
+        Args:
+            split: as it travels.
+
+        Raises:
+            ProgramError: it was written with a serializer, and the source has none, or the other way round.
+        """
+        serialized = isinstance(split.data, Mapping) and set(split.data) == {_SERIALIZED}
+        if self._serializer is None and not serialized:
+            return split
+        if self._serializer is None or not serialized:
+            now, before = ("no", "with one") if self._serializer is None else ("a", "without")
+            raise ProgramError(
+                f"source {self._name!r} has {now} serializer of splits, and split {split.id!r} was written {before}: "
+                "give the source another uid to begin anew"
+            )
+        data = self._serializer.deserialize(split.version, base64.b64decode(str(split.data[_SERIALIZED])))
+        return Split(split.id, data, split.position, split.version)
+
+    def _not_plain(self, split: Split) -> ProgramError:
+        return ProgramError(
+            f"source {self._name!r}: split {split.id!r} is not plain data ({short_repr(split.data, 80)} at "
+            f"{short_repr(split.position, 40)}): give it what JSON can carry, or the source a get_split_serializer()"
+        )
+
+
+def is_plain(value: Any) -> bool:
+    """Whether JSON carries a value as it is."""
+    try:
+        return bool(json.loads(json.dumps(value, allow_nan=False)) == value)
+    except (TypeError, ValueError, RecursionError):
+        return False

@@ -1,0 +1,160 @@
+"""Leaders, as the services of an event loop see them: following that of a peer, and becoming one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.ha.services import HighAvailabilityServices, Leader, LeaderRetrieval, Leadership
+
+logger = logging.getLogger(__name__)
+CAMPAIGN_SECONDS: Final = 0.5
+"""Between two campaigns of a process that waits for its turn."""
+CHECK_SECONDS: Final = 1.0
+"""Between two looks of a leader at whether it still leads."""
+TAKEOVER_SECONDS: Final = 2.0
+"""How long the process of a former leader may take to go, where nobody else is expected to lead."""
+
+
+class PeerLeader:
+    """Where the leader of a component is, as far as is known. ``start`` has to come first, on the event loop.
+
+    Args:
+        retrieval: tells who leads.
+        component: see ``firesteel.ha.retrieval``.
+        changed: called on the event loop when another leader is known.
+    """
+
+    def __init__(self, retrieval: LeaderRetrieval, component: str, changed: Callable[[], None] = lambda: None) -> None:
+        self._retrieval, self._component, self._changed = retrieval, component, changed
+        self._leader: Leader | None = None
+        self._end: Callable[[], None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def start(self) -> None:
+        """Follow from now on; the leader of now is known when this returns.
+
+        Raises:
+            ConfigurationError: it can't be known.
+        """
+        self._leader = self._retrieval.leader(self._component)
+        self._loop = asyncio.get_running_loop()
+        self._end = self._retrieval.watch(self._component, self._heard)
+
+    def stop(self) -> None:
+        """Follow no more. Idempotent."""
+        self._loop = None
+        if self._end is not None:
+            self._end()
+            self._end = None
+
+    @property
+    def leader(self) -> Leader | None:
+        """The last one that has said where it is; it may be gone."""
+        return self._leader
+
+    @property
+    def address(self) -> str:
+        """Its base URL; empty where nobody is known to lead. A call there fails as if nobody answered."""
+        return "" if self._leader is None else self._leader.address
+
+    @property
+    def elected(self) -> Leader | None:
+        """The leader, where leaders are elected; None where they are configured, or nobody is known to lead."""
+        leader = self._leader
+        return leader if leader is not None and leader.epoch and leader.address else None
+
+    def _heard(self, leader: Leader | None) -> None:
+        loop = self._loop
+        if loop is None:
+            return
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is loop:
+            self._set(leader)
+            return
+        try:
+            loop.call_soon_threadsafe(self._set, leader)
+        except RuntimeError:  # the loop is closed
+            self._loop = None
+
+    def _set(self, leader: Leader | None) -> None:
+        if self._loop is None or leader is None or not leader.address or leader == self._leader:
+            return  # one that has gone is known until the next one says where it is
+        logger.info("%s is led at %s (epoch %d)", self._component, leader.address, leader.epoch)
+        self._leader = leader
+        self._changed()
+
+
+class Candidate:
+    """A service that wants to lead a component.
+
+    Args:
+        services: where leaders are elected.
+        component: see ``firesteel.ha.retrieval``.
+    """
+
+    def __init__(self, services: HighAvailabilityServices, component: str) -> None:
+        self._services, self._component = services, component
+        self._leadership: Leadership | None = None
+        self.is_standby = False
+        """It waits while another process leads."""
+
+    async def lead(self) -> Leadership:
+        """Lead, as soon as nobody else does. Where no stand-by is expected, a leader that stays is a mistake.
+
+        Raises:
+            ConfigurationError: another process leads and does not go.
+        """
+        waited = 0.0
+        while (leadership := await asyncio.to_thread(self._services.campaign, self._component)) is None:
+            if not self._services.has_standbys and waited >= TAKEOVER_SECONDS:
+                raise ConfigurationError(
+                    f"Another process leads the {self._component} of this cluster: one cluster has one; set "
+                    "firesteel.cluster.directory (or high-availability.cluster-id) to another value for another one."
+                )
+            if not self.is_standby and self._services.has_standbys:
+                logger.info("another process leads %s: this one waits for its turn", self._component)
+                self.is_standby = True
+            await asyncio.sleep(CAMPAIGN_SECONDS)
+            waited += CAMPAIGN_SECONDS
+        self.is_standby, self._leadership = False, leadership
+        logger.info("this process leads %s (epoch %d)", self._component, leadership.epoch)
+        return leadership
+
+    async def announce(self, address: str, token: str) -> None:
+        """Say where this leader is.
+
+        Raises:
+            FencedError: it leads no more.
+        """
+        if self._leadership is not None:
+            await asyncio.to_thread(self._leadership.announce, address, token)
+
+    async def hold(self) -> None:
+        """Look from time to time whether this process still leads; ends when it has given up, else by an exception.
+
+        Raises:
+            FencedError: another process leads.
+        """
+        while (leadership := self._leadership) is not None:
+            try:
+                await asyncio.to_thread(leadership.check)
+            except FencedError as error:
+                if self._leadership is None:
+                    return
+                raise FencedError(f"this process leads the {self._component} no more: {error}") from error
+            except OSError as error:
+                logger.warning("whether this process still leads the %s can't be read: %s", self._component, error)
+            await asyncio.sleep(CHECK_SECONDS)
+
+    def give_up(self) -> None:
+        """Lead no more. Idempotent."""
+        leadership, self._leadership = self._leadership, None
+        if leadership is not None:
+            leadership.release()

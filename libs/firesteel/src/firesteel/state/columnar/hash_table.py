@@ -1,0 +1,245 @@
+"""Open addressing in numpy: hashes and keys of whole batches to slot numbers, with growth in bounded pieces.
+
+A cell holds 0 (empty), 1 (what was there is gone) or slot + 2. Keys are not in the cells: they stand in arrays by slot,
+so that a cell takes four bytes. While the table grows there are two: what was in the old one is copied to the new one a
+piece at a time; until that is over, what the new one does not have is looked for in the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from firesteel.state.columnar.growing import GrowingArray
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_SMALLEST_BITS: Final = 10
+_FULL: Final = 0.6
+"""Share of the cells that may be in use."""
+_GONE: Final = 1
+_OFFSET: Final = 2
+_PIECE: Final = 8192
+"""Cells that are moved at least with each batch while the table grows."""
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+_FACTORS: Final = [np.uint64(pow(0xD6E8FEB86659FD93, power, 1 << 64)) for power in range(1, 65)]
+_HALF: Final = np.uint64(32)
+
+
+def hash_words(words: Sequence[Ints]) -> Hashes:
+    """64 bits for each key, whose words stand in several arrays; the upper ones are the better ones.
+
+    Further words that are zero change nothing, so that keys may get more words later.
+    """
+    hashes = _mixed(words[0].view(np.uint64))
+    for factor, word in zip(_FACTORS, words[1:], strict=False):
+        hashes ^= _mixed(word.view(np.uint64) * factor)
+    for word in words[len(_FACTORS) + 1 :]:
+        hashes ^= _mixed(word.view(np.uint64))
+    return hashes
+
+
+def _mixed(word: npt.NDArray[np.uint64]) -> Hashes:
+    mixed = word >> _HALF
+    mixed ^= word
+    mixed *= _MULTIPLIER
+    return mixed
+
+
+class _Cells:
+    """One table.
+
+    Attributes:
+        used: cells that are not empty.
+    """
+
+    __slots__ = ("cells", "limit", "mask", "shift", "used")
+
+    def __init__(self, bits: int) -> None:
+        self.cells = GrowingArray(np.int32, 1 << bits).values
+        self.mask = (1 << bits) - 1
+        self.shift = np.uint64(64 - bits)
+        self.limit = int((1 << bits) * _FULL)
+        self.used = 0
+
+    def home(self, hashes: Hashes) -> Ints:
+        return (hashes >> self.shift).view(np.int64)
+
+
+def _bits_for(count: int) -> int:
+    bits = _SMALLEST_BITS
+    while (1 << bits) * _FULL < count:
+        bits += 1
+    return bits
+
+
+class HashTable:
+    """From keys to slots.
+
+    Args:
+        keys: words of the keys by slot; whoever gives out slots writes them.
+
+    Attributes:
+        count: keys in it.
+    """
+
+    def __init__(self, keys: Sequence[GrowingArray]) -> None:
+        self._keys = keys
+        self._cells = _Cells(_SMALLEST_BITS)
+        self._old: _Cells | None = None
+        self._moved = 0
+        self.count = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the cells."""
+        return int(self._cells.cells.nbytes + (self._old.cells.nbytes if self._old is not None else 0))
+
+    def find(self, words: Sequence[Ints], hashes: Hashes) -> Ints:
+        """The slot of each key; -1 for unknown ones."""
+        found = self._look_up(self._cells, words, hashes)
+        if self._old is not None:
+            missing = np.flatnonzero(found < 0)
+            if missing.size:
+                found[missing] = self._look_up(self._old, [word[missing] for word in words], hashes[missing])
+        return found
+
+    def _look_up(self, table: _Cells, words: Sequence[Ints], hashes: Hashes) -> Ints:
+        cell = table.home(hashes)
+        found = table.cells.take(cell).astype(np.int64)
+        found -= _OFFSET
+        unsettled = found >= 0
+        unsettled &= self._differ(found, words)
+        unsettled |= found == _GONE - _OFFSET
+        rows = np.flatnonzero(unsettled)
+        step = 0
+        while rows.size:
+            step += 1
+            cell_of = cell[rows]
+            cell_of += step
+            cell_of &= table.mask
+            cell[rows] = cell_of
+            here = table.cells.take(cell_of).astype(np.int64)
+            here -= _OFFSET
+            found[rows] = here
+            unsettled = here >= 0
+            unsettled &= self._differ(here, [word[rows] for word in words])
+            unsettled |= here == _GONE - _OFFSET
+            rows = rows[unsettled]
+        np.maximum(found, -1, out=found)
+        return found
+
+    def _differ(self, slots: Ints, words: Sequence[Ints]) -> npt.NDArray[np.bool_]:
+        """Where the key of a slot is another one; anything where there is no slot."""
+        differ: npt.NDArray[np.bool_] = self._keys[0].values.take(slots, mode="wrap") != words[0]
+        for held, word in zip(self._keys[1:], words[1:], strict=True):
+            differ |= held.values.take(slots, mode="wrap") != word
+        return differ
+
+    def first_of_each(self, words: Sequence[Ints], hashes: Hashes) -> tuple[Ints, Ints]:
+        """Claim cells for keys that are not in the table.
+
+        Args:
+            words, hashes: of keys, some of which may be equal.
+
+        Returns:
+            For each key the position of the first that is equal to it, and the cell where that one is. Slots must be
+            put there by ``fill`` before anything else is asked.
+        """
+        self._make_room(len(hashes))
+        table = self._cells
+        cells, mask = table.cells, table.mask
+        rows = np.arange(len(hashes))
+        first = np.empty(len(hashes), np.int64)
+        cell = table.home(hashes)
+        step = 0
+        while rows.size:
+            here = cell[rows]
+            found = cells.take(here).astype(np.int64)
+            empty = np.flatnonzero(found == 0)
+            if empty.size:
+                at = here[empty]
+                cells[at[::-1]] = -1 - rows[empty][::-1]  # of several the first one stays
+                found[empty] = cells.take(at)
+            claimed_by = -1 - found
+            settled = found < 0
+            for word in words:
+                settled &= word.take(claimed_by, mode="wrap") == word[rows]
+            first[rows[settled]] = claimed_by[settled]
+            rows = rows[~settled]
+            step += 1
+            cell[rows] = (cell[rows] + step) & mask
+        return first, cell
+
+    def fill(self, cells: Ints, slots: Ints) -> None:
+        """Put slots into cells that ``first_of_each`` gave."""
+        self._cells.cells[cells] = slots + _OFFSET
+        self._cells.used += len(slots)
+        self.count += len(slots)
+
+    def remove(self, hashes: Hashes, slots: Ints) -> None:
+        """Forget keys that are in it, given by their slots."""
+        self._erase(self._cells, hashes, slots)
+        if self._old is not None:
+            self._erase(self._old, hashes, slots)
+        self.count -= len(slots)
+
+    @staticmethod
+    def _erase(table: _Cells, hashes: Hashes, slots: Ints) -> None:
+        cell, wanted = table.home(hashes), slots + _OFFSET
+        step = 0
+        while cell.size:
+            found = table.cells.take(cell)
+            hit = found == wanted
+            table.cells[cell[hit]] = _GONE
+            on = ~hit & (found != 0)
+            step += 1
+            cell, wanted = (cell[on] + step) & table.mask, wanted[on]
+
+    # -- growth
+
+    def advance(self, rows: int) -> None:
+        """Move a piece, in proportion to the rows of the batch at hand."""
+        if self._old is not None:
+            self._move(max(_PIECE, 4 * rows))
+
+    def _make_room(self, count: int) -> None:
+        if self._cells.used + count <= self._cells.limit:
+            return
+        if self._old is not None:
+            self._move(len(self._old.cells))
+            if self._cells.used + count <= self._cells.limit:
+                return
+        old = self._cells
+        # A quarter of the old cells is as many keys as may come until all is moved, four cells for each of them.
+        self._cells = _Cells(_bits_for(self.count + len(old.cells) // 4 + count))
+        self._old, self._moved = (old, 0) if self.count else (None, 0)
+
+    def _move(self, count: int) -> None:
+        """Copy the next cells of the old table; the order of cells is that of hashes in both."""
+        old = self._old
+        assert old is not None
+        piece = old.cells[self._moved : self._moved + count]
+        entries = piece[piece >= _OFFSET].astype(np.int64)
+        self._moved += len(piece)
+        if entries.size:
+            slots = entries - _OFFSET
+            self._place(hash_words([held.get(slots) for held in self._keys]), entries)
+        if self._moved >= len(old.cells):
+            self._old = None
+
+    def _place(self, hashes: Hashes, entries: Ints) -> None:
+        table = self._cells
+        table.used += len(entries)
+        cells, cell = table.cells, table.home(hashes)
+        step = 0
+        while cell.size:
+            empty = np.flatnonzero(cells.take(cell) == 0)
+            cells[cell[empty]] = entries[empty]
+            on = cells.take(cell) != entries
+            step += 1
+            cell, entries = (cell[on] + step) & table.mask, entries[on]

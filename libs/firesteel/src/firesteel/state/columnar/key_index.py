@@ -1,0 +1,229 @@
+"""Keys of columns as slot numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from firesteel.state.columnar.dense import DenseTable
+from firesteel.state.columnar.growing import GrowingArray
+from firesteel.state.columnar.hash_table import HashTable, hash_words
+from firesteel.state.columnar.key_columns import is_fixed, key_column
+
+Ints = npt.NDArray[np.int64]
+
+_PIECE: Final = 8192
+"""Rows with unknown keys are added this many at a time while there are few keys: most may be of one key."""
+
+
+class KeyIndex:
+    """Gives each key of one or several columns a number: its slot.
+
+    Slots are dense, from 0, so that values may stand in arrays. Nulls are keys, all NaN are one key, 0.0 equals -0.0,
+    and a dictionary's values equal plain ones. Whole numbers in a small range are looked up in an array, all others by
+    hashing; both grow in bounded pieces. A number takes 8 bytes and 7 to 14 for the hashing; a text up to 31 bytes
+    takes 8, 16, 24 or 32, as the longest of these needs.
+
+    Args:
+        types: of the key's columns; arrays of a dictionary of the type are taken, too.
+
+    Attributes:
+        size: keys in it.
+        capacity: the highest slot that was ever in use, plus 1.
+    """
+
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        self._columns = [key_column(data_type) for data_type in types]
+        self._several = len(self._columns) > 1
+        count = len(self._columns) + self._several  # of several columns the last one says which ones are null
+        self._words = [GrowingArray(np.int64, 1024) for _ in range(count)]
+        self._positions = [[index] for index in range(len(self._columns))]
+        self._marks = count - 1
+        self._table = HashTable(self._words)
+        dense = not self._several and is_fixed(self._columns[0].data_type)
+        self._dense = DenseTable(self._words[0], self._table) if dense else None
+        self._null_slot = -1
+        self._free: list[Ints] = []
+        self._held: list[list[Ints]] | None = None
+        self.size = 0
+        self.capacity = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, as far as they are in use; values that are no numbers are not counted."""
+        dense = self._dense.nbytes if self._dense is not None else 0
+        return self._table.nbytes + dense + sum(self.capacity * words.dtype.itemsize for words in self._words)
+
+    def slots(self, columns: Sequence[pa.Array]) -> Ints:
+        """The slot of each row's key; unknown keys get the next free slots, in order of their first appearance."""
+        words, nulls = self._words_of(columns, add=True)
+        if nulls is not None and self._null_slot < 0:
+            at = int(nulls.argmax())
+            head = self._slots([word[:at] for word in words], None)
+            (self._null_slot,) = self._take(1)
+            self._words[0].values[self._null_slot] = 0
+            return np.concatenate([head, self._slots([word[at:] for word in words], nulls[at:])])
+        return self._slots(words, nulls)
+
+    def _slots(self, words: list[Ints], nulls: npt.NDArray[np.bool_] | None) -> Ints:
+        found = self._found(words, nulls)
+        if found.size and found.min() < 0:
+            missing = np.flatnonzero(found < 0)
+            start = 0
+            while start < missing.size:
+                rows = missing[start : start + max(_PIECE, self.size // 4)]
+                found[rows] = self._add([word[rows] for word in words], known_absent=start == 0)
+                start += len(rows)
+        self._table.advance(len(found))
+        return found
+
+    def find(self, columns: Sequence[pa.Array]) -> Ints:
+        """The slot of each row's key; -1 for unknown keys."""
+        return self._found(*self._words_of(columns, add=False))
+
+    def keys(self, slots: Ints) -> list[pa.Array]:
+        """The columns of the keys of slots that are in use."""
+        return self.columns([held.get(slots) for held in self._words], slots == self._null_slot)
+
+    @property
+    def words(self) -> list[GrowingArray]:
+        """The keys by slot, for copies that are made while they change; ``columns`` reads them."""
+        return self._words
+
+    @property
+    def null_slot(self) -> int:
+        """The slot of null, if the key is one column; -1 if it has none."""
+        return self._null_slot
+
+    def columns(self, words: Sequence[Ints], nulls: npt.NDArray[np.bool_]) -> list[pa.Array]:
+        """The columns of keys by their words; of a single column also which ones are null."""
+        made = []
+        for index, column in enumerate(self._columns):
+            if self._several:
+                nulls = (words[self._marks] >> index & 1).astype(bool)
+            parts = [words[position] for position in self._positions[index] if position < len(words)]
+            made.append(column.column(parts, nulls if nulls.any() else None))
+        return made
+
+    def hold(self) -> None:
+        """From now on words of keys that are released stay readable, until ``let_go``."""
+        self._held = []
+
+    def let_go(self) -> None:
+        """Nobody reads the words of released keys any more."""
+        held, self._held = self._held, None
+        for words in held or ():
+            self._count_uses(words, release=True)
+
+    def release(self, slots: Ints) -> None:
+        """Forget the keys of slots that are in use; the slots are given to others. Repeated slots count once."""
+        slots = np.unique(slots)
+        if not slots.size:
+            return
+        self.size -= len(slots)
+        self._free.append(slots[::-1].copy())
+        if self._null_slot >= 0 and (slots == self._null_slot).any():
+            slots = slots[slots != self._null_slot]
+            self._null_slot = -1
+        words = [held.get(slots) for held in self._words]
+        if self._dense is not None:
+            self._dense.remove(words, slots)
+        else:
+            self._table.remove(hash_words(words), slots)
+        if self._held is None:
+            self._count_uses(words, release=True)
+        else:
+            self._held.append(words)
+
+    # -- inside
+
+    def _words_of(self, columns: Sequence[pa.Array], *, add: bool) -> tuple[list[Ints], npt.NDArray[np.bool_] | None]:
+        """The words of keys; of a single column also which rows are null."""
+        count = len(columns[0])
+        words: dict[int, Ints] = {}
+        nulls = None
+        marks = np.zeros(count, np.int64) if self._several else None
+        for index, (handler, column) in enumerate(zip(self._columns, columns, strict=True)):
+            parts, positions = handler.words(column, add=add), self._positions[index]
+            while len(positions) < len(parts):
+                positions.append(len(self._words))
+                self._words.append(GrowingArray(np.int64, max(self.capacity, 1024)))
+            nulls = _nulls(column)
+            if marks is not None and nulls is not None:
+                marks |= nulls.astype(np.int64) << index
+                parts = [np.where(nulls, 0, part) for part in parts]
+            words.update(zip(positions, parts, strict=False))
+        if marks is not None:
+            words[self._marks], nulls = marks, None
+        return [words[at] if at in words else np.zeros(count, np.int64) for at in range(len(self._words))], nulls
+
+    def _found(self, words: list[Ints], nulls: npt.NDArray[np.bool_] | None) -> Ints:
+        if self._dense is not None:
+            found = self._dense.find(words)
+        else:
+            found = self._table.find(words, hash_words(words))
+        if nulls is not None:
+            found[nulls] = self._null_slot
+        return found
+
+    def _add(self, words: list[Ints], known_absent: bool) -> Ints:
+        """Slots of some keys that were unknown; other rows of the batch may have brought some of them since."""
+        found = np.full(len(words[0]), -1, np.int64) if known_absent else self._found(words, None)
+        rows = np.flatnonzero(found < 0)
+        if not rows.size:
+            return found
+        words = [word[rows] for word in words]
+        if self._dense is not None:
+            first, put = self._dense.first_of_each(words, self.size)
+        else:
+            first, cells = self._table.first_of_each(words, hash_words(words))
+            put = lambda winners, slots: self._table.fill(cells[winners], slots)  # noqa: E731
+        winners = np.flatnonzero(first == np.arange(len(first)))
+        slots = self._take(len(winners))
+        new = [word[winners] for word in words]
+        for held, word in zip(self._words, new, strict=True):
+            held.values[slots] = word
+        put(winners, slots)
+        self._count_uses(new, release=False)
+        of_row = np.empty(len(first), np.int64)
+        of_row[winners] = slots
+        found[rows] = of_row[first]
+        return found
+
+    def _take(self, count: int) -> Ints:
+        """Free slots, the lowest of the last that were released first."""
+        self.size += count
+        parts: list[Ints] = []
+        while count and self._free:
+            last = self._free.pop()
+            parts.append(last[::-1][:count])
+            if len(last) > count:
+                self._free.append(last[: len(last) - count])
+            count -= len(parts[-1])
+        if count:
+            parts.append(np.arange(self.capacity, self.capacity + count))
+            self.capacity += count
+            for words in self._words:
+                words.ensure(self.capacity)
+        return parts[0] if len(parts) == 1 else np.concatenate([*parts, np.empty(0, np.int64)])
+
+    def _count_uses(self, words: list[Ints], *, release: bool) -> None:
+        """Tell columns whose values stand elsewhere."""
+        for index, (column, word) in enumerate(zip(self._columns, words, strict=False)):
+            if self._several:
+                word = word[(words[self._marks] >> index & 1) == 0]
+            column.release(word) if release else column.use(word)
+
+
+def _nulls(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Which rows are null; None if none is."""
+    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
+        column = column.dictionary_decode()
+    if not column.null_count:
+        return None
+    nulls: npt.NDArray[np.bool_] = column.is_null().to_numpy(zero_copy_only=False)
+    return nulls

@@ -1,0 +1,298 @@
+"""Keyed state in arrays: one row of values for each key.
+
+An operator finds the slots of a batch's keys with ``slots``, calls ``touch`` before it writes to values of slots, and
+then reads and writes the arrays of its columns as it likes. ``release`` forgets keys.
+
+Snapshots are those of ``state/backend.py``, with chunks that are streams of Arrow: what is written while one runs is
+copied first, for the slots at hand only. The columns of a chunk are those of the key and then those of the values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from firesteel.core.errors import ProgramError, StateMigrationError
+from firesteel.core.short_repr import short_repr
+from firesteel.state.backend import SEVERAL, SLICE_SECONDS, StateChunk, StateInfo
+from firesteel.state.columnar.growing import GrowingArray
+from firesteel.state.columnar.key_index import KeyIndex
+from firesteel.state.columnar.snapshots import COLUMNS, REMOVED, Changes, ColumnarSnapshot, Shadow, widened
+from firesteel.state.columnar.values import StateColumn
+
+Ints = npt.NDArray[np.int64]
+_REMOVED: Final = 1 << 16
+"""So many keys that were removed are remembered, or as many as there are."""
+_REMOVALS: Final = 256
+"""In so many pieces."""
+GroupsOf = Callable[[Sequence[pa.Array]], npt.NDArray[np.signedinteger[Any]]]
+
+
+def one_group(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+    """All keys in key group 0."""
+    return np.zeros(len(columns[0]), np.int32)
+
+
+class ColumnarState:
+    """The state of one operator of one subtask.
+
+    Args:
+        name: of the state, in snapshots and errors.
+        key_types: of the key's columns.
+        groups_of: the key groups of keys, given as columns.
+        key_groups: those that the subtask owns.
+
+    Attributes:
+        index: the slots of keys.
+        columns: by name.
+        mark: what is changed from now on is marked with it; goes up with each snapshot.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        key_types: Sequence[pa.DataType],
+        groups_of: GroupsOf = one_group,
+        key_groups: range = range(1),
+    ) -> None:
+        self.name, self.key_types = name, tuple(key_types)
+        self.index = KeyIndex(self.key_types)
+        self.columns: dict[str, StateColumn] = {}
+        self._groups_of, self._key_groups = groups_of, key_groups
+        self._owner = GrowingArray(np.uint16)  # key group + 1; 0 for slots that are not in use
+        self._room = 0
+        self._snapshot: ColumnarSnapshot | None = None
+        self._changed: GrowingArray | None = None  # when a slot was changed last
+        self._removed: list[tuple[int, list[pa.Array]]] = []
+        self._whole_before = self._removed_count = 0
+        self.mark = 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, as far as they are in use; of values that are no numbers the references only."""
+        each = sum(column.codec.dtype.itemsize for column in self.columns.values()) + self._owner.dtype.itemsize
+        return self.index.nbytes + self.index.capacity * each
+
+    @property
+    def size(self) -> int:
+        """Keys."""
+        return self.index.size
+
+    def column(self, name: str, data_type: pa.DataType) -> StateColumn:
+        """The values of a name; zero or None for keys that were never written.
+
+        Raises:
+            StateMigrationError: it was restored with a type that does not become this one.
+        """
+        known = self.columns.get(name)
+        if known is not None:
+            if known.codec.data_type == data_type:
+                return known
+            if not widened(known.codec.data_type, data_type):
+                reason = f"its values were {known.codec.data_type}, and are to be {data_type}"
+                raise StateMigrationError(self.name, name, reason)
+        made = self.columns[name] = StateColumn(name, data_type, self._room)
+        if known is not None:
+            slots = np.arange(self.index.capacity)
+            made.set(slots, made.codec.numbers(known.codec.column(known.get(slots), None).cast(data_type)))
+        return made
+
+    # -- keys
+
+    def slots(self, columns: Sequence[pa.Array]) -> Ints:
+        """The slots of keys, given as columns; of new keys new ones, with room in all arrays.
+
+        Raises:
+            ProgramError: a new key belongs to another subtask.
+        """
+        index = self.index
+        size = index.size
+        slots = index.slots(columns)
+        if index.size > size:
+            if index.capacity > self._room:
+                self._make_room(index.capacity)
+            new = np.flatnonzero(self._owner.get(slots) == 0)
+            try:
+                groups = self.refuse_foreign(columns, new)
+            except ProgramError:
+                index.release(slots[new])
+                raise
+            if self._snapshot is not None:
+                self._snapshot.save(slots[new])
+            if self._changed is not None:
+                self._changed.set(slots[new], self.mark)
+            self._owner.set(slots[new], groups + 1)
+        return slots
+
+    def find(self, columns: Sequence[pa.Array]) -> Ints:
+        """The slots of keys; -1 for unknown ones."""
+        return self.index.find(columns)
+
+    def release(self, slots: Ints) -> None:
+        """Forget keys with all their values."""
+        if not slots.size:
+            return
+        self.touch(slots)
+        if self._changed is not None:
+            self._remember_removed(np.unique(slots))
+        self.index.release(slots)
+        self._owner.set(slots, 0)
+        for column in self.columns.values():
+            column.clear(slots)
+
+    def touch(self, slots: Ints) -> None:
+        """To be called before values of slots are written."""
+        if self._snapshot is not None:
+            self._snapshot.save(slots)
+        if self._changed is not None:
+            self._changed.set(slots, self.mark)
+
+    def in_use(self) -> Ints:
+        """The slots of all keys."""
+        return np.flatnonzero(self._owner.values[: self.index.capacity])
+
+    def _make_room(self, capacity: int) -> None:
+        self._owner.ensure(capacity)
+        if self._changed is not None:
+            self._changed.ensure(capacity)
+        for column in self.columns.values():
+            column.array.ensure(capacity)
+        self._room = capacity
+
+    def refuse_foreign(self, columns: Sequence[pa.Array], rows: Ints) -> npt.NDArray[np.signedinteger[Any]]:
+        """The key groups of some rows' keys.
+
+        Raises:
+            ProgramError: a key belongs to another subtask.
+        """
+        own = self._key_groups
+        groups = self._groups_of([column.take(pa.array(rows)) for column in columns])
+        if not groups.size or (groups.min() >= own.start and groups.max() < own.stop):
+            return groups
+        bad = int(np.flatnonzero((groups < own.start) | (groups >= own.stop))[0])
+        row = int(rows[bad])
+        key = tuple(column[row].as_py() for column in columns)
+        raise ProgramError(
+            f"state {self.name!r}: the key {short_repr(key[0] if len(key) == 1 else key)} belongs to key group "
+            f"{groups[bad]}, which another subtask owns (this one has {own.start} to {own.stop - 1}): use the keys of "
+            "the batch at hand only"
+        )
+
+    # -- snapshots
+
+    def track_changes(self) -> None:
+        """From now on there may be snapshots of changes; everything there is counts as changed."""
+        if self._changed is None:
+            self._changed = GrowingArray(np.int32, self._room)
+            self._changed.values[:] = self.mark
+
+    def _remember_removed(self, slots: Ints) -> None:
+        self._removed.append((self.mark, self.index.keys(slots)))
+        self._removed_count += len(slots)
+        if self._removed_count > max(self.index.size, _REMOVED):
+            self._whole_before, self._removed, self._removed_count = self.mark, [], 0
+        elif len(self._removed) > _REMOVALS:
+            self._removed = [(mark, self._removed_at(mark)) for mark in dict(self._removed)]
+
+    def _removed_at(self, mark: int) -> list[pa.Array]:
+        parts = [columns for at, columns in self._removed if at == mark]
+        return [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
+
+    def changed(self, since: int) -> int | None:
+        """How many slots have changed after the snapshot of a mark, and keys were removed; None = it is not known."""
+        if self._changed is None or since < self._whole_before:
+            return None
+        return int(np.count_nonzero(self._changed.values[: self.index.capacity] > since)) + self._removed_count
+
+    def forget_changes(self, until: int) -> None:
+        """Nobody will ask for changes since an earlier snapshot than that of this mark."""
+        self._removed = [(mark, columns) for mark, columns in self._removed if mark > until]
+        self._removed_count = sum(len(columns[0]) for _, columns in self._removed)
+
+    def snapshot(self, slice_seconds: float = SLICE_SECONDS, since: int | None = None) -> ColumnarSnapshot:
+        """Begin to write out the state of now.
+
+        Args:
+            slice_seconds: how long a slice may work.
+            since: write only what has changed after the snapshot that was begun when ``mark`` was this; it must be
+                known what that is (``changed``).
+
+        Raises:
+            RuntimeError: there is one already.
+        """
+        if self._snapshot is not None:
+            raise RuntimeError(f"state {self.name!r}: a snapshot is running; end or close it first")
+        shadow = Shadow([*self.index.words, self._owner], list(self.columns.values()), self.index.capacity)
+        changes = None
+        if since is not None:
+            assert self._changed is not None
+            changes = Changes(self._changed, since, [columns for mark, columns in self._removed if mark > since])
+        self.index.hold()
+        self._snapshot = ColumnarSnapshot(self._info(), shadow, self.index, slice_seconds, self._ended, changes)
+        self.mark += 1
+        return self._snapshot
+
+    def _ended(self) -> None:
+        self._snapshot = None
+        self.index.let_go()
+
+    def _info(self) -> StateInfo:
+        values = {name: str(column.codec.data_type) for name, column in self.columns.items()}
+        return StateInfo(self.name, COLUMNS, {"keys": [str(key) for key in self.key_types], "columns": values})
+
+    def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
+        """Take over what a snapshot wrote, as far as it belongs to the own key groups. May be called for several.
+
+        Raises:
+            StateMigrationError: the types of keys, or those of values, do not become those of now.
+        """
+        mine = [info.name == self.name and info.kind in (COLUMNS, REMOVED) for info in states]
+        for info, own in zip(states, mine, strict=True):
+            was, now = info.schema.get("keys"), [str(key) for key in self.key_types]
+            if own and was != now:
+                raise StateMigrationError(self.name, "", f"its keys were {was}, and are {now}")
+        for chunk in chunks:
+            if mine[chunk.state] and (chunk.key_group in self._key_groups or chunk.key_group == SEVERAL):
+                take = self._restore if states[chunk.state].kind == COLUMNS else self._restore_removed
+                with pa.ipc.open_stream(chunk.data) as reader:
+                    for batch in reader:
+                        take(batch if chunk.key_group != SEVERAL else self._own(batch))
+
+    def _own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of own keys."""
+        own, groups = self._key_groups, self._groups_of(batch.columns[: len(self.key_types)])
+        mine = (groups >= own.start) & (groups < own.stop)
+        return batch if mine.all() else batch.filter(pa.array(mine))
+
+    def _restore_removed(self, batch: pa.RecordBatch) -> None:
+        slots = self.index.find(batch.columns)
+        self.release(slots[slots >= 0])
+
+    def _restore(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        width = len(self.key_types)
+        slots = self.slots(batch.columns[:width])
+        self.touch(slots)
+        for field, values in zip(list(batch.schema)[width:], batch.columns[width:], strict=True):
+            known = self.columns.get(field.name)
+            column = known if known is not None else self.column(field.name, field.type)
+            wanted = column.codec.data_type
+            if field.type != wanted:
+                if not widened(field.type, wanted):
+                    reason = f"its values were {field.type}, and are to be {wanted}"
+                    raise StateMigrationError(self.name, field.name, reason)
+                values = values.cast(wanted)
+            column.set(slots, column.codec.numbers(values))
+
+    def close(self) -> None:
+        """Forget everything; idempotent."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+        self.index = KeyIndex(self.key_types)
+        self.columns, self._owner, self._room = {}, GrowingArray(np.uint16), 0
+        self._changed, self._removed, self._removed_count = None, [], 0

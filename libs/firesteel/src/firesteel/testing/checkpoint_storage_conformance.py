@@ -1,0 +1,240 @@
+"""Holds a checkpoint storage against its contract (``firesteel.checkpoint.storage``)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from firesteel.checkpoint.handles import FileState, StateHandle, checksum
+from firesteel.checkpoint.storage import CheckpointStorage
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointError, CheckpointStorageError
+
+_SMALL, _LARGE = b"small state", bytes(range(256)) * 1024
+_THREADS = 4
+
+
+def check_checkpoint_storage(make_storage: Callable[[], CheckpointStorage], *, large: bytes = _LARGE) -> None:
+    """Write, read, repeat, damage and remove; at the end nothing of the job is left.
+
+    Args:
+        make_storage: makes a storage of one and the same job, each time anew: as the JobMaster, slots, and a later
+            JobMaster do. A storage that is not persistent may return the same one each time.
+        large: state that has to go to a file, if the storage has any.
+
+    Raises:
+        AssertionError: says which rule is broken.
+    """
+    storage, slot = make_storage(), make_storage()
+    storage.prepare(1)
+    storage.prepare(1)
+    handles = _write_state(slot, large)
+    _read_state(make_storage(), handles, large)
+    _abort(slot, large)
+    _never_share(slot, large)
+    location = _metadata(storage, make_storage)
+    _damage(storage, handles)
+    _discard(storage, slot, handles, large)
+    _sparing(storage, slot, large)
+    _left_behind(storage, make_storage)
+    _dispose(storage, handles, location)
+    _end(storage, make_storage)
+
+
+def _write_state(slot: CheckpointStorage, large: bytes) -> list[StateHandle]:
+    handles = []
+    for data in (b"", _SMALL, large):
+        with slot.open_state_stream(1, "conformance") as writer:
+            for start in range(0, len(data), 10_000):
+                writer.write(memoryview(data)[start : start + 10_000])
+            handles.append(writer.close())
+        _require(handles[-1].size == len(data), f"the handle of {len(data)} bytes says {handles[-1].size}")
+        _raises(CheckpointStorageError, lambda: writer.write(b"x"), "write() after close()")
+    return handles
+
+
+def _read_state(reader: CheckpointStorage, handles: list[StateHandle], large: bytes) -> None:
+    for handle, data in zip(handles, (b"", _SMALL, large), strict=True):
+        _require(reader.read_state(handle) == data, f"read_state() gives something else for {len(data)} bytes")
+        with reader.open_state(handle) as stream:
+            stream.seek(len(data) // 2)
+            _require(stream.read() == data[len(data) // 2 :], "open_state() gives something else behind a seek()")
+        if isinstance(handle, FileState) and len(data) > 20:
+            part = FileState(handle.path, 5, checksum(data[7:12]), handle.offset + 7)
+            _require(reader.read_state(part) == data[7:12], "a handle with an offset gives other bytes")
+            with reader.open_state(part) as stream:
+                _require(stream.read(100) == data[7:12], "open_state() reads beyond the end of a handle")
+    reader.verify(handles)
+
+
+def _abort(slot: CheckpointStorage, large: bytes) -> None:
+    writer = slot.open_state_stream(1, "aborted")
+    writer.write(large)
+    writer.abort()
+    writer.abort()
+    _raises(CheckpointStorageError, writer.close, "close() after abort()")
+
+
+def _never_share(slot: CheckpointStorage, large: bytes) -> None:
+    """Streams of several threads, under one hint, are files of their own."""
+    made: dict[int, StateHandle] = {}
+
+    def write(number: int) -> None:
+        with slot.open_state_stream(1, "shared") as writer:
+            writer.write(large)
+            writer.write(bytes([number]))
+            made[number] = writer.close()
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(_THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    _require(len(made) == _THREADS, "several threads can't write at once")
+    for number, handle in made.items():
+        _require(slot.read_state(handle) == large + bytes([number]), "two streams have shared a file")
+
+
+def _metadata(storage: CheckpointStorage, make_storage: Callable[[], CheckpointStorage]) -> str:
+    location = storage.write_metadata(1, b"metadata of 1")
+    _require(storage.write_metadata(1, b"metadata of 1") == location, "a repeat gives another location")
+    _raises(CheckpointStorageError, lambda: storage.write_metadata(1, b"others"), "write_metadata() over others")
+    reader = make_storage() if storage.persistent else storage
+    _require(reader.read_metadata(location)[1] == b"metadata of 1", "read_metadata() gives something else")
+    missing = location.replace("1", "991")
+    _raises(CheckpointCorruptedError, lambda: reader.read_metadata(missing), "read_metadata() of nothing")
+    return location
+
+
+def _damage(storage: CheckpointStorage, handles: list[StateHandle]) -> None:
+    for handle in handles:
+        if isinstance(handle, FileState):
+            longer = replace(handle, length=handle.length + 1)
+            _raises(CheckpointCorruptedError, lambda: storage.read_state(longer), "state that is too short")  # noqa: B023
+            _raises(CheckpointCorruptedError, lambda: storage.verify([longer]), "verify() of too short state")  # noqa: B023
+            changed = replace(handle, checksum=checksum(b"other"))
+            _raises(CheckpointCorruptedError, lambda: storage.read_state(changed), "state that was changed")  # noqa: B023
+            gone = replace(handle, path=f"{handle.path}-gone")
+            _raises(CheckpointCorruptedError, lambda: storage.read_state(gone), "a missing file")  # noqa: B023
+            _raises(CheckpointCorruptedError, lambda: storage.verify([gone]), "verify() of a missing file")  # noqa: B023
+
+
+def _discard(storage: CheckpointStorage, slot: CheckpointStorage, handles: list[StateHandle], large: bytes) -> None:
+    storage.prepare(2)
+    with slot.open_state_stream(2, "given up") as writer:
+        writer.write(large)
+        written = writer.close()
+    late = slot.open_state_stream(2, "late")
+    storage.discard(2, _paths([written]))
+    storage.discard(2, _paths([written]))
+    if isinstance(written, FileState):
+        _raises(CheckpointError, lambda: slot.read_state(written), "state of a discarded checkpoint")
+
+        def write_late() -> None:
+            late.write(large)
+            late.close()
+
+        _raises(CheckpointStorageError, write_late, "a stream of a discarded checkpoint")
+    late.abort()
+    storage.verify(handles)
+
+
+def _sparing(storage: CheckpointStorage, slot: CheckpointStorage, large: bytes) -> None:
+    """What a checkpoint that stays needs of one that goes."""
+    storage.prepare(4)
+    with slot.open_state_stream(4, "needed") as writer:
+        writer.write(large)
+        needed = writer.close()
+    with slot.open_state_stream(4, "of no use") as writer:
+        writer.write(large)
+        other = writer.close()
+    for _ in range(2):
+        storage.discard(4, _paths([needed, other]), _paths([needed]))
+        storage.verify([needed])
+    if isinstance(other, FileState):
+        _raises(CheckpointCorruptedError, lambda: storage.verify([other]), "verify() of a file that nobody needs")
+    storage.prepare(5)
+    location = storage.write_metadata(5, b"metadata of 5, which needs a file of 4")
+    if storage.persistent:
+        storage.close_job(_paths([needed]))
+        storage.verify([needed])
+    storage.dispose(location, _paths([needed]))
+    if isinstance(needed, FileState):
+        _raises(CheckpointCorruptedError, lambda: storage.verify([needed]), "verify() of a file of 4")
+
+
+def _left_behind(storage: CheckpointStorage, make_storage: Callable[[], CheckpointStorage]) -> None:
+    """Gives nothing, or all."""
+    found = {id_: (location, data) for id_, location, data in make_storage().left_behind(7)}
+    if found:
+        _require(set(found) == {1}, f"left_behind() names {sorted(found)} where only 1 is there")
+        location, data = found[1]
+        _require(data == b"metadata of 1", "left_behind() gives other metadata")
+        _require(make_storage().read_metadata(location)[1] == data, "left_behind() gives another location")
+        storage.prepare(6)
+        entries = [(id_, data) for id_, _, data in make_storage().left_behind(7)]
+        _require((6, None) in entries, "left_behind() does not name what has no metadata")
+        _require(make_storage().left_behind(1) == [], "left_behind() minds no bound")
+        orphan = _shared(storage, 6)
+        if orphan is not None:
+            storage.discard(6, (), [orphan.path])
+            storage.verify([orphan])
+            entries = [(id_, data) for id_, _, data in make_storage().left_behind(7)]
+            _require((6, None) in entries, "left_behind() does not name what has only a shared file")
+        storage.discard(6)
+        if orphan is not None:
+            _raises(CheckpointCorruptedError, lambda: storage.verify([orphan]), "verify() of a shared file of nobody")
+        _require({id_ for id_, _, _ in make_storage().left_behind(7)} == {1}, "discard() leaves something behind")
+
+
+def _shared(storage: CheckpointStorage, checkpoint_id: int) -> FileState | None:
+    """A piece that several checkpoints may use, if there are such and it is in a file."""
+    writer = storage.open_shared_stream(checkpoint_id, "shared")
+    if writer is None:
+        return None
+    with writer:
+        writer.write(_LARGE)
+        handle = writer.close()
+    return handle if isinstance(handle, FileState) else None
+
+
+def _dispose(storage: CheckpointStorage, handles: list[StateHandle], location: str) -> None:
+    files = _paths(handles)
+    storage.dispose(location, files, keep=files)
+    _raises(CheckpointCorruptedError, lambda: storage.read_metadata(location), "metadata of a disposed checkpoint")
+    storage.verify(handles)
+    storage.dispose(location, files)
+    storage.dispose(location, files)
+    for handle in handles:
+        if isinstance(handle, FileState):
+            _raises(CheckpointError, lambda: storage.read_state(handle), "state of a disposed checkpoint")  # noqa: B023
+
+
+def _end(storage: CheckpointStorage, make_storage: Callable[[], CheckpointStorage]) -> None:
+    storage.prepare(3)
+    location = storage.write_metadata(3, b"metadata of 3")
+    if storage.persistent:
+        storage.close_job()
+        _require(make_storage().read_metadata(location)[1] == b"metadata of 3", "close_job() removes a checkpoint")
+    storage.dispose(location, ())
+    storage.close_job()
+    storage.close_job()
+    _raises(CheckpointCorruptedError, lambda: storage.read_metadata(location), "metadata after close_job()")
+
+
+def _paths(handles: list[StateHandle]) -> set[str]:
+    return {handle.path for handle in handles if isinstance(handle, FileState)}
+
+
+def _raises(kind: type[Exception], action: Callable[[], object], what: str) -> None:
+    try:
+        action()
+    except kind as error:
+        _require(bool(str(error)), f"{what} raises {kind.__name__} without a message")
+        return
+    raise AssertionError(f"{what} does not raise {kind.__name__}")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise AssertionError(message)

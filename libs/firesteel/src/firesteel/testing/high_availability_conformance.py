@@ -1,0 +1,218 @@
+"""Holds high-availability services against their contract (``firesteel.ha.services``)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from firesteel.checkpoint.store import StoredCheckpoint
+from firesteel.core.errors import FencedError
+from firesteel.ha.job_directory import StoredEnd
+from firesteel.ha.services import DISPATCHER, RESOURCEMANAGER, HighAvailabilityServices, Leader, Leadership, of_job
+
+_JOB = "0123456789abcdef" * 2
+_OTHER = "fedcba9876543210" * 2
+_COMPONENT = of_job(_JOB)
+_PATIENCE = 20.0
+"""Seconds in which a change of leaders has to be told."""
+
+
+def check_high_availability(make: Callable[[], HighAvailabilityServices], *, durable: bool = True) -> None:
+    """Try services against all that the contract says.
+
+    Args:
+        make: services of one empty cluster; each call stands for another process of it, which sees what those before
+            have written. Services that are not durable may give the same object again.
+        durable: what was written outlives the services.
+
+    Raises:
+        AssertionError: they break the contract; the message says how.
+    """
+    one, other = make(), make()
+    try:
+        _check_leaders(one, other)
+        _check_retrieval(one, other)
+        _check_checkpoints(one, other)
+        _check_jobs(one, other)
+    finally:
+        one.close()
+        other.close()
+    if durable:
+        third = make()
+        try:
+            _check_later(third)
+        finally:
+            third.close()
+
+
+def _lead(services: HighAvailabilityServices, component: str) -> Leadership:
+    leadership = services.campaign(component)
+    assert leadership is not None, f"nobody leads {component}, and yet it can't be led"
+    assert leadership.component == component, f"a campaign for {component} gave {leadership.component}"
+    return leadership
+
+
+def _check_leaders(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
+    assert one.leader(_COMPONENT) is None, "somebody leads before anybody campaigned"
+    first = _lead(one, _COMPONENT)
+    assert other.campaign(_COMPONENT) is None, "two lead at the same time"
+    assert first.holds(), "a leader does not lead"
+    first.announce("http://first:1", "token-1")
+    found = other.leader(_COMPONENT)
+    assert found is not None, "a leader that was announced is not found"
+    assert (found.address, found.token, found.epoch) == ("http://first:1", "token-1", first.epoch), "another is found"
+    assert other.leader(DISPATCHER) is None, "the leader of one component is found for another one"
+    independent = _lead(other, of_job(_OTHER))
+    first.release()
+    first.release()
+    assert not first.holds(), "a leadership that was given back holds"
+    assert one.leader(_COMPONENT) is None, "who has given its leadership back is still found"
+    second = _lead(other, _COMPONENT)
+    assert second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}"
+    found = one.leader(_COMPONENT)
+    assert found is not None, "the next leader is not found"
+    assert (found.epoch, found.address) == (second.epoch, ""), "the next leader has the address of the last one"
+    _refused(lambda: first.announce("http://stale:1", "stale"), "announces itself")
+    found = one.leader(_COMPONENT)
+    assert found is not None, "a stale leader's announcement has changed something"
+    assert found.address == "", "a stale leader's announcement has changed something"
+    independent.release()
+    second.release()
+
+
+class _Heard:
+    """Remembers the last leader that it was told of, on whatever thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.last: Leader | None = None
+        self.count = 0
+
+    def __call__(self, leader: Leader | None) -> None:
+        with self._changed:
+            self.last, self.count = leader, self.count + 1
+            self._changed.notify_all()
+
+    def waits_for(self, address: str | None) -> bool:
+        """Whether the last one has this address in time; None: nobody leads."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: (None if self.last is None else self.last.address) == address, _PATIENCE
+            )
+
+
+def _check_retrieval(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
+    heard, elsewhere = _Heard(), _Heard()
+    end = other.watch(RESOURCEMANAGER, heard)
+    assert (heard.count, heard.last) == (1, None), "who watches is not told at once that nobody leads"
+    end_elsewhere = other.watch(DISPATCHER, elsewhere)
+    first = _lead(one, RESOURCEMANAGER)
+    first.announce("http://first:1", "token-1")
+    assert heard.waits_for("http://first:1"), "a leader that was announced is not told"
+    assert heard.last == Leader(first.epoch, "http://first:1", "token-1"), f"{heard.last} is told"
+    late = _Heard()
+    other.watch(RESOURCEMANAGER, late)()
+    assert late.last == heard.last, "who watches later is not told at once who leads"
+    first.release()
+    assert heard.waits_for(None), "that a leader has gone is not told"
+    second = _lead(one, RESOURCEMANAGER)
+    second.announce("http://second:1", "token-2")
+    assert heard.waits_for("http://second:1"), "the next leader is not told"
+    assert heard.last is not None, "the next leader is not told"
+    assert heard.last.epoch == second.epoch > first.epoch, f"epoch {heard.last.epoch} is told, not {second.epoch}"
+    assert late.count == 1, "somebody is told who does not watch any more"
+    end()
+    end()
+    second.release()
+    assert elsewhere.last is None, "the leader of one component is told to those who watch another one"
+    end_elsewhere()
+
+
+def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
+    first = _lead(one, _COMPONENT)
+    assert first.attempts == 0, "attempts are noted of a job that never ran"
+    first.note_attempts(3)
+    first.note_attempts(2)
+    store = one.completed_checkpoints(_JOB, first)
+    numbers = [store.next_id() for _ in range(3)]
+    assert numbers == sorted(set(numbers)), f"ids of checkpoints do not rise: {numbers}"
+    kept = StoredCheckpoint(numbers[1], "file:///a/chk-2")
+    store.add(StoredCheckpoint(numbers[0], "file:///a/chk-1"))
+    store.add(kept)
+    store.remove(numbers[0])
+    one.depose(_COMPONENT)
+    assert not first.holds(), "a leader that was deposed leads"
+    stale = {
+        "adds a checkpoint": lambda: store.add(StoredCheckpoint(99, "file:///a/chk-99")),
+        "removes a checkpoint": lambda: store.remove(numbers[1]),
+        "counts checkpoints": lambda: store.next_id(),
+        "clears the store": lambda: store.clear(),
+        "notes attempts": lambda: first.note_attempts(99),
+    }
+    for what, write in stale.items():
+        _refused(write, what)
+    first.release()
+    second = _lead(other, _COMPONENT)
+    assert second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}"
+    second.announce("http://second:1", "token-2")
+    assert second.attempts == 3, f"the next leader knows of {second.attempts} attempts, not of 3"
+    following = other.completed_checkpoints(_JOB, second)
+    assert following.all() == [kept], f"the next leader finds {following.all()} instead of {[kept]}"
+    number = following.next_id()
+    assert number > numbers[-1], f"the next leader counts {number}, which may have been used: {numbers}"
+    assert other.completed_checkpoints(_OTHER, second).all() == [], "jobs share their checkpoints"
+    for what, write in stale.items():
+        _refused(write, what)
+    assert following.all() == [kept], "a stale leader has changed the store"
+    second.release()
+
+
+def _check_jobs(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
+    leadership = _lead(one, DISPATCHER)
+    store = one.job_store(leadership)
+    first = store.open(1000)
+    assert (first.jobs, first.ends) == ((), ()), "there are jobs in an empty cluster"
+    assert other.campaign(DISPATCHER) is None, "two Dispatchers lead"
+    received = store.receive()
+    assert received.is_dir(), "there is no directory for what is received"
+    store.drop(received)
+    store.end(StoredEnd(_OTHER, "ended", "fingerprint", 5, {"state": "FINISHED"}))
+    one.depose(DISPATCHER)
+    _refused(lambda: store.set_cancelled(_JOB), "writes about a job")
+    _refused(lambda: store.set_jobmaster(_JOB, "http://stale:1", "stale"), "says where a JobMaster is")
+    _refused(lambda: store.end(StoredEnd(_JOB, "stale", "", 9, {"state": "FAILED"})), "stores the end of a job")
+    _refused(lambda: store.remove_job(_JOB), "removes a job")
+    _refused(lambda: store.forget(_OTHER), "forgets a job")
+    _refused(lambda: store.open(2000), "opens the store")
+    assert store.archive(_OTHER) == {"state": "FINISHED"}, "a stale leader has changed the store"
+    assert store.archive(_JOB) is None, "a stale leader has changed the store"
+    store.close()
+    leadership.release()
+
+
+def _check_later(services: HighAvailabilityServices) -> None:
+    leadership = _lead(services, _COMPONENT)
+    store = services.completed_checkpoints(_JOB, leadership)
+    assert [one.checkpoint_id for one in store.all()] == [2], "checkpoints did not outlive the services"
+    assert leadership.attempts == 3, f"attempts did not outlive the services: {leadership.attempts}"
+    assert leadership.epoch > 3, f"epochs began anew: {leadership.epoch}"
+    leadership.release()
+    dispatcher = _lead(services, DISPATCHER)
+    jobs = services.job_store(dispatcher)
+    assert [end.job_id for end in jobs.open(3000).ends] == [_OTHER], "results did not outlive the services"
+    jobs.close()
+    dispatcher.release()
+    services.forget_job(_JOB)
+    services.forget_job(_JOB)
+    again = _lead(services, _COMPONENT)
+    assert services.completed_checkpoints(_JOB, again).all() == [], "a job that was forgotten has checkpoints"
+    assert again.attempts == 0, "of a job that was forgotten attempts are known"
+    again.release()
+
+
+def _refused(write: Callable[[], object], what: str) -> None:
+    try:
+        write()
+    except FencedError:
+        return
+    raise AssertionError(f"a leader whose time is over {what}, and nobody minds")

@@ -1,0 +1,160 @@
+"""Holds a two-phase sink against its contract (``firesteel.functions.two_phase``)."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from firesteel.functions.two_phase import (
+    CommitOutcome,
+    Committable,
+    TwoPhaseCommitSink,
+    TwoPhaseWriter,
+    WriterState,
+)
+from firesteel.testing.writing import Context, require, require_equal
+
+_SHOWN = (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED)
+
+
+class _Subtask:
+    """A writer and a committer of one attempt."""
+
+    def __init__(
+        self,
+        sink: TwoPhaseCommitSink[Any],
+        context: Context,
+        states: Sequence[bytes] = (),
+        committables: Sequence[bytes] = (),
+    ) -> None:
+        self.sink, self.context, self.closed = sink, context, False
+        _OPEN.append(self)
+        self.writer: TwoPhaseWriter[Any] = sink.create_writer(context)
+        self.committer = sink.create_committer(context)
+        self.commit(committables, *_SHOWN)
+        if states:
+            self.writer.restore_state([WriterState(state, sink.version) for state in states])
+        self.writer.open()
+
+    def write(self, records: Sequence[Any]) -> None:
+        for start in range(0, len(records), 3):
+            self.writer.write(list(records[start : start + 3]), None)
+
+    def prepare(self, *, end_of_input: bool = False) -> list[bytes]:
+        made = list(self.writer.prepare_commit(end_of_input=end_of_input))
+        require(all(type(one) is bytes for one in made), f"committables are not bytes: {made!r}")
+        return made
+
+    def commit(self, committables: Sequence[bytes], *expected: CommitOutcome) -> None:
+        results = self.committer.commit([Committable(data, self.sink.version) for data in committables])
+        count = len(committables)
+        require(len(results) == count, f"commit() got {count} committables and answered for {len(results)}")
+        for result in results:
+            require(result.outcome in expected, f"commit() answered {result}, not one of {expected}")
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.writer.close()
+            self.committer.close()
+
+
+_OPEN: list[_Subtask] = []
+"""Those of the check that runs; one that fails closes them, too."""
+
+
+def check_two_phase_sink(
+    make_sink: Callable[[], TwoPhaseCommitSink[Any]],
+    records: Sequence[Any],
+    visible: Callable[[], Iterable[Any]],
+    *,
+    leftovers: Callable[[], Iterable[Any]] = tuple,
+) -> None:
+    """Write, prepare, fail, go on from a checkpoint, commit, and look at what is visible after each.
+
+    Args:
+        make_sink: makes a sink to a place that is empty at first; each time the same place.
+        records: at least six, all different; each is to be visible once.
+        visible: what a reader of that place sees now, in the form of ``records``, in any order.
+        leftovers: what is there besides, and must not be there at the end.
+
+    Raises:
+        AssertionError: says which rule is broken.
+    """
+    try:
+        _check(make_sink, records, visible, leftovers)
+    finally:
+        while _OPEN:
+            _OPEN.pop().close()
+
+
+def _check(
+    make_sink: Callable[[], TwoPhaseCommitSink[Any]],
+    records: Sequence[Any],
+    visible: Callable[[], Iterable[Any]],
+    leftovers: Callable[[], Iterable[Any]],
+) -> None:
+    sink = make_sink()
+    pickle.loads(pickle.dumps(sink))
+    sink.check()
+    require(list(visible()) == [], "the place is not empty before the first record")
+    _check_abort(make_sink(), records, visible, leftovers)
+    third = len(records) // 3
+    before, lost, after = records[:third], records[third : 2 * third], records[2 * third :]
+
+    first = _Subtask(make_sink(), Context(0, 1, 0, checkpointing=True))
+    first.write(before)
+    first.context.reached(1)
+    committables, states = first.prepare(), list(first.writer.snapshot_state())
+    require(list(visible()) == [], "records are visible before commit()")
+    require(not first.context.temporary, "files of a checkpoint are still registered as temporary")
+    first.write(lost)
+    first.context.reached(2)
+    first.prepare()
+    first.writer.snapshot_state()
+    first.writer.abort()
+    first.writer.abort()
+    first.close()
+    require(list(visible()) == [], "records are visible after abort()")
+
+    second = _Subtask(make_sink(), Context(0, 1, 1, 1, checkpointing=True), states, committables)
+    second.commit(committables, CommitOutcome.ALREADY_COMMITTED)
+    second.write(lost)
+    second.context.reached(3)
+    made, states = second.prepare(), list(second.writer.snapshot_state())
+    second.writer.abort()  # the checkpoint is complete, and the process dies before it hears of it
+    second.close()
+
+    third_attempt = _Subtask(make_sink(), Context(0, 1, 2, 3, checkpointing=True), states, made)
+    third_attempt.write(after)
+    last = third_attempt.prepare(end_of_input=True)
+    seen = list(visible())
+    require(len(seen) < len(records), "records are visible before the commit of the end")
+    third_attempt.commit(last, CommitOutcome.COMMITTED)
+    third_attempt.commit(last, CommitOutcome.ALREADY_COMMITTED)
+    third_attempt.close()
+    require_equal(visible(), records, "over three attempts")
+    require(list(leftovers()) == [], f"something is left over: {list(leftovers())}")
+
+
+def _check_abort(
+    sink: TwoPhaseCommitSink[Any],
+    records: Sequence[Any],
+    visible: Callable[[], Iterable[Any]],
+    leftovers: Callable[[], Iterable[Any]],
+) -> None:
+    """In a job without checkpoints nothing is left of a failed attempt."""
+    for prepare in (False, True):
+        when = "after" if prepare else "before"
+        subtask = _Subtask(sink, Context(0, 1, 0, checkpointing=False))
+        subtask.write(records)
+        if prepare:
+            subtask.prepare(end_of_input=True)
+        subtask.writer.abort()
+        subtask.writer.abort()
+        subtask.close()
+        what = f"after abort() {when} prepare_commit()"
+        require(list(visible()) == [], f"records are visible {what}")
+        require(list(leftovers()) == [], f"something is left over {what}: {list(leftovers())}")
+        require(not subtask.context.temporary, f"temporary files are still registered {what}")

@@ -1,0 +1,261 @@
+"""REST answers about checkpoints, from job archives: pure functions, with the shapes that Flink uses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from firesteel.core.errors import ConfigurationError, FiresteelError
+from firesteel_dispatcher.views import Archive, find_vertex
+
+_START_DELAY, _ALIGNMENT, _SYNC, _ASYNC, _STATE, _CHECKPOINTED, _PROCESSED, _PERSISTED = range(1, 9)
+"""Positions in what is kept of an acknowledgement; the first is its time (``checkpoints.statistics``)."""
+_QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+_NAMES: Final = {"COMPLETED": "completed", "FAILED": "failed", "IN_PROGRESS": "in_progress"}
+Subtask = Sequence[int]
+
+
+class NoCheckpointsError(FiresteelError):
+    """The job takes no checkpoints, has no such one, or nobody has asked for one under this id."""
+
+
+def checkpoints(archive: Archive) -> dict[str, Any]:
+    """/jobs/:jobid/checkpoints.
+
+    Raises:
+        NoCheckpointsError: the job takes none.
+    """
+    found = _of(archive)
+    completed = [record for record in found["history"] if record["status"] == "COMPLETED"]
+    every = [[v for task in r["tasks"].values() for v in task["acknowledged"].values()] for r in completed]
+    summary = {
+        "checkpointed_size": _summary(_sum(values, _CHECKPOINTED) for values in every),
+        "state_size": _summary(_sum(values, _STATE) for values in every),
+        "end_to_end_duration": _summary(
+            _duration(record["trigger"], values) for record, values in zip(completed, every, strict=True)
+        ),
+        "alignment_buffered": _summary(0 for _ in every),
+        "processed_data": _summary(_sum(values, _PROCESSED) for values in every),
+        "persisted_data": _summary(_sum(values, _PERSISTED) for values in every),
+    }
+    latest = found["latest"]
+    return {
+        "counts": found["counts"],
+        "summary": summary,
+        "latest": {
+            "completed": _checkpoint(latest["COMPLETED"]) if "COMPLETED" in latest else None,
+            "savepoint": None,
+            "failed": _checkpoint(latest["FAILED"]) if "FAILED" in latest else None,
+            "restored": found["restored"],
+        },
+        "history": [_checkpoint(record) for record in found["history"]],
+    }
+
+
+def checkpoint_config(archive: Archive) -> dict[str, Any]:
+    """/jobs/:jobid/checkpoints/config: what is in effect, not what was asked for and is in no version yet.
+
+    Raises:
+        NoCheckpointsError: the job takes none.
+    """
+    config = _of(archive)["config"]
+    retention = config["retention"]
+    return {
+        "mode": "at_least_once" if config["at_least_once"] else "exactly_once",
+        "interval": _ms(config["interval"]) or 2**63 - 1,
+        "timeout": _ms(config["timeout"]),
+        "min_pause": _ms(config["min_pause"]),
+        "max_concurrent": config["max_concurrent"],
+        "externalization": {
+            "enabled": retention != "NO_EXTERNALIZED_CHECKPOINTS",
+            "delete_on_cancellation": retention != "RETAIN_ON_CANCELLATION",
+        },
+        "state_backend": config["backend"],
+        "checkpoint_storage": config["storage"],
+        "unaligned_checkpoints": False,
+        "tolerable_failed_checkpoints": config["tolerable_failures"],
+        "aligned_checkpoint_timeout": 0,
+        "checkpoints_after_tasks_finish": config["after_tasks_finish"],
+        "state_changelog_enabled": False,
+        "changelog_periodic_materialization_interval": 0,
+        "changelog_storage": "",
+    }
+
+
+def checkpoint_details(archive: Archive, query: Mapping[str, str]) -> dict[str, Any]:
+    """/jobs/:jobid/checkpoints/details/:checkpointid.
+
+    Raises:
+        NoCheckpointsError: there is no such checkpoint, or it is too old.
+        ConfigurationError: the id is no number.
+    """
+    record = _record(archive, query["checkpoint_id"])
+    tasks = {id_: _task(record, task) for id_, task in record["tasks"].items()}
+    return {**_checkpoint(record), "tasks": tasks}
+
+
+def checkpoint_subtasks(archive: Archive, query: Mapping[str, str]) -> dict[str, Any]:
+    """/jobs/:jobid/checkpoints/details/:checkpointid/subtasks/:vertexid.
+
+    Raises:
+        NoCheckpointsError: there is no such checkpoint, or it is too old.
+        ConfigurationError: the id is no number.
+        UnknownVertexError: the job has no such vertex.
+    """
+    record = _record(archive, query["checkpoint_id"])
+    vertex = find_vertex(archive, query["vertex_id"])
+    task = record["tasks"].get(vertex["id"], {"subtasks": 0, "acknowledged": {}})
+    values = list(task["acknowledged"].values())
+    trigger = record["trigger"]
+    return {
+        **_task(record, task),
+        "summary": {
+            "checkpointed_size": _summary(v[_CHECKPOINTED] for v in values),
+            "state_size": _summary(v[_STATE] for v in values),
+            "end_to_end_duration": _summary(v[0] - trigger for v in values),
+            "checkpoint_duration": {
+                "sync": _summary(v[_SYNC] for v in values),
+                "async": _summary(v[_ASYNC] for v in values),
+            },
+            "alignment": {
+                "buffered": _summary(0 for _ in values),
+                "processed": _summary(v[_PROCESSED] for v in values),
+                "persisted": _summary(v[_PERSISTED] for v in values),
+                "duration": _summary(v[_ALIGNMENT] for v in values),
+            },
+            "start_delay": _summary(v[_START_DELAY] for v in values),
+        },
+        "subtasks": [
+            _subtask(index, trigger, task["acknowledged"].get(str(index))) for index in range(vertex["parallelism"])
+        ],
+    }
+
+
+def trigger_status(archive: Archive, query: Mapping[str, str]) -> dict[str, Any]:
+    """/jobs/:jobid/checkpoints/:triggerid.
+
+    Raises:
+        NoCheckpointsError: nobody has asked for a checkpoint under this id.
+    """
+    trigger_id = query["trigger_id"]
+    found = (archive.get("checkpoints") or {}).get("triggers", {}).get(trigger_id)
+    if found is None:
+        raise NoCheckpointsError(f"There is no asynchronous operation with the trigger id {trigger_id[:80]!r}.")
+    if found["status"] == "IN_PROGRESS":
+        return {"status": {"id": "IN_PROGRESS"}, "operation": None}
+    if "checkpointId" in found:
+        operation: dict[str, Any] = {"checkpointId": found["checkpointId"], "failureCause": None}
+    else:
+        name = "firesteel.core.errors.CheckpointError"
+        cause = {"class": name, "stack-trace": f"{name}: {found['failure']}", "serialized-throwable": ""}
+        operation = {"failure-cause": cause}
+    return {"status": {"id": "COMPLETED"}, "operation": operation}
+
+
+def _of(archive: Archive) -> Mapping[str, Any]:
+    found: Mapping[str, Any] | None = archive.get("checkpoints")
+    if found is None:
+        raise NoCheckpointsError("Checkpointing has not been enabled")
+    return found
+
+
+def _record(archive: Archive, text: str) -> Mapping[str, Any]:
+    if not text.isdecimal() or len(text) > 18:
+        raise ConfigurationError(f"Cannot resolve path parameter (checkpointid) from value {text[:80]!r}")
+    found = _of(archive)
+    for record in (*found["history"], *found["latest"].values()):
+        if record["id"] == int(text):
+            return dict(record)
+    raise NoCheckpointsError(f"Could not find checkpointing statistics for checkpoint {text}.")
+
+
+def _checkpoint(record: Mapping[str, Any]) -> dict[str, Any]:
+    tasks = record["tasks"].values()
+    values = [v for task in tasks for v in task["acknowledged"].values()]
+    shown = {
+        "className": _NAMES[record["status"]],
+        "id": record["id"],
+        "status": record["status"],
+        "is_savepoint": False,
+        "savepointFormat": None,
+        "trigger_timestamp": record["trigger"],
+        **_totals(record["trigger"], values),
+        "num_subtasks": sum(task["subtasks"] for task in tasks),
+        "num_acknowledged_subtasks": len(values),
+        "checkpoint_type": "CHECKPOINT",
+        "tasks": {},
+    }
+    if record["status"] == "COMPLETED":
+        shown |= {"external_path": record["location"], "discarded": record["discarded"]}
+    elif record["status"] == "FAILED":
+        shown |= {"failure_timestamp": record["ended"], "failure_message": record["message"]}
+    return shown
+
+
+def _task(record: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
+    values = list(task["acknowledged"].values())
+    done = len(values) == task["subtasks"]
+    return {
+        "id": record["id"],
+        "status": "COMPLETED" if done else record["status"],
+        **_totals(record["trigger"], values),
+        "num_subtasks": task["subtasks"],
+        "num_acknowledged_subtasks": len(values),
+    }
+
+
+def _totals(trigger: int, values: Sequence[Subtask]) -> dict[str, int]:
+    return {
+        "latest_ack_timestamp": max((v[0] for v in values), default=-1),
+        "checkpointed_size": _sum(values, _CHECKPOINTED),
+        "state_size": _sum(values, _STATE),
+        "end_to_end_duration": _duration(trigger, values),
+        "alignment_buffered": 0,
+        "processed_data": _sum(values, _PROCESSED),
+        "persisted_data": _sum(values, _PERSISTED),
+    }
+
+
+def _subtask(index: int, trigger: int, values: Subtask | None) -> dict[str, Any]:
+    if values is None:
+        return {"className": "pending_or_failed", "index": index, "status": "pending_or_failed"}
+    return {
+        "className": "completed",
+        "index": index,
+        "status": "completed",
+        "ack_timestamp": values[0],
+        "end_to_end_duration": max(0, values[0] - trigger),
+        "checkpointed_size": values[_CHECKPOINTED],
+        "state_size": values[_STATE],
+        "checkpoint": {"sync": values[_SYNC], "async": values[_ASYNC]},
+        "alignment": {
+            "buffered": 0,
+            "processed": values[_PROCESSED],
+            "persisted": values[_PERSISTED],
+            "duration": values[_ALIGNMENT],
+        },
+        "start_delay": values[_START_DELAY],
+        "unaligned_checkpoint": False,
+        "aborted": False,
+    }
+
+
+def _sum(values: Iterable[Subtask], index: int) -> int:
+    return sum(v[index] for v in values)
+
+
+def _duration(trigger: int, values: Sequence[Subtask]) -> int:
+    return max(0, max((v[0] for v in values), default=trigger) - trigger)
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _summary(numbers: Iterable[int]) -> dict[str, Any]:
+    ordered = sorted(numbers)
+    if not ordered:
+        return {"min": 0, "max": 0, "avg": 0, **dict.fromkeys(_QUANTILES, "NaN")}
+    quantiles = {name: float(ordered[math.ceil(q * len(ordered)) - 1]) for name, q in _QUANTILES.items()}
+    return {"min": ordered[0], "max": ordered[-1], "avg": sum(ordered) // len(ordered), **quantiles}

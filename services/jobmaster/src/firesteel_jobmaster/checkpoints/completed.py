@@ -1,0 +1,251 @@
+"""The completed checkpoints of a job: those that are kept, and the one that the job goes on from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.config import options
+from firesteel.core.errors import StateRestoreError
+from firesteel.graph.job_graph import JobGraph
+from firesteel.graph.key_hash import KEY_HASH_VERSION
+from firesteel_jobmaster.checkpoints.restoring import RestorePoint
+from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
+from firesteel_jobmaster.checkpoints.work import Close, Collect, Discard, Dispose, Done, Recover, Undo, Work
+
+logger = logging.getLogger(__name__)
+_FALL_BACK: Final = options.STATE_RECOVERY_FALL_BACK.key
+
+
+@dataclass(frozen=True)
+class Completed:
+    """One of them.
+
+    Attributes:
+        metadata: of it.
+        location: of its metadata.
+        own: it belongs to the job, and goes when it is subsumed; else the job was started from it.
+    """
+
+    metadata: CheckpointMetadata
+    location: str
+    own: bool = True
+
+
+class CompletedCheckpoints:
+    """In the order of their ids.
+
+    Args:
+        job: of the checkpoints.
+        settings: of its checkpoints.
+        work: asks for work in storage and store.
+    """
+
+    def __init__(self, job: JobGraph, settings: CheckpointSettings, work: Callable[[Work], None]) -> None:
+        self._job, self._settings, self._ask = job, settings, work
+        self._touched = False
+        self._kept: list[Completed] = []
+        self._point: RestorePoint | None = None
+        self._lost: list[str] = []
+        self._since_ms = 0
+        self._may_be_left = self._touch_nothing = False
+
+    def _work(self, work: Work) -> None:
+        self._touched = True
+        self._ask(work)
+
+    def touched(self) -> None:
+        """Storage or store hold something of the job, or may."""
+        self._touched = True
+
+    @property
+    def newest_id(self) -> int:
+        """Ids of new checkpoints are larger."""
+        return max((c.metadata.checkpoint_id for c in self._kept), default=0)
+
+    def base(self) -> dict[str, str]:
+        """The checkpoint that a new one may build on, as an option of its barriers; empty = none.
+
+        It has to stay until the new one is complete, so no other one may complete meanwhile, which would remove it.
+        """
+        if self._settings.max_concurrent > 1 or not self._kept or not self._kept[-1].own:
+            return {}
+        return {"base": str(self._kept[-1].metadata.checkpoint_id)}
+
+    def has(self, checkpoint_id: int) -> bool:
+        """Whether a checkpoint is kept."""
+        return any(c.metadata.checkpoint_id == checkpoint_id for c in self._kept)
+
+    def ids(self) -> list[int]:
+        """Of those that are kept."""
+        return [c.metadata.checkpoint_id for c in self._kept]
+
+    def recover(self) -> None:
+        """Ask for what there is already."""
+        self._work(Recover(self._settings.restore_path))
+
+    def recovered(self, done: Done) -> None:
+        """What there is.
+
+        Raises:
+            StateRestoreError: there were checkpoints, and none of them is whole, or only one that is too old.
+        """
+        for damage in done.damaged:
+            logger.error("a checkpoint can't be used: %s", damage.reason)
+        self._lost += [damage.reason for damage in done.damaged]
+        self._kept = [
+            Completed(
+                found.metadata,
+                found.entry.location if found.entry else self._settings.restore_path or "",
+                bool(found.entry),
+            )
+            for found in done.recovered
+        ]
+        self._point = None
+        self._may_be_left = True
+        self._since_ms = next((c.metadata.since_ms for c in reversed(self._kept) if c.own), 0)
+        if self._lost and not self._kept:
+            raise self._nothing_whole()
+        newer = [d for d in done.damaged if d.checkpoint_id == 0 or d.checkpoint_id > self.newest_id]
+        if newer:
+            self._fall_back(newer[-1].reason)
+
+    def unreadable(self) -> None:
+        """It can't be told what there is, and the job fails for that: what is there stays."""
+        self._touch_nothing = True
+
+    def files_may_be_left(self) -> None:
+        """Something could not be removed: it is looked for when the next checkpoint is complete."""
+        self._may_be_left = True
+
+    def properties(self, trigger_ms: int) -> dict[str, Any]:
+        """Of the metadata of a checkpoint that was triggered then."""
+        self._since_ms = self._since_ms or trigger_ms
+        return {
+            "job_name": self._job.name,
+            "versions": dict(self._job.versions),
+            "key_hash": KEY_HASH_VERSION,
+            "since_ms": self._since_ms,
+        }
+
+    def sparing(self, work: Work) -> Work:
+        """The work, but that files which kept checkpoints need stay."""
+        return replace(work, keep=self._kept_files()) if isinstance(work, Discard | Undo) else work
+
+    def add(self, metadata: CheckpointMetadata, location: str) -> list[int]:
+        """A checkpoint is complete; returns the ids of those that go."""
+        self._kept = [c for c in self._kept if c.own]
+        self._kept.append(Completed(metadata, location))
+        self._point = None
+        gone = self._kept[: -self._settings.retained]
+        self._kept = self._kept[-self._settings.retained :]
+        for one in gone:
+            self._work(self._disposal(one, self._kept_files()))
+        if self._may_be_left:
+            self._may_be_left = False
+            self._work(Collect(metadata.checkpoint_id, self._since_ms))
+        return [one.metadata.checkpoint_id for one in gone]
+
+    def latest(self) -> RestorePoint | None:
+        """What the job goes on from; None = from its beginning.
+
+        Raises:
+            StateRestoreError: the checkpoint does not fit the job.
+        """
+        if self._point is None and self._kept:
+            last = self._kept[-1]
+            ignore = self._settings.ignore_unclaimed
+            self._point = RestorePoint(last.metadata, last.location, self._job, ignore)
+        return self._point
+
+    def damaged(self, checkpoint_id: int, what: str) -> None:
+        """A task could not read the checkpoint that it was to go on from: the one before has to do.
+
+        Raises:
+            StateRestoreError: there is none before it, or it is too old.
+        """
+        bad = next((c for c in self._kept if c.metadata.checkpoint_id == checkpoint_id), None)
+        if bad is None:
+            return
+        logger.error("checkpoint %d at %s is damaged, and not used any more: %s", checkpoint_id, bad.location, what)
+        newest = bad is self._kept[-1]
+        self._kept.remove(bad)
+        self._lost.append(what)
+        self._point = None
+        if not self._kept and not bad.own:
+            raise StateRestoreError(
+                f"The job can't start from the checkpoint that it was given ({bad.location}): {what}. Nothing was "
+                "changed. Give it a whole checkpoint, or bring back the file"
+            )
+        if not self._kept:
+            raise self._nothing_whole()
+        if newest:
+            self._fall_back(what)
+        if bad.own:
+            self._work(Dispose(checkpoint_id, bad.location, None))
+
+    def _fall_back(self, what: str) -> None:
+        """Raises:
+        StateRestoreError: going on from the checkpoint before would repeat results, and nobody has allowed it.
+        """
+        before, settings = self._kept[-1], self._settings
+        committing = [vertex.name for vertex in self._job.vertices if vertex.needs_commit]
+        repeats = bool(committing) and not settings.at_least_once
+        if settings.fall_back == "ALWAYS" or (settings.fall_back == "UNLESS_COMMITTED" and not repeats):
+            if repeats:
+                who, number = ", ".join(committing), before.metadata.checkpoint_id
+                logger.error(
+                    "%s repeat what they have committed since checkpoint %d: %s is ALWAYS", who, number, _FALL_BACK
+                )
+            return
+        self._touch_nothing = True
+        why = f"{_FALL_BACK} is NEVER"
+        if settings.fall_back != "NEVER":
+            why = (
+                f"what its sinks ({', '.join(committing)}) have committed since would be repeated. To let that happen "
+                f"by itself set {_FALL_BACK} to ALWAYS"
+            )
+        raise StateRestoreError(
+            f"The last checkpoint can't be read: {what}. The one before is whole, and is not used: {why}. Bring back "
+            f"what is missing, or start the job again from {before.location} (-s on the command line). No file of a "
+            "checkpoint was removed."
+        )
+
+    def _nothing_whole(self) -> StateRestoreError:
+        self._touch_nothing = True
+        return StateRestoreError(
+            f"The job had checkpoints, and none of them can be read: {'; '.join(self._lost[-3:])}. It is not started "
+            "from its beginning, which would repeat its results. Submit it again for that, or bring back the files."
+        )
+
+    def left(self, state: str) -> int | None:
+        """Id of the last checkpoint that a job leaves which ends in this state; 0 = none.
+
+        None: the job goes on elsewhere, or has finished and so needs none.
+        """
+        if state in ("SUSPENDED", "FINISHED"):
+            return None
+        keep = self._settings.keeps(state)
+        return max((c.metadata.checkpoint_id for c in self._kept if keep or not c.own), default=0)
+
+    def close(self, state: str) -> None:
+        """The job has ended in this state."""
+        own = [c for c in self._kept if c.own]
+        if state == "SUSPENDED" or not self._touched:
+            return
+        if self._touch_nothing:
+            self._work(Close((), keep=True, touch_nothing=True))
+            return
+        keep = self._settings.keeps(state)
+        drop = () if keep else tuple(self._disposal(c, frozenset()) for c in own)
+        self._kept = []
+        self._work(Close(drop, keep))
+
+    def _kept_files(self) -> frozenset[str]:
+        return frozenset(file for c in self._kept for file in c.metadata.files())
+
+    def _disposal(self, one: Completed, keep: frozenset[str]) -> Dispose:
+        return Dispose(one.metadata.checkpoint_id, one.location, frozenset(one.metadata.files()), keep)

@@ -1,0 +1,498 @@
+"""Decides when checkpoints are taken, and what becomes of them. Pure: events in, instructions out.
+
+A checkpoint is *prepared* (it gets its id and a place), its barriers are *triggered* at the sources, all tasks
+*acknowledge*, it is *completed* (metadata are written, last; then it goes into the store), and only then tasks hear of
+it and commit. What was before it is removed after that. When it is given up on the way, tasks hear of that, and what
+was written for it is removed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from firesteel.checkpoint.reading import CheckpointFormatError
+from firesteel.checkpoint.subtask_state import TaskState
+from firesteel.core.clock import Clock
+from firesteel.core.errors import StateRestoreError
+from firesteel.graph.execution_graph import Execution
+from firesteel.graph.execution_states import ExecutionState
+from firesteel.graph.job_graph import JobVertex
+from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoints import recovery
+from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
+from firesteel_jobmaster.checkpoints.job import Job
+from firesteel_jobmaster.checkpoints.pending import Cause, Pending, Phase, Request, UnionStateError, check_operators
+from firesteel_jobmaster.checkpoints.plan import NotReadyError, by_slot, enumerators_of, heads, plan_checkpoint
+from firesteel_jobmaster.checkpoints.reasons import NOT_READY, CheckpointFailure, Reason, Tolerance, declined
+from firesteel_jobmaster.checkpoints.requests import Requests
+from firesteel_jobmaster.checkpoints.restoring import RestorePoint
+from firesteel_jobmaster.checkpoints.schedule import Schedule
+from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
+from firesteel_jobmaster.checkpoints.statistics import CheckpointStatistics
+from firesteel_jobmaster.checkpoints.work import Complete, Discard, Done, Prepare, Recover, Undo, Work
+
+logger = logging.getLogger(__name__)
+TIMER: Final = "checkpoint"
+"""Of the next checkpoint; those of timeouts have the number of the attempt behind a colon."""
+UNDO_TIMER: Final = "checkpoint-undo"
+UNDO_SECONDS: Final = 1.0
+"""Between two tries to take a checkpoint out of the store."""
+
+
+class CheckpointCoordinator:
+    """Of one job. Single-threaded; every method may emit instructions.
+
+    Args:
+        job: the core.
+        settings: of the job's checkpoints.
+        clock: monotonic for deadlines, wall time for people.
+        completed: those that the job may go on from.
+    """
+
+    def __init__(self, job: Job, settings: CheckpointSettings, clock: Clock, completed: CompletedCheckpoints) -> None:
+        self.settings, self.completed = settings, completed
+        self.statistics = CheckpointStatistics(settings.history)
+        self._schedule = Schedule(settings)
+        self._recovery = recovery.Recovery(completed, settings.timeout, clock, job.emit)
+        self._job, self._clock = job, clock
+        self._pending: dict[int, Pending] = {}
+        self._numbers = self._last_id = 0
+        self._tolerance = Tolerance(settings.tolerable_failures)
+        self._active = False
+        self._ended_as = ""
+
+    # -- what others ask
+
+    @property
+    def requests(self) -> Requests:
+        """By hand."""
+        return self._schedule.requests
+
+    @property
+    def is_periodic(self) -> bool:
+        """Whether checkpoints are taken by themselves."""
+        return self.settings.interval > 0
+
+    @property
+    def commits_at_end(self) -> bool:
+        """Whether a bounded job ends with a checkpoint, whose completion commits the last results."""
+        return self.is_periodic and self.settings.after_tasks_finish
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known from which checkpoint the job would go on: none is on its way into the store."""
+        return not self._recovery.is_under_way and not any(p.is_unsettled for p in self._pending.values())
+
+    @property
+    def pending(self) -> tuple[Pending, ...]:
+        """Those under way."""
+        return tuple(self._pending.values())
+
+    @property
+    def _closed(self) -> bool:
+        return bool(self._ended_as)
+
+    # -- events: the job
+
+    def recover(self) -> None:
+        """The job begins: look for its checkpoints. Tasks must not be deployed before it is settled."""
+        self._recovery.begin()
+
+    def _recovered(self, done: Done) -> None:
+        if done.fenced:
+            self._job.leadership_lost(done.error or "")
+            return
+        try:
+            if self._recovery.done(done):
+                self._job.checkpoints_settled()
+        except StateRestoreError as error:
+            self._job.restore_failed(error)
+
+    def restored(self, point: RestorePoint) -> None:
+        """Tasks go on from a checkpoint."""
+        logger.info("the job goes on from checkpoint %d (%s)", point.checkpoint_id, point.location)
+        self.statistics.restored(point.checkpoint_id, self._clock.epoch_ms(), point.location)
+
+    def damaged(self, checkpoint_id: int, what: str) -> bool:
+        """A task could not read its state in a checkpoint; returns whether there is another one to go on from."""
+        try:
+            self.completed.damaged(checkpoint_id, what)
+        except StateRestoreError as error:
+            self._job.restore_failed(error)
+            return False
+        return True
+
+    def tasks_changed(self, execution: Execution) -> None:
+        """A task runs now, or has finished."""
+        if execution.state is ExecutionState.FINISHED:
+            for pending in self._waiting():
+                if pending.waits_for(execution):
+                    text = f"{execution.task_name} has finished before its barrier came."
+                    self._abort(pending, CheckpointFailure(Reason.DECLINED_INPUT_END_OF_STREAM, text))
+            self.outputs_ended()
+        if not self._active and not self._closed and self._all_run():
+            self._active = True
+            self._schedule.begin(self._clock.monotonic())
+            logger.info("all tasks run: checkpoints begin")
+        self._consider()
+
+    def _all_run(self) -> bool:
+        states = {execution.state for execution in self._job.graph.executions()}
+        return ExecutionState.RUNNING in states and states <= {ExecutionState.RUNNING, ExecutionState.FINISHED}
+
+    def all_data_ended(self) -> None:
+        """Every task has finished, or has all its results durable and waits for a checkpoint."""
+        if not self._closed and not any(p.request.cause is Cause.FINAL for p in self._pending.values()):
+            self._schedule.want_final(self._clock.monotonic())
+            self._consider()
+
+    def tasks_failed(self, cause: str) -> None:
+        """Tasks have failed, and will be restarted, or the job ends: what is under way can't complete.
+
+        One that all tasks have acknowledged can, and will.
+        """
+        self._active = False
+        self._schedule.interrupt()
+        self._job.emit(do.ClearTimer(TIMER))
+        failure = CheckpointFailure(Reason.JOB_FAILOVER_REGION, cause)
+        for pending in list(self._pending.values()):
+            if pending.phase in (Phase.PREPARING, Phase.WAITING) and pending.given_up is None:
+                self._abort(pending, failure)
+        self.requests.refuse_waiting(failure)
+
+    def close(self, state: str) -> None:
+        """The job has ended in this state."""
+        if self._closed:
+            return
+        failure = CheckpointFailure(Reason.COORDINATOR_SHUTDOWN, f"The job is {state}.")
+        self.tasks_failed(failure.detail)
+        self._ended_as = state
+        self._recovery.stop()
+        self._close_when_settled()
+
+    def _close_when_settled(self) -> None:
+        """One that is being completed may stay, as the others may."""
+        if self.is_settled:
+            self.completed.close(self._ended_as)
+
+    def request(self, trigger_id: str) -> None:
+        """Somebody wants a checkpoint now. Asked again with the same id, nothing happens."""
+        if not self.requests.add(trigger_id):
+            return
+        if self._closed or not self._active:
+            detail = "The job has ended." if self._closed else "Some tasks start, end, or wait to be started again."
+            self.requests.failed(trigger_id, CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, detail))
+        elif self.requests.is_full:
+            self.requests.failed(trigger_id, CheckpointFailure(Reason.TOO_MANY_REQUESTS))
+        else:
+            self.requests.queue(Request(Cause.MANUAL, trigger_id))
+            self._consider()
+
+    # -- events: time
+
+    def timer_fired(self, name: str) -> None:
+        """One of the timers that begin with ``TIMER``."""
+        if name == TIMER:
+            self._consider()
+        elif name == recovery.TIMER:
+            self._recovery.again()
+        elif name == UNDO_TIMER:
+            for pending in self._pending.values():
+                if pending.phase is Phase.UNDOING:
+                    self._undo(pending)
+        else:
+            late = self._pending.get(int(name.partition(":")[2]))
+            if late is not None and late.given_up is None:
+                text = f"It was under way for {self.settings.timeout:g} s (execution.checkpointing.timeout)."
+                self._abort(late, CheckpointFailure(Reason.EXPIRED, f"{text} {late.waits_for_what()}"))
+
+    # -- beginning
+
+    def _consider(self) -> None:
+        """Begin a checkpoint if one is wanted and may be taken now; else see to it that somebody looks again."""
+        while self._active and not self._closed:
+            if len(self._pending) >= self.settings.max_concurrent:
+                return  # the end of one of them leads here again
+            wanted = self._schedule.next(self._clock.monotonic())
+            if not isinstance(wanted, Request):
+                if wanted is not None:
+                    self._job.emit(do.SetTimer(TIMER, wanted))
+                return
+            self._begin(wanted)
+
+    def _begin(self, request: Request) -> None:
+        now = self._clock.monotonic()
+        self._schedule.begun(request, now)
+        try:
+            plan = plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
+        except NotReadyError as error:
+            logger.info("no checkpoint (%s): %s", request.cause, error)
+            failure = CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}.")
+            self.requests.failed(request.trigger_id, failure)
+            self._schedule.failed(request, now)
+            return
+        self._numbers += 1
+        self.completed.touched()
+        pending = Pending(self._numbers, request, plan, now, self._clock.epoch_ms())
+        self._pending[pending.number] = pending
+        self._job.emit(do.SetTimer(f"{TIMER}:{pending.number}", self.settings.timeout))
+        self._work(Prepare(pending.number, max(self._last_id, self.completed.newest_id)))
+
+    def _prepared(self, pending: Pending, done: Done) -> None:
+        pending.checkpoint_id = done.checkpoint_id
+        if done.error is not None:
+            if done.checkpoint_id:
+                self.statistics.begin(done.checkpoint_id, pending.trigger_ms, pending.plan.running)
+            self._abort(pending, CheckpointFailure(Reason.IO_EXCEPTION, done.error))
+            return
+        try:
+            pending.plan = plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
+        except NotReadyError as error:
+            self._abort(pending, CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}."))
+            return
+        pending.phase = Phase.WAITING
+        self.statistics.begin(pending.checkpoint_id, pending.trigger_ms, pending.plan.running)
+        self._trigger(pending, pending.plan.trigger)
+
+    def _trigger(self, pending: Pending, executions: Sequence[Execution]) -> None:
+        options = {"mode": "AT_LEAST_ONCE" if self.settings.at_least_once else "EXACTLY_ONCE", **self.completed.base()}
+        new = [e for e in executions if e.id not in pending.triggered and pending.waits_for(e)]
+        pending.triggered.update(e.id for e in new)
+        for (taskmanager, allocation), ids in by_slot(new).items():
+            self._job.emit(
+                do.TriggerCheckpoint(taskmanager, allocation, ids, pending.checkpoint_id, pending.trigger_ms, options)
+            )
+
+    def outputs_ended(self) -> None:
+        """A task has ended its outputs: those behind it may wait for a barrier that does not come any more."""
+        for pending in self._waiting():
+            self._trigger(pending, heads(self._job.graph, pending.plan.running))
+
+    # -- events: tasks
+
+    def acknowledge(self, execution: Execution, checkpoint_id: int, metrics: Mapping[str, Any], state: str) -> None:
+        """A task has written its state; late and repeated messages change nothing."""
+        pending = self._of_id(checkpoint_id)
+        try:
+            read = TaskState.from_bytes(state)
+            check_operators(execution, read)
+        except CheckpointFormatError as error:
+            if pending is not None and pending.phase is Phase.WAITING:
+                text = f"{execution.task_name} has sent malformed state: {error}."
+                self._abort(pending, CheckpointFailure(Reason.TASK_FAILURE, text))
+            return
+        if pending is None:
+            if not self.completed.has(checkpoint_id) and read.files():
+                logger.info("%s is late with checkpoint %d: removed", execution.task_name, checkpoint_id)
+                self._work(Discard(checkpoint_id, frozenset(read.files())))
+            return
+        if pending.phase is not Phase.WAITING or not pending.waits_for(execution):
+            logger.debug("%s acknowledges checkpoint %d again", execution.task_name, checkpoint_id)
+            return
+        self.statistics.acknowledge(checkpoint_id, execution, self._clock.epoch_ms(), metrics)
+        if pending.acknowledge(execution, read):
+            self._vertex_acknowledged(pending, execution)
+        if pending.given_up is None and pending.is_complete:
+            newer = pending.overtaken_by(self._pending.values())
+            if newer:
+                self._abort(pending, CheckpointFailure(Reason.SUBSUMED, f"Checkpoint {newer} is being completed."))
+            else:
+                self._complete(pending)
+
+    def _vertex_acknowledged(self, pending: Pending, execution: Execution) -> None:
+        vertex, graph = execution.vertex, self._job.graph.job_graph
+        if vertex.enumerates is not None:
+            self._keep_enumerator(pending, graph.vertex(vertex.enumerates), pending.states[execution.id].splits_serial)
+        elif vertex.source is not None and vertex.source.coordinator is None:
+            self._keep_enumerator(pending, vertex)
+        elif vertex.source is not None:
+            self._trigger(pending, enumerators_of(vertex.id, pending.plan.running))
+
+    def _keep_enumerator(self, pending: Pending, vertex: JobVertex, number: int = 0) -> None:
+        pending.serials[vertex.id] = pending.serials_of(vertex.id)
+        try:
+            pending.enumerators[vertex.id] = self._job.enumerator_state(vertex.id, pending.serials[vertex.id], number)
+        except Exception as error:  # enumerators are plug-ins
+            logger.exception("the enumerator of %s gave no snapshot", vertex.name)
+            text = f"The enumerator of {vertex.name!r} gave no snapshot: {type(error).__qualname__}: {error}."
+            self._abort(pending, CheckpointFailure(Reason.TASK_FAILURE, text))
+
+    def decline(
+        self, execution: Execution, checkpoint_id: int, reason: str, failure: Mapping[str, Any] | None = None
+    ) -> None:
+        """A task does not take part."""
+        pending = self._of_id(checkpoint_id)
+        if pending is None or pending.phase is not Phase.WAITING or not pending.waits_for(execution):
+            return
+        detail = f"{execution.task_name}: {reason}"
+        if failure:
+            detail = f"{execution.task_name}: {failure.get('error_class')}: {failure.get('message')}"
+        self._abort(pending, CheckpointFailure(declined(reason), f"{detail}."))
+
+    def not_triggered(self, execution_ids: tuple[str, ...], checkpoint_id: int) -> None:
+        """A TaskManager did not take the order to trigger."""
+        for id_ in execution_ids:
+            execution = self._job.graph.execution(id_)
+            if execution is not None:
+                self.decline(execution, checkpoint_id, NOT_READY)
+
+    # -- ending
+
+    def _complete(self, pending: Pending) -> None:
+        graph = self._job.graph.job_graph
+        for vertex in graph.vertices:  # sources all of whose readers had finished before
+            if vertex.source is not None and vertex.id not in pending.serials:
+                self._keep_enumerator(pending, vertex)
+                if pending.given_up is not None:
+                    return
+        try:
+            metadata = pending.metadata(graph, self.completed.properties(pending.trigger_ms))
+        except UnionStateError as error:
+            self._abort(pending, CheckpointFailure(Reason.DECLINED_TASK_CLOSING, str(error)))
+            return
+        pending.phase = Phase.COMPLETING
+        self._work(Complete(metadata))
+
+    def _completed(self, pending: Pending, done: Done) -> None:
+        pending.location = done.location
+        if done.fenced:
+            self._drop(pending)
+            self._job.leadership_lost(done.error or "")
+            return
+        if done.error is not None or pending.given_up is not None:
+            if pending.given_up is None:
+                self._give_up(pending, CheckpointFailure(Reason.FINALIZE_FAILURE, done.error or ""))
+            if done.stored:
+                pending.phase = Phase.UNDOING
+                self._undo(pending)
+            else:
+                self._work(Discard(pending.checkpoint_id, pending.files()))
+                self._end(pending)
+            self._fail_job_if_exceeded()
+            return
+        assert isinstance(done.work, Complete)
+        self._drop(pending)
+        self._tolerance.succeeded()
+        self._schedule.completed(pending.request.cause is Cause.FINAL or pending.is_last)
+        checkpoint_id = pending.checkpoint_id
+        logger.info("checkpoint %d is complete (%s)", checkpoint_id, pending.request.cause)
+        self.statistics.complete(checkpoint_id, self._clock.epoch_ms(), done.location)
+        for vertex_id, serials in pending.serials.items():
+            self._job.splits_are_safe(vertex_id, serials)
+        for subsumed in self.completed.add(done.work.metadata, done.location):
+            self.statistics.discarded(subsumed)
+        for other in self._waiting():
+            if other.checkpoint_id < checkpoint_id:
+                self._abort(other, CheckpointFailure(Reason.SUBSUMED, f"Checkpoint {checkpoint_id} is complete."))
+        running = [e for e in pending.plan.running if e.state is ExecutionState.RUNNING]
+        for (taskmanager, allocation), ids in by_slot(running).items():
+            self._job.emit(do.NotifyCheckpointComplete(taskmanager, allocation, ids, checkpoint_id))
+        self.requests.completed(pending.request.trigger_id, checkpoint_id)
+        self._end(pending)
+
+    def _undo(self, pending: Pending) -> None:
+        self._work(Undo(pending.checkpoint_id, pending.location, pending.files()))
+
+    def _undone(self, pending: Pending, done: Done) -> None:
+        if done.fenced:
+            self._drop(pending)
+            self._job.leadership_lost(done.error or "")
+        elif done.error is not None:
+            logger.error("checkpoint %d can't be taken back: %s", pending.checkpoint_id, done.error)
+            self._job.emit(do.SetTimer(UNDO_TIMER, UNDO_SECONDS))
+        else:
+            self._end(pending)
+
+    def _abort(self, pending: Pending, failure: CheckpointFailure) -> None:
+        """It will not complete: tasks hear of it, and what was written is removed."""
+        before = pending.phase
+        self._give_up(pending, failure)
+        if before is Phase.WAITING:
+            running = [e for e in pending.plan.running if e.state is ExecutionState.RUNNING]
+            for (taskmanager, allocation), ids in by_slot(running).items():
+                self._job.emit(do.NotifyCheckpointAborted(taskmanager, allocation, ids, pending.checkpoint_id))
+            self._work(Discard(pending.checkpoint_id, pending.files()))
+            self._end(pending)
+        elif before is Phase.PREPARING:
+            if pending.checkpoint_id:
+                self._work(Discard(pending.checkpoint_id, frozenset()))
+            self._end(pending)
+        # else: it may be in the store; the answer that is on its way leads further
+        self._fail_job_if_exceeded()
+
+    def _give_up(self, pending: Pending, failure: CheckpointFailure) -> None:
+        pending.given_up = failure
+        name = pending.checkpoint_id or f"(attempt {pending.number})"
+        logger.warning("checkpoint %s did not complete: %s", name, failure)
+        started = pending.checkpoint_id or None
+        if started is not None or failure.reason.counts:
+            self.statistics.fail(started, self._clock.epoch_ms(), str(failure))
+        self.requests.failed(pending.request.trigger_id, failure)
+        if self._active:
+            self._schedule.failed(pending.request, self._clock.monotonic())
+        if failure.reason.counts and not self._closed:
+            self._tolerance.failed(failure)
+
+    def _fail_job_if_exceeded(self) -> None:
+        message = self._tolerance.take_exceeded()
+        if message:
+            self._job.checkpoints_fail(message)
+
+    def _drop(self, pending: Pending) -> None:
+        self._pending.pop(pending.number, None)
+        self._job.emit(do.ClearTimer(f"{TIMER}:{pending.number}"))
+
+    def _end(self, pending: Pending) -> None:
+        was_settled = not pending.is_unsettled
+        self._drop(pending)
+        self._schedule.ended(self._clock.monotonic())
+        if not was_settled and self.is_settled:
+            if self._closed:
+                self._close_when_settled()
+            else:
+                self._job.checkpoints_settled()
+        self._consider()
+
+    # -- work
+
+    def done(self, done: Done) -> None:
+        """A piece of work has ended."""
+        match done.work:
+            case Recover():
+                self._recovered(done)
+            case Prepare(number):
+                self._prepare_done(self._pending.get(number), done)
+            case Complete(metadata):
+                completing = self._of_id(metadata.checkpoint_id)
+                if completing is not None and completing.phase is Phase.COMPLETING:
+                    self._completed(completing, done)
+            case Undo(checkpoint_id):
+                undone = self._of_id(checkpoint_id)
+                if undone is not None and undone.phase is Phase.UNDOING:
+                    self._undone(undone, done)
+            case _:
+                if done.fenced:
+                    self._job.leadership_lost(done.error or "")
+                elif done.error is not None:
+                    logger.warning("files of checkpoints may be left: %s", done.error)
+                    self.completed.files_may_be_left()
+
+    def _prepare_done(self, pending: Pending | None, done: Done) -> None:
+        self._last_id = max(self._last_id, done.checkpoint_id)
+        if done.fenced:
+            self._job.leadership_lost(done.error or "")
+        elif pending is not None and pending.phase is Phase.PREPARING:
+            self._prepared(pending, done)
+        elif done.error is None:  # it was given up meanwhile
+            self._work(Discard(done.checkpoint_id, frozenset()))
+
+    def _work(self, work: Work) -> None:
+        self._job.emit(do.CheckpointWork(self.completed.sparing(work)))
+
+    def _of_id(self, checkpoint_id: int) -> Pending | None:
+        return next((p for p in self._pending.values() if checkpoint_id and p.checkpoint_id == checkpoint_id), None)
+
+    def _waiting(self) -> list[Pending]:
+        return [pending for pending in self._pending.values() if pending.phase is Phase.WAITING]

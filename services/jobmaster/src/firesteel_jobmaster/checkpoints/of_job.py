@@ -1,0 +1,173 @@
+"""The checkpoints of a job, as its core knows them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from firesteel.checkpoint.metadata import EnumeratorState
+from firesteel.core.clock import Clock
+from firesteel.core.errors import CheckpointCorruptedError
+from firesteel.graph.execution_graph import Execution, ExecutionGraph
+from firesteel.protocol.deployment import TaskFailure
+from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
+from firesteel_jobmaster.checkpoints.coordinator import CheckpointCoordinator
+from firesteel_jobmaster.checkpoints.restoring import RestorePoint
+from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
+from firesteel_jobmaster.splits import SplitAssigner
+
+logger = logging.getLogger(__name__)
+_CORRUPTED = f"{CheckpointCorruptedError.__module__}.{CheckpointCorruptedError.__qualname__}"
+
+
+class Core(Protocol):
+    """What they need of the core."""
+
+    graph: ExecutionGraph
+
+    def emit(self, instruction: do.Instruction) -> None:
+        """Have the shell do this."""
+
+    def fail_job(self, failure: TaskFailure) -> None:
+        """All tasks fail; the job is restarted if the failure and the strategy allow it."""
+
+    def checkpoints_settled(self) -> None:
+        """It is known now from which checkpoint the job would go on."""
+
+    def leadership_lost(self, message: str) -> None:
+        """Another JobMaster leads the job."""
+
+
+class JobCheckpoints:
+    """Between the core and the coordinator.
+
+    Args:
+        core: of the job.
+        settings: of the job's checkpoints.
+        clock: of the core.
+        sources: gives the enumerators; None before there are any.
+        may_recover: there may be checkpoints of an earlier JobMaster of the job.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        settings: CheckpointSettings,
+        clock: Clock,
+        sources: Callable[[], SplitAssigner | None],
+        may_recover: bool,
+    ) -> None:
+        self.graph, self.settings = core.graph, settings
+        self._core, self._sources = core, sources
+        self._may_recover = may_recover or settings.restore_path is not None
+        self._restored_from: dict[str, int] = {}
+        completed = CompletedCheckpoints(
+            core.graph.job_graph, settings, lambda work: core.emit(do.CheckpointWork(work))
+        )
+        self.coordinator = CheckpointCoordinator(self, settings, clock, completed)
+
+    # -- what the core asks
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether tasks may be deployed: it is known from which checkpoint they go on."""
+        return self.coordinator.is_settled
+
+    @property
+    def commits_at_end(self) -> bool:
+        """Whether the last results are committed by a checkpoint."""
+        return self.coordinator.commits_at_end
+
+    def restore_point(self) -> RestorePoint | None:
+        """What tasks that are started now go on from."""
+        return self.coordinator.completed.latest()
+
+    def restore_of(self, execution: Execution) -> Mapping[str, Any] | None:
+        """What a task that is deployed now goes on from, as plain data."""
+        point = self.restore_point()
+        if point is None:
+            return None
+        self._restored_from[execution.id] = point.checkpoint_id
+        return point.task(execution).to_plain()
+
+    def has_finished(self, execution: Execution) -> bool:
+        """Whether a task had come to its end in the checkpoint that it goes on from."""
+        point = self.restore_point()
+        return point is not None and point.task(execution).finished
+
+    def to_plain(self) -> dict[str, Any] | None:
+        """For people; None = the job has none."""
+        statistics = self.coordinator.statistics
+        if not self.coordinator.is_periodic and statistics.is_empty and self.coordinator.requests.is_empty:
+            return None
+        return {
+            **statistics.to_plain(),
+            "metrics": statistics.metrics(),
+            "triggers": self.coordinator.requests.to_plain(),
+            "config": self.settings.to_plain(),
+        }
+
+    # -- what happens
+
+    def start(self) -> None:
+        """The job begins."""
+        if self._may_recover:
+            self.coordinator.recover()
+
+    def restarting(self) -> RestorePoint | None:
+        """Tasks are started again now, from this checkpoint."""
+        point = self.restore_point()
+        self._restored_from = {id_: n for id_, n in self._restored_from.items() if self.graph.execution(id_)}
+        if point is not None:
+            self.coordinator.restored(point)
+        return point
+
+    def task_reported(self, execution: Execution) -> None:
+        """A task runs, or has finished."""
+        self.coordinator.tasks_changed(execution)
+
+    def failure_reported(self, execution: Execution, plain: Mapping[str, Any]) -> bool:
+        """A task has failed; returns whether that means that all have to be restarted, from another checkpoint."""
+        checkpoint_id = self._restored_from.pop(execution.id, None)
+        if checkpoint_id is None or plain.get("error_class") != _CORRUPTED:
+            return False
+        logger.error("%s can't read its state: %s", execution.task_name, plain.get("message"))
+        self.coordinator.damaged(checkpoint_id, str(plain.get("message")))
+        return True
+
+    # -- what the coordinator wants
+
+    def emit(self, instruction: do.Instruction) -> None:
+        """See ``Job``."""
+        self._core.emit(instruction)
+
+    def enumerator_state(self, vertex_id: str, serials: Mapping[int, int], number: int) -> EnumeratorState:
+        """See ``Job``."""
+        sources = self._sources()
+        assert sources is not None, "tasks run, so there are enumerators"
+        return sources.snapshot(vertex_id, serials, number)
+
+    def splits_are_safe(self, vertex_id: str, serials: Mapping[int, int]) -> None:
+        """See ``Job``."""
+        sources = self._sources()
+        if sources is not None:
+            sources.completed(vertex_id, serials)
+
+    def checkpoints_fail(self, message: str) -> None:
+        """See ``Job``."""
+        self._core.fail_job(TaskFailure("external", "firesteel.core.errors.CheckpointError", message, message))
+
+    def checkpoints_settled(self) -> None:
+        """See ``Job``."""
+        self._core.checkpoints_settled()
+
+    def restore_failed(self, error: Exception) -> None:
+        """See ``Job``."""
+        name = f"{type(error).__module__}.{type(error).__qualname__}"
+        self._core.fail_job(TaskFailure("user", name, str(error), f"{error}\n", recoverable=False))
+
+    def leadership_lost(self, message: str) -> None:
+        """See ``Job``."""
+        self._core.leadership_lost(message)

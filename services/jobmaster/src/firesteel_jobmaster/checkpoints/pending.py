@@ -1,0 +1,199 @@
+"""A checkpoint under way, and requests for one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState, OperatorState
+from firesteel.checkpoint.reading import CheckpointFormatError
+from firesteel.checkpoint.subtask_state import OperatorSubtaskState, TaskState
+from firesteel.graph.execution_graph import Execution
+from firesteel.graph.job_graph import JobGraph
+from firesteel_jobmaster.checkpoints.assignments import ALL
+from firesteel_jobmaster.checkpoints.plan import Plan
+from firesteel_jobmaster.checkpoints.reasons import CheckpointFailure
+
+
+class Cause(StrEnum):
+    """Why a checkpoint is taken."""
+
+    PERIODIC = "periodic"
+    MANUAL = "by hand"
+    FINAL = "at the end of the input"
+
+
+class Phase(StrEnum):
+    """How far it has come."""
+
+    PREPARING = "PREPARING"
+    """It gets its id and its place."""
+    WAITING = "WAITING"
+    """Barriers are on their way; tasks acknowledge."""
+    COMPLETING = "COMPLETING"
+    """Its metadata are being written, and it goes into the store."""
+    UNDOING = "UNDOING"
+    """It may be in the store, and must not be."""
+
+
+class UnionStateError(Exception):
+    """Some subtasks of an operator with union state have finished: what they had can't be given to anybody."""
+
+
+@dataclass
+class Request:
+    """Somebody wants a checkpoint.
+
+    Attributes:
+        cause: why.
+        trigger_id: of a request by hand, by which its end is asked for.
+    """
+
+    cause: Cause
+    trigger_id: str = ""
+
+
+@dataclass
+class Pending:
+    """A checkpoint under way.
+
+    Attributes:
+        number: of the attempt.
+        request: what it is for.
+        plan: who takes part.
+        began: monotonic seconds.
+        trigger_ms: epoch.
+        phase: how far it has come.
+        checkpoint_id: 0 = none yet.
+        triggered: ids of executions that were told to begin it.
+        states: execution id -> what it acknowledged.
+        enumerators: vertex id -> state of the source's enumerator.
+        serials: vertex id -> subtask -> serial up to which splits are in its reader's state.
+        given_up: why it will not complete, though it is being completed.
+        location: of its metadata.
+    """
+
+    number: int
+    request: Request
+    plan: Plan
+    began: float
+    trigger_ms: int
+    phase: Phase = Phase.PREPARING
+    checkpoint_id: int = 0
+    triggered: set[str] = field(default_factory=set)
+    states: dict[str, TaskState] = field(default_factory=dict)
+    enumerators: dict[str, EnumeratorState] = field(default_factory=dict)
+    serials: dict[str, dict[int, int]] = field(default_factory=dict)
+    given_up: CheckpointFailure | None = None
+    location: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all tasks have acknowledged."""
+        return len(self.states) == len(self.plan.running)
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether it may be in the store, and may not."""
+        return self.phase in (Phase.COMPLETING, Phase.UNDOING)
+
+    def overtaken_by(self, others: Iterable[Pending]) -> int:
+        """The id of a later one that is on its way into the store, behind which this one must not come; 0 = none."""
+        return max(
+            (o.checkpoint_id for o in others if o.is_unsettled and o.checkpoint_id > self.checkpoint_id), default=0
+        )
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no record comes behind it in any task."""
+        return all(self.states[e.id].finished for e in self.plan.running if e.vertex.enumerates is None)
+
+    def waits_for(self, execution: Execution) -> bool:
+        """Whether this task has to acknowledge, and has not."""
+        return execution.id not in self.states and any(e is execution for e in self.plan.running)
+
+    def waits_for_what(self) -> str:
+        """Why it is not complete yet."""
+        if self.phase is Phase.PREPARING:
+            return "The checkpoint storage has not answered when its place was to be made."
+        missing = [e.task_name for e in self.plan.running if e.id not in self.states]
+        if missing:
+            return f"{len(missing)} tasks have not acknowledged it, such as {missing[0]}."
+        return "The checkpoint storage, or the store, has not answered when its metadata were to be written."
+
+    def acknowledge(self, execution: Execution, state: TaskState) -> bool:
+        """A task has written its state; returns whether all subtasks of its vertex have now."""
+        self.states[execution.id] = state
+        vertex = execution.vertex.id
+        return all(e.id in self.states for e in self.plan.running if e.vertex.id == vertex)
+
+    def serials_of(self, vertex_id: str) -> dict[int, int]:
+        """Up to which serial each reader of a source had got its splits."""
+        of_running = {
+            e.subtask: ALL if self.states[e.id].finished else self.states[e.id].splits_serial
+            for e in self.plan.running
+            if e.vertex.id == vertex_id
+        }
+        return {**of_running, **{e.subtask: ALL for e in self.plan.finished if e.vertex.id == vertex_id}}
+
+    def files(self) -> frozenset[str]:
+        """All that was written for it, as far as is known."""
+        return frozenset(file for state in self.states.values() for file in state.files())
+
+    def metadata(self, job: JobGraph, properties: Mapping[str, Any]) -> CheckpointMetadata:
+        """What is written when all have acknowledged.
+
+        Raises:
+            UnionStateError: a task with union state has finished, and another one of its vertex has not.
+        """
+        operators: list[OperatorState] = []
+        running: dict[str, list[Execution]] = {}
+        for execution in self.plan.running:
+            running.setdefault(execution.vertex.id, []).append(execution)
+        for vertex in job.vertices:
+            executions = running.get(vertex.id, [])
+            unfinished = [e for e in executions if not self.states[e.id].finished]
+            finished = vertex.parallelism - len(unfinished)
+            for operator in vertex.operators:
+                subtasks: dict[int, OperatorSubtaskState] = {}
+                for execution in executions:
+                    state = self.states[execution.id].operators.get(operator.id)
+                    if state is not None and not state.is_empty:
+                        subtasks[execution.subtask] = state
+                if (
+                    finished
+                    and unfinished
+                    and any(s.operator and "union" in s.operator.kinds() for s in subtasks.values())
+                ):
+                    raise UnionStateError(
+                        f"operator {operator.name!r} has union list state, and {finished} of its {vertex.parallelism} "
+                        "subtasks have finished: their part of it would be lost. Checkpoints go on when all have."
+                    )
+                is_source = vertex.source is not None and vertex.source.operator_id == operator.id
+                operators.append(
+                    OperatorState(
+                        operator.id,
+                        operator.name,
+                        operator.uid,
+                        vertex.parallelism,
+                        vertex.max_parallelism,
+                        subtasks,
+                        not unfinished,
+                        self.enumerators.get(vertex.id) if is_source else None,
+                    )
+                )
+        return CheckpointMetadata(self.checkpoint_id, job.job_id, self.trigger_ms, tuple(operators), dict(properties))
+
+
+def check_operators(execution: Execution, state: TaskState) -> None:
+    """Whether a task has written state of its own operators only.
+
+    Raises:
+        CheckpointFormatError: it has not.
+    """
+    known = {operator.id for operator in execution.vertex.operators}
+    for id_ in state.operators:
+        if id_ not in known:
+            raise CheckpointFormatError("task state.operators", f"{id_!r:.60} is no operator of this task")

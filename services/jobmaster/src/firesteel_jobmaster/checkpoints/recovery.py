@@ -1,0 +1,85 @@
+"""Finding the checkpoints that a job goes on from when it begins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from firesteel.config.options import STATE_RECOVERY_PATH
+from firesteel.core.clock import Clock
+from firesteel.core.errors import StateRestoreError
+from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
+from firesteel_jobmaster.checkpoints.work import Done
+
+logger = logging.getLogger(__name__)
+TIMER: Final = "checkpoint-recover"
+PAUSE: Final = 1.0
+"""Seconds between two tries to read what is there."""
+PATIENCE_OF_USERS: Final = 10.0
+"""Seconds for which a checkpoint that a user has named is tried to be read: the job has nothing to lose yet."""
+
+
+class Recovery:
+    """Reads storage and store, again and again for some time if they can't be read.
+
+    Args:
+        completed: takes what is found.
+        patience: seconds.
+        clock: monotonic.
+        emit: has the shell do something.
+    """
+
+    def __init__(
+        self, completed: CompletedCheckpoints, patience: float, clock: Clock, emit: Callable[[do.Instruction], None]
+    ) -> None:
+        self._completed, self._patience, self._clock, self._emit = completed, patience, clock, emit
+        self._since: float | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is not known yet what there is."""
+        return self._since is not None
+
+    def begin(self) -> None:
+        """Ask for it."""
+        self._since = self._clock.monotonic()
+        self._completed.recover()
+
+    def again(self) -> None:
+        """The timer is up."""
+        if self._since is not None:
+            self._completed.recover()
+
+    def stop(self) -> None:
+        """Nobody wants to know any more."""
+        self._since = None
+
+    def done(self, done: Done) -> bool:
+        """An answer came; returns whether it is known now.
+
+        Raises:
+            StateRestoreError: the job can't go on from what there is.
+        """
+        if self._since is None:
+            return False
+        patience = min(self._patience, PATIENCE_OF_USERS) if done.of_user else self._patience
+        patient = self._clock.monotonic() - self._since < patience
+        if done.error is not None and not done.corrupted and patient:
+            logger.warning("checkpoints can't be read, next try in %g s: %s", PAUSE, done.error)
+            self._emit(do.SetTimer(TIMER, PAUSE))
+            return False
+        self._since = None
+        if done.error is not None:
+            self._completed.unreadable()
+            if done.of_user:
+                raise StateRestoreError(
+                    f"The job can't start from the checkpoint that it was given ({STATE_RECOVERY_PATH.key}, -s): "
+                    f"{done.error}. Nothing was changed. Give it the directory of a whole checkpoint, "
+                    "<execution.checkpointing.dir>/<job id>/chk-<n>"
+                )
+            raise StateRestoreError(f"The job can't go on from its checkpoints: {done.error}. They stay where they are")
+        self._completed.recovered(done)
+        self._completed.latest()
+        return True

@@ -1,0 +1,101 @@
+"""What each task gets back when the job goes on from a checkpoint. Pure."""
+
+from __future__ import annotations
+
+from firesteel.checkpoint.assign import TaskRestore, assign
+from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState
+from firesteel.core.errors import StateRestoreError
+from firesteel.graph.execution_graph import Execution
+from firesteel.graph.job_graph import JobGraph, JobVertex
+from firesteel.graph.key_hash import KEY_HASH_VERSION
+
+_IGNORE = "execution.state-recovery.ignore-unclaimed-state"
+
+
+class RestorePoint:
+    """A checkpoint, and the job that goes on from it.
+
+    Args:
+        metadata: of the checkpoint.
+        location: of its metadata, for people.
+        job: that goes on.
+        ignore_unclaimed: leave out state of operators that the job does not have.
+
+    Raises:
+        StateRestoreError: they do not fit together; the message names the operator.
+    """
+
+    def __init__(self, metadata: CheckpointMetadata, location: str, job: JobGraph, ignore_unclaimed: bool) -> None:
+        self.metadata, self.location = metadata, location
+        self._operators = {operator.operator_id: operator for operator in metadata.operators}
+        self._check_claims(job, ignore_unclaimed)
+        self._check_keys()
+        self._tasks: dict[str, list[TaskRestore]] = {vertex.id: self._vertex(vertex) for vertex in job.vertices}
+
+    @property
+    def checkpoint_id(self) -> int:
+        """Of the checkpoint."""
+        return self.metadata.checkpoint_id
+
+    def task(self, execution: Execution) -> TaskRestore:
+        """What a task gets."""
+        return self._tasks[execution.vertex.id][execution.subtask]
+
+    def enumerator(self, vertex: JobVertex) -> EnumeratorState | None:
+        """What the enumerator of a source goes on from; None = from its beginning: the source is new.
+
+        Raises:
+            StateRestoreError: the source has another enumerator now.
+        """
+        if vertex.source is None:
+            return None
+        operator = self._operators.get(vertex.source.operator_id)
+        if operator is None or operator.enumerator is None:
+            return None
+        if operator.enumerator.name != vertex.source.enumerator:
+            raise StateRestoreError(
+                f"source {vertex.name!r}: the checkpoint was taken with the enumerator {operator.enumerator.name!r}, "
+                f"and it has {vertex.source.enumerator!r} now: give the source another uid to begin anew"
+            )
+        return operator.enumerator
+
+    def _check_claims(self, job: JobGraph, ignore_unclaimed: bool) -> None:
+        known = {operator.id for vertex in job.vertices for operator in vertex.operators}
+        unclaimed = [o for o in self.metadata.operators if o.operator_id not in known and o.has_state]
+        if unclaimed and not ignore_unclaimed:
+            names = ", ".join(f"{o.name!r} ({f'uid {o.uid!r}' if o.uid else o.operator_id})" for o in unclaimed[:5])
+            more = f" and {len(unclaimed) - 5} more" if len(unclaimed) > 5 else ""
+            raise StateRestoreError(
+                f"checkpoint {self.checkpoint_id} at {self.location} has state of operators that the job does not "
+                f"have: {names}{more}. Give the job's operators the same uids as before, or drop that state with "
+                f"{_IGNORE} = true (-n on the command line)."
+            )
+
+    def _check_keys(self) -> None:
+        version = self.metadata.properties.get("key_hash", KEY_HASH_VERSION)
+        keyed = [o.name for o in self.metadata.operators if any(s.keyed for s in o.subtasks.values())]
+        if keyed and version != KEY_HASH_VERSION:
+            raise StateRestoreError(
+                f"checkpoint {self.checkpoint_id} at {self.location} has state by key of operator {keyed[0]!r}, and "
+                f"the keys were hashed by version {version} of the table of hashes; this Firesteel has version "
+                f"{KEY_HASH_VERSION}: go on with the version that wrote it"
+            )
+
+    def _vertex(self, vertex: JobVertex) -> list[TaskRestore]:
+        found = [self._operators[o.id] for o in vertex.operators if o.id in self._operators]
+        finished = [operator for operator in found if operator.finished]
+        if finished and len(finished) < len(vertex.operators):
+            other = next(o.name for o in vertex.operators if o.id not in {f.operator_id for f in finished})
+            raise StateRestoreError(
+                f"checkpoint {self.checkpoint_id}: operator {finished[0].name!r} had finished and {other!r} had not, "
+                f"and they are one task ({vertex.name!r}) now: keep the job's chains as they were"
+            )
+        by_operator = {o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism) for o in found}
+        return [
+            TaskRestore(
+                self.checkpoint_id,
+                bool(finished),
+                {id_: parts[subtask] for id_, parts in by_operator.items() if not parts[subtask].is_empty},
+            )
+            for subtask in range(vertex.parallelism)
+        ]

@@ -1,0 +1,81 @@
+"""When the next checkpoint is due, and what for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firesteel_jobmaster.checkpoints.pending import Cause, Request
+from firesteel_jobmaster.checkpoints.requests import Requests
+from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
+
+RETRY_SECONDS: Final = 1.0
+"""Until a final checkpoint that failed is tried again, at most."""
+SLACK: Final = 0.01
+"""Seconds by which a timer may be early."""
+
+
+class Schedule:
+    """Requests by hand come first, then the one at the end of the input, then periodic ones.
+
+    Only periodic ones mind ``min-pause``. Times are monotonic seconds.
+
+    Args:
+        settings: of the job's checkpoints.
+    """
+
+    def __init__(self, settings: CheckpointSettings) -> None:
+        self.requests = Requests()
+        self._interval, self._min_pause = settings.interval, settings.min_pause
+        self._due = 0.0
+        self._last_end = float("-inf")
+        self._final_due: float | None = None
+        self._final_done = False
+
+    def begin(self, now: float) -> None:
+        """All tasks run."""
+        self._due = now + self._interval
+
+    def interrupt(self) -> None:
+        """Tasks have failed."""
+        self._final_due, self._final_done = None, False
+
+    def want_final(self, now: float) -> None:
+        """All data have ended."""
+        if self._final_due is None and not self._final_done:
+            self._final_due = now
+
+    def begun(self, request: Request, now: float) -> None:
+        """A checkpoint begins."""
+        if request.cause is Cause.PERIODIC:
+            self._due = now + self._interval
+        elif request.cause is Cause.FINAL:
+            self._final_due = None
+
+    def ended(self, now: float) -> None:
+        """A checkpoint is complete or given up."""
+        self._last_end = now
+
+    def completed(self, at_end: bool) -> None:
+        """One is complete; ``at_end``: no record comes behind it."""
+        if at_end:
+            self._final_done, self._final_due = True, None
+
+    def failed(self, request: Request, now: float) -> None:
+        """It did not complete: the one at the end has to."""
+        if request.cause is Cause.FINAL:
+            self._final_due = now + min(self._interval, RETRY_SECONDS)
+
+    def next(self, now: float) -> Request | float | None:
+        """What to begin now; or in how many seconds to look again; None: not before something happens."""
+        if self.requests.has_waiting:
+            return self.requests.take()
+        delays = []
+        if self._final_due is not None:
+            delays.append(self._final_due - now)
+            if delays[0] <= SLACK:
+                return Request(Cause.FINAL)
+        if self._interval > 0:
+            delays.append(max(self._due, self._last_end + self._min_pause) - now)
+            if delays[-1] <= SLACK:
+                return Request(Cause.PERIODIC)
+        return max(min(delays), SLACK) if delays else None

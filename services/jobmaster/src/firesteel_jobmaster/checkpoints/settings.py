@@ -1,0 +1,98 @@
+"""What a job's checkpoints are like."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from firesteel.checkpoint.storage import storage_name
+from firesteel.config import Settings, options
+from firesteel.state.backend import backend_in_use
+
+_NOT_SHOWN = ("restore_path", "ignore_unclaimed", "fall_back")
+
+
+class Retention(StrEnum):
+    """What becomes of completed checkpoints when the job has ended; as in Flink."""
+
+    DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
+    """They stay if the job has failed."""
+    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
+    """They stay if the job has failed or was cancelled."""
+    NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
+    """They go."""
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """Seconds throughout.
+
+    Attributes:
+        interval: between the starts of two periodic checkpoints; 0 = none are taken by themselves.
+        at_least_once: barriers do not wait for one another.
+        timeout, min_pause, max_concurrent, tolerable_failures, retained, retention, after_tasks_finish:
+            ``execution.checkpointing.*``.
+        history: ``web.checkpoints.history``: ended checkpoints that people see.
+        storage, backend: names of those in use, for people.
+        restore_path: ``execution.state-recovery.path``.
+        ignore_unclaimed: ``execution.state-recovery.ignore-unclaimed-state``.
+        fall_back: ``firesteel.state-recovery.fall-back``.
+    """
+
+    interval: float = 0.0
+    at_least_once: bool = False
+    timeout: float = 600.0
+    min_pause: float = 0.0
+    max_concurrent: int = 1
+    tolerable_failures: int = 0
+    retained: int = 1
+    retention: Retention = Retention.NO_EXTERNALIZED_CHECKPOINTS
+    after_tasks_finish: bool = True
+    history: int = 10
+    storage: str = "jobmanager"
+    backend: str = "hashmap"
+    restore_path: str | None = None
+    ignore_unclaimed: bool = False
+    fall_back: str = "UNLESS_COMMITTED"
+
+    @classmethod
+    def read(cls, settings: Settings) -> CheckpointSettings:
+        """From the settings of a job, the cluster's below.
+
+        Raises:
+            ConfigurationError: a value is not valid.
+        """
+        interval = settings.get(options.CHECKPOINTING_INTERVAL)
+        return cls(
+            interval=interval.total_seconds() if interval is not None else 0.0,
+            at_least_once=settings.get(options.CHECKPOINTING_MODE) == "AT_LEAST_ONCE",
+            timeout=settings.get(options.CHECKPOINTING_TIMEOUT).total_seconds(),
+            min_pause=settings.get(options.CHECKPOINTING_MIN_PAUSE).total_seconds(),
+            max_concurrent=settings.get(options.CHECKPOINTING_MAX_CONCURRENT),
+            tolerable_failures=settings.get(options.CHECKPOINTING_TOLERABLE_FAILURES),
+            retained=settings.get(options.CHECKPOINTING_NUM_RETAINED),
+            retention=Retention(settings.get(options.CHECKPOINTING_RETENTION)),
+            after_tasks_finish=settings.get(options.CHECKPOINTING_AFTER_TASKS_FINISH),
+            history=settings.get(options.CHECKPOINTS_HISTORY),
+            storage=storage_name(settings),
+            backend=backend_in_use(settings.get(options.STATE_BACKEND)),
+            restore_path=settings.get(options.STATE_RECOVERY_PATH),
+            ignore_unclaimed=settings.get(options.STATE_RECOVERY_IGNORE_UNCLAIMED),
+            fall_back=settings.get(options.STATE_RECOVERY_FALL_BACK),
+        )
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data, for people."""
+        return {name: value for name, value in asdict(self).items() if name not in _NOT_SHOWN}
+
+    def keeps(self, state: str) -> bool:
+        """Whether completed checkpoints stay when the job ends in this state.
+
+        A job that is suspended keeps them: somebody may go on with it.
+        """
+        if state == "SUSPENDED":
+            return True
+        if state == "FAILED":
+            return self.retention is not Retention.NO_EXTERNALIZED_CHECKPOINTS
+        return state == "CANCELED" and self.retention is Retention.RETAIN_ON_CANCELLATION

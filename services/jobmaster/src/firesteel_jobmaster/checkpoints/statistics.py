@@ -1,0 +1,190 @@
+"""What people see of a job's checkpoints: counts, and the last ones with the figures of each subtask."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from firesteel.graph.execution_graph import Execution
+
+METRICS: Final = (
+    "start_delay_ms",
+    "alignment_ms",
+    "sync_ms",
+    "async_ms",
+    "state_size",
+    "checkpointed_size",
+    "processed_in_alignment",
+    "persisted",
+)
+"""Of an acknowledgement, in the order in which they are kept."""
+IN_PROGRESS, COMPLETED, FAILED = "IN_PROGRESS", "COMPLETED", "FAILED"
+
+
+@dataclass
+class CheckpointRecord:
+    """One checkpoint.
+
+    Attributes:
+        id: of it.
+        trigger_ms: epoch.
+        subtasks: vertex id -> number of subtasks that take part.
+        acknowledged: vertex id -> subtask -> epoch ms of its acknowledgement and ``METRICS``.
+        status: ``IN_PROGRESS``, ``COMPLETED`` or ``FAILED``.
+        ended_ms: epoch; 0 = not yet.
+        message: why it failed.
+        location: of its metadata.
+        discarded: it was subsumed and removed.
+    """
+
+    id: int
+    trigger_ms: int
+    subtasks: dict[str, int]
+    acknowledged: dict[str, dict[int, tuple[int, ...]]] = field(default_factory=dict)
+    status: str = IN_PROGRESS
+    ended_ms: int = 0
+    message: str = ""
+    location: str = ""
+    discarded: bool = False
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "id": self.id,
+            "trigger": self.trigger_ms,
+            "status": self.status,
+            "ended": self.ended_ms,
+            "message": self.message,
+            "location": self.location,
+            "discarded": self.discarded,
+            "tasks": {
+                vertex: {
+                    "subtasks": count,
+                    "acknowledged": {str(i): list(v) for i, v in self.acknowledged.get(vertex, {}).items()},
+                }
+                for vertex, count in self.subtasks.items()
+            },
+        }
+
+    def total(self, metric: str) -> int:
+        """Of all subtasks."""
+        index = 1 + METRICS.index(metric)
+        return sum(values[index] for subtasks in self.acknowledged.values() for values in subtasks.values())
+
+    @property
+    def duration_ms(self) -> int:
+        """From the trigger to the last acknowledgement."""
+        stamps = [values[0] for subtasks in self.acknowledged.values() for values in subtasks.values()]
+        return max(0, max(stamps) - self.trigger_ms) if stamps else 0
+
+
+class CheckpointStatistics:
+    """Of one job.
+
+    Args:
+        history: ended checkpoints that are kept.
+    """
+
+    def __init__(self, history: int) -> None:
+        self._history: deque[CheckpointRecord] = deque(maxlen=max(history, 0))
+        self._under_way: dict[int, CheckpointRecord] = {}
+        self._latest: dict[str, CheckpointRecord] = {}
+        self._restored: dict[str, Any] | None = None
+        self._counts = dict.fromkeys(("restored", "total", "in_progress", "completed", "failed"), 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was ever tried."""
+        return not any(self._counts.values())
+
+    def begin(self, checkpoint_id: int, trigger_ms: int, executions: Iterable[Execution]) -> None:
+        """Barriers are on their way."""
+        subtasks: dict[str, int] = {}
+        for execution in executions:
+            subtasks[execution.vertex.id] = subtasks.get(execution.vertex.id, 0) + 1
+        self._under_way[checkpoint_id] = CheckpointRecord(checkpoint_id, trigger_ms, subtasks)
+        self._counts["total"] += 1
+        self._counts["in_progress"] += 1
+
+    def acknowledge(self, checkpoint_id: int, execution: Execution, now_ms: int, metrics: Mapping[str, Any]) -> None:
+        """A subtask has written its state."""
+        record = self._under_way.get(checkpoint_id)
+        if record is not None:
+            values = (now_ms, *(_number(metrics.get(name)) for name in METRICS))
+            record.acknowledged.setdefault(execution.vertex.id, {})[execution.subtask] = values
+
+    def complete(self, checkpoint_id: int, now_ms: int, location: str) -> None:
+        """It is complete."""
+        record = self._end(checkpoint_id, COMPLETED, now_ms)
+        if record is not None:
+            record.location = location
+
+    def fail(self, checkpoint_id: int | None, now_ms: int, message: str) -> None:
+        """It failed; without an id: before its barriers were sent."""
+        if checkpoint_id is None:
+            self._counts["total"] += 1
+            self._counts["failed"] += 1
+            return
+        record = self._end(checkpoint_id, FAILED, now_ms)
+        if record is not None:
+            record.message = message
+
+    def _end(self, checkpoint_id: int, status: str, now_ms: int) -> CheckpointRecord | None:
+        record = self._under_way.pop(checkpoint_id, None)
+        if record is not None:
+            record.status, record.ended_ms = status, now_ms
+            self._counts["in_progress"] -= 1
+            self._counts["completed" if status == COMPLETED else "failed"] += 1
+            self._latest[status] = record
+            self._history.append(record)
+        return record
+
+    def discarded(self, checkpoint_id: int) -> None:
+        """A completed one was subsumed."""
+        for record in (*self._history, *self._latest.values()):
+            if record.id == checkpoint_id and record.status == COMPLETED:
+                record.discarded = True
+
+    def restored(self, checkpoint_id: int, now_ms: int, location: str) -> None:
+        """The job, or a part of it, goes on from a checkpoint."""
+        self._counts["restored"] += 1
+        self._restored = {
+            "id": checkpoint_id,
+            "restore_timestamp": now_ms,
+            "is_savepoint": False,
+            "external_path": location,
+        }
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data; newest first."""
+        under_way = sorted(self._under_way.values(), key=lambda record: -record.id)
+        return {
+            "counts": dict(self._counts),
+            "history": [record.to_plain() for record in (*under_way, *reversed(self._history))],
+            "latest": {status: record.to_plain() for status, record in self._latest.items()},
+            "restored": self._restored,
+        }
+
+    def metrics(self) -> dict[str, int | str]:
+        """Job metrics, with Flink's names."""
+        last = self._latest.get(COMPLETED)
+        return {
+            "totalNumberOfCheckpoints": self._counts["total"],
+            "numberOfInProgressCheckpoints": self._counts["in_progress"],
+            "numberOfCompletedCheckpoints": self._counts["completed"],
+            "numberOfFailedCheckpoints": self._counts["failed"],
+            "lastCheckpointDuration": last.duration_ms if last else -1,
+            "lastCheckpointSize": last.total("checkpointed_size") if last else -1,
+            "lastCheckpointFullSize": last.total("state_size") if last else -1,
+            "lastCheckpointProcessedData": last.total("processed_in_alignment") if last else -1,
+            "lastCheckpointPersistedData": last.total("persisted") if last else -1,
+            "lastCompletedCheckpointId": last.id if last else -1,
+            "lastCheckpointExternalPath": (last.location or "n/a") if last else "n/a",
+            "lastCheckpointRestoreTimestamp": self._restored["restore_timestamp"] if self._restored else -1,
+        }
+
+
+def _number(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) and value == value else 0

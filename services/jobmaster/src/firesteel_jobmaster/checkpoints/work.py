@@ -1,0 +1,162 @@
+"""What has to be done in the checkpoint storage and the store of completed checkpoints, and how it ended.
+
+The coordinator asks for work, and hears of its end as an event: so it never waits. One piece is done after the other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.checkpoint.store import StoredCheckpoint
+
+
+@dataclass(frozen=True)
+class Recover:
+    """Read what there is of the job's checkpoints.
+
+    Attributes:
+        path: of the checkpoint that the job starts from, if the store has none of its own.
+    """
+
+    path: str | None
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Get an id and make room for a checkpoint.
+
+    Attributes:
+        number: names the attempt, which has no id yet.
+        above: the id has to be larger.
+    """
+
+    number: int
+    above: int
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Look whether all files are there, write the metadata, add the checkpoint to the store."""
+
+    metadata: CheckpointMetadata
+
+
+@dataclass(frozen=True)
+class Undo:
+    """A checkpoint may be in the store, and must not be; files that others need (``keep``) stay."""
+
+    checkpoint_id: int
+    location: str
+    files: frozenset[str]
+    keep: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Discard:
+    """Remove what was written for a checkpoint that did not complete; it is not in the store."""
+
+    checkpoint_id: int
+    files: frozenset[str]
+    keep: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Remove what is left of checkpoints that are not in the store, from the job's own place.
+
+    Attributes:
+        below: ids have to be smaller: there is nobody any more who could complete them.
+        since_ms: what the metadata of the job's own checkpoints say: others belong to somebody else.
+    """
+
+    below: int
+    since_ms: int
+
+
+@dataclass(frozen=True)
+class Dispose:
+    """Remove a completed checkpoint from the store, then its files.
+
+    Attributes:
+        keep: files that other checkpoints need.
+        files: of the checkpoint; None = they stay: the checkpoint is damaged, and somebody may want to look at it.
+    """
+
+    checkpoint_id: int
+    location: str
+    files: frozenset[str] | None
+    keep: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Close:
+    """The job has ended for good.
+
+    Attributes:
+        drop: completed checkpoints that go, with their files.
+        keep: those in the store stay in the storage; else they go as well.
+        touch_nothing: all files stay, since somebody may want to look at those that are damaged.
+    """
+
+    drop: tuple[Dispose, ...]
+    keep: bool = False
+    touch_nothing: bool = False
+
+
+Work = Recover | Prepare | Complete | Undo | Discard | Collect | Dispose | Close
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A checkpoint that was found.
+
+    Attributes:
+        entry: of the store; None = it came from a path.
+        metadata: of it.
+    """
+
+    entry: StoredCheckpoint | None
+    metadata: CheckpointMetadata
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """A checkpoint that can't be used.
+
+    Attributes:
+        checkpoint_id: 0 = not known.
+        reason: names the file.
+    """
+
+    checkpoint_id: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a piece of work ended.
+
+    Attributes:
+        work: the piece.
+        error: None = it was done.
+        stored: of ``Complete``: the store was asked, so that the checkpoint may be in it although there is an error.
+        corrupted: no repeat will help.
+        of_user: of ``Recover``: what can't be read is the checkpoint that the user wants the job to start from.
+        fenced: another JobMaster leads the job.
+        checkpoint_id: of ``Prepare``; 0 = it has got none.
+        location: of ``Complete``: where the metadata are.
+        recovered: of ``Recover``: what can be read and is whole, in the order of ids.
+        damaged: of ``Recover``: what was left out, and why.
+    """
+
+    work: Work
+    error: str | None = None
+    stored: bool = False
+    corrupted: bool = False
+    of_user: bool = False
+    fenced: bool = False
+    checkpoint_id: int = 0
+    location: str = ""
+    recovered: tuple[Recovered, ...] = ()
+    damaged: tuple[Damaged, ...] = ()

@@ -1,0 +1,76 @@
+"""Which parts of a job wait for their restart, since when and until when. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureEntry
+from firesteel_jobmaster.restart_strategies import RestartStrategy
+
+SLACK = 0.01
+"""Seconds by which a timer may be early."""
+
+
+class Restarts:
+    """The regions that have failed and will be restarted, each when its time has come and all its tasks have ended.
+
+    Args:
+        graph: of the job.
+        strategy: decides whether and when.
+        by_region: restart the regions that a failure touches; else all.
+    """
+
+    def __init__(self, graph: ExecutionGraph, strategy: RestartStrategy, by_region: bool) -> None:
+        self._graph, self.strategy, self._by_region = graph, strategy, by_region
+        self._due: dict[int, float] = {}
+        self._entries: dict[int, FailureEntry] = {}
+
+    def __contains__(self, region: int) -> bool:
+        return region in self._due
+
+    def __bool__(self) -> bool:
+        return bool(self._due)
+
+    def touched(self, failed: Iterable[Execution]) -> set[int]:
+        """The regions to restart when these attempts have failed; none in particular: all."""
+        found = {self._graph.region_of(execution) for execution in failed}
+        return found if found and self._by_region else set(range(len(self._graph.regions)))
+
+    def entry(self, regions: Collection[int]) -> FailureEntry | None:
+        """The failure that these regions wait for already; None if one of them does not wait."""
+        if any(region not in self._due for region in regions):
+            return None
+        return next((self._entries[region] for region in regions), None)
+
+    def failed(self, now: float) -> bool:
+        """A failure that none before explains; returns whether it is answered by a restart."""
+        if self.strategy.failed(now):
+            self._graph.restarts += self.strategy.can_restart(now)
+        return self.strategy.can_restart(now)
+
+    def begin(self, regions: Iterable[int], entry: FailureEntry, now: float) -> None:
+        """These regions wait for their restart."""
+        due = now + self.strategy.delay(now)
+        for region in regions:
+            self._due[region] = due
+            self._entries[region] = entry
+
+    def take_ready(self, now: float) -> list[int]:
+        """The regions that can be restarted now; they wait no longer."""
+        ready = [
+            region
+            for region, due in self._due.items()
+            if now >= due - SLACK and all(e.state.is_terminal for e in self._graph.in_regions((region,)))
+        ]
+        for region in ready:
+            del self._due[region], self._entries[region]
+        return sorted(ready)
+
+    def next_due(self, now: float) -> float | None:
+        """Seconds until the next region's time has come; None if none waits for time."""
+        return min((due - now for due in self._due.values() if due - SLACK > now), default=None)
+
+    def clear(self) -> None:
+        """Nothing is restarted any more."""
+        self._due.clear()
+        self._entries.clear()

@@ -1,0 +1,43 @@
+"""Whoever dies of a cluster of processes, wherever a checkpoint stands: nothing is lost, and nothing is doubled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.recovery import steps
+from tests.integration.recovery.places import EXECUTOR, JOBMASTER, SLOT, TASKMANAGER, Processes
+from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_rows(there: Processes, folder: Path) -> None:
+    deaths = [
+        Death(steps.BEFORE_METADATA, JOBMASTER),
+        Death(steps.SYNC, TASKMANAGER),
+        Death(steps.AFTER_METADATA, JOBMASTER),
+        Death(steps.WRITTEN, EXECUTOR),
+        Death(steps.WITHIN_COMMIT, JOBMASTER),
+    ]
+    trial = Trial(there, folder, ["chain", "keyed", "timers", "windows", "async"])
+    trial.run(deaths, at_the_end=Death(steps.AFTER_METADATA, JOBMASTER))
+
+
+def test_two_inputs_and_columns(there: Processes, folder: Path) -> None:
+    deaths = [
+        Death(steps.ACKNOWLEDGED, JOBMASTER),
+        Death(steps.ASYNC, SLOT),
+        Death(steps.AFTER_METADATA, TASKMANAGER),
+        Death(steps.REMOVING, JOBMASTER),
+        Death(ANY_MOMENT, EXECUTOR),
+    ]
+    programs = ["joins", "connected", "broadcast", "aggregates", "column-windows"]
+    trial = Trial(there, folder, programs, backend="filesystem")
+    trial.run(deaths, at_the_end=Death(steps.BEFORE_COMMIT, TASKMANAGER))
+
+
+def test_results_for_the_client(there: Processes, folder: Path) -> None:
+    deaths = [Death(ANY_MOMENT, JOBMASTER), Death(steps.AFTER_METADATA, SLOT)]
+    Trial(there, folder, ["windows"]).collect("windows", deaths)

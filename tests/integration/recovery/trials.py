@@ -1,0 +1,227 @@
+"""Programs run under load while somebody is killed, again and again; then each record is looked for."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from firesteel.common import Configuration
+from firesteel.datastream import StreamExecutionEnvironment
+from tests.integration.embedded.programs import ended, new_environment, rest_of, submitted_to
+from tests.integration.processes.cluster import PATIENCE
+from tests.integration.recovery import steps
+from tests.integration.recovery.places import PARALLELISM, Place
+from tests.integration.recovery.programs import PROGRAMS, World, expected
+from tests.integration.recovery.records import STOP
+from tests.integration.recovery.stepped_sink import written
+from tests.integration.recovery.stepped_storage import FOLDER, NAME
+
+ANY_MOMENT = "at a random moment"
+INTERVAL_MS = 100
+BACKENDS = ("hashmap", "filesystem")
+
+
+@dataclass(frozen=True)
+class Death:
+    """Somebody dies.
+
+    Attributes:
+        step: one of ``steps.STEPS``, or ``ANY_MOMENT``.
+        victim: one of the place's, or ``steps.MYSELF``: whoever comes to the step.
+    """
+
+    step: str
+    victim: str = steps.MYSELF
+
+
+@dataclass
+class Trial:
+    """A job and those who die meanwhile.
+
+    Args:
+        place: where it runs.
+        folder: for everything; empty.
+        programs: names; all of them in one job.
+        backend: of state.
+        seed: of random moments and victims.
+        rate: records a second of each reader.
+
+    Attributes:
+        kills: so many so far.
+    """
+
+    place: Place
+    folder: Path
+    programs: Sequence[str]
+    backend: str = "hashmap"
+    seed: int = 1
+    rate: int = 2000
+    kills: int = 0
+    _log: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+        self._seen = 0
+        print(f"{self.place.name}, {self.backend}: {', '.join(self.programs)}; FIRESTEEL_TEST_SEED={self.seed}")
+
+    def environment(self) -> StreamExecutionEnvironment:
+        """Of the programs."""
+        environment = new_environment(PARALLELISM)
+        settings = Configuration()
+        for key, value in {
+            "execution.checkpointing.storage": NAME,
+            "execution.checkpointing.dir": str(self.folder / FOLDER),
+            "state.backend.type": self.backend,
+            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.fixed-delay.attempts": "100000",
+            "restart-strategy.fixed-delay.delay": "20 ms",
+        }.items():
+            settings.set_string(key, value)
+        environment.configure(settings)
+        environment.enable_checkpointing(INTERVAL_MS)
+        return environment
+
+    def run(self, deaths: Sequence[Death], at_the_end: Death | None = None) -> None:
+        """Run the programs to files, with these deaths, and look at the files.
+
+        Args:
+            deaths: one after the other, each when checkpoints have gone on since the one before.
+            at_the_end: who dies in the last checkpoint.
+
+        Raises:
+            AssertionError: something was lost or doubled, or was not at an end in time.
+        """
+        with submitted_to(self.place.settings()):
+            environment = self.environment()
+            world = World(environment, self.folder, self.rate)
+            for name in self.programs:
+                world.sink(PROGRAMS[name].build(world), name)
+            job = environment.execute_async(" and ".join(self.programs))
+            try:
+                self.die(deaths)
+                self.stop(at_the_end, world.splits)
+                state = ended(job, PATIENCE)
+            except BaseException:
+                self._tell(job)
+                job.cancel().result()
+                raise
+            if state != "FINISHED":
+                self._tell(job)
+            assert state == "FINISHED"
+        for name in self.programs:
+            self._compare(name, written(self.folder, name))
+
+    def collect(self, program: str, deaths: Sequence[Death]) -> None:
+        """The same of one program whose results come to the client."""
+        with submitted_to(self.place.settings()):
+            environment = self.environment()
+            stream = PROGRAMS[program].build(World(environment, self.folder, self.rate))
+            results = stream.execute_and_collect(program)
+            found: Counter[str] = Counter()
+            failed: list[BaseException] = []
+
+            def read() -> None:
+                try:
+                    found.update(results)
+                except BaseException as error:
+                    failed.append(error)
+
+            reader = threading.Thread(target=read, name="reader")
+            reader.start()
+            try:
+                self.die(deaths, lambda: not failed)
+                (self.folder / STOP).touch()
+                reader.join(PATIENCE)
+                assert not reader.is_alive(), "the results do not end"
+            finally:
+                (self.folder / STOP).touch()
+                results.close()
+                reader.join()
+            if failed:
+                raise failed[0]
+        self._compare(program, found)
+
+    def die(self, deaths: Sequence[Death], well: Callable[[], bool] = lambda: True) -> None:
+        """Have somebody die, again and again."""
+        for death in deaths:
+            self._progress(well)
+            if death.step == ANY_MOMENT:
+                time.sleep(self._chance.uniform(0.0, 4 * INTERVAL_MS / 1000))
+                self._killed(death, self.place.kill(death.victim, self.folder, self._chance).pid)
+            else:
+                self._order(death)
+                self._arrived(death)
+        self._progress(well)
+
+    def stop(self, at_the_end: Death | None, splits: int) -> None:
+        """The input comes to its end; somebody dies when all splits have."""
+        if at_the_end is not None:
+            self._order(at_the_end, splits)
+        (self.folder / STOP).touch()
+        if at_the_end is not None:
+            self._arrived(at_the_end)
+
+    def _order(self, death: Death, ended_splits: int = 0) -> None:
+        text = f"{self.kills + 1}\n{death.step}\n{death.victim}\n{ended_splits}"
+        steps.write(self.folder / steps.ORDER, text)
+
+    def _arrived(self, death: Death) -> None:
+        number = self.kills + 1
+        arrived = self.folder / f"arrived-{number}"
+        self._until(arrived.exists, f"somebody is {death.step}")
+        (self.folder / steps.ORDER).unlink()
+        pid = int(arrived.read_text())
+        if death.victim != steps.MYSELF:
+            pid = self.place.kill(death.victim, self.folder, self._chance).pid
+            (self.folder / f"done-{number}").touch()
+        self._killed(death, pid)
+
+    def _killed(self, death: Death, pid: int) -> None:
+        self.kills += 1
+        self._log.append(f"kill {self.kills}: {death.victim} {death.step} ({pid}), checkpoint {self._newest()}")
+        self.place.bring_back(death.victim)
+
+    def _newest(self) -> int:
+        """The number of the last completed checkpoint."""
+        found = [int(re.sub(r"\D", "", path.parent.name)) for path in self.folder.glob(f"{FOLDER}/*/chk-*/_metadata")]
+        self._seen = max(self._seen, *found, 0)
+        return self._seen
+
+    def _progress(self, well: Callable[[], bool] = lambda: True) -> None:
+        """Until another two checkpoints are complete."""
+        before = self._newest()
+        self._until(lambda: self._newest() >= before + 2 or not well(), "checkpoints go on")
+        assert well(), "the job has failed"
+
+    def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < deadline, "\n".join([f"did not come true: {what}", *self._log])
+            time.sleep(0.01)
+
+    def _compare(self, name: str, found: Counter[str]) -> None:
+        wanted = expected(PROGRAMS[name], self.folder)
+        lost, more = wanted - found, found - wanted
+        print(f"{name}: {wanted.total()} records, {self.kills} kills, {lost.total()} lost, {more.total()} too many")
+        assert wanted.total() > 100, f"{name} had next to nothing to do"
+        if lost or more:
+            print(self.place.log())
+            shown = {"lost": sorted(lost.elements())[:20], "too many": sorted(more.elements())[:20]}
+            raise AssertionError("\n".join([f"{name}: {shown}", f"FIRESTEEL_TEST_SEED={self.seed}", *self._log]))
+
+    def _tell(self, job: Any) -> None:
+        print("\n".join(self._log), self.place.log(), sep="\n")
+        try:
+            print(rest_of(job, "/exceptions"))
+        except OSError as error:
+            print(error)
+
+
+__all__ = ["ANY_MOMENT", "BACKENDS", "Death", "Trial"]

@@ -1,0 +1,226 @@
+"""What an onlooker writes down about jobs with checkpoints, and what must be true of it at every moment.
+
+Nothing here asks the services: it is known which records a source has, what slots have committed, and what has happened
+on disk and in the stores, at the moment when it happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from firesteel.checkpoint.handles import FileState
+from firesteel.checkpoint.metadata import CheckpointMetadata
+
+Record = tuple[str, int]
+"""A split and a number in it."""
+Result = tuple[str, Record, str, int]
+"""Subtask that counted, the record, its key, how many of this key it was."""
+
+
+@dataclass
+class Account:
+    """Of one job.
+
+    Attributes:
+        splits: id -> how many records it has.
+        subtasks: all of the job, as ``<vertex>_<subtask>``.
+        counts: results carry a number, per subtask and key.
+        epoch: of the last JobMaster that led.
+        last_id: the last one that the counter gave.
+        kept: checkpoints in the store -> their files.
+        completed: ids of all that ever were in the store.
+        completed_at: when the last one came.
+        acknowledged: checkpoint -> subtasks that have written their state.
+        ended: subtasks that have finished -> run in which they have.
+        restored: the checkpoint of the last start; 0 = from the beginning.
+        damaged: an older checkpoint had to be used: results are repeated.
+        committed: committables.
+        results: what is visible.
+    """
+
+    job_id: str
+    splits: Mapping[str, int]
+    subtasks: frozenset[str]
+    counts: bool
+    epoch: int = 0
+    last_id: int = 0
+    kept: dict[int, set[str]] = field(default_factory=dict)
+    completed: set[int] = field(default_factory=set)
+    completed_at: float = 0.0
+    acknowledged: dict[int, set[str]] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
+    restored: int = 0
+    runs: dict[int, str] = field(default_factory=dict)
+    attempts: dict[tuple[str, str], int] = field(default_factory=dict)
+    committed_up_to: int = 0
+    rots: bool = False
+    damaged: bool = False
+    committed: set[str] = field(default_factory=set)
+    results: dict[Record, Result] = field(default_factory=dict)
+    numbers: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+    restores: int = 0
+
+
+class Ledger:
+    """Accounts of all jobs with checkpoints; a method that finds something wrong raises, and tells ``broken``.
+
+    Args:
+        now: the time.
+        broken: hears of what is wrong, since services may catch what is raised.
+        tell: hears of what happens in stores.
+    """
+
+    def __init__(
+        self, now: Callable[[], float], broken: Callable[[str], None], tell: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.accounts: dict[str, Account] = {}
+        self._now, self._broken, self._tell = now, broken, tell
+
+    def open(self, job_id: str, splits: Mapping[str, int], subtasks: Iterable[str], counts: bool) -> None:
+        """A job is submitted."""
+        self.accounts[job_id] = Account(job_id, dict(splits), frozenset(subtasks), counts)
+
+    def _require(self, holds: bool, account: Account, what: str) -> None:
+        if not holds:
+            text = f"job {account.job_id[:6]}: {what}"
+            self._broken(text)
+            raise AssertionError(text)
+
+    # -- stores
+
+    def leads(self, job_id: str, epoch: int) -> None:
+        """A JobMaster leads a job."""
+        account = self.accounts.get(job_id)
+        if account is not None:
+            self._require(epoch > account.epoch, account, f"epoch {epoch} follows {account.epoch}")
+            account.epoch = epoch
+
+    def counted(self, job_id: str, epoch: int, checkpoint_id: int) -> None:
+        """The counter gave an id."""
+        account = self.accounts[job_id]
+        self._leads(account, epoch, "took an id")
+        self._require(checkpoint_id > account.last_id, account, f"id {checkpoint_id} follows {account.last_id}")
+        account.last_id = checkpoint_id
+
+    def stored(
+        self,
+        job_id: str,
+        epoch: int,
+        checkpoint_id: int,
+        metadata: CheckpointMetadata | None,
+        files: Mapping[str, bytes],
+    ) -> None:
+        """A checkpoint went into the store."""
+        account = self.accounts[job_id]
+        self._tell(f"leader {epoch} of job {job_id[:6]} stores checkpoint {checkpoint_id}")
+        self._leads(account, epoch, f"put checkpoint {checkpoint_id} into the store")
+        if metadata is None:
+            self._require(False, account, f"checkpoint {checkpoint_id} is in the store and has no metadata")
+            return
+        self._require(metadata.checkpoint_id == checkpoint_id, account, f"{checkpoint_id} has metadata of another one")
+        newest = max(account.completed, default=0)
+        self._require(checkpoint_id >= newest, account, f"checkpoint {checkpoint_id} comes behind {newest}")
+        for handle in metadata.handles():
+            if isinstance(handle, FileState):
+                there = len(files.get(handle.path, b"")) >= handle.length and handle.path in files
+                self._require(there, account, f"checkpoint {checkpoint_id} is complete and {handle.path} is not there")
+        done = account.acknowledged.get(checkpoint_id, set()) | set(account.ended)
+        missing = sorted(account.subtasks - done)
+        self._require(not missing, account, f"checkpoint {checkpoint_id} is complete without {missing}")
+        account.kept[checkpoint_id] = set(metadata.files())
+        account.completed.add(checkpoint_id)
+        account.completed_at = self._now()
+
+    def taken_out(self, job_id: str, epoch: int, checkpoint_id: int) -> None:
+        """A checkpoint was removed from the store."""
+        account = self.accounts[job_id]
+        self._leads(account, epoch, f"took checkpoint {checkpoint_id} out of the store")
+        account.kept.pop(checkpoint_id, None)
+
+    def cleared(self, job_id: str, epoch: int) -> None:
+        """The store was cleared."""
+        account = self.accounts[job_id]
+        self._tell(f"leader {epoch} of job {job_id[:6]} clears the store")
+        self._leads(account, epoch, "cleared the store")
+        account.kept.clear()
+
+    def _leads(self, account: Account, epoch: int, what: str) -> None:
+        self._require(epoch == account.epoch, account, f"leader {epoch} {what}, and {account.epoch} leads")
+
+    # -- disk
+
+    def file_removed(self, path: str) -> None:
+        """A file goes."""
+        account = self.accounts.get(path.split("/")[2])
+        if account is not None:
+            for checkpoint_id, files in account.kept.items():
+                self._require(path not in files, account, f"{path} of checkpoint {checkpoint_id} is removed")
+
+    def file_rots(self, path: str) -> None:
+        """A file is not what was written."""
+        account = self.accounts.get(path.split("/")[2])
+        if account is not None:
+            account.rots = True
+
+    # -- slots
+
+    def deployed(self, job_id: str, run: str, execution_id: str, restored: int) -> None:
+        """A task begins, with a checkpoint or (0) from its beginning."""
+        account = self.accounts[job_id]
+        subtask, _, attempt = execution_id.rpartition("_")
+        before = account.attempts.get((run, subtask), -1)
+        self._require(int(attempt) > before, account, f"attempt {attempt} of {subtask} follows {before}")
+        account.attempts[run, subtask] = int(attempt)
+        account.ended.pop(subtask, None)
+        account.restores += bool(restored)
+        if restored:
+            self._require(restored in account.completed, account, f"goes on from {restored}, which was never complete")
+        if restored < account.committed_up_to:
+            self._require(account.rots, account, f"goes on from {restored}, and {account.committed_up_to} is committed")
+            account.damaged = True
+
+    def triggered(self, job_id: str, run: str, checkpoint_id: int) -> None:
+        """A barrier sets out: its number is of one JobMaster."""
+        account = self.accounts[job_id]
+        first = account.runs.setdefault(checkpoint_id, run)
+        self._require(first == run, account, f"two JobMasters have taken checkpoint {checkpoint_id}")
+
+    def acknowledged(self, job_id: str, subtask: str, checkpoint_id: int) -> None:
+        """A task has written its state."""
+        self.accounts[job_id].acknowledged.setdefault(checkpoint_id, set()).add(subtask)
+
+    def ended(self, job_id: str, run: str, subtask: str) -> None:
+        """A task has finished."""
+        self.accounts[job_id].ended[subtask] = run
+
+    def commits(self, job_id: str, committable: str, checkpoint_id: int, results: Iterable[Result]) -> None:
+        """A sink shows results, of a checkpoint that it believes to be complete. Shown before, nothing happens."""
+        account = self.accounts[job_id]
+        known = checkpoint_id in account.completed
+        self._require(known, account, f"results of checkpoint {checkpoint_id} are shown, which never was complete")
+        account.committed_up_to = max(account.committed_up_to, checkpoint_id)
+        if committable in account.committed:
+            return
+        account.committed.add(committable)
+        for result in results:
+            where, record, key, number = result
+            again = record in account.results
+            self._require(not again or account.damaged, account, f"record {record} is shown twice")
+            account.results[record] = result
+            if account.counts:
+                shown = account.numbers.setdefault((where, key), set())
+                self._require(
+                    number not in shown or account.damaged, account, f"{key} is {number} in subtask {where} twice"
+                )
+                shown.add(number)
+
+    def check_finished(self, job_id: str) -> None:
+        """The job has FINISHED: every record counts once."""
+        account = self.accounts[job_id]
+        expected, shown = sum(account.splits.values()), len(account.results)
+        if account.damaged:
+            return
+        assert shown == expected, f"job {job_id[:6]}: {shown} of {expected} records are shown"
+        for (where, key), numbers in account.numbers.items():
+            assert max(numbers) == len(numbers), f"job {job_id[:6]}: subtask {where} has lost some of {key}"

@@ -1,0 +1,67 @@
+"""The end of an embedded cluster whose services do not end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.client import embedded_cluster
+from firesteel.config.settings import Settings
+
+
+class Service:
+    """Starts; its stop may hang."""
+
+    address = rest_address = "http://127.0.0.1:1"
+    stopped: list[str]
+    hangs = ""
+
+    def __init__(self, name: str, **_: Any) -> None:
+        self._name = name
+
+    async def start(self, host: str, port: int) -> None:
+        pass
+
+    async def stop(self) -> None:
+        if self._name == self.hangs:
+            await asyncio.Event().wait()
+        self.stopped.append(self._name)
+
+
+class Fleet:
+    """Counts how often it is stopped."""
+
+    stops = 0
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def stop(self) -> None:
+        Fleet.stops += 1
+
+
+@pytest.mark.parametrize("hangs", ["", "taskmanager", "dispatcher"])
+def test_the_fleet_ends_whatever_service_hangs(
+    hangs: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Service, "stopped", [], raising=False)
+    monkeypatch.setattr(Service, "hangs", hangs)
+    monkeypatch.setattr(Fleet, "stops", 0)
+    if hangs:
+        monkeypatch.setattr(embedded_cluster, "_STOP_SECONDS", 0.05)
+    monkeypatch.setattr(embedded_cluster, "EmbeddedFleet", Fleet)
+    monkeypatch.setattr("firesteel.core.plugins.load", lambda group, name: lambda **given: Service(name, **given))
+    with tempfile.TemporaryDirectory(dir="/tmp") as runs, caplog.at_level(logging.WARNING):
+        cluster = embedded_cluster.EmbeddedCluster(Settings({"firesteel.run.directory": runs}), 1)
+        cluster.stop()
+        assert [path.name for path in Path(runs).iterdir()] == [".lock"]
+    assert Fleet.stops == 1
+    assert ("did not stop within" in caplog.text) == bool(hangs)
+    assert hangs not in Service.stopped
+    if not hangs:
+        assert Service.stopped == ["dispatcher", "jobmaster", "taskmanager", "resourcemanager"]

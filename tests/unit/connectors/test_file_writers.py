@@ -1,0 +1,267 @@
+"""File writers: columns give the files that rows give; parts are closed by the clock, also when nothing comes."""
+
+from __future__ import annotations
+
+import heapq
+import tempfile
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from firesteel.common.serialization import BulkWriterFactory, Encoder
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
+from firesteel.common.types import Row
+from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
+from firesteel.connectors.file_writer import FileCommitter, FileWriter
+from firesteel.connectors.formats.csv_files import CsvBulkWriters
+from firesteel.connectors.formats.csv_rows import CsvRowSerializationSchema
+from firesteel.connectors.formats.csv_schema import CsvSchema
+from firesteel.connectors.formats.json_rows import JsonRowSerializationSchema
+from firesteel.connectors.formats.parquet_files import ParquetBulkWriters
+from firesteel.connectors.hidden_files import HiddenFiles
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.two_phase import COMMITTED, Committable, WriterState
+from firesteel.runtime.columns import StreamColumns
+from firesteel.testing.clock import ManualClock
+from tests.unit.expressions.strategies import PLAIN, instant
+
+Format = Encoder | BulkWriterFactory
+NEVER = RollingPolicy.on_checkpoint_rolling_policy()
+
+
+class Subtask(WriterContext):
+    """Calls what is due when its clock is moved."""
+
+    subtask_index = attempt = checkpoint_id = 0
+    parallelism = 1
+    job_id = operator_id = "0" * 32
+    checkpointing = False
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.temporary: set[str] = set()
+        self._timers: list[tuple[int, int, Callable[[], None]]] = []
+
+    def register_temporary_file(self, path: str) -> None:
+        self.temporary.add(path)
+
+    def forget_temporary_file(self, path: str) -> None:
+        self.temporary.discard(path)
+
+    def register_timer(self, epoch_ms: int, callback: Callable[[], None]) -> None:
+        heapq.heappush(self._timers, (epoch_ms, id(callback), callback))
+
+    def wait(self, seconds: float) -> None:
+        until = self.clock.epoch_ms() + round(seconds * 1000)
+        while self._timers and self._timers[0][0] <= until:
+            due, _, callback = heapq.heappop(self._timers)
+            self.clock.advance(max(0, due - self.clock.epoch_ms()) / 1000)
+            callback()
+        self.clock.advance((until - self.clock.epoch_ms()) / 1000)
+
+
+def writer_of(
+    folder: Path,
+    file_format: Format,
+    rolling: RollingPolicy = NEVER,
+    buckets: BucketAssigner | None = None,
+    check_ms: int = 100,
+    restored: Sequence[bytes] = (),
+) -> tuple[FileWriter, Subtask]:
+    subtask = Subtask()
+    assigner = BucketAssigner.base_path_bucket_assigner() if buckets is None else buckets
+    writer = FileWriter(folder, file_format, assigner, rolling, OutputFileConfig(), check_ms, subtask, subtask.clock)
+    if restored:
+        writer.restore_state([WriterState(state) for state in restored])
+    writer.open()
+    return writer, subtask
+
+
+def show(writer: FileWriter, subtask: Subtask) -> None:
+    """The end of the input, and the commit."""
+    prepared = [Committable(data) for data in writer.prepare_commit(end_of_input=True)]
+    assert all(result == COMMITTED for result in FileCommitter(subtask).commit(prepared))
+
+
+FORMATS: dict[str, Callable[[RowTypeInfo], Format]] = {
+    "parquet": lambda row_type: ParquetBulkWriters.for_row_type(row_type),
+    "parquet in UTC": lambda row_type: ParquetBulkWriters.for_row_type(row_type, None, True),
+    "csv": lambda row_type: CsvBulkWriters.for_schema(CsvSchema(row_type)),
+    "lines of csv": lambda row_type: Encoder.of_schema(CsvRowSerializationSchema.Builder(row_type).build(), b""),
+    "json": lambda row_type: Encoder.of_schema(JsonRowSerializationSchema.builder().with_type_info(row_type).build()),
+}
+SMALL_DECIMALS = st.decimals(-1000, 1000, places=4)
+FIELDS: list[tuple[TypeInformation, st.SearchStrategy[Any]]] = [
+    (Types.BIG_DEC(), SMALL_DECIMALS) if type_info == Types.BIG_DEC() else (type_info, values)
+    for type_info, values in PLAIN
+    if type_info not in (Types.BIG_INT(), Types.FLOAT(), Types.DOUBLE(), Types.INSTANT())
+] + [
+    (Types.BIG_INT(), st.integers(-(10**37), 10**37)),
+    (Types.FLOAT(), st.floats(width=32, allow_nan=False, allow_infinity=False)),
+    (Types.DOUBLE(), st.floats(allow_nan=False, allow_infinity=False)),
+    (Types.INSTANT(), st.datetimes().map(instant)),
+    (Types.LIST(Types.INT()), st.lists(st.integers(0, 9), max_size=3)),
+]
+
+
+def contents(folder: Path, name: str) -> list[Any]:
+    paths = sorted(folder.rglob("part-*"), key=lambda path: (path.parent, int(path.name.rsplit("-", 1)[1])))
+    if name.startswith("parquet"):
+        return [(str(path.parent.relative_to(folder)), pq.read_table(path)) for path in paths]
+    return [(str(path.parent.relative_to(folder)), path.read_bytes()) for path in paths]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_columns_give_the_files_that_rows_give(name: str, data: st.DataObject) -> None:
+    fields = data.draw(st.lists(st.sampled_from(FIELDS), min_size=1, max_size=4))
+    types = [type_info for type_info, _ in fields]
+    row_type = Types.ROW_NAMED([f"c{i}" for i in range(len(types))], types)
+    parts = st.tuples(*[st.none() | values for _, values in fields])
+    rows = [Row(**dict(zip(row_type.field_names, row, strict=True))) for row in data.draw(st.lists(parts, max_size=12))]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    rolling = data.draw(st.sampled_from([NEVER, RollingPolicy.default_rolling_policy(40)]))
+    by_length = BucketAssigner(lambda row, now_ms: str(len(str(row.c0)) % 2))
+    buckets = data.draw(st.sampled_from([None, by_length, BucketAssigner.date_time_bucket_assigner("yyyy")]))
+    as_columns = data.draw(st.lists(st.booleans(), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
+    columns = StreamColumns(row_type)
+    found = []
+    for columnar in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            writer, subtask = writer_of(Path(folder), FORMATS[name](row_type), rolling, buckets)
+            assert writer.takes_columns
+            for start, end, by_column in zip([0, *cuts], [*cuts, len(rows)], as_columns, strict=True):
+                if columnar and by_column:
+                    writer.write_columns(columns.from_records(rows[start:end]), None)
+                else:
+                    writer.write(rows[start:end], None)
+            show(writer, subtask)
+            writer.close()
+            assert subtask.temporary == set()
+            found.append(contents(Path(folder), name))
+    assert found[0] == found[1]
+
+
+def test_columns_are_written_by_name_and_those_of_tuples_by_position(tmp_path: Path) -> None:
+    written = Types.ROW_NAMED(["a", "b"], [Types.INT(), Types.STRING()])
+    turned = StreamColumns(Types.ROW_NAMED(["b", "x", "a"], [Types.STRING(), Types.INT(), Types.INT()]))
+    pairs = StreamColumns(Types.TUPLE([Types.INT(), Types.STRING()]))
+    writer, subtask = writer_of(
+        tmp_path, ParquetBulkWriters.for_row_type(written), RollingPolicy.on_checkpoint_rolling_policy()
+    )
+    writer.write_columns(turned.from_records([Row(b="one", x=0, a=1)]), None)
+    writer.write_columns(pairs.from_records([(2, "two")]), None)
+    writer.write([Row(a=3, b="three")], None)
+    with pytest.raises(ValueError, match=r"Field names \['b'\] do not exist"):
+        writer.write_columns(StreamColumns(Types.ROW_NAMED(["a"], [Types.INT()])).from_records([Row(a=1)]), None)
+    with pytest.raises(ValueError, match="3 values for the 2 fields"):
+        writer.write_columns(StreamColumns(Types.TUPLE([Types.INT()] * 3)).from_records([(1, 2, 3)]), None)
+    with pytest.raises(ValueError, match="a value of column 'b' is no string"):
+        writer.write_columns(StreamColumns(Types.TUPLE([Types.INT()] * 2)).from_records([(1, 2)]), None)
+    show(writer, subtask)
+    (table,) = [pq.read_table(path) for path in tmp_path.glob("part-*")]
+    assert table.to_pylist() == [{"a": 1, "b": "one"}, {"a": 2, "b": "two"}, {"a": 3, "b": "three"}]
+
+
+def test_row_groups_are_cut_where_they_are_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firesteel.connectors.formats.parquet_files.ROW_GROUP_ROWS", 10)
+    row_type = Types.ROW_NAMED(["n"], [Types.LONG()])
+    columns = StreamColumns(row_type)
+    writer, subtask = writer_of(
+        tmp_path, ParquetBulkWriters.for_row_type(row_type), RollingPolicy.on_checkpoint_rolling_policy()
+    )
+    numbers = iter(range(100))
+    for count in (3, 25, 1, 4):
+        batch = columns.from_records([Row(n=next(numbers)) for _ in range(count)])
+        writer.write_columns(batch, None)
+        writer.write([Row(n=next(numbers))], None)
+    show(writer, subtask)
+    (path,) = tmp_path.glob("part-*")
+    metadata = pq.read_metadata(path)
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [10, 10, 10, 7]
+    assert pq.read_table(path).column("n").to_pylist() == list(range(37))
+
+
+def test_formats_without_columns_say_so(tmp_path: Path) -> None:
+    writer, _ = writer_of(tmp_path, Encoder.simple_string_encoder())
+    assert not writer.takes_columns
+    assert not JsonRowSerializationSchema(Types.LIST(Types.INT())).takes_columns
+
+
+@pytest.mark.parametrize(("age", "inactivity"), [(60_000, 5_000), (5_000, 60_000)], ids=["inactivity", "age"])
+def test_parts_are_closed_when_nothing_comes(tmp_path: Path, age: int, inactivity: int) -> None:
+    rolling = RollingPolicy.default_rolling_policy(1000, age, inactivity)
+    writer, subtask = writer_of(tmp_path, Encoder.simple_string_encoder(), rolling, check_ms=1_000)
+    writer.write(["one"], None)
+    subtask.wait(4.9)
+    assert [len(writer._open), len(writer._closed)] == [1, 0]
+    subtask.wait(1.1)
+    assert [len(writer._open), len(writer._closed)] == [0, 1]
+    writer.write(["two"], None)
+    subtask.wait(20)
+    assert [len(writer._open), len(writer._closed)] == [0, 2], "it looks again and again"
+    show(writer, subtask)
+    assert sorted(path.read_text() for path in tmp_path.glob("part-*")) == ["one\n", "two\n"]
+
+
+def test_decimal_numbers_that_a_file_can_not_hold_name_the_column(tmp_path: Path) -> None:
+    row_type = Types.ROW_NAMED(["price"], [Types.BIG_DEC()])
+    writer, _ = writer_of(
+        tmp_path, ParquetBulkWriters.for_row_type(row_type), RollingPolicy.on_checkpoint_rolling_policy()
+    )
+    with pytest.raises(ValueError, match="a value of column 'price'"):
+        writer.write_columns(StreamColumns(row_type).from_records([Row(price=Decimal("1e-30"))]), None)
+    writer.abort()
+
+
+def hidden(folder: Path) -> list[str]:
+    return sorted(path.read_text() for path in folder.rglob(".*") if path.is_file())
+
+
+def test_a_checkpoint_by_hand_keeps_its_parts_also_without_an_interval(tmp_path: Path) -> None:
+    writer, subtask = writer_of(tmp_path, Encoder.simple_string_encoder(), RollingPolicy.default_rolling_policy())
+    writer.write(["a"], None)
+    assert writer.prepare_commit(end_of_input=False) == []
+    (state,) = writer.snapshot_state()
+    writer.write(["b"], None)
+    writer.abort()
+    writer.close()
+    assert hidden(tmp_path) == ["a\nb\n"]
+    assert not subtask.temporary
+    again, subtask = writer_of(tmp_path, Encoder.simple_string_encoder(), restored=[state])
+    assert hidden(tmp_path) == ["a\n"]
+    again.write(["c"], None)
+    prepared = again.prepare_commit(end_of_input=True)
+    assert again.snapshot_state() == []  # a checkpoint by hand, while the others of the job come to their end
+    again.abort()
+    assert FileCommitter(subtask).commit([Committable(data) for data in prepared]) == [COMMITTED]
+    assert [path.read_text() for path in tmp_path.glob("part-*")] == ["a\nc\n"]
+
+
+def test_what_was_begun_behind_the_checkpoint_is_removed(tmp_path: Path) -> None:
+    def attempt(checkpoint_id: int, number: int, subtask_index: int, parallelism: int) -> Subtask:
+        subtask = Subtask()
+        subtask.checkpoint_id, subtask.attempt = checkpoint_id, number
+        subtask.subtask_index, subtask.parallelism = subtask_index, parallelism
+        return subtask
+
+    for checkpoint_id, index, parallelism in ((3, 0, 2), (4, 0, 2), (3, 1, 2), (4, 1, 2)):
+        HiddenFiles(attempt(checkpoint_id, 0, index, parallelism)).begin(tmp_path, "part").write_text(
+            f"{checkpoint_id} {index}"
+        )
+    other = attempt(9, 0, 0, 2)
+    other.job_id = "1" * 32
+    HiddenFiles(other).begin(tmp_path, "part").write_text("of another job")
+    HiddenFiles(attempt(4, 0, 0, 2)).remove_orphans(tmp_path)
+    assert len(hidden(tmp_path)) == 5, "a first attempt has no orphans"
+    HiddenFiles(attempt(4, 1, 0, 2)).remove_orphans(tmp_path)
+    assert hidden(tmp_path) == ["3 0", "3 1", "4 1", "of another job"], "the other subtask may be running"
+    HiddenFiles(attempt(4, 2, 0, 3)).remove_orphans(tmp_path)
+    assert hidden(tmp_path) == ["3 0", "3 1", "of another job"], "with another parallelism all have ended"

@@ -1,0 +1,202 @@
+"""What single events do to a checkpoint, and what people are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from firesteel.core.errors import StateRestoreError
+from firesteel.graph.execution_states import ExecutionState
+from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoints.work import Close, Complete, Discard, Done, Recover
+from tests.unit.jobmaster import jobs
+from tests.unit.jobmaster_checkpoints.harness import FakeJob, union_state
+
+
+def last_failure(job: FakeJob) -> str:
+    return str(job.coordinator.statistics.to_plain()["latest"]["FAILED"]["message"])
+
+
+def test_one_that_takes_too_long_names_who_has_not_acknowledged() -> None:
+    job = FakeJob(timeout=30.0, tolerable_failures=1).run()
+    checkpoint_id = job.begin()
+    job.acknowledge(job.execution(1, 0), checkpoint_id)
+    job.advance(31)
+    assert last_failure(job) == (
+        "Checkpoint expired before completing. It was under way for 30 s (execution.checkpointing.timeout). "
+        "3 tasks have not acknowledged it, such as V1 (2/2)#0."
+    )
+    assert {i.checkpoint_id for i in job.told(do.NotifyCheckpointAborted)} == {checkpoint_id}
+    assert job.failed == []
+    job.do_all()
+    assert not job.storage.files
+    assert job.coordinator.pending  # the next one has begun
+
+
+def test_a_late_acknowledgement_leaves_no_files() -> None:
+    job = FakeJob(tolerable_failures=9).run()
+    checkpoint_id = job.begin()
+    job.coordinator.decline(job.execution(2, 0), checkpoint_id, "CHECKPOINT_ASYNC_EXCEPTION", {"message": "full"})
+    job.do_all()
+    job.acknowledge(job.execution(1, 0), checkpoint_id)
+    assert [work.checkpoint_id for work in job.work if isinstance(work, Discard)] == [checkpoint_id]
+    job.do_all()
+    assert not job.storage.files
+    assert "V2 (1/2)#0: None: full." in last_failure(job)
+
+
+def test_an_order_that_a_taskmanager_does_not_take_counts_as_no_failure() -> None:
+    """The slot may be gone a moment before anybody has said so."""
+    job = FakeJob(tolerable_failures=0).run()
+    first = job.begin()
+    job.coordinator.not_triggered((job.execution(1, 0).id,), first)
+    assert last_failure(job).startswith("Checkpoint was declined (tasks not ready). V1 (1/2)#0")
+    assert job.failed == []
+    assert {i.checkpoint_id for i in job.told(do.NotifyCheckpointAborted)} == {first}
+    job.do_all()
+    second = job.begin()
+    job.acknowledge_all(second)
+    job.do_all()
+    assert job.storage.store == [second]
+
+
+def test_one_that_is_overtaken_does_not_come_behind_a_later_one() -> None:
+    job = FakeJob(max_concurrent=2, retained=1).run()
+    first, second = job.begin(), job.begin()
+    job.acknowledge_all(second)  # it is on its way into the store
+    job.acknowledge_all(first)
+    assert last_failure(job) == "Checkpoint has been subsumed. Checkpoint 2 is being completed."
+    job.do_all()
+    assert job.completed.ids() == job.storage.store == [second]
+    assert [told.checkpoint_id for told in job.told(do.NotifyCheckpointComplete)] == [second, second]
+
+
+def test_partly_finished_operators_with_union_state_are_refused_with_the_reason() -> None:
+    job = FakeJob(jobs.job(jobs.vertex(1, 2, splits=["a"]), jobs.vertex(2, 1))).run()
+    job.move(job.execution(1, 0), ExecutionState.FINISHED)
+    checkpoint_id = job.begin()
+    job.acknowledge(job.execution(1, 1), checkpoint_id, operator=union_state())
+    job.acknowledge(job.execution(2, 0), checkpoint_id)
+    assert "operator 'V1' has union list state, and 1 of its 2 subtasks have finished" in last_failure(job)
+    assert job.failed == []  # it does not count
+
+
+def test_fully_finished_operators_with_union_state_are_not() -> None:
+    job = FakeJob(jobs.job(jobs.vertex(1, 2, splits=["a"]), jobs.vertex(2, 1))).run()
+    checkpoint_id = job.begin()
+    for subtask in (0, 1):
+        job.acknowledge(job.execution(1, subtask), checkpoint_id, operator=union_state(), finished=True)
+    job.acknowledge(job.execution(2, 0), checkpoint_id)
+    (complete,) = (work for work in job.work if isinstance(work, Complete))
+    assert [operator.finished for operator in complete.metadata.operators] == [True, False]
+
+
+def test_checkpoints_go_on_after_tasks_have_finished_and_begin_behind_them() -> None:
+    job = FakeJob().run()
+    job.take()
+    job.out.clear()
+    for subtask in (0, 1):
+        job.move(job.execution(1, subtask), ExecutionState.FINISHED)
+    checkpoint_id = job.begin()
+    triggered = [id_ for i in job.told(do.TriggerCheckpoint) for id_ in i.execution_ids]
+    assert triggered == [job.execution(2, 0).id, job.execution(2, 1).id]
+    job.acknowledge_all(checkpoint_id)
+    job.do_all()
+    assert job.storage.store == [checkpoint_id]
+
+
+def test_or_not_if_that_is_switched_off() -> None:
+    job = FakeJob(after_tasks_finish=False).run()
+    job.move(job.execution(1, 0), ExecutionState.FINISHED)
+    job.advance(35)
+    assert not job.work
+    job.coordinator.request("t")
+    result = job.coordinator.requests.to_plain()["t"]
+    assert "checkpoints-after-tasks-finish is false" in result["failure"]
+
+
+def test_tasks_behind_one_that_ends_its_outputs_are_triggered_once() -> None:
+    job = FakeJob(jobs.job(jobs.vertex(1, 1, splits=["a"]), jobs.vertex(2, 1), jobs.vertex(3, 1))).run()
+    job.begin()
+    assert [i.execution_ids for i in job.told(do.TriggerCheckpoint)] == [(job.execution(1, 0).id,)]
+    job.execution(1, 0).end_of_data = True
+    for _ in range(2):
+        job.coordinator.outputs_ended()
+    assert [i.execution_ids for i in job.told(do.TriggerCheckpoint)] == [(job.execution(2, 0).id,)]
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("no JSON", "malformed state: task state: no JSON"),
+        ('{"operators": {"x": {}}, "finished": false, "splits_serial": 0}', "'x' is no operator of this task"),
+    ],
+)
+def test_malformed_state_fails_the_checkpoint_and_nothing_else(state: str, message: str) -> None:
+    job = FakeJob(tolerable_failures=1).run()
+    checkpoint_id = job.begin()
+    job.coordinator.acknowledge(job.execution(1, 0), checkpoint_id, {}, state)
+    assert message in last_failure(job)
+
+
+def test_an_enumerator_without_a_snapshot_fails_the_checkpoint() -> None:
+    job = FakeJob(tolerable_failures=1).run()
+    job.enumerators[jobs.vertex_id(1)] = OSError("gone")
+    checkpoint_id = job.begin()
+    job.acknowledge_all(checkpoint_id)
+    assert "The enumerator of 'V1' gave no snapshot: OSError: gone." in last_failure(job)
+    assert not any(isinstance(work, Complete) for work in job.work)
+
+
+def test_another_leader_stops_this_one() -> None:
+    job = FakeJob().run()
+    job.advance(10)
+    job.do_work(error="epoch 4 leads", fenced=True)
+    assert job.fenced == ["epoch 4 leads"]
+    job.advance(100)
+    assert not any(isinstance(work, Close) for work in job.work)
+
+
+def test_storage_that_can_not_be_read_at_the_start_is_tried_again_for_some_time() -> None:
+    job = FakeJob(timeout=2.5)
+    job.coordinator.recover()
+    for _ in range(2):
+        assert not job.coordinator.is_settled
+        recover = job.work.pop(0)
+        assert isinstance(recover, Recover)
+        job.coordinator.done(Done(recover, error="no answer"))
+        job.advance(1)
+    job.coordinator.done(Done(job.work.pop(0)))
+    assert job.coordinator.is_settled
+    assert job.settled == 1
+    other = FakeJob(timeout=0.0)
+    other.coordinator.recover()
+    other.coordinator.done(Done(other.work.pop(0), error="no answer"))
+    (error,) = other.unrestorable
+    assert isinstance(error, StateRestoreError)
+    assert "no answer" in str(error)
+
+
+def test_requests_by_hand_mind_no_pause_and_are_answered_once() -> None:
+    job = FakeJob(min_pause=100.0).run()
+    job.take()
+    for _ in range(3):
+        job.coordinator.request("t")
+    job.do_work()
+    job.acknowledge_all(2)
+    job.do_all()
+    assert job.coordinator.requests.to_plain() == {"t": {"status": "COMPLETED", "checkpointId": 2}}
+    job.advance(50)
+    assert not job.work
+
+
+def test_statistics_count_what_was_acknowledged() -> None:
+    job = FakeJob(history=1).run()
+    job.take()
+    job.take()
+    plain: dict[str, Any] = job.coordinator.statistics.to_plain()
+    (record,) = plain["history"]
+    assert record["id"] == 2
+    assert record["tasks"][jobs.vertex_id(1)]["subtasks"] == 2
+    assert job.coordinator.statistics.metrics()["lastCheckpointFullSize"] == 12

@@ -1,0 +1,214 @@
+"""The protocol of checkpoints as a state machine: whatever the order of messages, failures and answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from firesteel.graph.execution_states import ExecutionState
+from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoints.pending import Cause, Phase
+from firesteel_jobmaster.checkpoints.work import Complete
+from tests.unit.jobmaster import jobs
+from tests.unit.jobmaster_checkpoints.harness import FakeJob
+
+
+class Checkpoints(RuleBasedStateMachine):
+    """Tasks, storage and people do what they like."""
+
+    @initialize(
+        concurrent=st.integers(1, 3),
+        retained=st.integers(1, 3),
+        pause=st.sampled_from([0.0, 4.0, 25.0]),
+        tolerable=st.integers(0, 3),
+    )
+    def begin(self, concurrent: int, retained: int, pause: float, tolerable: int) -> None:
+        graph = jobs.job(jobs.vertex(1, 2, splits=["a"]), jobs.vertex(2, 1), jobs.vertex(3, 2))
+        self.job = FakeJob(
+            graph,
+            max_concurrent=concurrent,
+            retained=retained,
+            min_pause=pause,
+            tolerable_failures=tolerable,
+            timeout=30.0,
+        ).run()
+        self.triggered: dict[int, set[str]] = {}
+        self.acknowledged: dict[int, set[str]] = {}
+        self.needed: dict[int, set[str]] = {}
+        self.committed: list[int] = []
+        self.aborted: set[int] = set()
+        self.seen: set[int] = set()
+        self.last_end = float("-inf")
+        self.last_completed = 0
+        self.ended = False
+        self.manual = 0
+
+    def teardown(self) -> None:
+        """In the end everything comes to rest."""
+        job = self.job
+        job.coordinator.close("FINISHED")
+        for _ in range(3):
+            job.do_all()
+            job.advance(2.0)
+        assert not job.coordinator.pending
+        assert job.storage.closed or not self.seen
+        assert not job.storage.store
+        assert not job.storage.files, f"files are left: {job.storage.files}"
+
+    @property
+    def running(self) -> list[Any]:
+        return [e for e in self.job.executions if e.state is ExecutionState.RUNNING]
+
+    # -- what happens
+
+    @rule(seconds=st.sampled_from([0.5, 5.0, 10.0, 31.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.job.advance(seconds)
+
+    @precondition(lambda self: self.job.work)
+    @rule(fate=st.sampled_from(["done", "done", "done", "done", "failed", "unknown"]))
+    def work_is_done(self, fate: str) -> None:
+        if fate == "unknown" and isinstance(self.job.work[0], Complete):
+            self.job.do_work(error="no answer", stored=True)
+        elif fate != "done" and not self.ended:
+            work = self.job.work[0]
+            self.job.do_work(error="no space")
+            if not isinstance(work, Complete):  # nobody repeats to remove files: that is done here
+                self.job.storage.do(work)
+        else:
+            self.job.do_work()
+
+    @precondition(lambda self: self.triggered and self.running)
+    @rule(data=st.data())
+    def task_acknowledges(self, data: st.DataObject) -> None:
+        checkpoint_id = data.draw(st.sampled_from(sorted(self.triggered)[-3:]))
+        self._acknowledge(data.draw(st.sampled_from(self.running)), checkpoint_id)
+
+    @precondition(lambda self: self.triggered and self.running)
+    @rule()
+    def all_acknowledge_the_last(self) -> None:
+        checkpoint_id = max(self.triggered)
+        for execution in self.running:
+            self._acknowledge(execution, checkpoint_id)
+
+    def _acknowledge(self, execution: Any, checkpoint_id: int) -> None:
+        waiting = {p.checkpoint_id: p for p in self.job.coordinator.pending if p.phase is Phase.WAITING}
+        if checkpoint_id in waiting:
+            self.acknowledged.setdefault(checkpoint_id, set()).add(execution.id)
+            self.needed[checkpoint_id] = {e.id for e in waiting[checkpoint_id].plan.running}
+        else:
+            known = {*self.job.storage.store, *(p.checkpoint_id for p in self.job.coordinator.pending)}
+            if checkpoint_id in known and f"chk-{checkpoint_id}/{execution.id}" not in self.job.storage.files:
+                return  # a task that does not take part writes nothing
+        self.job.acknowledge(execution, checkpoint_id)
+
+    @precondition(lambda self: self.triggered and self.running)
+    @rule(data=st.data(), reason=st.sampled_from(["CHECKPOINT_DECLINED_TASK_NOT_READY", "CHECKPOINT_ASYNC_EXCEPTION"]))
+    def task_declines(self, data: st.DataObject, reason: str) -> None:
+        checkpoint_id = data.draw(st.sampled_from(sorted(self.triggered)[-2:]))
+        self.job.coordinator.decline(data.draw(st.sampled_from(self.running)), checkpoint_id, reason)
+
+    @precondition(lambda self: len(self.running) > 1 and not self.ended)
+    @rule(data=st.data())
+    def task_finishes(self, data: st.DataObject) -> None:
+        sources = [e for e in self.running if e.vertex.source is not None]
+        self.job.move(data.draw(st.sampled_from(sources or self.running)), ExecutionState.FINISHED)
+
+    @precondition(lambda self: self.running and not self.ended)
+    @rule()
+    def all_data_end(self) -> None:
+        self.job.coordinator.all_data_ended()
+
+    @precondition(lambda self: not self.ended)
+    @rule()
+    def job_restarts(self) -> None:
+        self.job.restart()
+
+    @rule()
+    def somebody_wants_a_checkpoint(self) -> None:
+        self.manual += 1
+        self.job.coordinator.request(f"trigger-{self.manual}")
+
+    @precondition(lambda self: not self.ended)
+    @rule(chance=st.integers(0, 9), state=st.sampled_from(["FINISHED", "FAILED", "CANCELED"]))
+    def job_ends(self, chance: int, state: str) -> None:
+        if chance == 0:
+            self.ended = True
+            self.job.coordinator.close(state)
+
+    # -- what always holds
+
+    @invariant()
+    def instructions_are_right(self) -> None:
+        for instruction in self.job.out:
+            match instruction:
+                case do.TriggerCheckpoint(checkpoint_id=id_, execution_ids=ids):
+                    assert id_ > max((k for k in self.triggered if k != id_), default=0), "ids rise"
+                    self.triggered.setdefault(id_, set()).update(ids)
+                case do.NotifyCheckpointComplete(checkpoint_id=id_):
+                    assert id_ in self.job.storage.store, "commit before the checkpoint is in the store"
+                    assert id_ not in self.aborted, "commit of what was given up"
+                    assert not self.committed or id_ >= self.committed[-1], "commits go back"
+                    self.committed.append(id_)
+                case do.NotifyCheckpointAborted(checkpoint_id=id_):
+                    assert id_ not in self.committed, "a committed checkpoint is given up"
+                    self.aborted.add(id_)
+        self.job.out.clear()
+
+    @invariant()
+    def complete_is_what_all_have_acknowledged(self) -> None:
+        storage, job = self.job.storage, self.job
+        for checkpoint_id in storage.store:
+            assert storage.metadata[checkpoint_id] <= storage.files
+            acknowledged = {path.partition("/")[2] for path in storage.metadata[checkpoint_id]}
+            assert acknowledged == self.needed[checkpoint_id] <= self.acknowledged[checkpoint_id]
+        kept = job.completed.ids()
+        assert len(kept) <= job.settings.retained
+        assert kept == sorted(set(kept))
+        if not self.ended:
+            assert set(kept) <= set(storage.store), "the job would go on from what is not in the store"
+            assert not kept or kept[-1] >= self.last_completed, "a completed checkpoint is lost"
+            assert kept or not self.last_completed
+            self.last_completed = kept[-1] if kept else 0
+            if job.coordinator.is_settled and not job.work:
+                assert sorted(storage.store) == kept, "the next JobMaster would go on from something else"
+
+    @invariant()
+    def limits_hold(self) -> None:
+        job = self.job
+        assert len(job.coordinator.pending) <= job.settings.max_concurrent
+        for pending in job.coordinator.pending:
+            assert pending.given_up is None or pending.phase in (Phase.COMPLETING, Phase.UNDOING)
+            if pending.number not in self.seen:
+                self.seen.add(pending.number)
+                if pending.request.cause is Cause.PERIODIC and job.settings.max_concurrent == 1:
+                    pause = pending.began - self.last_end  # one ends before the next begins
+                    assert pause >= job.settings.min_pause - 0.02, f"a pause of {pause}"
+        self.last_end = job.ended_at
+        assert job.coordinator.is_settled == all(
+            p.phase in (Phase.PREPARING, Phase.WAITING) for p in job.coordinator.pending
+        )
+        counts = job.counts()
+        assert counts["total"] == counts["in_progress"] + counts["completed"] + counts["failed"]
+        waiting = [p for p in job.coordinator.pending if p.phase in (Phase.WAITING, Phase.COMPLETING)]
+        assert counts["in_progress"] == len([p for p in waiting if p.given_up is None])
+        results = job.coordinator.requests.to_plain()
+        if self.ended and not job.coordinator.pending:
+            assert all(r["status"] == "COMPLETED" for r in results.values()), "a request is never answered"
+
+    @invariant()
+    def timers_lead_on(self) -> None:
+        job = self.job
+        for pending in job.coordinator.pending:
+            assert f"checkpoint:{pending.number}" in job.timers or pending.given_up is not None
+        states = {e.state for e in job.executions}
+        runs = ExecutionState.RUNNING in states and states <= {ExecutionState.RUNNING, ExecutionState.FINISHED}
+        if runs and not self.ended and not job.failed and len(job.coordinator.pending) < job.settings.max_concurrent:
+            assert "checkpoint" in job.timers, "nobody looks again whether a checkpoint is due"
+
+
+TestCheckpoints = Checkpoints.TestCase
+TestCheckpoints.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)

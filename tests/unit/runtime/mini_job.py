@@ -1,0 +1,451 @@
+"""A whole job in one loop, without slots: subtasks over local channels, and a coordinator in a few lines."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from firesteel.checkpoint.assign import OperatorRestore, TaskRestore, assign
+from firesteel.checkpoint.metadata import OperatorState
+from firesteel.checkpoint.subtask_state import TaskState
+from firesteel.functions.source import (
+    END,
+    NEED_SPLITS,
+    Boundedness,
+    EnumeratorSpec,
+    Polled,
+    ReaderContext,
+    Source,
+    SourceBatch,
+    SourceReader,
+    Split,
+)
+from firesteel.functions.two_phase import (
+    ALREADY_COMMITTED,
+    COMMITTED,
+    CommitResult,
+    Committable,
+    Committer,
+    TwoPhaseCommitSink,
+    TwoPhaseWriter,
+)
+from firesteel.graph.execution_states import ExecutionState
+from firesteel.graph.physical import downstream_channels, upstream_channels
+from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
+from firesteel.protocol.checkpoint_messages import DeclineReason
+from firesteel.protocol.deployment import TaskFailure
+from firesteel.runtime.batch import Barrier
+from firesteel.runtime.chain import ChainPlan
+from firesteel.runtime.channel_inputs import ChannelInputs
+from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
+from firesteel.runtime.checkpoints.uploads import InlineStream
+from firesteel.runtime.context import OperatorContext, TaskInfo
+from firesteel.runtime.exchange.channels import ChannelId
+from firesteel.runtime.exchange.local import LocalPipe
+from firesteel.runtime.interrupts import CancelToken, Guard
+from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.operators import SinkOperator
+from firesteel.runtime.partitioners import create_output
+from firesteel.runtime.source_input import SourceInput
+from firesteel.runtime.source_time import SourceTime
+from firesteel.runtime.task import StreamTask
+from firesteel.state.backend import load_state_backend
+from tests.unit.runtime.support import ManualClock
+
+MAX_PARALLELISM = 16
+
+
+class ListSource(Source[Any]):
+    """Each split is a list of records, read a few at a time."""
+
+    def __init__(self, at_once: int = 3) -> None:
+        self._at_once = at_once
+
+    @property
+    def boundedness(self) -> Boundedness:
+        return Boundedness.BOUNDED
+
+    def enumerator(self) -> EnumeratorSpec:
+        return EnumeratorSpec("none")
+
+    def create_reader(self, context: ReaderContext) -> SourceReader[Any]:
+        return _ListReader(self._at_once)
+
+
+class _ListReader(SourceReader[Any]):
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
+        self._splits: list[Split] = []
+        self._no_more = False
+
+    def add_splits(self, splits: Sequence[Split]) -> None:
+        self._splits += splits
+
+    def no_more_splits(self) -> None:
+        self._no_more = True
+
+    def pause_splits(self, split_ids: Sequence[str]) -> None: ...
+
+    def resume_splits(self, split_ids: Sequence[str]) -> None: ...
+
+    def snapshot(self) -> list[Split]:
+        return list(self._splits)
+
+    def poll(self, max_records: int) -> Polled[Any]:
+        if not self._splits:
+            return END if self._no_more else NEED_SPLITS
+        split = self._splits.pop(0)
+        records: Any = split.data["records"]
+        start: Any = split.position or 0
+        stop = min(start + self._at_once, len(records))
+        finished = stop >= len(records)
+        if not finished:
+            self._splits.append(split.at(stop))
+        values = [tuple(record) for record in records[start:stop]]
+        return SourceBatch(values, split.id, stop, [time for _, time in values], split_finished=finished)
+
+
+class Shelf:
+    """Where a sink shows its results; what is visible stays, whatever happens to the job."""
+
+    def __init__(self) -> None:
+        self.visible: list[Any] = []
+        self.pages: dict[bytes, list[Any]] = {}
+        self.committed: list[bytes] = []
+        self.number = 0
+
+
+SHELVES: dict[str, Shelf] = {}
+
+
+class ShelfSink(TwoPhaseCommitSink[Any]):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def create_writer(self, context: Any) -> TwoPhaseWriter[Any]:
+        return _ShelfWriter(SHELVES[self.name])
+
+    def create_committer(self, context: Any) -> Committer:
+        return _ShelfCommitter(SHELVES[self.name])
+
+
+class _ShelfWriter(TwoPhaseWriter[Any]):
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+        self._records: list[Any] = []
+
+    def write(self, values: Any, timestamps: Any) -> None:
+        self._records += values
+
+    def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
+        if not self._records:
+            return ()
+        self._shelf.number += 1
+        page = str(self._shelf.number).encode()
+        self._shelf.pages[page], self._records = self._records, []
+        return (page,)
+
+
+class _ShelfCommitter(Committer):
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        return [self._one(committable.data) for committable in committables]
+
+    def _one(self, page: bytes) -> CommitResult:
+        if page in self._shelf.committed:
+            return ALREADY_COMMITTED
+        self._shelf.committed.append(page)
+        self._shelf.visible += self._shelf.pages[page]
+        return COMMITTED
+
+
+@dataclass
+class Vertex:
+    """A vertex of the job.
+
+    Attributes:
+        name: unique.
+        chain: makes its operators; outputs of the last one are given by ``inputs`` of others.
+        parallelism: of now.
+        inputs: name of the vertex before it, partitioner, key selector.
+        two_inputs: each of them is an input of its own; else they are one.
+    """
+
+    name: str
+    chain: Callable[[], list[Any]]
+    parallelism: int
+    inputs: list[tuple[str, PartitionerKind, Any]] = field(default_factory=list)
+    two_inputs: bool = False
+
+
+@dataclass
+class Checkpoint:
+    """A checkpoint that is complete."""
+
+    number: int
+    parallelism: dict[str, int]
+    states: dict[tuple[str, int], TaskState]
+
+
+class MiniJob:
+    """One attempt of a job.
+
+    Args:
+        vertices: in topological order.
+        splits: of each source vertex, plain lists of records.
+        seed: decides what happens when.
+        restore: what it goes on from.
+        options: of barriers.
+        attempt: number of all its tasks.
+        elsewhere: what other threads would do: done one after the other, now and then.
+    """
+
+    def __init__(
+        self,
+        vertices: Sequence[Vertex],
+        splits: Mapping[str, Sequence[Sequence[Any]]],
+        seed: int,
+        restore: Checkpoint | None = None,
+        options: Mapping[str, Any] | None = None,
+        first_checkpoint: int = 1,
+        attempt: int = 0,
+        elsewhere: list[Callable[[], None]] | None = None,
+    ) -> None:
+        self.attempt = attempt
+        self.vertices, self.random, self.options = vertices, random.Random(seed), options
+        self.clock = ManualClock()
+        self.loop = TaskLoop(self.clock)
+        self.uploads: list[Callable[[], None]] = [] if elsewhere is None else elsewhere
+        self.tasks: dict[tuple[str, int], StreamTask] = {}
+        self.completed: Checkpoint | None = restore
+        self.states: dict[tuple[str, int], ExecutionState] = {}
+        self.failures: list[TaskFailure] = []
+        self.declined: dict[int, DeclineReason] = {}
+        self.at_end: set[tuple[str, int]] = set()
+        self.pending: dict[int, dict[tuple[str, int], TaskState]] = {}
+        self.number = max(first_checkpoint, 1 if restore is None else restore.number + 1) - 1
+        self._pipes: dict[ChannelId, LocalPipe] = {}
+        try:
+            for vertex in vertices:
+                for subtask in range(vertex.parallelism):
+                    self._build(vertex, subtask, splits.get(vertex.name), restore)
+        except BaseException:
+            self.loop.close()
+            raise
+        for task in self.tasks.values():
+            task.start()
+
+    # -- tasks
+
+    def _build(self, vertex: Vertex, subtask: int, splits: Any, restore: Checkpoint | None) -> None:
+        key = (vertex.name, subtask)
+        operators = copy.deepcopy(vertex.chain())
+        targets = [(down, *edge) for down in self.vertices for edge in down.inputs if edge[0] == vertex.name]
+        outputs = [
+            OutputSpec(len(operators) - 1, self._edge(down, position), edge[1], edge[2])
+            for down in self.vertices
+            for position, edge in enumerate(down.inputs)
+            if edge[0] == vertex.name
+        ]
+        assert len(targets) == len(outputs)
+        children = [[i + 1] for i in range(len(operators) - 1)] + [[]]
+        plan = ChainPlan(ChainSpec(operators, children, outputs))
+        info = TaskInfo("1" * 32, "job", f"{vertex.name}_{subtask}_0", vertex.name, subtask, vertex.parallelism,
+                        MAX_PARALLELISM, self.attempt)  # fmt: skip
+        plan.use_state_backend(load_state_backend("hashmap"), info, self.clock)
+        context = OperatorContext(info, self.clock, checkpointing=True)
+        for index, operator in enumerate(plan.operators):
+            if isinstance(operator, SinkOperator):
+                operator.create(context)
+            assert operator.spec.id == operators[index].id
+        guard, token = Guard(), CancelToken()
+        task_restore = None if restore is None else self._restore(vertex, subtask, operators, restore)
+        inputs: Any
+        if splits is not None:
+            head = plan.operators[0]
+            time = SourceTime(head.name, info.full_name, head.spec.extra["watermark_strategy"], self.clock, None)
+            inputs = SourceInput(
+                vertex.name, head.function, info, self.clock, token, lambda: None,
+                lambda: self.tasks[key].wake(), 100, time, operator=head,
+                finished=task_restore is not None and task_restore.finished,
+            )  # fmt: skip
+            inputs.run_on(self.loop, guard)
+        else:
+            inputs = ChannelInputs(self._inputs(vertex, subtask), lambda: self.tasks[key].wake(), info.full_name,
+                                   self.clock)  # fmt: skip
+        channels = []
+        for spec in outputs:
+            down = next(v for v in self.vertices for p in range(len(v.inputs)) if self._edge(v, p) == spec.edge)
+            numbers = downstream_channels(spec.partitioner, subtask, vertex.parallelism, down.parallelism)
+            edge = [self._pipe(spec.edge, subtask, number).output for number in numbers]
+            plan.output_segment(spec).outputs.append(
+                create_output(spec, vertex.name, edge, MAX_PARALLELISM, random.Random(1))
+            )
+            channels += edge
+        self.tasks[key] = StreamTask(
+            info, plan, inputs, [(channel, 0) for channel in channels], context, self.loop, guard, token,
+            _Reporter(self, key), needs_commit=False, watermark_interval=0.0,
+            checkpoints=self.services(),
+            restore=task_restore,
+        )  # fmt: skip
+        if splits is not None:
+            mine = [] if restore is not None else [
+                Split(f"{vertex.name}-{number}", {"records": list(records)})
+                for number, records in enumerate(splits) if number % vertex.parallelism == subtask
+            ]  # fmt: skip
+            self.loop.call_soon(lambda: inputs.add_splits(mine, True, 1))
+
+    def services(self) -> CheckpointServices:
+        """What tasks get from their slot."""
+        return CheckpointServices(lambda number, hint: InlineStream(), self.uploads.append, final=True)
+
+    def _edge(self, down: Vertex, position: int) -> int:
+        index = next(i for i, v in enumerate(self.vertices) if v is down)
+        return index * 10 + position
+
+    def _pipe(self, edge: int, up: int, down: int) -> LocalPipe:
+        name = ChannelId(edge, up, down)
+        return self._pipes.setdefault(name, LocalPipe(name, self.loop, 400))
+
+    def _inputs(self, vertex: Vertex, subtask: int) -> list[tuple[Any, int]]:
+        found = []
+        for position, (up_name, kind, _) in enumerate(vertex.inputs):
+            up = next(v for v in self.vertices if v.name == up_name)
+            for number in upstream_channels(kind, subtask, up.parallelism, vertex.parallelism):
+                pipe = self._pipe(self._edge(vertex, position), number, subtask)
+                found.append((pipe.input, position if vertex.two_inputs else 0))
+        return found
+
+    def _restore(self, vertex: Vertex, subtask: int, operators: Sequence[Any], from_: Checkpoint) -> TaskRestore:
+        parallelism = from_.parallelism[vertex.name]
+        written = [from_.states[vertex.name, number] for number in range(parallelism)]
+        found: dict[str, OperatorRestore] = {}
+        for spec in operators:
+            subtasks = {n: s.operators[spec.id] for n, s in enumerate(written) if spec.id in s.operators}
+            state = OperatorState(
+                operator_id=spec.id, name=spec.name, uid=None, parallelism=parallelism, max_parallelism=MAX_PARALLELISM,
+                subtasks=subtasks,
+            )  # fmt: skip
+            found[spec.id] = assign(state, vertex.parallelism, MAX_PARALLELISM)[subtask]
+        finished = all(state.finished for state in written)
+        plain = TaskRestore(from_.number, finished, found).to_plain()
+        return TaskRestore.from_plain(plain)
+
+    # -- the coordinator
+
+    def trigger(self) -> int:
+        """Begin a checkpoint; its number."""
+        self.number += 1
+        self.pending[self.number] = {
+            key: TaskState(finished=True) for key, state in self.states.items() if state is ExecutionState.FINISHED
+        }
+        for key, task in self.tasks.items():
+            if task.source_input() is not None or key in self.at_end:
+                task.trigger_checkpoint(Barrier(self.number, self.clock.epoch_ms(), self.options))
+        return self.number
+
+    def acknowledged(self, key: tuple[str, int], number: int, state: TaskState) -> None:
+        """A task has written its state."""
+        pending = self.pending.get(number)
+        if pending is None:
+            return
+        pending[key] = TaskState.from_bytes(state.to_bytes())
+        if len(pending) == len(self.tasks):
+            parallelism = {vertex.name: vertex.parallelism for vertex in self.vertices}
+            self.completed = Checkpoint(number, parallelism, pending)
+            self.pending = {n: p for n, p in self.pending.items() if n > number}
+            if self.random.random() < 0.8:  # else the news is lost
+                self.loop.call_soon(lambda: self._tell(number))
+
+    def decline(self, key: tuple[str, int], number: int, reason: DeclineReason, failure: TaskFailure | None) -> None:
+        """A task does not take part."""
+        self.declined[number] = reason
+        assert failure is None, failure
+
+    def _tell(self, number: int) -> None:
+        for task in self.tasks.values():
+            if self.random.random() < 0.9:
+                task.checkpoint_complete(number)
+
+    def abort(self, number: int) -> None:
+        """Give a checkpoint up."""
+        if self.pending.pop(number, None) is not None:
+            for task in self.tasks.values():
+                task.checkpoint_aborted(number)
+
+    def ended(self, key: tuple[str, int]) -> None:
+        """A task waits for a last checkpoint; one that began before needs it, too."""
+        self.at_end.add(key)
+        for number in list(self.pending):
+            self.loop.call_soon(
+                lambda number=number: self.tasks[key].trigger_checkpoint(Barrier(number, 0, self.options))  # type: ignore[misc]
+            )
+
+    # -- running
+
+    @property
+    def finished(self) -> bool:
+        return all(self.states.get(key) is ExecutionState.FINISHED for key in self.tasks)
+
+    def steps(self, count: int) -> None:
+        """Passes of the loop; now and then something is written."""
+        for _ in range(count):
+            done = self.loop.run_once(block=False)
+            if self.uploads and (not done or self.random.random() < 0.3):
+                self.uploads.pop(0)()
+            assert not self.failures, self.failures[0].traceback
+
+    def live_for_a_while(self, chance: random.Random) -> None:
+        """Random steps with checkpoints, of which some are given up."""
+        for _ in range(chance.randrange(1, 12)):
+            self.steps(chance.randrange(1, 30))
+            if self.pending and chance.random() < 0.15:
+                self.abort(chance.choice(list(self.pending)))
+            if len(self.pending) < 2:
+                self.trigger()
+
+    def to_end(self) -> None:
+        """Until all tasks have finished, with a checkpoint whenever nothing else happens."""
+        for _ in range(200):
+            self.steps(50)
+            if self.finished:
+                return
+            for number in list(self.pending):
+                if number < self.number:
+                    self.abort(number)
+            if not self.pending or self.random.random() < 0.2:
+                self.trigger()
+        raise AssertionError(f"the job does not end: {self.states}, {self.pending}")
+
+    def crash(self) -> None:
+        """All processes die."""
+        for task in self.tasks.values():
+            task.cancel()
+        self.loop.close()
+
+
+class _Reporter:
+    def __init__(self, job: MiniJob, key: tuple[str, int]) -> None:
+        self._job, self._key = job, key
+
+    def state(self, execution_id: str, state: ExecutionState, failure: Any, metrics: Any) -> None:
+        self._job.states[self._key] = state
+        if failure is not None:
+            self._job.failures.append(failure)
+
+    def end_of_data(self, execution_id: str) -> None:
+        self._job.ended(self._key)
+
+    def acknowledge_checkpoint(self, execution_id: str, checkpoint_id: int, metrics: Any, state: TaskState) -> None:
+        self._job.acknowledged(self._key, checkpoint_id, state)
+
+    def decline_checkpoint(self, execution_id: str, checkpoint_id: int, reason: DeclineReason, failure: Any) -> None:
+        self._job.decline(self._key, checkpoint_id, reason, failure)
+
+
+SOURCE = OperatorKind.SOURCE

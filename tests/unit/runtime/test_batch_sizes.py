@@ -1,0 +1,75 @@
+"""Batches of columns follow the time that they take: sources ask for more or fewer rows, operators take them apart."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from firesteel.common import Types
+from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
+from firesteel.runtime.chain import ChainExecutor
+from firesteel.runtime.chain_plan import FIRST_COLUMNS
+from firesteel.runtime.chain_slices import SMALLEST_COLUMNS
+from firesteel.runtime.interrupts import CancelToken, Guard
+from firesteel.runtime.partitioners import SingleOutput
+from firesteel.runtime.source_input import COLUMN_BYTES, COLUMN_SECONDS, _Limits
+from tests.unit.runtime.support import FakeOutput, line, opened, spec
+
+ROW = Types.ROW_NAMED(["n"], [Types.LONG()])
+
+
+class Machine:
+    """Needs so many seconds for a row, by a clock of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.now = seconds, 0.0
+        self.sizes: list[int] = []
+
+    def work(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.sizes.append(batch.num_rows)
+        self.now += self.seconds * batch.num_rows
+        return batch
+
+    def run(self, rows: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The sizes in which a batch goes in."""
+        monkeypatch.setattr("firesteel.runtime.chain._now", lambda: self.now)
+        operator = spec(OperatorKind.COLUMNS_MAP, self.work, extra={"input_type": ROW, "result_type": ROW})
+        plan = opened(line(operator, outputs=[OutputSpec(0, 0, PartitionerKind.FORWARD)]))
+        channel = FakeOutput()
+        plan.output_segment(plan.spec.outputs[0]).outputs.append(SingleOutput("out", [channel]))
+        executor = ChainExecutor(plan, Guard(), CancelToken())
+        executor.feed(pa.RecordBatch.from_pydict({"n": pa.array(range(rows), pa.int64())}), None, 0)
+        while executor.pending:
+            executor.step()
+        assert [n for batch in channel.batches for n in batch.values.column(0).to_pylist()] == list(range(rows))  # type: ignore[union-attr]
+        return self.sizes
+
+
+def test_a_slow_operator_gets_small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = Machine(10e-6).run(100_000, monkeypatch)
+    assert sizes[0] == FIRST_COLUMNS
+    assert set(sizes[1:-1]) <= {999, 1000}, "10 ms' worth"
+
+
+def test_a_very_slow_operator_gets_no_smaller_ones_than_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = Machine(1e-3).run(20_000, monkeypatch)
+    assert set(sizes[1:-1]) == {SMALLEST_COLUMNS}
+
+
+def test_a_quick_operator_gets_ever_larger_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Machine(1e-9).run(120_000, monkeypatch) == [FIRST_COLUMNS, 2 * FIRST_COLUMNS, 4 * FIRST_COLUMNS, 5312]
+
+
+def batch_of(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"n": pa.array(range(rows), pa.int64())})
+
+
+def test_a_source_is_asked_for_so_many_rows_as_fit_its_time() -> None:
+    limits = _Limits(131_072, COLUMN_SECONDS, COLUMN_BYTES)
+    assert limits.next_count(1000, batch_of(1000), 0.0001) == 2000, "quick: twice as many"
+    assert limits.next_count(1000, batch_of(1000), COLUMN_SECONDS) == 1000, "about right"
+    assert limits.next_count(1000, batch_of(1000), 4 * COLUMN_SECONDS) == 250, "slow: its time's worth"
+    assert limits.next_count(131_072, batch_of(131_072), 0.0001) == 131_072, "the option's bound"
+    assert limits.next_count(1, batch_of(1), 1.0) == 1
+    wide = pa.RecordBatch.from_pydict({"text": ["x" * 100_000] * 100})
+    assert limits.next_count(100, wide, 0.0001) == COLUMN_BYTES // 100_000, "no more bytes than that"

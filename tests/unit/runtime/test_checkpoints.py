@@ -1,0 +1,421 @@
+"""What one task does for checkpoints: declined, given up, superseded, restored, committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from firesteel.checkpoint.assign import OperatorRestore, TaskRestore
+from firesteel.checkpoint.handles import InlineState
+from firesteel.checkpoint.subtask_state import Committables, TaskState
+from firesteel.common import Types
+from firesteel.core.errors import CheckpointStorageError
+from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointListener
+from firesteel.functions.functions import KeyedProcessFunction, MapFunction
+from firesteel.functions.state import ListStateDescriptor, ValueStateDescriptor
+from firesteel.functions.two_phase import (
+    ALREADY_COMMITTED,
+    COMMITTED,
+    CommitOutcome,
+    CommitResult,
+    Committable,
+    Committer,
+    TwoPhaseCommitSink,
+    TwoPhaseWriter,
+)
+from firesteel.graph.execution_states import ExecutionState as E
+from firesteel.graph.specs import ChainSpec, OutputSpec, PartitionerKind
+from firesteel.graph.specs import OperatorKind as K
+from firesteel.protocol.checkpoint_messages import DeclineReason
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier
+from firesteel.runtime.chain import ChainPlan
+from firesteel.runtime.channel_inputs import ChannelInputs
+from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
+from firesteel.runtime.checkpoints.uploads import InlineStream
+from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.interrupts import CancelToken, Guard
+from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.operators.two_phase import MOST_ATTEMPTS
+from firesteel.runtime.partitioners import SingleOutput
+from firesteel.runtime.task import StreamTask
+from tests.unit.runtime.support import INFO as SOMEWHERE
+from tests.unit.runtime.support import FakeInput, FakeOutput, ManualClock, Reports, line, spec
+
+INFO = replace(SOMEWHERE, subtask=0, parallelism=1)
+STORY: list[Any] = []
+
+
+class Bench:
+    """A task of two channels."""
+
+    def __init__(
+        self, *operators: Any, restore: TaskRestore | None = None, services: CheckpointServices | None = None
+    ) -> None:
+        self.clock, self.reports = ManualClock(), Reports()
+        self.loop = TaskLoop(self.clock)
+        chain: ChainSpec = line(*operators)
+        self.output = FakeOutput()
+        outputs = []
+        if operators[-1].kind is not K.SINK:
+            chain.outputs.append(OutputSpec(len(operators) - 1, 0, PartitionerKind.FORWARD))
+        self.plan = ChainPlan(chain)
+        context = OperatorContext(INFO, self.clock, checkpointing=True)
+        if chain.outputs:
+            self.plan.segment_of[len(operators) - 1].outputs.append(SingleOutput("op", [self.output]))
+            outputs.append((self.output, 100))
+        self.channels = [FakeInput(), FakeInput()]
+        self.task = StreamTask(
+            INFO, self.plan, ChannelInputs([(c, 0) for c in self.channels], lambda: self.task.wake()), outputs,
+            context, self.loop, Guard(), CancelToken(), self.reports, restore=restore,
+            checkpoints=services or CheckpointServices(final=True),
+        )  # fmt: skip
+        self.task.start()
+        self.run()
+
+    def run(self) -> None:
+        while self.loop.run_once(block=False):
+            pass
+
+    def give(self, *items: Any) -> None:
+        """To both channels."""
+        for channel in self.channels:
+            channel.give(*items)
+        self.run()
+
+    def later(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.run()
+
+    @property
+    def states(self) -> list[Any]:
+        return list(self.reports.states)
+
+
+@pytest.fixture(autouse=True)
+def benches() -> Iterator[None]:
+    STORY.clear()
+    MADE.clear()
+    yield
+    for bench in MADE:
+        bench.loop.close()
+
+
+MADE: list[Bench] = []
+
+
+def bench_of(*operators: Any, **more: Any) -> Bench:
+    MADE.append(Bench(*operators, **more))
+    return MADE[-1]
+
+
+class Told(MapFunction, CheckpointedFunction, CheckpointListener):  # type: ignore[type-arg]
+    def initialize_state(self, context: Any) -> None:
+        self.state = context.get_operator_state_store().get_list_state(ListStateDescriptor("seen", Types.LONG()))
+        STORY.append(("restored", context.is_restored(), list(self.state.get())))
+
+    def snapshot_state(self, context: Any) -> None:
+        if context.get_checkpoint_id() == 13:
+            raise ValueError("unlucky")
+        STORY.append(("snapshot", context.get_checkpoint_id(), context.get_checkpoint_timestamp()))
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        STORY.append(("complete", checkpoint_id))
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        STORY.append(("aborted", checkpoint_id))
+
+    def map(self, value: Any) -> Any:
+        self.state.add(value)
+        return value
+
+
+def restored(state: TaskState, number: int = 1) -> TaskRestore:
+    """The same parallelism."""
+    operators = {
+        id_: OperatorRestore(
+            {name: (part,) for name, part in one.keyed.items()},
+            () if one.operator is None else (one.operator,),
+            one.splits,
+            one.committables,
+        )
+        for id_, one in state.operators.items()
+    }
+    return TaskRestore(number, state.finished, operators)
+
+
+def test_a_function_is_asked_told_and_restored() -> None:
+    bench = bench_of(spec(K.MAP, Told()))
+    bench.give(Batch([1]), Barrier(1, 5), Batch([2]))
+    assert bench.output.elements == [(2, Barrier(1, 5))]
+    bench.task.checkpoint_complete(1)
+    bench.give(Barrier(2, 6))
+    bench.task.checkpoint_aborted(2)
+    bench.run()
+    assert STORY == [
+        ("restored", False, []), ("snapshot", 1, 5), ("complete", 1), ("snapshot", 2, 6), ("aborted", 2),
+    ]  # fmt: skip
+    assert set(bench.reports.checkpoint_metrics) == {
+        "start_delay_ms", "alignment_ms", "sync_ms", "async_ms", "state_size", "checkpointed_size",
+        "processed_in_alignment", "persisted",
+    }  # fmt: skip
+    STORY.clear()
+    bench_of(spec(K.MAP, Told()), restore=restored(bench.reports.acknowledged[1]))
+    assert STORY == [("restored", True, [1, 1])]
+
+
+def test_what_snapshot_state_raises_declines_the_checkpoint_and_the_task_goes_on() -> None:
+    bench = bench_of(spec(K.MAP, Told()))
+    bench.give(Barrier(13, 0), Batch([7]))
+    assert bench.reports.declined == {13: DeclineReason.TASK_FAILURE}
+    assert bench.reports.decline_failure is not None
+    assert bench.reports.decline_failure.message == "unlucky"
+    assert bench.output.values == [7, 7]
+    bench.give(Barrier(14, 0))
+    assert 14 in bench.reports.acknowledged
+
+
+class Lambda(MapFunction[Any, Any]):
+    def map(self, value: Any) -> Any:
+        return value
+
+
+class Keeps(KeyedProcessFunction[Any, Any, Any]):
+    def open(self, runtime_context: Any) -> None:
+        self.last = runtime_context.get_state(ValueStateDescriptor("last", Types.PICKLED_BYTE_ARRAY()))
+
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        self.last.update(Stubborn() if value == "stubborn" else value)
+        return ()
+
+
+class Stubborn:
+    def __reduce__(self) -> Any:
+        raise TypeError("I stay")
+
+
+def keyed(function: Any = None) -> Any:
+    return spec(K.KEYED_PROCESS, function or Keeps(), key_selectors=(lambda value: 1,), name="keeps")
+
+
+def test_values_that_can_not_be_serialised_decline_the_checkpoint_with_state_and_key() -> None:
+    bench = bench_of(keyed())
+    bench.give(Batch(["stubborn"]), Barrier(1, 0))
+    assert bench.reports.declined == {1: DeclineReason.ASYNC_EXCEPTION}
+    failure = bench.reports.decline_failure
+    assert failure is not None
+    assert "state 'last' of key 1" in failure.message
+    bench.give(Batch(["fine"]), Barrier(2, 0))
+    assert 2 in bench.reports.acknowledged
+
+
+class Broken(InlineStream):
+    def write(self, data: Any) -> None:
+        raise CheckpointStorageError("no space left")
+
+
+def test_a_storage_that_takes_nothing_declines_the_checkpoint() -> None:
+    services = CheckpointServices(lambda number, hint: Broken() if number == 1 else InlineStream())
+    bench = bench_of(keyed(), services=services)
+    bench.give(Batch(["x"]), Barrier(1, 0))
+    assert bench.reports.declined == {1: DeclineReason.ASYNC_EXCEPTION}
+    bench.give(Barrier(2, 0))
+    assert 2 in bench.reports.acknowledged
+
+
+def test_a_checkpoint_that_is_given_up_while_it_is_written_is_not_acknowledged() -> None:
+    work: list[Callable[[], None]] = []
+    bench = bench_of(keyed(), services=CheckpointServices(submit=work.append))
+    bench.give(Batch(["x"]), Barrier(1, 0))
+    bench.task.checkpoint_aborted(1)
+    bench.run()
+    for one in work:
+        one()
+    bench.run()
+    assert bench.reports.acknowledged == {}
+    assert bench.reports.declined == {}
+
+
+def test_a_barrier_that_is_overtaken_is_declined_and_those_behind_are_told() -> None:
+    bench = bench_of(spec(K.MAP, Lambda()))
+    bench.channels[0].give(Barrier(1, 0))
+    bench.give(Barrier(2, 0))
+    assert bench.reports.declined == {1: DeclineReason.SUBSUMED}
+    assert [element for _, element in bench.output.elements] == [CancelBarrier(1), Barrier(2, 0)]
+    assert list(bench.reports.acknowledged) == [2]
+
+
+def test_an_abort_frees_the_channels_and_those_behind_are_told() -> None:
+    bench = bench_of(spec(K.MAP, Lambda()))
+    bench.channels[0].give(Barrier(1, 0), Batch(["waits"]))
+    bench.run()
+    assert bench.output.values == []
+    bench.task.checkpoint_aborted(1)
+    bench.run()
+    assert bench.output.values == ["waits"]
+    assert [element for _, element in bench.output.elements] == [CancelBarrier(1)]
+    assert bench.reports.declined == {}
+
+
+def test_a_task_whose_input_has_ended_waits_for_a_checkpoint_of_its_own() -> None:
+    bench = bench_of(spec(K.MAP, Told()))
+    bench.task.trigger_checkpoint(Barrier(1, 0))
+    bench.run()
+    assert bench.reports.acknowledged == {}, "its barriers come by its channels"
+    bench.give(END_OF_INPUT)
+    assert bench.reports.ends == 1
+    assert bench.reports.acknowledged[1].finished
+    assert bench.states[-1:] == [E.RUNNING]
+    bench.task.checkpoint_complete(1)
+    bench.run()
+    assert bench.states[-1:] == [E.FINISHED]
+    bench.task.trigger_checkpoint(Barrier(2, 0))
+    assert bench.reports.declined == {2: DeclineReason.TASK_CLOSING}
+
+
+def test_a_snapshot_under_way_holds_the_next_barrier_and_no_record_is_lost() -> None:
+    work: list[Callable[[], None]] = []
+    bench = bench_of(keyed(), services=CheckpointServices(submit=work.append))
+    bench.give(Batch(["x"]), Barrier(1, 0), Batch(["y"]), Barrier(2, 0), Batch(["z"]))
+    while work:
+        work.pop(0)()
+    bench.run()
+    assert sorted(bench.reports.acknowledged) == [1, 2]
+
+
+class KeepsList(Keeps):
+    def open(self, runtime_context: Any) -> None:
+        self.last = runtime_context.get_list_state(ListStateDescriptor("last", Types.LONG()))
+
+
+@pytest.mark.parametrize(
+    ("reads", "problem"),
+    [
+        (spec(K.MAP, Lambda(), name="keeps"), "operator 'keeps': the checkpoint has state of its part 'keyed', which"),
+        (keyed(KeepsList()), "state 'last' can't be read with its type of now: it was value state and is list state"),
+    ],
+)
+def test_state_that_does_not_fit_fails_the_task_and_says_where(reads: Any, problem: str) -> None:
+    first = bench_of(keyed())
+    first.give(Batch(["x"]), Barrier(1, 0))
+    second = bench_of(reads, restore=restored(first.reports.acknowledged[1]))
+    assert second.states[-1] is E.FAILED
+    assert second.reports.failure is not None
+    assert second.reports.failure.operator == "keeps"
+    assert second.reports.failure.message.startswith(problem)
+
+
+# -- sinks
+
+
+class Answers(TwoPhaseCommitSink[Any]):
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+
+    def create_writer(self, context: Any) -> TwoPhaseWriter[Any]:
+        return _Writer()
+
+    def create_committer(self, context: Any) -> Committer:
+        return _Committer(self.answers)
+
+
+class _Writer(TwoPhaseWriter[Any]):
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def write(self, values: Any, timestamps: Any) -> None:
+        self.records += values
+
+    def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
+        made, self.records = [str(record).encode() for record in self.records], []
+        return made
+
+
+class _Committer(Committer):
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers = answers
+
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        STORY.append([committable.data for committable in committables])
+        answer = self.answers.pop(0) if self.answers else COMMITTED
+        if isinstance(answer, Exception):
+            raise answer
+        return [answer] * len(committables)
+
+
+RETRY = CommitResult(CommitOutcome.RETRY, "busy")
+UNKNOWN = CommitResult(CommitOutcome.UNKNOWN, "no answer")
+
+
+def test_a_checkpoint_commits_everything_up_to_it_and_nothing_else() -> None:
+    bench = bench_of(spec(K.SINK, Answers()))
+    bench.give(Batch([1]), Barrier(1, 0), Batch([2]), Barrier(2, 0), Batch([3]), Barrier(3, 0))
+    (two,) = bench.reports.acknowledged[2].operators.values()
+    assert [(c.checkpoint_id, [item.data for item in c.items]) for c in two.committables] == [  # type: ignore[union-attr]
+        (1, [b"1", b"1"]), (2, [b"2", b"2"]),
+    ]  # fmt: skip
+    bench.task.checkpoint_complete(2)
+    bench.task.checkpoint_complete(2)
+    bench.run()
+    assert STORY == [[b"1", b"1", b"2", b"2"]]
+
+
+def test_what_is_in_the_checkpoint_is_committed_again_before_the_first_record() -> None:
+    committables = Committables(4, 1, (InlineState(b"a"), InlineState(b"b")))
+    restore = TaskRestore(4, False, {"0" * 32: OperatorRestore(committables=(committables,))})
+    bench_of(spec(K.SINK, Answers(ALREADY_COMMITTED)), restore=restore)
+    assert STORY == [[b"a", b"b"]]
+
+
+@pytest.mark.parametrize("answer", [RETRY, UNKNOWN, OSError("gone")])
+def test_what_may_not_be_committed_is_tried_again_and_the_task_ends_only_then(answer: Any) -> None:
+    bench = bench_of(spec(K.SINK, Answers(answer, answer)))
+    bench.give(Batch([1]), END_OF_INPUT)
+    bench.task.trigger_checkpoint(Barrier(1, 0))
+    bench.run()
+    bench.task.checkpoint_complete(1)
+    bench.run()
+    assert (len(STORY), bench.states[-1]) == (1, E.RUNNING)
+    bench.later(0.1)
+    assert (len(STORY), bench.states[-1]) == (2, E.RUNNING)
+    bench.later(0.2)
+    assert (len(STORY), bench.states[-1]) == (3, E.FINISHED)
+
+
+def test_commits_that_never_succeed_fail_the_task() -> None:
+    bench = bench_of(spec(K.SINK, Answers(*[UNKNOWN] * 99)))
+    bench.give(Batch([1]), Barrier(1, 0))
+    bench.task.checkpoint_complete(1)
+    for _ in range(MOST_ATTEMPTS):
+        bench.later(10.0)
+    assert bench.states[-1] is E.FAILED
+    assert bench.reports.failure is not None
+    assert "of checkpoint 1 could not be committed in 10 attempts: no answer" in bench.reports.failure.message
+
+
+def test_a_known_failure_fails_the_task_at_once() -> None:
+    bench = bench_of(spec(K.SINK, Answers(CommitResult(CommitOutcome.FAILED, "the table is gone"))))
+    bench.give(Batch([1]), Barrier(1, 0))
+    bench.task.checkpoint_complete(1)
+    bench.run()
+    assert (len(STORY), bench.states[-1]) == (1, E.FAILED)
+    assert bench.reports.failure is not None
+    expected = "results of sink 'sink' of checkpoint 1 can't be committed: the table is gone"
+    assert bench.reports.failure.message == expected
+
+
+def test_a_committer_has_to_answer_for_each() -> None:
+    class Silent(Answers):
+        def create_committer(self, context: Any) -> Committer:
+            committer = _Committer([])
+            committer.commit = lambda committables: []  # type: ignore[method-assign]
+            return committer
+
+    bench = bench_of(spec(K.SINK, Silent()))
+    bench.give(Batch([1]), Barrier(1, 0))
+    bench.task.checkpoint_complete(1)
+    bench.run()
+    assert bench.reports.failure is not None
+    assert "got 2 committables and answered for 0" in bench.reports.failure.message

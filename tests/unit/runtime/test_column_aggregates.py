@@ -1,0 +1,282 @@
+"""Running aggregates of columns against plain Python, over random schemas, keys, batch sizes and parallelisms."""
+
+from __future__ import annotations
+
+import datetime
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from firesteel.common import Row, Types
+from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.core.errors import ProgramError
+from firesteel.expressions import Aggregate, avg, col, count, first, last, max_, min_, sum_
+from firesteel.expressions.aggregates import bind_aggregates
+from firesteel.expressions.keys import ColumnKey
+from firesteel.graph.key_groups import KeyGroupAssigner
+from firesteel.graph.specs import OperatorKind
+from firesteel.runtime.batch import Batch
+from firesteel.runtime.columns import Part, StreamColumns
+from firesteel.runtime.context import TaskInfo
+from firesteel.runtime.operators.column_aggregates import RunningAggregates
+from firesteel.runtime.rows import to_records
+from tests.unit.runtime.support import ManualClock, spec
+from tests.unit.runtime.test_columns import records as records_of
+from tests.unit.runtime.test_columns import run as run_chain
+
+NAN, INF = float("nan"), float("inf")
+Make = Callable[[random.Random], Any]
+KEYS: list[tuple[TypeInformation, Make]] = [
+    (Types.LONG(), lambda r: r.randrange(50)),
+    (Types.LONG(), lambda r: r.choice([r.getrandbits(63), -5, 2**63 - 1, -(2**63)])),
+    (Types.INT(), lambda r: r.randrange(-(2**31), 2**31) // 2**24),
+    (Types.SHORT(), lambda r: r.randrange(-300, 300)),
+    (Types.BYTE(), lambda r: r.randrange(-128, 128)),
+    (Types.BOOLEAN(), lambda r: r.random() < 0.5),
+    (Types.STRING(), lambda r: r.choice(["", "ä", "𝄞", "\ud7ff", f"key {r.randrange(30)}"])),
+    (Types.DOUBLE(), lambda r: r.choice([0.5, 1.0, -3.25, INF])),
+    (Types.SQL_DATE(), lambda r: datetime.date(2020, 1, 1 + r.randrange(28))),
+    (Types.SQL_TIMESTAMP(), lambda r: datetime.datetime(2020, 1, 1, r.randrange(24), microsecond=7)),
+]
+VALUES: list[tuple[TypeInformation, Make]] = [
+    (Types.LONG(), lambda r: r.randrange(-1000, 1000)),
+    (Types.LONG(), lambda r: r.randrange(-(2**50), 2**50)),
+    (Types.INT(), lambda r: r.randrange(-(2**31), 2**31)),
+    (Types.BYTE(), lambda r: r.randrange(-128, 128)),
+    (Types.DOUBLE(), lambda r: r.choice([r.uniform(-1, 1), 1e300, -1e300, 1e-300, 0.1, -0.0])),
+    (Types.DOUBLE(), lambda r: r.choice([r.uniform(-1, 1), NAN, INF, -INF])),
+    (Types.FLOAT(), lambda r: r.choice([0.5, -0.25, NAN, 2.0**127])),
+    (Types.STRING(), lambda r: r.choice(["", "a", "z", "ä", "𝄞", "\uffff", f"{r.randrange(1000)}"])),
+    (Types.BOOLEAN(), lambda r: r.random() < 0.5),
+    (Types.SQL_DATE(), lambda r: datetime.date(1969, 1, 1 + r.randrange(28))),
+    (Types.SQL_TIME(), lambda r: datetime.time(r.randrange(24), 5, 6, 7)),
+    (Types.SQL_TIMESTAMP(), lambda r: datetime.datetime(1950, 1, 1) + datetime.timedelta(r.randrange(9999), 1, 2)),
+    (Types.PRIMITIVE_ARRAY(Types.BYTE()), lambda r: bytes(r.randrange(256) for _ in range(r.randrange(3)))),
+]
+NUMBERS = (Types.LONG(), Types.INT(), Types.BYTE(), Types.DOUBLE(), Types.FLOAT())
+
+
+def above(one: Any, other: Any) -> bool:
+    """With NaN above all other numbers."""
+    if isinstance(one, float) and one != one:
+        return not (isinstance(other, float) and other != other)
+    return bool(one > other)
+
+
+class Oracle:
+    """The aggregate of one key in plain Python."""
+
+    def __init__(self, function: str) -> None:
+        self.function, self.rows = function, 0
+        self.values: list[Any] = []
+        self.total: Any = 0
+        self.best: Any = None
+
+    def add(self, value: Any, counts_rows: bool) -> Any:
+        self.rows += 1
+        if value is not None:
+            self.values.append(value)
+            if self.function in ("sum", "avg"):
+                self.total = value + self.total if len(self.values) > 1 else value + 0
+            elif self.function in ("min", "max"):
+                self.best = self.better(value) if len(self.values) > 1 else value
+        if self.function == "count":
+            return self.rows if counts_rows else len(self.values)
+        if not self.values:
+            return None
+        if self.function == "sum":
+            return self.total
+        if self.function == "avg":
+            return float(self.total) / float(len(self.values))
+        if self.function in ("min", "max"):
+            return self.best
+        return self.values[0] if self.function == "first" else self.values[-1]
+
+    def better(self, value: Any) -> Any:
+        wins = above(value, self.best) if self.function == "max" else above(self.best, value)
+        return value if wins else self.best
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    return type(one) is type(other) and bool(one == other)
+
+
+def operator(
+    given: RowTypeInfo, keys: Sequence[str], aggregates: Sequence[Aggregate], *, wrap: bool = False
+) -> RunningAggregates:
+    return RunningAggregates(described(given, keys, aggregates, wrap=wrap))
+
+
+def described(given: RowTypeInfo, keys: Sequence[str], aggregates: Sequence[Aggregate], *, wrap: bool = False) -> Any:
+    names = list(given.field_names)
+    columns = dict(zip(names, given.field_types, strict=True))
+    bound = bind_aggregates("aggregate", aggregates, columns, keys, wrap=wrap)
+    result = RowTypeInfo(
+        [*(columns[name] for name in keys), *(one.type_info for one in bound)], [*keys, *(one.name for one in bound)]
+    )
+    return spec(
+        OperatorKind.COLUMNS_AGGREGATE,
+        tuple(aggregates),
+        key_selectors=(ColumnKey(keys, [names.index(name) for name in keys]),),
+        extra={"input_type": given, "result_type": result, "wrap": wrap},
+    )
+
+
+def at(one: RunningAggregates, subtask: int, parallelism: int) -> RunningAggregates:
+    one.use_key_groups(TaskInfo("1" * 32, "job", "v", "t", subtask, parallelism, 128, 0, {}), ManualClock())
+    return one
+
+
+def sizes(r: random.Random, total: int) -> Iterator[int]:
+    while total > 0:
+        size = min(total, r.choice([1, 2, 7, 100, 1000, 100_000]))
+        total -= size
+        yield size
+
+
+LARGE_SEED = 80
+"""Its rows come in one batch of 100,000."""
+
+
+@pytest.mark.parametrize("seed", range(LARGE_SEED + 1))
+def test_against_an_oracle(seed: int) -> None:
+    r = random.Random(seed)
+    keys = [r.choice(KEYS) for _ in range(r.choice([1, 1, 2, 3]))]
+    values = [r.choice(VALUES) for _ in range(3)]
+    names = [*(f"k{i}" for i in range(len(keys))), *(f"v{i}" for i in range(len(values)))]
+    given = Types.ROW_NAMED(names, [kind for kind, _ in [*keys, *values]])
+    key_names, key_nulls, nulls = names[: len(keys)], r.choice([0, 0.2]), r.choice([0, 0, 0.1, 0.9])
+    aggregates: list[Aggregate] = [count()]
+    for index, (kind, _) in enumerate(values):
+        name = f"v{index}"
+        aggregates += [count(name), min_(name), max_(name), first(name), last(name)]
+        if kind in NUMBERS:
+            aggregates += [sum_(name), avg(name)]
+    r.shuffle(aggregates)
+    aggregates = aggregates[: r.randrange(1, len(aggregates) + 1)]
+    parallelism = r.randrange(1, 6)
+    channel_of = KeyGroupAssigner(parallelism, 128)
+    operators = [at(operator(given, key_names, aggregates), n, parallelism) for n in range(parallelism)]
+    columns = StreamColumns(given)
+    oracles: dict[Any, Oracle] = {}
+    makers = [*keys, *values]
+    few = r.random() < 0.3
+    fixed_keys = [tuple(make(r) for _, make in keys) for _ in range(2)]
+    for size in [100_000] if seed == LARGE_SEED else sizes(r, r.choice([10, 500, 3000])):
+        records: list[tuple[Any, ...]] = []
+        for _ in range(size):
+            made = [
+                None if r.random() < (key_nulls if name[0] == "k" else nulls) else make(r)
+                for name, (_, make) in zip(names, makers, strict=True)
+            ]
+            if few:
+                made[: len(keys)] = r.choice(fixed_keys)
+            records.append(tuple(made))
+        whole = columns.from_records(records)
+        stamps = np.array([r.randrange(1 << 40) for _ in range(size)]) if r.random() < 0.5 else None
+        channels = channel_of.assign_columns([whole.column(index) for index in range(len(keys))])
+        for number, one in enumerate(operators):
+            rows = np.flatnonzero(channels == number)
+            part = whole.take(pa.array(rows))
+            own_stamps = None if stamps is None else stamps[rows]
+            for result, result_stamps in one.apply_columns(iter([(part, own_stamps)])):
+                assert result.schema.equals(one.output.schema)
+                if own_stamps is None:
+                    assert result_stamps is None
+                else:
+                    assert result_stamps is not None
+                    assert result_stamps.tolist() == own_stamps.tolist()
+                found = to_records(result)
+                assert len(found) == len(rows)
+                for row, answer in zip(rows.tolist(), found, strict=True):
+                    record = records[row]
+                    key = record[: len(keys)]
+                    assert tuple(answer)[: len(keys)] == key
+                    for place, aggregate in enumerate(aggregates):
+                        oracle = oracles.setdefault((key, place), Oracle(aggregate.function))
+                        of = aggregate.input
+                        value = None if of is None else record[names.index(of.options["name"])]
+                        wanted = oracle.add(value, of is None)
+                        if isinstance(wanted, float) and aggregate.function in ("sum", "avg"):
+                            wanted = wanted + 0.0
+                        got = answer[len(keys) + place]
+                        assert same(got, wanted), (aggregate, got, wanted, oracle.values)
+
+
+BID = Types.ROW_NAMED(["auction", "price"], [Types.LONG(), Types.LONG()])
+
+
+def run(one: RunningAggregates, *batches: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    parts: list[Part] = [(one.input.from_records(batch), None) for batch in batches]
+    return [tuple(row) for batch, _ in one.apply_columns(iter(parts)) for row in to_records(batch)]
+
+
+def test_expressions_are_aggregated() -> None:
+    one = operator(BID, ["auction"], [sum_(col("price") * 2).alias("twice"), max_(-col("price")).alias("low")])
+    assert run(one, [(1, 5), (2, 1)], [(1, 6)]) == [(1, 10, -5), (2, 2, -1), (1, 22, -5)]
+
+
+@pytest.mark.parametrize("aggregate", [sum_("price"), avg("price")])
+def test_an_overflow_names_key_value_and_aggregate(aggregate: Aggregate) -> None:
+    one = operator(BID, ["auction"], [aggregate])
+    with pytest.raises(ProgramError) as raised:
+        run(one, [(1, 2**62)], [(2, 7), (1, 2**62 - 1), (1, 2), (1, -9)])
+    assert f"auction = 1: {aggregate}" in str(raised.value)
+    assert "when 2 is added" in str(raised.value)
+
+
+def test_the_first_overflow_is_told_and_order_matters() -> None:
+    one = operator(BID, ["auction"], [sum_("price")])
+    top = 2**63 - 1
+    assert run(one, [(1, top), (1, -1), (1, 1), (2, -(2**63)), (2, top)])[-1] == (2, -1)
+    with pytest.raises(ProgramError, match=r"for the key auction = 1: .* when 3 is added"):
+        run(one, [(2, 1), (1, -2), (1, 3), (1, 4)])
+
+
+def test_sums_wrap_around_if_asked_for() -> None:
+    one = operator(BID, ["auction"], [sum_("price")], wrap=True)
+    assert run(one, [(1, 2**63 - 1), (1, 1)], [(1, -1)])[1:] == [(1, -(2**63)), (1, 2**63 - 1)]
+
+
+def test_one_group_of_floating_point_beside_small_ones() -> None:
+    given = Types.ROW_NAMED(["k", "x"], [Types.INT(), Types.DOUBLE()])
+    r = random.Random(4)
+    records = [
+        (0 if r.random() < 0.7 else r.randrange(1, 300), r.uniform(-1, 1) * 10 ** r.randrange(20)) for _ in range(5000)
+    ]
+    totals: dict[int, float] = {}
+    wanted = []
+    for key, value in records:
+        totals[key] = totals.get(key, 0.0) + value
+        wanted.append((key, totals[key]))
+    one = operator(given, ["k"], [sum_("x")])
+    assert run(one, records[:3000], records[3000:]) == wanted
+
+
+def test_rows_of_a_chain_become_columns_and_keep_their_timestamps() -> None:
+    given = [Row(auction=n % 3, price=n) for n in range(10)]
+    batches = [Batch(given[:4], list(range(4))), Batch(given[4:], list(range(4, 10)))]
+    channel = run_chain(batches, described(BID, ["auction"], [count().alias("n")]))
+    assert [tuple(row) for row in records_of(channel)] == [(n % 3, n // 3 + 1) for n in range(10)]
+    assert channel.timestamps == list(range(10))
+
+
+def test_counts_are_those_of_the_row_path() -> None:
+    r = random.Random(9)
+    given = [Row(auction=r.choice([None, *range(7)]), price=1) for _ in range(400)]
+    key = ColumnKey(["auction"], [0])
+    reduce = spec(
+        OperatorKind.REDUCE,
+        lambda one, other: Row(auction=one.auction, price=one.price + other.price),
+        key_selectors=(key,),
+    )
+    by_rows = run_chain([Batch(given)], reduce)
+    by_columns = run_chain([Batch(given)], described(BID, ["auction"], [sum_("price").alias("price")]))
+    assert records_of(by_columns) == by_rows.values

@@ -1,0 +1,111 @@
+"""Following the leader of a peer, and becoming one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firesteel.config import Settings
+from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.ha.directory import DirectoryServices
+from firesteel.ha.memory import MemoryServices
+from firesteel.ha.retrieval import FixedLeaders
+from firesteel.ha.services import RESOURCEMANAGER, Leadership
+from firesteel.service import leaders
+from firesteel.service.leaders import Candidate, PeerLeader
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaders, "CAMPAIGN_SECONDS", 0.0)
+    monkeypatch.setattr(leaders, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(leaders, "TAKEOVER_SECONDS", -1.0)
+
+
+def lead(services: MemoryServices, address: str) -> Leadership:
+    leadership = services.campaign(RESOURCEMANAGER)
+    assert leadership is not None
+    leadership.announce(address, "token")
+    return leadership
+
+
+def test_a_peer_is_followed_until_that_is_ended() -> None:
+    async def scenario() -> None:
+        services, seen = MemoryServices(), list[str]()
+        peer = PeerLeader(services, RESOURCEMANAGER, lambda: seen.append(peer.address))
+        peer.start()
+        assert (peer.address, peer.elected) == ("", None)
+        first = lead(services, "http://a")
+        assert peer.elected == services.leader(RESOURCEMANAGER)
+        first.release()
+        assert peer.address == "http://a", "it is asked until another one says where it is"
+        await asyncio.to_thread(lead, services, "http://b")  # told on another thread
+        await asyncio.sleep(0)
+        assert (peer.address, seen) == ("http://b", ["http://a", "http://b"])
+        services.depose(RESOURCEMANAGER)
+        peer.stop()
+        peer.stop()
+        lead(services, "http://c")
+        assert seen == ["http://a", "http://b"]
+
+    asyncio.run(scenario())
+
+
+def test_a_peer_that_is_configured_is_not_elected() -> None:
+    async def scenario() -> None:
+        peer = PeerLeader(FixedLeaders({RESOURCEMANAGER: "http://a"}), RESOURCEMANAGER, lambda: pytest.fail("changed"))
+        peer.start()
+        assert (peer.address, peer.elected) == ("http://a", None)
+
+    asyncio.run(scenario())
+
+
+class Standby(MemoryServices):
+    """Several processes may wait for their turn."""
+
+    has_standbys = True
+
+
+def test_a_standby_leads_when_the_leader_has_gone() -> None:
+    async def scenario() -> None:
+        services = Standby()
+        one, other = Candidate(services, RESOURCEMANAGER), Candidate(services, RESOURCEMANAGER)
+        first = await one.lead()
+        await one.announce("http://one", "1")
+        waiting = asyncio.ensure_future(other.lead())
+        await until(lambda: other.is_standby)
+        assert not waiting.done()
+        holding = asyncio.ensure_future(one.hold())
+        one.give_up()
+        second = await waiting
+        await holding
+        assert (other.is_standby, second.epoch > first.epoch) == (False, True)
+        await other.announce("http://other", "2")
+        services.depose(RESOURCEMANAGER)
+        with pytest.raises(FencedError, match="leads the resourcemanager no more"):
+            await other.hold()
+        with pytest.raises(FencedError):
+            await other.announce("http://stale", "2")
+
+    asyncio.run(scenario())
+
+
+def test_where_no_standby_is_expected_a_second_process_is_a_mistake(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        one, other = (DirectoryServices(Settings({}), tmp_path) for _ in range(2))
+        await Candidate(one, RESOURCEMANAGER).lead()
+        with pytest.raises(ConfigurationError, match=r"Another process leads the resourcemanager .*cluster.directory"):
+            await Candidate(other, RESOURCEMANAGER).lead()
+        one.close()
+        other.close()
+
+    asyncio.run(scenario())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0)

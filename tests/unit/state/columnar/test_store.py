@@ -1,0 +1,110 @@
+"""Columnar state keeps its contract, the kit finds what does not, and slices are bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+
+from firesteel.core.errors import ProgramError
+from firesteel.state.columnar import snapshots
+from firesteel.state.columnar.key_index import KeyIndex
+from firesteel.state.columnar.snapshots import ColumnarSnapshot, Shadow
+from firesteel.state.columnar.store import ColumnarState
+from firesteel.testing.columnar_state_conformance import check_columnar_state
+
+
+def test_the_contract_is_kept() -> None:
+    check_columnar_state()
+
+
+def test_the_kit_finds_changes_that_are_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ColumnarSnapshot, "save", lambda self, slots: None)
+    with pytest.raises((AssertionError, ProgramError)):
+        check_columnar_state(seeds=range(10))
+
+
+def test_the_kit_finds_texts_that_are_forgotten_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KeyIndex, "hold", lambda self: None)
+    with pytest.raises((AssertionError, ProgramError)):
+        check_columnar_state(seeds=range(30))
+
+
+def test_the_kit_finds_key_groups_that_nobody_looks_at() -> None:
+    class Greedy(ColumnarState):
+        def __init__(self, name: str, key_types: Sequence[pa.DataType], groups_of: Any, key_groups: range) -> None:
+            super().__init__(name, key_types, groups_of, range(1000))
+
+    with pytest.raises(AssertionError):
+        check_columnar_state(Greedy, seeds=())
+
+
+def groups_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+    found: npt.NDArray[np.int32] = (columns[0].to_numpy() % 64).astype(np.int32)
+    return found
+
+
+def filled(count: int) -> ColumnarState:
+    state = ColumnarState("n", [pa.int64()], groups_of, range(64))
+    counts = state.column("n", pa.int64())
+    slots = state.slots([pa.array(range(count))])
+    counts.set(slots, slots)
+    return state
+
+
+def test_a_slice_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that goes on by a millisecond whenever it is looked at."""
+    ticks = iter(range(10**9))
+    monkeypatch.setattr(snapshots, "_MOST", 1000)
+    state = filled(20_000)
+    shadow = Shadow([*state.index.words, state._owner], list(state.columns.values()), 20_000)
+    info = state._info()
+    slices = list(ColumnarSnapshot(info, shadow, state.index, 0.002, lambda: None, now=lambda: next(ticks) / 1000))
+    assert len(slices) >= 20  # each chunk takes a slice of its own
+    assert all(len(chunks) <= 1 for chunks in slices)
+    assert sum(chunk.count for chunks in slices for chunk in chunks) == 20_000
+
+
+def test_chunks_are_as_large_as_a_part_of_a_slice_allows() -> None:
+    state = filled(300_000)
+    counts = [chunk.count for part in state.snapshot(10.0) for chunk in part]
+    assert sum(counts) == 300_000
+    assert len(counts) <= 10 + 300_000 / snapshots._MOST
+
+
+def test_changed_slots_are_known() -> None:
+    state = filled(10)
+    assert state.changed(0) is None, "nobody looked"
+    state.track_changes()
+    assert state.changed(0) == 10
+    first = state.mark
+    list(state.snapshot())
+    state.touch(np.array([3, 5, 3]))
+    state.slots([pa.array([2, 11])])
+    assert state.changed(first) == 3
+    second = state.mark
+    list(state.snapshot())
+    state.release(state.slots([pa.array([4])]))
+    assert (state.changed(first), state.changed(second)) == (5, 2), "a slot, and the key that was removed"
+    state.forget_changes(second)
+    assert state.changed(second) == 2
+    state.forget_changes(second + 1)
+    assert state.changed(second) == 1
+
+
+def test_what_is_copied_for_a_snapshot_is_what_changes() -> None:
+    state = filled(100_000)
+    snapshot = state.snapshot()
+    state.touch(np.array([7]))
+    state.touch(np.array([7, 9]))
+    assert snapshot._shadow.saved == 2
+    snapshot.close()
+
+
+def test_memory_of_a_count_is_small() -> None:
+    state = filled(200_000)
+    assert state.nbytes / 200_000 <= 40
