@@ -76,13 +76,14 @@ def test_slots_go_on_while_the_resourcemanager_stands_still_for_long(cluster: Co
     run_another(cluster)
 
 
-def test_slots_of_a_jobmaster_that_stands_still_are_freed(cluster: ComposeCluster) -> None:
+def test_slots_of_a_jobmaster_that_stands_still_are_freed_and_another_takes_over(cluster: ComposeCluster) -> None:
     job = Endless(cluster)
     with cluster.the("jobmaster").paused():
         until(lambda: not job.taskmanager.slots(), "its slots end")
         cluster.wait_slots(SLOTS)
-    job.fails()
+    job.begins_anew("JobMaster")
     cluster.calm(SLOTS)
+    assert job.now()["state"] == "CANCELED"
     run_another(cluster)
 
 
