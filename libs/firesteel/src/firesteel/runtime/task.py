@@ -254,7 +254,8 @@ class StreamTask:
         self.loop.call_later(seconds, due)
 
     def step(self) -> None:
-        """Slices of the chain and batches of the input, then one of a snapshot that is being written out."""
+        """Slices of the chain and batches of the input, then some of a snapshot that is being written out."""
+        began = _now()
         if self._input_ended:
             self.runnable = False
             if self._checkpoints.waiting:
@@ -263,7 +264,7 @@ class StreamTask:
         else:
             self._advance()
         if self._checkpoints.slicing and not self.ended:
-            self._checkpoints.slice()
+            self._checkpoints.write_out(_now() - began)
             self.runnable |= self._checkpoints.slicing or (
                 self._checkpoints.waiting and (self._input_ended or not self.executor.blocked)
             )

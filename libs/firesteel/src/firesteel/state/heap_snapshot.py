@@ -28,6 +28,7 @@ _LONG: Final = 0.125
 _SHORT: Final = 0.03125
 """Of a slice: more, or less, should not pass between two looks at the clock."""
 _PUT_BACK: Final = 64
+"""Changes between two looks at the clock."""
 _SMALL: Final = frozenset({int, float, bool, type(None), datetime.date, datetime.time, datetime.timedelta})
 """Types of values that take about the same time each."""
 Prune = Callable[[Any], Any]
@@ -91,7 +92,7 @@ class HeapSnapshot(KeyedSnapshot):
         sources: the tables.
         slice_seconds: how long a slice may work.
         on_change: called whenever methods of tables become others.
-        now: seconds, monotonic.
+        now: seconds of work; time in which others had the processor must not make slices smaller.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class HeapSnapshot(KeyedSnapshot):
         sources: Sequence[TableSource],
         slice_seconds: float,
         on_change: Callable[[], None],
-        now: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.thread_time,
     ) -> None:
         self.states = [source.info for source in sources]
         self._sources = [(index, source) for index, source in enumerate(sources) if len(source.table)]

@@ -53,17 +53,18 @@ class Writing:
     Attributes:
         encode: (key, value) -> serialised value.
         changes: key -> value now, MISSING if it was removed. In order for tables that have one.
+        removed: there may be MISSING among them.
         saved: key -> value as it was, serialised; of values that were handed out.
         reading: the values are still being written out; else changes are being put back.
         done: called when the table is as any other again.
     """
 
-    __slots__ = ("changes", "done", "encode", "reading", "saved")
+    __slots__ = ("changes", "done", "encode", "reading", "removed", "saved")
 
     def __init__(self, changes: dict[Any, Any], encode: Encode, done: Callable[[], None]) -> None:
         self.changes, self.encode, self.done = changes, encode, done
         self.saved: dict[Any, bytes] = {}
-        self.reading = True
+        self.reading, self.removed = True, False
 
 
 class HeapTable(dict[Any, Any]):
@@ -104,10 +105,15 @@ class HeapTable(dict[Any, Any]):
     def touch(self, key: Any) -> None:
         """The life of an entry was extended."""
 
-    @staticmethod
-    def pop_change(changes: Any) -> tuple[Any, Any]:
-        """A change, out of those that wait."""
-        return changes.popitem()  # type: ignore[no-any-return]
+    def put_back(self, changes: Any, most: int, *, removed: bool) -> None:
+        """So many changes, out of those that wait; ``removed``: there may be MISSING among them."""
+        popitem = changes.popitem
+        some = [popitem() for _ in range(min(most, len(changes)))]
+        if removed:
+            for key in [key for key, value in some if value is MISSING]:
+                dict.pop(self, key, None)
+            some = [pair for pair in some if pair[1] is not MISSING]
+        dict.update(self, some)
 
 
 class TtlTable(OrderedDict[Any, Any]):
@@ -145,10 +151,14 @@ class TtlTable(OrderedDict[Any, Any]):
         """The life of an entry was extended: it is the youngest."""
         OrderedDict.move_to_end(self, key)
 
-    @staticmethod
-    def pop_change(changes: Any) -> tuple[Any, Any]:
-        """The oldest change, out of those that wait."""
-        return changes.popitem(last=False)  # type: ignore[no-any-return]
+    def put_back(self, changes: Any, most: int, *, removed: bool) -> None:
+        """The oldest changes, out of those that wait, as of ``HeapTable``."""
+        for _ in range(min(most, len(changes))):
+            key, value = changes.popitem(last=False)
+            if value is not MISSING:
+                self.raw_put(key, value)
+            elif OrderedDict.__contains__(self, key):
+                self.raw_delete(key)
 
 
 Table = HeapTable | TtlTable
@@ -167,15 +177,8 @@ def drain(table: Table, most: int) -> bool:
     writing = table.writing
     if writing is None:
         return True
-    changes, pop = writing.changes, table.pop_change
-    while changes and most > 0:
-        most -= 1
-        key, value = pop(changes)
-        if value is not MISSING:
-            table.raw_put(key, value)
-        elif dict.__contains__(table, key):
-            table.raw_delete(key)
-    if changes:
+    table.put_back(writing.changes, most, removed=writing.removed)
+    if writing.changes:
         return False
     table.writing = None
     table.__class__ = HeapTable if isinstance(table, HeapTable) else TtlTable
@@ -216,6 +219,8 @@ def _change(table: Any, key: Any, value: Any) -> None:
         else:
             table.raw_put(key, value)
         return
+    if value is MISSING:
+        writing.removed = True
     changes = writing.changes
     changes.pop(key, None)  # to the end of those in order
     changes[key] = value

@@ -28,6 +28,11 @@ from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import LaterResults, Operator
 
 logger = logging.getLogger(__name__)
+_SHARE: Final = 4.0
+"""A snapshot may take so many times as long as the records of a step. It is over soon then, and until then each access
+to state costs more."""
+_LONGEST: Final = 0.008
+"""Seconds for a snapshot in a step; its last slice may take ``backend.SLICE_SECONDS`` more."""
 _REMEMBERED: Final = 64
 """Checkpoints that were given up: a trigger that is late finds out."""
 
@@ -207,8 +212,20 @@ class TaskCheckpoints:
             first()
         return True
 
+    def write_out(self, records_took: float) -> None:
+        """A slice of the snapshot that is being written out; some, if the records of the step took long.
+
+        Args:
+            records_took: seconds.
+        """
+        deadline = time.perf_counter() + min(_SHARE * records_took, _LONGEST)
+        while True:
+            self.slice()
+            if not self.slicing or self._token.cancelled or time.perf_counter() >= deadline:
+                return
+
     def slice(self) -> None:
-        """A slice of the snapshot that is being written out."""
+        """A slice."""
         running = self._running
         if running is None:
             return

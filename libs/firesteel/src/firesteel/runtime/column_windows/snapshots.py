@@ -22,12 +22,12 @@ COLUMNS: Final = "columns"
 """The kind of such states."""
 WATERMARK: Final = b"firesteel.watermark"
 """Key of a chunk's metadata: how far time had come."""
-_FEWEST: Final = 256
+_FEWEST: Final = 2048
 _MOST: Final = 1 << 15
 """Rows of a chunk: so many that one takes a part of a slice."""
 _GATHERING: Final = 0.6
 """Of a slice; then no further chunk is begun."""
-_SHARE: Final = 0.2
+_SHARE: Final = 0.3
 """Of a slice that one chunk should take."""
 Ints = npt.NDArray[np.int64]
 GroupsOf = Callable[[Sequence[pa.Array]], npt.NDArray[np.signedinteger[Any]]]
@@ -92,7 +92,7 @@ class WindowSnapshot(KeyedSnapshot):
         watermark: how far time has come.
         slice_seconds: how long a slice may work.
         on_end: called once, at the end.
-        now: seconds, monotonic.
+        now: seconds of work; time in which others had the processor must not make slices smaller.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class WindowSnapshot(KeyedSnapshot):
         watermark: int,
         slice_seconds: float,
         on_end: Callable[[], None],
-        now: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.thread_time,
     ) -> None:
         self.states = [info]
         self._blocks = list(reversed(blocks))
@@ -146,7 +146,7 @@ class WindowSnapshot(KeyedSnapshot):
     def _adapt(self, rows: int, took: float) -> None:
         """A chunk should take a part of a slice."""
         if took > _SHARE * self._slice_seconds:
-            self._rows = max(self._rows // 2, _FEWEST // 8)
+            self._rows = max(self._rows // 2, _FEWEST // 64)
         elif rows == self._rows and took < _SHARE / 2 * self._slice_seconds:
             self._rows = min(2 * self._rows, _MOST)
 

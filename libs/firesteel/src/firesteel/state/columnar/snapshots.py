@@ -22,14 +22,15 @@ COLUMNS: Final = "columns"
 """The kind of such states."""
 REMOVED: Final = "columns-removed"
 """The kind of what changes hold beside them: keys that were there before, and were forgotten."""
-_FEWEST: Final = 256
+_FEWEST: Final = 2048
 _MOST: Final = 1 << 15
 """Slots that are looked at for a chunk: so many that one takes a part of a slice."""
 _GATHERING: Final = 0.6
 """Of a slice; then no further chunk is begun."""
-_SHARE: Final = 0.2
-"""Of a slice that one chunk should take."""
+_SHARE: Final = 0.3
+"""Of a slice that one chunk should take; a chunk costs as much as some thousand of its rows."""
 _WRITTEN: Final = -1
+_NONE: Final = np.empty(0, np.int64)
 
 
 def widened(old: pa.DataType, new: pa.DataType) -> bool:
@@ -58,6 +59,10 @@ class Shadow:
         self.saved = 0
         self._where = GrowingArray(np.int32, count, scattered=True)  # 1 + the position in what was saved, or _WRITTEN
 
+    def arrays(self, position: int) -> tuple[Array, Array]:
+        """An array as it is now, and the copies of what was in it."""
+        return self._now[position], self._saved[position]
+
     def save(self, slots: Ints) -> None:
         """Copy what is in slots, unless that was done or is not needed."""
         slots = slots[slots < self.count]
@@ -71,19 +76,39 @@ class Shadow:
         self._where.set(slots, np.arange(start + 1, end + 1))
         self.saved = end
 
-    def get(self, position: int, slots: Ints) -> npt.NDArray[Any]:
-        """What was in an array, given by its position."""
-        values = self._now[position].get(slots)
-        if self.saved:
-            where = self._where.get(slots)
-            changed = where > 0
-            if changed.any():
-                values[changed] = self._saved[position].get(where[changed].astype(np.int64) - 1)
-        return values
+    def between(self, start: int, stop: int) -> Rows:
+        """The slots from one to another, as they were."""
+        where = self._where.values[start:stop]
+        changed = np.flatnonzero(where > 0) if self.saved else _NONE
+        return Rows(self, start, stop, changed, where[changed].astype(np.int64) - 1)
 
-    def written(self, slots: Ints) -> None:
+    def written(self, start: int, stop: int) -> None:
         """These are not needed any more."""
-        self._where.set(slots, _WRITTEN)
+        self._where.values[start:stop] = _WRITTEN
+
+
+class Rows:
+    """What was in neighbouring slots; to be read before anything changes.
+
+    Args:
+        shadow: of the state.
+        start: the first slot.
+        stop: the one behind the last.
+        changed: those that have changed since, counted from ``start``.
+        saved: where in the copies these are.
+    """
+
+    def __init__(self, shadow: Shadow, start: int, stop: int, changed: Ints, saved: Ints) -> None:
+        self._shadow, self._start, self._stop, self._changed, self._saved = shadow, start, stop, changed, saved
+
+    def get(self, position: int, chosen: Ints | None = None) -> npt.NDArray[Any]:
+        """What was in an array, given by its position; of all slots, or of those chosen, counted from the first."""
+        now, copies = self._shadow.arrays(position)
+        values = now.values[self._start : self._stop]
+        if self._changed.size:
+            values = values.copy()
+            values[self._changed] = copies.get(self._saved)
+        return values if chosen is None else values[chosen]
 
 
 def _like(array: Array) -> Array:
@@ -102,9 +127,10 @@ class Changes:
     def __init__(self, stamps: GrowingArray, since: int, removed: Sequence[Sequence[pa.Array]]) -> None:
         self._stamps, self._since, self.removed = stamps, since, list(reversed(removed))
 
-    def among(self, slots: Ints) -> Ints:
-        """The slots that have changed."""
-        return slots[self._stamps.get(slots) > self._since]
+    def between(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Which slots have changed, from one to another."""
+        changed: npt.NDArray[np.bool_] = self._stamps.values[start:stop] > self._since
+        return changed
 
 
 class ColumnarSnapshot(KeyedSnapshot):
@@ -117,7 +143,7 @@ class ColumnarSnapshot(KeyedSnapshot):
         slice_seconds: how long a slice may work.
         on_end: called once, at the end.
         changes: only these are written; None = everything.
-        now: seconds, monotonic.
+        now: seconds of work; time in which others had the processor must not make slices smaller.
     """
 
     def __init__(
@@ -128,7 +154,7 @@ class ColumnarSnapshot(KeyedSnapshot):
         slice_seconds: float,
         on_end: Callable[[], None],
         changes: Changes | None = None,
-        now: Callable[[], float] = time.perf_counter,
+        now: Callable[[], float] = time.thread_time,
     ) -> None:
         self.states = [info]
         if changes is not None:
@@ -175,30 +201,34 @@ class ColumnarSnapshot(KeyedSnapshot):
             return None
         began = self._clock()
         stop = min(self._position + self._rows, self._shadow.count)
-        slots = np.arange(self._position, stop)
-        self._position = stop
-        full = len(slots) == self._rows
-        if changes is not None:
-            slots = changes.among(slots)
-        chunk = self._write(slots[self._shadow.get(self._shadow.owner, slots) > 0])
+        start, self._position = self._position, stop
+        full = stop - start == self._rows
+        chunk = self._write(start, stop)
         took = self._clock() - began
         if full and took < _SHARE / 2 * self._slice_seconds:
             self._rows = min(2 * self._rows, _MOST)
         elif full and took > _SHARE * self._slice_seconds:
-            self._rows = max(self._rows // 2, _FEWEST // 8)
+            self._rows = max(self._rows // 2, _FEWEST // 64)
         return chunk
 
-    def _write(self, slots: Ints) -> StateChunk:
-        """These slots."""
-        if not slots.size:
+    def _write(self, start: int, stop: int) -> StateChunk:
+        """These slots, as far as they are in use and wanted."""
+        shadow, changes = self._shadow, self._changes
+        rows = shadow.between(start, stop)
+        wanted = rows.get(shadow.owner) > 0
+        if changes is not None:
+            wanted &= changes.between(start, stop)
+        count = int(np.count_nonzero(wanted))
+        if not count:
             return StateChunk(0, SEVERAL, 0, b"")
-        shadow = self._shadow
-        words = [shadow.get(position, slots) for position in range(shadow.words)]
+        chosen = None if count == stop - start else np.flatnonzero(wanted)
+        words = [rows.get(position, chosen) for position in range(shadow.words)]
+        slots = np.arange(start, stop) if chosen is None else chosen + start
         arrays = self._index.columns(words, slots == self._null_slot)
         for position, column in enumerate(shadow.columns, shadow.owner + 1):
-            arrays.append(column.codec.column(shadow.get(position, slots), None))
-        shadow.written(slots)
-        return StateChunk(0, SEVERAL, len(slots), _stream(arrays, self._names))
+            arrays.append(column.codec.column(rows.get(position, chosen), None))
+        shadow.written(start, stop)
+        return StateChunk(0, SEVERAL, count, _stream(arrays, self._names))
 
     def close(self) -> None:
         """Give up, or say that it is over; idempotent."""
