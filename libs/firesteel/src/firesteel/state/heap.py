@@ -23,6 +23,7 @@ from firesteel.state.backend import (
     StateChunk,
     StateInfo,
 )
+from firesteel.state.fitting import fits_as_it_is
 from firesteel.state.heap_migration import adopt
 from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
 from firesteel.state.heap_states import STATES, HeapState, HeapValueState, Kind, kind_of, merge_values
@@ -35,6 +36,8 @@ from firesteel.state.tables import MISSING, HeapTable, Table, TtlTable, drain
 __all__ = ["NO_KEY", "HashMapStateBackend", "HeapKeyedState", "HeapValueState", "NoKey"]
 
 TABLE: Final = "table"
+_SINGLE: Final = frozenset({"value", "reducing"})
+"""Kinds whose values are of the descriptor's type."""
 _MERGING: Final = frozenset({"list", "reducing", "aggregating"})
 
 
@@ -215,9 +218,17 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         for part in (*self._parts.values(), *self._restored.values()):
             drain(part.table, len(part.table.writing.changes) if part.table.writing is not None else 0)
             prune = None if part.prune is None else partial(_prune, part.prune, dead() - self._ttl_of(part))
-            sources.append(TableSource(part.info, part.table, prune))
+            sources.append(TableSource(part.info, part.table, prune, numbers=self._holds_numbers(part)))
         self._snapshot = HeapSnapshot(sources, slice_seconds, self._bind)
         return self._snapshot
+
+    def _holds_numbers(self, part: _Part) -> bool:
+        """Whether all values are small numbers."""
+        declared = self._declared.get(part.info.name)
+        if declared is None or declared.life is not None or part is not self._parts.get((part.info.name, "plain")):
+            return False
+        exact, _, _ = fits_as_it_is(declared.kind.descriptor.type_info)
+        return declared.kind.name in _SINGLE and exact in (int, float, bool)
 
     def _ttl_of(self, part: _Part) -> int:
         life = self._declared[part.info.name].life

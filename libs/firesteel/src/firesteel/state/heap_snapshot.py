@@ -15,7 +15,7 @@ import cloudpickle
 from firesteel.core.errors import SerializationError
 from firesteel.core.short_repr import short_repr
 from firesteel.state.backend import SEVERAL, KeyedSnapshot, StateChunk, StateInfo
-from firesteel.state.tables import MISSING, Table, drain, stop_reading
+from firesteel.state.tables import KEYS_AT_ONCE, MISSING, HeapTable, Table, drain, stop_reading
 
 _DRAWN: Final = 1024
 """Entries that are taken out of a table at a time."""
@@ -27,6 +27,10 @@ _SHARE_OF_GATHERING: Final = 0.7
 _LONG: Final = 0.125
 _SHORT: Final = 0.03125
 """Of a slice: more, or less, should not pass between two looks at the clock."""
+_MOST_BEHIND: Final = 8192
+"""Keys behind those that are known, in a slice."""
+_LARGEST_KEPT: Final = 16 * KEYS_AT_ONCE
+"""Bytes of a block: none are kept of a table with larger ones, for the memory that they take."""
 _PUT_BACK: Final = 64
 """Changes between two looks at the clock."""
 _SMALL: Final = frozenset({int, float, bool, type(None), datetime.date, datetime.time, datetime.timedelta})
@@ -55,10 +59,37 @@ def decode(data: bytes) -> Iterator[tuple[Any, Any]]:
     return chain.from_iterable(_blocks(data))
 
 
+def blocks_of_numbers(table: HeapTable) -> Iterator[tuple[int, bytes]]:
+    """A table whose values are numbers: how many entries, and these serialised.
+
+    To look at a million keys that lie about in memory takes longer than anything else, so keys that were serialised by
+    an earlier snapshot, and are the table's first ones still, are not looked at again.
+    """
+    known, values = table.key_blocks, table.raw_values()
+    after = dict.__len__(table) - len(known) * KEYS_AT_ONCE
+    if known and after <= _MOST_BEHIND:
+        for block in known:
+            yield KEYS_AT_ONCE, block + pickle.dumps(list(islice(values, KEYS_AT_ONCE)), protocol=5)
+        keys: Iterator[Any] = iter(list(islice(dict.__reversed__(table), after))[::-1])
+    else:
+        known, keys = [], table.raw_keys()
+        table.key_blocks = known
+    while some := list(islice(keys, KEYS_AT_ONCE)):
+        block = dumps(lambda: "the keys of a table", some)
+        if len(some) == KEYS_AT_ONCE and table.key_blocks is known:
+            known.append(block)
+            if len(block) > _LARGEST_KEPT:
+                table.key_blocks = []
+        yield len(some), block + pickle.dumps(list(islice(values, len(some))), protocol=5)
+
+
 def _blocks(data: bytes) -> Iterator[Iterable[tuple[Any, Any]]]:
     stream = io.BytesIO(data)
     while stream.tell() < len(data):
         block = pickle.load(stream)
+        if block.__class__ is list:
+            yield zip(block, pickle.load(stream), strict=True)
+            continue
         if len(block) == 3:
             keys, values, packed = block
             yield zip(keys, values, strict=True)
@@ -75,13 +106,14 @@ class TableSource:
         info: what the snapshot says about it.
         table: its entries.
         prune: what is left of a value (MISSING: nothing); None = all of it.
+        numbers: all values are numbers of a few bytes.
         together: its values can be pickled many at a time.
     """
 
-    __slots__ = ("info", "prune", "table", "together")
+    __slots__ = ("info", "numbers", "prune", "table", "together")
 
-    def __init__(self, info: StateInfo, table: Table, prune: Prune | None = None) -> None:
-        self.info, self.table, self.prune = info, table, prune
+    def __init__(self, info: StateInfo, table: Table, prune: Prune | None = None, *, numbers: bool = False) -> None:
+        self.info, self.table, self.prune, self.numbers = info, table, prune, numbers
         self.together = True
 
 
@@ -108,6 +140,7 @@ class HeapSnapshot(KeyedSnapshot):
         self._on_change = on_change
         self._position = 0
         self._entries: tuple[Iterator[Any], Iterator[Any]] | None = None
+        self._numbers: Iterator[tuple[int, bytes]] | None = None
         self._keys: list[Any] = []
         self._values: list[Any] = []
         self._at = 0
@@ -168,9 +201,10 @@ class HeapSnapshot(KeyedSnapshot):
         now = began
         while self._position < len(self._sources):
             index, source = self._sources[self._position]
-            ended, now = self._gather(index, source, now, deadline, chunks)
+            gather = self._gather_numbers if source.numbers else self._gather
+            ended, now = gather(index, source, now, deadline, chunks)
             if ended:
-                self._entries, self._most = None, _FEWEST
+                self._entries, self._numbers, self._most = None, None, _FEWEST
                 self._position += 1
                 stop_reading(source.table)
             if now >= deadline:
@@ -183,6 +217,27 @@ class HeapSnapshot(KeyedSnapshot):
                     return chunks
         self.closed = True
         raise StopIteration
+
+    def _gather_numbers(
+        self, index: int, source: TableSource, now: float, deadline: float, chunks: list[StateChunk]
+    ) -> tuple[bool, float]:
+        """The same as ``_gather``."""
+        assert isinstance(source.table, HeapTable)
+        if self._numbers is None:
+            self._numbers = blocks_of_numbers(source.table)
+        blocks: list[bytes] = []
+        count = 0
+        ended = True
+        for entries, block in self._numbers:
+            count += entries
+            blocks.append(block)
+            now = self._now()
+            if now >= deadline:
+                ended = False
+                break
+        if count:
+            chunks.append(StateChunk(index, SEVERAL, count, b"".join(blocks)))
+        return ended, now
 
     def _gather(
         self, index: int, source: TableSource, now: float, deadline: float, chunks: list[StateChunk]

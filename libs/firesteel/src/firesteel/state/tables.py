@@ -16,6 +16,7 @@ from typing import Any, Final
 
 MISSING: Final = object()
 _DRAINED_AT_ACCESS: Final = 4
+KEYS_AT_ONCE: Final = 1024
 
 _ATOMS: Final = frozenset(
     {
@@ -72,13 +73,16 @@ class HeapTable(dict[Any, Any]):
 
     Attributes:
         writing: not None while it is written out.
+        key_blocks: its first keys, serialised by earlier snapshots, ``KEYS_AT_ONCE`` of them in each; they stay the
+            first ones until one is removed.
     """
 
-    __slots__ = ("writing",)
+    __slots__ = ("key_blocks", "writing")
 
     def __init__(self) -> None:
         super().__init__()
         self.writing: Writing | None = None
+        self.key_blocks: list[bytes] = []
 
     def begin(self, encode: Encode, done: Callable[[], None]) -> None:
         """From now on what is in the table stays as it is.
@@ -100,7 +104,25 @@ class HeapTable(dict[Any, Any]):
         """Put it into the dict itself."""
         dict.__setitem__(self, key, value)
 
-    raw_delete = dict.__delitem__
+    def raw_delete(self, key: Any) -> None:
+        """Remove it from the dict itself."""
+        self.key_blocks = []
+        dict.__delitem__(self, key)
+
+    __delitem__ = raw_delete
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """As of any dict; so are those below."""
+        self.key_blocks = []
+        return dict.pop(self, key, *default)
+
+    def popitem(self) -> tuple[Any, Any]:
+        self.key_blocks = []
+        return dict.popitem(self)
+
+    def clear(self) -> None:
+        self.key_blocks = []
+        dict.clear(self)
 
     def touch(self, key: Any) -> None:
         """The life of an entry was extended."""
@@ -110,6 +132,7 @@ class HeapTable(dict[Any, Any]):
         popitem = changes.popitem
         some = [popitem() for _ in range(min(most, len(changes)))]
         if removed:
+            self.key_blocks = []
             for key in [key for key, value in some if value is MISSING]:
                 dict.pop(self, key, None)
             some = [pair for pair in some if pair[1] is not MISSING]
