@@ -23,6 +23,7 @@ from firesteel.protocol.messages import JobMasterLost, StartJob
 from firesteel.rpc.gateways import RemoteDispatcher
 from firesteel.service.base import Service
 from firesteel_dispatcher.core import DispatcherCore
+from firesteel_dispatcher.ends import ended_archive
 from firesteel_dispatcher.job import JobRecord
 from firesteel_jobmaster.app import JobMasterService
 from firesteel_jobmaster.lanes import until_it_works
@@ -117,7 +118,7 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
         cluster().ledger.ended_safely(job_id)
         restored_end(core, job_id, *arguments)
 
-    ended = firesteel_dispatcher.core.ended_archive
+    ended = ended_archive
 
     def told_by_dispatcher(*arguments: Any) -> dict[str, Any]:
         return {**ended(*arguments), "told-by": "Dispatcher"}

@@ -131,6 +131,8 @@ class Story:
             world.after(rng.uniform(20, FAULTS_FOR * 0.6), job)
         for _ in range(rng.randint(0, 3)):
             world.after(rng.uniform(1, FAULTS_FOR), self._fault)
+        if rng.random() < 0.3:
+            world.after(rng.uniform(40, FAULTS_FOR * 0.6), self.depose_jobmaster)
         Ambushes(self, rng.randint(0, 8))
 
     def _jobs(self) -> None:

@@ -151,7 +151,7 @@ class Checkpoints(RuleBasedStateMachine):
     def an_acknowledgement_comes_twice(self, data: st.DataObject) -> None:
         """Nothing changes: not what is asked of enumerators either, which have moved on since."""
         pending = data.draw(st.sampled_from([one for one in self.waiting if one.states]))
-        known = {e.id: e for e in self.job.executions}
+        known: dict[str, Any] = {e.id: e for e in self.job.executions}
         execution_id = data.draw(st.sampled_from(sorted(pending.states.keys() & known.keys())))
         before = self._all_there_is()
         self.job.acknowledge(known[execution_id], pending.checkpoint_id)
