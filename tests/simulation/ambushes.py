@@ -23,12 +23,12 @@ IN_CALLS = tuple(
     for end in ("sent", "taken")
     for method in (
         "trigger_checkpoint", "acknowledge_checkpoint", "decline_checkpoint", "notify_checkpoint_complete",
-        "notify_checkpoint_aborted", "end_of_data", "submit_tasks", "update_task_states", "job_ended",
+        "notify_checkpoint_aborted", "end_of_data", "submit_tasks", "update_task_states", "job_finished",
     )
 )  # fmt: skip
 _VICTIMS = (
     "here", "here", "jobmaster", "jobmaster", "jobmaster", "taskmanager", "slot", "dispatcher", "resourcemanager",
-    "task", "task", "cut", "freeze",
+    "task", "task", "cut", "freeze", "deposed", "deposed",
 )  # fmt: skip
 
 
@@ -104,3 +104,5 @@ class Ambushes:
                 world.after(0.0, story.cut_jobmaster)
             case "freeze":
                 world.after(0.0, story.freeze_jobmaster)
+            case "deposed":
+                world.after(0.0, story.depose_jobmaster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import types
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,18 @@ from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.config import Settings
 from firesteel.core.process import ProcessId
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
-from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.retrieval import ConfiguredLeaders
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel_dispatcher.submission import Submission
+from firesteel_jobmaster.attempts import JobAttempts
+from firesteel_jobmaster.shell import JobMaster
+from tests.simulation.attempts import AttemptsSeen
 from tests.simulation.checkpointed import Channel, CheckpointedTask
 from tests.simulation.checkpointed_jobs import CheckpointedJob, draw_job
+from tests.simulation.hosts import ElectedHosts, JobMasterHosts
 from tests.simulation.ledger import Ledger
 from tests.simulation.obedience import DISPATCHER, RESOURCEMANAGER
-from tests.simulation.settled import check_attempts, check_checkpointed
+from tests.simulation.settled import check_attempts
 from tests.simulation.slots import SimulatedChannels, SimulatedExecutor, SimulatedFleet, SlotProcess, SparkDriver
 from tests.simulation.storage import Disk, SimulatedHighAvailability, SimulatedStorage
 from tests.simulation.world import Process, World
@@ -80,6 +83,8 @@ class Cluster:
         self.cancelled: set[str] = set()
         self.failures: dict[str, str] = {}
         """Why jobs have ended; nothing: in order."""
+        self.archives: dict[str, Mapping[str, Any]] = {}
+        """How they looked then."""
         self.ledger = Ledger(lambda: world.now, world.broken.append, world.tell)
         self.checkpointed: dict[str, CheckpointedJob] = {}
         self.exchange: dict[tuple[Any, ...], Channel] = {}
@@ -89,7 +94,11 @@ class Cluster:
         self.disk = Disk(world, self.ledger, self.at)
         self.ha = SimulatedHighAvailability(self.disk)
         self._pids, self._executor_ids = 1000, 0
-        self.resourcemanager = self.jobmaster = self.dispatcher = None  # type: Process | None
+        self.attempts = AttemptsSeen(world.broken.append)
+        self.led: dict[str, list[JobMaster]] = {}
+        """All JobMasters that a job ever had."""
+        self.hosts = JobMasterHosts()
+        self.resourcemanager = self.dispatcher = None  # type: Process | None
         self.taskmanagers: dict[str, Process] = {}
         self.start_resourcemanager()
         self.start_jobmaster()
@@ -138,10 +147,28 @@ class Cluster:
         self.world.obedience.leads(RESOURCEMANAGER, service.token)
         self.resourcemanager = self._begin(process, service)
 
+    @property
+    def jobmaster(self) -> Process | None:
+        """The JobMaster host that leads."""
+        return self.hosts.process
+
     def start_jobmaster(self) -> None:
-        with self.world.building_process("jobmaster", "jm", "http://jm:6124") as process:
-            service = firesteel_jobmaster.app.create_service(settings=self.settings, secret=_SECRET, clock=process)
-        self.jobmaster = self._begin(process, service)
+        """On the host that leads, if there is no process."""
+        if self.jobmaster is not None and self.jobmaster.alive:
+            return
+        hosts = self.hosts
+        hosts.depose()
+        with self.world.building_process("jobmaster", hosts.name, hosts.address) as process:
+            service = firesteel_jobmaster.app.create_service(
+                settings=self.settings, secret=_SECRET, clock=process, ha=hosts.services
+            )
+        hosts.process = self._begin(process, service)
+
+    def elect_jobmaster(self) -> None:
+        """Another JobMaster host leads from now on; the one before lives on, with its JobMasters."""
+        self.tell(f"{self.jobmaster} leads no more")
+        self.hosts.next()
+        self.start_jobmaster()
 
     def start_dispatcher(self) -> None:
         with self.world.building_process("dispatcher", "disp", "http://disp:6123") as process:
@@ -149,7 +176,7 @@ class Cluster:
                 settings=self.settings,
                 secret=_SECRET,
                 clock=process,
-                ha=DirectoryServices(self.settings, self.directory),
+                ha=ElectedHosts(self.settings, self.directory, self.hosts),
                 lasting=True,
             )
         self.world.obedience.leads(DISPATCHER, service.token)
@@ -184,11 +211,12 @@ class Cluster:
         self.tell(f"{self.resourcemanager} is killed")
         self.resourcemanager.kill()
 
-    def kill_jobmaster(self) -> None:
-        """The host with all its JobMasters."""
-        assert self.jobmaster is not None
-        self.tell(f"{self.jobmaster} is killed")
-        self.jobmaster.kill()
+    def kill_jobmaster(self, process: Process | None = None) -> None:
+        """A host, that which leads if none is named, with all its JobMasters."""
+        process = process or self.jobmaster
+        assert process is not None
+        self.tell(f"{process} is killed")
+        process.kill()
         self.disk.is_fair = False  # what it had not removed yet may stay
 
     def kill_executor(self) -> None:
@@ -344,9 +372,10 @@ class Cluster:
         self._send(graph)
         return graph.job_id
 
-    def lead(self, job_id: str) -> CompletedCheckpointStore | None:
+    def lead(self, job_id: str, takeover: int) -> tuple[CompletedCheckpointStore | None, JobAttempts]:
         """A JobMaster of a job begins to lead it; gives what those before it have stored."""
-        return self.ha.lead(job_id) if job_id in self.checkpointed else None
+        store, attempts = self.ha.lead(job_id, takeover)
+        return store if job_id in self.checkpointed else None, attempts
 
     def storage(self, job_id: str) -> SimulatedStorage:
         """Of a job's state."""
@@ -427,68 +456,9 @@ class Cluster:
         for process in self.taskmanagers.values():
             if process.alive:
                 process.service.core.slots.validate()
-        assert self.jobmaster is not None
-        if self.jobmaster.alive:
-            check_attempts(self, self.jobmaster.service)
+        for host in self.hosts.alive():
+            check_attempts(self, host.service)
         for process in self.world.processes.values():
             failure = process.service.failure
             assert failure is None, f"{process} has failed: {failure!r}"
             assert not process.loop.errors, f"{process}: {process.loop.errors}"
-
-    def check_settled(self) -> None:
-        """Long after the last fault: every job has ended or runs, and nothing is held for nobody."""
-        assert self.resourcemanager is not None
-        running: set[str] = set()
-        for job_id in self.submitted:
-            state = self.job_state(job_id)
-            if state in ("RUNNING", "RESTARTING") and self.waits_in_vain(job_id):
-                running.add(job_id)
-            elif state == "RUNNING" and job_id in self.endless:
-                running.add(job_id)
-                acting = [e for s in self.slot_processes.values() if s.job_id == job_id for e in s.acting]
-                assert acting, f"{self.short(job_id)} is RUNNING and nothing of it runs"
-            else:
-                assert state in ("FINISHED", "FAILED", "CANCELED"), f"{self.short(job_id)} is {state} for ever"
-            if job_id in self.checkpointed:
-                check_checkpointed(self, job_id, state)
-            elif state == "FINISHED":
-                read = self._splits_read(job_id)
-                assert read == self.splits[job_id], f"{self.short(job_id)}: {read} of {self.splits[job_id]} splits"
-                assert any(job == job_id for job, _ in self.commits), f"{self.short(job_id)} committed nothing"
-            self._check_end(job_id, state)
-        for slot in self.resourcemanager.service.core.table:
-            assert not slot.job_id or slot.job_id in running, f"ResourceManager holds {slot} for a job that has ended"
-        for process in self.taskmanagers.values():
-            for held in process.service.core.slots:
-                assert not held.job_id or held.job_id in running, f"{process} holds {held} for a job that has ended"
-        for slot_process in self.slot_processes.values():
-            assert slot_process.job_id in running, f"slot process {slot_process.pid} is left over"
-
-    def _splits_read(self, job_id: str) -> int:
-        """By the last attempts of the last JobMaster."""
-        last = [secret for job, secret, _, _ in self.processed if job == job_id][-1]
-        read: dict[str, int] = {}
-        for (job, secret, subtask, _), count in sorted(self.processed.items(), key=lambda item: item[0][3]):
-            if (job, secret) == (job_id, last):
-                read[subtask] = count
-        return sum(read.values())
-
-    def waits_in_vain(self, job_id: str) -> bool:
-        """Whether a job that may be restarted needs slots which endless jobs will never give back."""
-        assert self.jobmaster is not None
-        assert self.resourcemanager is not None
-        jobs = self.jobmaster.service._jobs
-        waiting = [id_ for id_, job in jobs.items() if job.core.waits_for_slots]
-        needed = sum(jobs[id_].core.pool.needed for id_ in waiting)  # what one of them has, another one lacks
-        left = sum(not slot.job_id or slot.job_id in waiting for slot in self.resourcemanager.service.core.table)
-        return bool(self.restarts[job_id] and job_id in waiting and left < needed)
-
-    def _check_end(self, job_id: str, state: str) -> None:
-        """A job that failed for a reason that another attempt may mend had used up its restarts."""
-        assert self.dispatcher is not None
-        archive = self.dispatcher.service.core.job(job_id).archive or {}
-        failure = archive.get("failure")
-        if state != "FAILED" or failure is None or "restarts" not in archive or not failure.get("recoverable", True):
-            return
-        used, most = archive["restarts"]["numRestarts"], self.restarts[job_id]
-        assert used >= most, f"{self.short(job_id)} failed after {used} of {most} restarts: {failure['message']}"

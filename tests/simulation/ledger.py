@@ -35,6 +35,7 @@ class Account:
         ended: subtasks that have finished -> run in which they have.
         restored: the checkpoint of the last start; 0 = from the beginning.
         damaged: an older checkpoint had to be used: results are repeated.
+        over: the end of the job is safe, so that no JobMaster follows.
         committed: committables.
         results: what is visible.
     """
@@ -56,6 +57,7 @@ class Account:
     committed_up_to: int = 0
     rots: bool = False
     damaged: bool = False
+    over: bool = False
     committed: set[str] = field(default_factory=set)
     results: dict[Record, Result] = field(default_factory=dict)
     numbers: dict[tuple[str, str], set[int]] = field(default_factory=dict)
@@ -136,6 +138,9 @@ class Ledger:
         """A checkpoint was removed from the store."""
         account = self.accounts[job_id]
         self._leads(account, epoch, f"took checkpoint {checkpoint_id} out of the store")
+        last = checkpoint_id == max(account.kept, default=0) == account.committed_up_to
+        may_go = not last or account.over or account.rots
+        self._require(may_go, account, f"{checkpoint_id} is taken out, and there is no other one to go on from")
         account.kept.pop(checkpoint_id, None)
 
     def cleared(self, job_id: str, epoch: int) -> None:
@@ -143,7 +148,20 @@ class Ledger:
         account = self.accounts[job_id]
         self._tell(f"leader {epoch} of job {job_id[:6]} clears the store")
         self._leads(account, epoch, "cleared the store")
+        self._require(account.over, account, "the store is cleared, and the end of the job is not safe")
         account.kept.clear()
+
+    def ended_safely(self, job_id: str) -> None:
+        """The Dispatcher has stored the end of a job."""
+        account = self.accounts.get(job_id)
+        if account is not None:
+            account.over = True
+
+    def forgotten(self, job_id: str) -> None:
+        """A JobMaster has the high-availability services forget a job."""
+        account = self.accounts.get(job_id)
+        if account is not None:
+            self._require(account.over, account, "is forgotten, and its end is not safe")
 
     def _leads(self, account: Account, epoch: int, what: str) -> None:
         self._require(epoch == account.epoch, account, f"leader {epoch} {what}, and {account.epoch} leads")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import firesteel_dispatcher.core
 import firesteel_jobmaster.settings
 import firesteel_resourcemanager.app
 import firesteel_taskmanager.app
@@ -21,6 +22,8 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.messages import JobMasterLost, StartJob
 from firesteel.rpc.gateways import RemoteDispatcher
 from firesteel.service.base import Service
+from firesteel_dispatcher.core import DispatcherCore
+from firesteel_dispatcher.ends import ended_archive
 from firesteel_dispatcher.job import JobRecord
 from firesteel_jobmaster.app import JobMasterService
 from firesteel_jobmaster.lanes import until_it_works
@@ -51,12 +54,21 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
 
     create = JobMasterService._create
 
-    def create_job(service: JobMasterService, graph: JobGraph, *arguments: Any) -> Any:
+    def create_job(service: JobMasterService, graph: JobGraph, settings: Any, message: StartJob, *_: Any) -> Any:
         """As a process of its own does, which leads the job from then on."""
-        store = cluster().lead(graph.job_id)
+        store, attempts = cluster().lead(graph.job_id, message.takeover)
         more: dict[str, Any] = {} if store is None else {"checkpoint_store": store}
-        job = create(service, graph, *arguments, **more)
+        job = create(service, graph, settings, message, attempts=attempts, **more)
         world.obedience.leads(f"job {job.job_id}", job.token)
+        cluster().led.setdefault(graph.job_id, []).append(job)
+
+        async def forget() -> None:
+            await job.acknowledged.wait()
+            await job.checkpoints_closed()
+            if job.is_over:
+                cluster().ha.forget(graph.job_id)
+
+        service.spawn(forget(), f"what outlives the JobMaster of job {graph.job_id}")
         return job
 
     def storage(parameters: StorageParameters) -> SimulatedStorage:
@@ -64,13 +76,13 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
 
     begin = JobMasterService.start_job
     begun: dict[str, tuple[int, str]] = {}
-    """Job and takeover -> incarnation of the host, and token."""
+    """Host, job and takeover -> incarnation of its process, and token of the JobMaster."""
 
     async def start_job(service: JobMasterService, message: StartJob) -> Any:
         """As a host that finds on disk which jobs a former one had begun: it says that they are lost."""
         own: Any = service._clock
         job_id = message.job_graph["job_id"]
-        key = f"{job_id} {message.takeover}"
+        key = f"{own.host} {job_id} {message.takeover}"
         incarnation, token = begun.get(key, (own.incarnation, ""))
         if incarnation != own.incarnation:
             cause = "its JobMaster was lost"
@@ -92,8 +104,24 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
 
     def job_ends(record: JobRecord, archive: Mapping[str, Any], now: Any) -> None:
         failure = archive.get("failure")
+        cluster().archives[record.id] = archive
         cluster().failures[record.id] = f"{failure['error_class']}: {failure['message']}" if failure else ""
         end(record, archive, now)
+
+    end_stored, restored_end = DispatcherCore.end_stored, DispatcherCore.restored_end
+
+    def end_is_stored(core: DispatcherCore, job_id: str, keep_archive: bool) -> None:
+        cluster().ledger.ended_safely(job_id)
+        end_stored(core, job_id, keep_archive)
+
+    def end_is_restored(core: DispatcherCore, job_id: str, *arguments: Any) -> None:
+        cluster().ledger.ended_safely(job_id)
+        restored_end(core, job_id, *arguments)
+
+    ended = ended_archive
+
+    def told_by_dispatcher(*arguments: Any) -> dict[str, Any]:
+        return {**ended(*arguments), "told-by": "Dispatcher"}
 
     def trickle(config: Mapping[str, Any]) -> Trickle:
         return Trickle(world, config)
@@ -101,6 +129,9 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
     patches: list[Any] = [
         mock.patch.object(JobMasterService, "_create", create_job),
         mock.patch.object(JobRecord, "end", job_ends),
+        mock.patch.object(DispatcherCore, "end_stored", end_is_stored),
+        mock.patch.object(firesteel_dispatcher.core, "ended_archive", told_by_dispatcher),
+        mock.patch.object(DispatcherCore, "restored_end", end_is_restored),
         mock.patch.object(JobMasterService, "start_job", start_job),
         mock.patch.object(firesteel_jobmaster.settings, "load_checkpoint_storage", storage),
         mock.patch.dict(enumerators._BUILT_IN, {"trickle": trickle}),

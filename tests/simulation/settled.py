@@ -1,14 +1,16 @@
-"""What must be true of attempts at every moment, and of jobs with checkpoints long after the last fault."""
+"""What must be true of attempts at every moment, and of all jobs long after the last fault."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.attempts import check_counted
 from tests.simulation.checkpointed_jobs import AMPLE
 from tests.simulation.storage import METADATA
 
 if TYPE_CHECKING:
     from firesteel_jobmaster.app import JobMasterService
+    from firesteel_jobmaster.shell import JobMaster
     from tests.simulation.cluster import Cluster
 
 SILENT_FOR = 100.0
@@ -16,7 +18,7 @@ SILENT_FOR = 100.0
 
 
 def check_attempts(cluster: Cluster, service: JobMasterService) -> None:
-    """Of every subtask one attempt runs at most, and slots are used once."""
+    """Of every subtask one attempt runs at most, slots are used once, and no strategy allows more than it may."""
     for job in service._jobs.values():
         graph = job.core.graph
         for vertex in graph.vertices.values():
@@ -30,20 +32,84 @@ def check_attempts(cluster: Cluster, service: JobMasterService) -> None:
         assert graph.restarts - graph.job_attempt <= most, f"{cluster.short(job.job_id)} was restarted too often"
 
 
-def check_checkpointed(cluster: Cluster, job_id: str, state: str) -> None:
-    """One job.
+def check_settled(cluster: Cluster) -> None:
+    """Every job has ended or runs, and nothing is held for nobody."""
+    assert cluster.resourcemanager is not None
+    running: set[str] = set()
+    for job_id in cluster.submitted:
+        state, name = cluster.job_state(job_id), cluster.short(job_id)
+        if state in ("RUNNING", "RESTARTING") and waits_in_vain(cluster, job_id):
+            running.add(job_id)
+        elif state == "RUNNING" and job_id in cluster.endless:
+            running.add(job_id)
+            acting = [e for s in cluster.slot_processes.values() if s.job_id == job_id for e in s.acting]
+            assert acting, f"{name} is RUNNING and nothing of it runs"
+        else:
+            assert state in ("FINISHED", "FAILED", "CANCELED"), f"{name} is {state} for ever"
+        if job_id in cluster.checkpointed:
+            _check_checkpointed(cluster, job_id, state)
+        elif state == "FINISHED":
+            read = _splits_read(cluster, job_id)
+            assert read == cluster.splits[job_id], f"{name}: {read} of {cluster.splits[job_id]} splits"
+            assert any(job == job_id for job, _ in cluster.commits), f"{name} committed nothing"
+        _check_end(cluster, job_id, state)
+    for slot in cluster.resourcemanager.service.core.table:
+        assert not slot.job_id or slot.job_id in running, f"ResourceManager holds {slot} for a job that has ended"
+    for process in cluster.taskmanagers.values():
+        for held in process.service.core.slots:
+            assert not held.job_id or held.job_id in running, f"{process} holds {held} for a job that has ended"
+    for slot_process in cluster.slot_processes.values():
+        assert slot_process.job_id in running, f"slot process {slot_process.pid} is left over"
 
-    Args:
-        cluster: whose job it is.
-        job_id: its id.
-        state: its state, as the Dispatcher knows it.
-    """
+
+def _splits_read(cluster: Cluster, job_id: str) -> int:
+    """By the last attempts of the last JobMaster."""
+    last = [secret for job, secret, _, _ in cluster.processed if job == job_id][-1]
+    read: dict[str, int] = {}
+    for (job, secret, subtask, _), count in sorted(cluster.processed.items(), key=lambda item: item[0][3]):
+        if (job, secret) == (job_id, last):
+            read[subtask] = count
+    return sum(read.values())
+
+
+def _led_by(cluster: Cluster, job_id: str) -> JobMaster | None:
+    """The JobMaster that the Dispatcher knows, if it lives."""
+    assert cluster.dispatcher is not None
+    record = cluster.dispatcher.service.core.job(job_id)
+    token = record.jobmaster[1] if record.jobmaster is not None else ""
+    return next((job for job in cluster.hosts.jobmasters(job_id) if job.token == token), None)
+
+
+def waits_in_vain(cluster: Cluster, job_id: str) -> bool:
+    """Whether a job that may be restarted needs slots which endless jobs will never give back."""
+    assert cluster.resourcemanager is not None
+    led = {id_: job.core for id_ in cluster.submitted if (job := _led_by(cluster, id_)) is not None}
+    waiting = [id_ for id_, core in led.items() if core.waits_for_slots]
+    needed = sum(led[id_].pool.needed for id_ in waiting)  # what one of them has, another one lacks
+    left = sum(not slot.job_id or slot.job_id in waiting for slot in cluster.resourcemanager.service.core.table)
+    return bool(cluster.restarts[job_id] and job_id in waiting and left < needed)
+
+
+def _check_end(cluster: Cluster, job_id: str, state: str) -> None:
+    """A job that failed for a reason that another attempt may mend had used up its restarts."""
+    archive = cluster.archives.get(job_id, {})
+    jobmasters = cluster.led.get(job_id, [])
+    if state in ("FINISHED", "FAILED", "CANCELED"):
+        check_counted(cluster.short(job_id), archive, jobmasters, cluster.attempts)
+    failure = archive.get("failure")
+    if state != "FAILED" or failure is None or "told-by" in archive or not failure.get("recoverable", True):
+        return
+    used, most = archive["restarts"]["numRestarts"] - jobmasters[-1].core.graph.job_attempt, cluster.restarts[job_id]
+    assert used >= most, f"{cluster.short(job_id)} failed after {used} of {most} restarts: {failure['message']}"
+
+
+def _check_checkpointed(cluster: Cluster, job_id: str, state: str) -> None:
     job, account, name = cluster.checkpointed[job_id], cluster.ledger.accounts[job_id], cluster.short(job_id)
     now = cluster.world.now
     if state == "FINISHED":
         assert not job.endless, f"{name} has no end and is FINISHED"
         cluster.ledger.check_finished(job_id)
-    if state == "RUNNING" and not cluster.waits_in_vain(job_id):
+    if state == "RUNNING" and not waits_in_vain(cluster, job_id):
         silent = now - account.completed_at
         assert silent < SILENT_FOR, f"{name} runs and has completed no checkpoint for {silent:.0f} s"
         shown, newest = account.committed_up_to, max(account.completed)

@@ -204,6 +204,8 @@ class SlotProcess:
         attempts = {plain["attempt"] for plain in deployment["tasks"]}
         self.job_id, self.secret = deployment["job_id"], deployment["secret"]
         self.run = f"{self.secret} {max(attempts)}"
+        for plain in deployment["tasks"]:
+            self.cluster.attempts.deployed(self.job_id, self.secret, plain["execution_id"])
         if self.job_id in self.cluster.checkpointed:
             for plain in deployment["tasks"]:
                 made = self.checkpointed[plain["execution_id"]] = CheckpointedTask(self, plain, deployment)

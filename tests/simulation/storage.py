@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, BinaryIO
 
 from firesteel.checkpoint.handles import FileState, InlineState, StateHandle, checksum
@@ -19,6 +19,7 @@ from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoin
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.services import of_job
+from firesteel_jobmaster.attempts import JobAttempts, attempts_of
 from tests.simulation.blocking import pause
 
 if TYPE_CHECKING:
@@ -285,19 +286,37 @@ class SimulatedHighAvailability:
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
         self._services = MemoryServices()
+        self._forgotten: dict[str, list[StoredCheckpoint]] = {}
+        """What was left of jobs when they were forgotten."""
 
-    def lead(self, job_id: str) -> CompletedCheckpointStore:
-        """A JobMaster leads the job from now on; whoever did before is deposed."""
-        component = of_job(job_id)
+    def lead(self, job_id: str, takeover: int) -> tuple[CompletedCheckpointStore, JobAttempts]:
+        """A JobMaster leads the job from now on; whoever did before is deposed, and may not know it."""
+        component, disk = of_job(job_id), self._disk
         self._services.depose(component)
         leadership = self._services.campaign(component)
         assert leadership is not None
-        self._disk.ledger.leads(job_id, leadership.epoch)
+        disk.ledger.leads(job_id, leadership.epoch)
         store = self._services.completed_checkpoints(job_id, leadership)
-        return _WatchedStore(store, self._disk, job_id, leadership.epoch)
+        attempts = attempts_of(leadership, takeover)
+
+        def note(first_unused: int) -> None:
+            disk.begin("note")
+            attempts.note(first_unused)
+            disk.answer("note")
+
+        watched = _WatchedStore(store, disk, job_id, leadership.epoch)
+        return watched, replace(attempts, note=note)
+
+    def forget(self, job_id: str) -> None:
+        """A JobMaster believes that nobody needs anything of the job any more."""
+        self._forgotten.setdefault(job_id, self.left_of(job_id))
+        self._disk.ledger.forgotten(job_id)
+        self._services.forget_job(job_id)
 
     def left_of(self, job_id: str) -> list[StoredCheckpoint]:
-        """What the next leader of a job would find."""
+        """What the next leader of a job would find, or would have found when it was forgotten."""
+        if job_id in self._forgotten:
+            return self._forgotten[job_id]
         leadership = self._services.campaign(f"reader of {job_id}")
         assert leadership is not None
         leadership.release()

@@ -14,6 +14,7 @@ from unittest import mock
 from tests.simulation.ambushes import Ambushes
 from tests.simulation.cluster import _SERVICES, Cluster
 from tests.simulation.replaced import simulated
+from tests.simulation.settled import check_settled
 from tests.simulation.storage import Weather
 from tests.simulation.world import Process, World
 
@@ -130,6 +131,8 @@ class Story:
             world.after(rng.uniform(20, FAULTS_FOR * 0.6), job)
         for _ in range(rng.randint(0, 3)):
             world.after(rng.uniform(1, FAULTS_FOR), self._fault)
+        if rng.random() < 0.3:
+            world.after(rng.uniform(40, FAULTS_FOR * 0.6), self.depose_jobmaster)
         Ambushes(self, rng.randint(0, 8))
 
     def _jobs(self) -> None:
@@ -149,12 +152,12 @@ class Story:
         self._until(FAULTS_FOR + CALM_AT_LEAST)
         while self.world.now < end:
             try:
-                self.cluster.check_settled()
+                check_settled(self.cluster)
                 return
             except AssertionError:
                 self._until(min(end, self.world.now + 20.0))
             assert not self.world.broken, self.world.broken[0]
-        self.cluster.check_settled()
+        check_settled(self.cluster)
 
     def _until(self, end: float) -> None:
         world = self.world
@@ -176,6 +179,7 @@ class Story:
         cluster, rng = self.cluster, self.world.rng
         kinds = [self.kill_taskmanager, self.kill_slot, self._cut, self._cut, self._freeze, self._cancel]
         kinds += [self._kill_coordinator, self._kill_coordinator, cluster.kill_driver, cluster.kill_executor]
+        kinds += [self.depose_jobmaster]
         rng.choice(kinds)()
 
     def _kill_coordinator(self) -> None:
@@ -218,17 +222,19 @@ class Story:
     def _cut(self) -> None:
         rng, world = self.world.rng, self.world
         hosts = sorted({p.host for p in world.processes.values()})
-        self._part(*rng.sample(hosts, 2))
+        one, other = rng.sample(hosts, 2)
+        self._part(one, other)
 
     def cut_jobmaster(self) -> None:
         """Its host can't reach one of the others."""
-        hosts = sorted({p.host for p in self.world.processes.values()} - {"jm"})
-        self._part("jm", self.world.rng.choice(hosts))
+        own = self.cluster.hosts.name
+        hosts = sorted({p.host for p in self.world.processes.values()} - {own})
+        self._part(own, self.world.rng.choice(hosts))
 
-    def _part(self, one: str, other: str) -> None:
+    def _part(self, one: str, other: str, seconds: float = 0.0) -> None:
         rng, world = self.world.rng, self.world
         pairs = {(one, other)} if rng.random() < 0.4 else {(one, other), (other, one)}
-        seconds = rng.choice([1.0, 15.0, 40.0, 100.0])
+        seconds = seconds or rng.choice([1.0, 15.0, 40.0, 100.0])
         world.tell(f"cut for {seconds:g} s: {sorted(pairs)}")
         world.blocked |= pairs
 
@@ -248,9 +254,9 @@ class Story:
         if process is not None and process.alive:
             self._stop(process)
 
-    def _stop(self, process: Process) -> None:
+    def _stop(self, process: Process, seconds: float = 0.0) -> None:
         rng, world = self.world.rng, self.world
-        seconds = rng.choice([0.5, 3.0, 40.0, 100.0])
+        seconds = seconds or rng.choice([0.5, 3.0, 40.0, 100.0])
         world.tell(f"{process} is frozen for {seconds:g} s")
         process.frozen = True
 
@@ -259,6 +265,29 @@ class Story:
             world.tell(f"{process} goes on")
 
         world.after(seconds, thaw)
+
+    def depose_jobmaster(self) -> None:
+        """Another JobMaster host leads, and the Dispatcher hears nothing from the JobMasters of the one before, which
+        go on: they are given up, and live beside those that follow them."""
+        cluster, rng, world = self.cluster, self.world.rng, self.world
+        former = cluster.jobmaster
+        if former is None or not former.alive or not former.service._started:
+            return
+        seconds = rng.choice([60.0, 60.0, 90.0])
+        how = rng.choice(["cut", "cut", "frozen", "dispatcher"])
+        if how == "cut":
+            self._part(former.host, "disp", seconds)
+        elif how == "frozen":
+            self._stop(former, seconds)
+        else:
+            self.kill_coordinator("dispatcher")
+        cluster.elect_jobmaster()
+        if rng.random() < 0.5:
+            world.after(rng.uniform(seconds, 2 * seconds), lambda: self._kill_former(former))
+
+    def _kill_former(self, process: Process) -> None:
+        if process.alive:
+            self.cluster.kill_jobmaster(process)
 
     def fail_task(self) -> None:
         """One raises."""

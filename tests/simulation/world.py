@@ -189,6 +189,8 @@ class World:
     ) -> dict[str, Any]:
         """A call over the network, as ``RpcClient.call`` makes it; the codes of both ends are the real ones."""
         url = f"{base_url}/rpc/{method}"
+        if not base_url:
+            raise PeerUnreachableError(f"{url}: nobody is known to lead there")
         found = _URL.fullmatch(url)
         assert found is not None, url
         address, path = f"http://{found[1]}", found[2]

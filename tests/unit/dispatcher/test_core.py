@@ -134,7 +134,11 @@ def test_a_job_waits_for_a_host_until_its_time_is_up() -> None:
 def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
     core = DispatcherCore()
     led(core)
-    assert core.jobmaster_lost("j", "no sign of life", at(100)) == [StoreEnd("j"), CancelJob("j", *JM)]
+    assert core.jobmaster_lost("j", "no sign of life", at(100)) == [
+        StoreEnd("j"),
+        AdoptJob("j", *JM),
+        CancelJob("j", *JM),
+    ]
     assert core.jobmaster_lost("j", "again", at(200)) == []
     job = core.job("j")
     assert job.state == "FAILED"
@@ -207,6 +211,20 @@ def test_a_jobmaster_that_was_given_up_has_no_say() -> None:
     assert core.job("j").takeovers == 2
 
 
+def test_a_jobmaster_that_lives_beside_the_one_that_leads_has_no_say() -> None:
+    core = DispatcherCore()
+    core.submitted("j", "job", "f", {}, NOW, takes_over=True)
+    core.may_start("j")  # a host starts "stray", and its answer is lost; another one leads, and is asked
+    core.started("j", *JM)
+    assert core.is_former("j", "stray")
+    assert not core.is_former("j", "t")
+    core.state_changed("j", "RUNNING", {}, "t")
+    assert core.state_changed("j", "FAILED", {}, "stray") == []
+    assert core.job("j").state == "RUNNING"
+    assert core.jobmaster_lost("j", "killed", at(5), "stray") == [], "it is not the one that leads"
+    assert (core.job("j").phase, core.job("j").takeovers) == (Phase.LED, 0)
+
+
 def test_pauses_grow_while_jobmasters_die_one_after_another() -> None:
     core = DispatcherCore()
     led(core, takes_over=True)
@@ -233,7 +251,7 @@ def test_a_cancelled_job_gets_no_other_jobmaster() -> None:
     core = DispatcherCore()
     led(core, takes_over=True)
     core.cancel("j", NOW)
-    assert core.jobmaster_lost("j", "killed", at(5)) == [StoreEnd("j")]
+    assert core.jobmaster_lost("j", "killed", at(5)) == [StoreEnd("j"), AdoptJob("j", *JM), CancelJob("j", *JM)]
     assert core.job("j").state == "CANCELED"
 
 
@@ -249,7 +267,12 @@ def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() ->
     restored(core, "new")
     restored(core, "lost", jobmaster=JM)
     restored(core, "unwanted", cancel_wanted=True)
-    assert core.host_lists({}, NOW) == [StartJob("new"), StoreEnd("lost"), StoreEnd("unwanted")]
+    assert core.host_lists({}, NOW) == [
+        StartJob("new"),
+        StoreEnd("lost"),
+        *(AdoptJob("lost", *JM), CancelJob("lost", *JM)),  # another host may have led when it was started
+        StoreEnd("unwanted"),
+    ]
     assert core.job("new").state == "INITIALIZING"
     assert "ended while no Dispatcher ran" in message(core, "lost")
     assert core.job("unwanted").state == "CANCELED"

@@ -153,3 +153,13 @@ def test_a_suspended_job_has_no_end_to_tell() -> None:
     (report,) = d.core.adopted()
     assert isinstance(report, do.ReportState)
     assert report.state == "SUSPENDED"
+
+
+def test_a_jobmaster_that_is_followed_by_another_one_stops() -> None:
+    d = one_after_the_other()
+    d.did(d.core.followed("epoch 1 is over"))
+    assert d.core.state.name == "SUSPENDED"
+    assert [r.allocation_id for r in d.seen(do.ReleaseSlot)] == ["left-0", "left-1", "right-0"]
+    assert do.DisconnectResourceManager() in d.all
+    assert not d.seen(do.ReportEnd), "the job goes on elsewhere"
+    assert d.core.followed("epoch 1 is over") == []

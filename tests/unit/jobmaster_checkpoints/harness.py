@@ -29,6 +29,8 @@ class Storage:
         self.metadata: dict[int, set[str]] = {}
         self.store: list[int] = []
         self.last_id = 0
+        self.newest = 0
+        """The last one that went into the store: none may come behind it."""
         self.closed = False
 
     def do(self, work: Work, error: str | None = None, stored: bool = False, fenced: bool = False) -> Done:
@@ -44,6 +46,8 @@ class Storage:
                 missing = metadata.files() - self.files
                 assert not missing, f"files of checkpoint {metadata.checkpoint_id} were removed before: {missing}"
                 assert metadata.checkpoint_id not in self.metadata, "a second checkpoint of one id"
+                assert metadata.checkpoint_id > self.newest, f"{metadata.checkpoint_id} comes behind {self.newest}"
+                self.newest = metadata.checkpoint_id
                 self.metadata[metadata.checkpoint_id] = set(metadata.files())
                 self.store.append(metadata.checkpoint_id)
                 return failed if error is not None else Done(work, stored=True, location=_location(work))
@@ -87,6 +91,7 @@ class FakeJob:
         failed: with what the coordinator has failed the job.
         settled: how often it became settled.
         ended_at: when the last checkpoint ended.
+        snapshots: how often enumerators were asked for their state.
     """
 
     def __init__(self, graph: JobGraph | None = None, storage: Storage | None = None, **settings: Any) -> None:
@@ -101,6 +106,7 @@ class FakeJob:
         self.fenced: list[str] = []
         self.settled = 0
         self.ended_at = float("-inf")
+        self.snapshots = 0
         self.enumerators: dict[str, Any] = {}
         self.safe: list[tuple[str, dict[int, int]]] = []
         self.settings = CheckpointSettings(**{"interval": 10.0, **settings})
@@ -125,6 +131,7 @@ class FakeJob:
                 self.out.append(instruction)
 
     def enumerator_state(self, vertex_id: str, serials: Mapping[int, int], number: int) -> EnumeratorState:
+        self.snapshots += 1
         made = self.enumerators.get(vertex_id)
         if isinstance(made, Exception):
             raise made

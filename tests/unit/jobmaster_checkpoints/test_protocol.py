@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from firesteel.graph.execution_states import ExecutionState
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoints.pending import Cause, Phase
-from firesteel_jobmaster.checkpoints.work import Complete
+from firesteel_jobmaster.checkpoints.pending import Cause, Pending, Phase
+from firesteel_jobmaster.checkpoints.work import Complete, Discard
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob
 
@@ -62,6 +62,24 @@ class Checkpoints(RuleBasedStateMachine):
     def running(self) -> list[Any]:
         return [e for e in self.job.executions if e.state is ExecutionState.RUNNING]
 
+    @property
+    def waiting(self) -> list[Pending]:
+        """Checkpoints that tasks may answer, the oldest first."""
+        found = [p for p in self.job.coordinator.pending if p.phase is Phase.WAITING and p.given_up is None]
+        return sorted(found, key=lambda pending: pending.checkpoint_id)
+
+    @property
+    def over(self) -> list[int]:
+        """Checkpoints that were triggered and that nobody goes on from."""
+        job = self.job
+        known = {*job.storage.store, *job.completed.ids(), *(p.checkpoint_id for p in job.coordinator.pending)}
+        return sorted(self.triggered.keys() - known)
+
+    def _all_there_is(self) -> tuple[Any, ...]:
+        job = self.job
+        states = {p.checkpoint_id: dict(p.states) for p in job.coordinator.pending}
+        return len(job.work), len(job.out), job.snapshots, job.counts(), states, job.completed.ids()
+
     # -- what happens
 
     @rule(seconds=st.sampled_from([0.5, 5.0, 10.0, 31.0]))
@@ -94,6 +112,11 @@ class Checkpoints(RuleBasedStateMachine):
         for execution in self.running:
             self._acknowledge(execution, checkpoint_id)
 
+    def _all_acknowledge(self, pending: Pending) -> None:
+        for execution in pending.plan.running:
+            if pending.waits_for(execution):
+                self._acknowledge(execution, pending.checkpoint_id)
+
     def _acknowledge(self, execution: Any, checkpoint_id: int) -> None:
         waiting = {p.checkpoint_id: p for p in self.job.coordinator.pending if p.phase is Phase.WAITING}
         if checkpoint_id in waiting:
@@ -104,6 +127,60 @@ class Checkpoints(RuleBasedStateMachine):
             if checkpoint_id in known and f"chk-{checkpoint_id}/{execution.id}" not in self.job.storage.files:
                 return  # a task that does not take part writes nothing
         self.job.acknowledge(execution, checkpoint_id)
+
+    @precondition(lambda self: len(self.waiting) > 1)
+    @rule(data=st.data(), fate=st.sampled_from(["done", "failed", "unknown"]))
+    def an_older_one_is_answered_while_a_newer_one_completes(self, data: st.DataObject, fate: str) -> None:
+        """Nobody may go on from it afterwards: it would come behind the newer one."""
+        *older, newest = self.waiting
+        self._all_acknowledge(newest)
+        if newest.phase is not Phase.COMPLETING:
+            return
+        late = data.draw(st.sampled_from(older))
+        self._all_acknowledge(late)
+        assert late.given_up is not None, f"{late.checkpoint_id} is acknowledged behind {newest.checkpoint_id}"
+        while newest in self.job.coordinator.pending and newest.phase is Phase.COMPLETING:
+            if isinstance(self.job.work[0], Complete):
+                self.work_is_done(fate)
+            else:
+                self.job.do_work()
+        assert late.checkpoint_id not in self.job.storage.store
+
+    @precondition(lambda self: any(pending.states for pending in self.waiting))
+    @rule(data=st.data())
+    def an_acknowledgement_comes_twice(self, data: st.DataObject) -> None:
+        """Nothing changes: not what is asked of enumerators either, which have moved on since."""
+        pending = data.draw(st.sampled_from([one for one in self.waiting if one.states]))
+        known: dict[str, Any] = {e.id: e for e in self.job.executions}
+        execution_id = data.draw(st.sampled_from(sorted(pending.states.keys() & known.keys())))
+        before = self._all_there_is()
+        self.job.acknowledge(known[execution_id], pending.checkpoint_id)
+        assert self._all_there_is() == before, f"{execution_id} has acknowledged {pending.checkpoint_id} twice"
+
+    @precondition(lambda self: self.waiting)
+    @rule(data=st.data())
+    def an_acknowledgement_is_lost(self, data: st.DataObject) -> None:
+        """What the task has written is there, and nobody knows."""
+        pending = data.draw(st.sampled_from(self.waiting))
+        missing = [e for e in pending.plan.running if pending.waits_for(e)]
+        self.job.write(data.draw(st.sampled_from(missing)), pending.checkpoint_id)
+
+    @precondition(lambda self: self.over)
+    @rule(data=st.data())
+    def an_acknowledgement_is_late(self, data: st.DataObject) -> None:
+        """Of a checkpoint that was given up or is subsumed, perhaps by a task that was restarted since: what it names
+        is removed, and nothing else happens."""
+        attempts = [e for v in self.job.graph.vertices.values() for s in v.subtasks for e in s.attempts]
+        execution = data.draw(st.sampled_from(attempts))
+        checkpoint_id = data.draw(st.sampled_from(self.over))
+        work, *before = self._all_there_is()
+        self.job.acknowledge(execution, checkpoint_id)
+        path = f"chk-{checkpoint_id}/{execution.id}"
+        (removed,) = self.job.work[work:]
+        assert isinstance(removed, Discard)
+        assert removed.checkpoint_id == checkpoint_id
+        assert path in removed.files
+        assert self._all_there_is()[1:] == tuple(before)
 
     @precondition(lambda self: self.triggered and self.running)
     @rule(data=st.data(), reason=st.sampled_from(["CHECKPOINT_DECLINED_TASK_NOT_READY", "CHECKPOINT_ASYNC_EXCEPTION"]))

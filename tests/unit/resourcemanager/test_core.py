@@ -7,7 +7,7 @@ import pytest
 from firesteel.protocol.fleet import SlotOutcome
 from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
 from firesteel_resourcemanager import instructions as i
-from firesteel_resourcemanager.registry import FIRST_SETBACK, UnknownJobError
+from firesteel_resourcemanager.registry import FIRST_SETBACK, FormerJobMasterError, UnknownJobError
 from firesteel_resourcemanager.slot_life import ENDED_GRACE, GOODBYE_GRACE, LEFTOVER_GRACE
 from firesteel_resourcemanager.slot_table import SlotState
 from tests.unit.resourcemanager.cores import add_job, add_taskmanager, free, grant, make, report, requests
@@ -350,6 +350,37 @@ def test_a_new_jobmaster_of_a_job_does_not_inherit_slots() -> None:
     (out,) = core.register_jobmaster("j", "j", "http://new", "new token", 0.0)
     assert isinstance(out, i.FreeSlot)
     assert core.register_jobmaster("j", "j", "http://new", "new token", 0.0) == []
+
+
+def test_a_jobmaster_that_another_one_follows_has_no_say() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    core.register_jobmaster("j", "j", "http://old", "old", 0.0, epoch=1)
+    core.check_sender("j", "old")
+    core.register_jobmaster("j", "j", "http://new", "new", 1.0, epoch=2)
+    with pytest.raises(FormerJobMasterError, match="epoch 1"):
+        core.register_jobmaster("j", "j", "http://old", "old", 2.0, epoch=1)
+    with pytest.raises(FormerJobMasterError, match="another JobMaster leads"):
+        core.check_sender("j", "old")
+    for token in ("new", ""):
+        core.check_sender("j", token)
+    assert core.job("j").address == "http://new"
+    assert [core.is_followed("j", token) for token in ("old", "new", "")] == [True, False, False]
+    with pytest.raises(UnknownJobError):
+        core.check_sender("nobody", "old")
+
+
+@pytest.mark.parametrize("how", ["silent", "gone"])
+def test_one_that_comes_back_when_its_follower_has_left_is_refused_all_the_same(how: str) -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    core.register_jobmaster("j", "j", "http://new", "new", 0.0, epoch=2)
+    grant(core, core.declare_requirements("j", 1, 0.0))
+    (core.jobmaster_lost if how == "silent" else core.jobmaster_gone)("j", how, 1.0)
+    with pytest.raises(FormerJobMasterError):
+        core.register_jobmaster("j", "j", "http://old", "old", 2.0, epoch=1)
+    assert core.is_followed("j", "old") is (how == "silent"), "its goodbye frees no slots that are kept for the other"
+    assert core.register_jobmaster("j", "j", "http://new", "new", 3.0, epoch=2) == []
 
 
 def test_requirements_of_an_unknown_job_are_refused() -> None:

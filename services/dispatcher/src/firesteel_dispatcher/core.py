@@ -194,7 +194,7 @@ class DispatcherCore:
 
     def _without_jobmaster(self, job: JobRecord, now: Moment) -> list[Instruction]:
         if job.jobmaster is not None:
-            return self._replace(job, "its JobMaster ended while no Dispatcher ran", now, is_gone=True)
+            return self._replace(job, "its JobMaster ended while no Dispatcher ran", now)
         if job.cancel_wanted:
             return self.failed(job.id, LOST, _HARDLY, now)
         job.move(Phase.WAITING)
@@ -283,7 +283,7 @@ class DispatcherCore:
             UnknownJobError: there is no such job.
         """
         job = self.job(job_id)
-        if token in job.former:
+        if job.is_former(token):
             logger.info("state %s of job %s is ignored: it comes from a JobMaster that was given up", state, job_id)
             return []
         if job.phase is not Phase.ENDED:
@@ -319,9 +319,9 @@ class DispatcherCore:
         return self.finished(job_id, ended_archive(job.archive, cancelled, error_class, message, now.epoch_ms), now)
 
     def is_former(self, job_id: str, token: str) -> bool:
-        """Whether a token is that of a JobMaster that was given up."""
+        """Whether a token is that of a JobMaster that was given up, or that another one leads instead of."""
         job = self.jobs.get(job_id)
-        return job is not None and token in job.former
+        return job is not None and job.is_former(token)
 
     def jobmaster_lost(self, job_id: str, cause: str, now: Moment, token: str = "") -> list[Instruction]:
         """The JobMaster of a job is gone, or silent for too long: another one follows, or the job fails.
@@ -330,10 +330,10 @@ class DispatcherCore:
             job_id: of the job.
             cause: what happened.
             now: the moment.
-            token: of that JobMaster; the loss of a former one is old news. Empty: the present one.
+            token: of that JobMaster; the loss of another one is old news. Empty: the present one.
         """
         job = self.jobs.get(job_id)
-        if job is None or job.phase is Phase.ENDED or token in job.former:
+        if job is None or job.phase is Phase.ENDED or job.is_former(token):
             return []
         if token and job.phase is Phase.WAITING and job.takes_over:  # it had begun, and its answer did not come
             job.former.append(token)
@@ -341,17 +341,16 @@ class DispatcherCore:
             return []
         return self._replace(job, cause, now)
 
-    def _replace(self, job: JobRecord, cause: str, now: Moment, is_gone: bool = False) -> list[Instruction]:
-        """A JobMaster is lost. Where none follows it, it has to end should it live after all; else its host sees to
-        that."""
+    def _replace(self, job: JobRecord, cause: str, now: Moment) -> list[Instruction]:
+        """A JobMaster is lost. Where none follows it, it has to end should it live after all (on a host that leads no
+        more, say); else its host sees to that, or the one that follows is preferred to it."""
         lost = job.jobmaster
         if job.cancel_wanted and job.takes_over and job.phase is not Phase.WAITING:
-            job.jobmaster = None  # nothing runs that could be cancelled any more
-            return self.failed(job.id, LOST, cause, now)
+            job.jobmaster = None  # the job is cancelled, then
+            return [*self.failed(job.id, LOST, cause, now), *_end_stray(job.id, lost)]
         if not job.takes_over or job.phase is Phase.WAITING:
             text = cause if job.takes_over else f"{cause}. {_NOT_TAKEN_OVER}"
-            ended = self.failed(job.id, LOST, text, now)
-            return ended if lost is None or is_gone else [*ended, CancelJob(job.id, *lost)]
+            return [*self.failed(job.id, LOST, text, now), *_end_stray(job.id, lost)]
         logger.warning("job %s (%s) gets another JobMaster: %s", job.id, job.name, cause)
         delay = job.lose_jobmaster(cause, now)
         job.give_up_at = now.monotonic + delay + self._limits.start_timeout
@@ -432,3 +431,8 @@ class DispatcherCore:
             "jobs-cancelled": states.count("CANCELED"),
             "jobs-failed": states.count("FAILED"),
         }
+
+
+def _end_stray(job_id: str, jobmaster: tuple[str, str] | None) -> list[Instruction]:
+    """Should a JobMaster live whose job has ended, it is told that; its own end needs a Dispatcher that takes it."""
+    return [] if jobmaster is None else [AdoptJob(job_id, *jobmaster), CancelJob(job_id, *jobmaster)]

@@ -137,6 +137,14 @@ class JobRecord:
         """Whether it is over."""
         return self.phase is Phase.ENDED
 
+    def is_former(self, token: str) -> bool:
+        """Whether a token is that of a JobMaster that was given up, or that another one leads instead of.
+
+        Of one that was started and whose answer was lost nothing is known but that it is not the one that leads.
+        """
+        other = bool(token) and self.phase is Phase.LED and self.jobmaster is not None and token != self.jobmaster[1]
+        return other or token in self.former
+
     def move(self, to: Phase) -> None:
         """Enter a phase.
 

@@ -382,6 +382,12 @@ class JobMasterCore(JobScheduling):
         out = self.suspend(f"another JobMaster leads the job: {message}")
         self._out = out + self._out
 
+    def followed(self, cause: str) -> list[do.Instruction]:
+        """Another JobMaster leads the job, as those say who know."""
+        if not self.is_terminal:
+            self.leadership_lost(cause)
+        return self._take()
+
     # Totals
 
     def report_metrics(self, report: m.ReportMetrics) -> list[do.Instruction]:

@@ -40,7 +40,7 @@ from firesteel_jobmaster.job_start import JobRefusedError, JobStart, StartedProc
 from firesteel_jobmaster.lanes import until_it_works
 from firesteel_jobmaster.registry import FOLDER, Registry
 from firesteel_jobmaster.routes import host_routes
-from firesteel_jobmaster.submission import read_job
+from firesteel_jobmaster.submission import check_leads, read_job
 from firesteel_jobmaster.template_process import TemplateProcess
 
 logger = logging.getLogger(__name__)
@@ -178,6 +178,7 @@ class HostService(Service):
         """
         if self.stopping:
             raise RpcFault(RpcCode.INTERNAL, "the JobMaster host stops")
+        await check_leads(self._candidate)
         graph, _ = read_job(self._settings, message)
         answer, instructions = self._core.start_job(graph, message)
         self._perform(instructions)

@@ -44,7 +44,7 @@ from firesteel.protocol import messages as m
 from firesteel.service.background import first_of
 from firesteel.service.logs import setup_logging
 from firesteel_jobmaster.app import JobMasterService
-from firesteel_jobmaster.attempts import JobAttempts
+from firesteel_jobmaster.attempts import JobAttempts, attempts_of
 from firesteel_jobmaster.order import GO, Order
 from firesteel_jobmaster.registry import Entry, Registry
 from firesteel_jobmaster.shell import JobMaster
@@ -155,13 +155,8 @@ class _JobProcess:
         raise ConfigurationError(f"another process leads job {job_id} and does not go (high-availability.type)")
 
     def _attempts(self) -> JobAttempts | None:
-        """Those of all JobMasters of the job; the first ones of this one are noted before they can be used."""
-        leadership = self._leadership
-        if leadership is None:
-            return None
-        first = max(leadership.attempts, self._start.takeover)
-        leadership.note_attempts(first + 1)
-        return JobAttempts(first, leadership.note_attempts)
+        """Those of all JobMasters of the job."""
+        return None if self._leadership is None else attempts_of(self._leadership, self._start.takeover)
 
     def _register(self, job: JobMaster) -> None:
         self._registry.write(Entry(job.job_id, myself(), job.address, job.token, job.start_message))
@@ -175,7 +170,7 @@ class _JobProcess:
             except TimeoutError:
                 logger.error("job %s: files of its checkpoints may be left: the storage does not answer", job.job_id)
             self._registry.remove(job.job_id)
-            if self._services is not None and job.core.state.is_globally_terminal_state():
+            if self._services is not None and job.is_over:
                 self._services.forget_job(job.job_id)
             self._tell({"ended": job.core.state.name})
             logger.info("job %s is over; late questions are answered for %g s", job.job_id, LINGER_SECONDS)

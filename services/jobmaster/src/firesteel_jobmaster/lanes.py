@@ -45,6 +45,18 @@ class Lane:
         if not self._running:
             self._running = self._spawn(self._work(), self._name) is not None
 
+    async def done(self) -> None:
+        """Wait until all is done that was added before."""
+        if not self._running and not self._calls:
+            return
+        reached = asyncio.Event()
+
+        async def reach() -> None:
+            reached.set()
+
+        self.add("the end", reach)
+        await reached.wait()
+
     async def _work(self) -> None:
         try:
             while self._calls:

@@ -35,6 +35,7 @@ class ResourceManagerLink:
         spawn_call: runs the goodbye.
         connected: called after each registration.
         lost: called when the ResourceManager does not know the job any more or is silent.
+        followed: called when another JobMaster leads the job.
     """
 
     def __init__(
@@ -48,9 +49,11 @@ class ResourceManagerLink:
         spawn_call: Spawn,
         connected: Callable[[], None],
         lost: Callable[[str], None],
+        followed: Callable[[str], None],
     ) -> None:
         self._gateway, self._registration, self._settings, self._clock = gateway, registration, settings, clock
         self._spawn, self._spawn_call, self._connected, self._lost = spawn, spawn_call, connected, lost
+        self._followed = followed
         self._beating: asyncio.Task[None] | None = None
         self._term = 0
         self._closed = False
@@ -83,8 +86,9 @@ class ResourceManagerLink:
 
     def declare(self, count: int, returned: tuple[str, ...]) -> None:
         """Say how many slots the job wants, and which it has given back; the last word counts."""
+        me = self._registration
         wanted = (m.Requirement(m.DEFAULT_PROFILE, count),) if count else ()
-        self._wanted = m.DeclareRequirements(self._registration.job_id, wanted, returned)
+        self._wanted = m.DeclareRequirements(me.job_id, wanted, returned, me.jobmaster_token)
         if not self._closed and self._declaring != self._term:
             self._declaring = self._term
             self._spawn(self._declare(self._term), "declaration of slots")
@@ -115,6 +119,9 @@ class ResourceManagerLink:
             try:
                 answer = await self._gateway.register_jobmaster(self._registration)
             except RpcError as error:
+                if _is_followed(error):
+                    self._report_followed(term, error)
+                    return
                 if isinstance(error, PeerUnreachableError):
                     pause, delay = delay, min(delay * 2, self._settings.registration_max)
                 else:
@@ -132,15 +139,19 @@ class ResourceManagerLink:
         self._connected()
 
     async def _heartbeats(self, term: int) -> None:
+        me = self._registration
         failures, heard = 0, self._clock.monotonic()
         while self._is(term):
             await asyncio.sleep(self._settings.heartbeat_interval)
             if not self._is(term):
                 return
             try:
-                await self._gateway.jobmaster_heartbeat(m.JobMasterHeartbeat(self._registration.job_id))
+                await self._gateway.jobmaster_heartbeat(m.JobMasterHeartbeat(me.job_id, me.jobmaster_token))
                 failures, self._delay, heard = 0, 0.0, self._clock.monotonic()
             except RpcError as error:
+                if _is_followed(error):
+                    self._report_followed(term, error)
+                    return
                 failures += not is_silence(error)
                 silent = self._clock.monotonic() - heard >= self._settings.heartbeat_timeout
                 gone = isinstance(error, FencedError) or _unknown(error)
@@ -160,7 +171,10 @@ class ResourceManagerLink:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, LONGEST_DELAY)
             except RpcError as error:
-                self._report_lost(term, str(error))
+                if _is_followed(error):
+                    self._report_followed(term, error)
+                else:
+                    self._report_lost(term, str(error))
         if self._declaring == term:
             self._declaring = 0
 
@@ -170,13 +184,23 @@ class ResourceManagerLink:
             self._delay = min(max(2 * self._delay, FIRST_DELAY), LONGEST_DELAY)
             self._lost(cause)
 
+    def _report_followed(self, term: int, error: RpcError) -> None:
+        if self._is(term):
+            self._term += 1
+            self._followed(str(error))
+
     async def _goodbye(self) -> None:
+        goodbye = m.DisconnectJobMaster(self._registration.job_id, sender=self._registration.jobmaster_token)
         tries = iter(range(GOODBYE_TRIES - 1))
         await until_it_works(
             "goodbye to the ResourceManager",
-            lambda: self._gateway.disconnect_jobmaster(m.DisconnectJobMaster(self._registration.job_id)),
+            lambda: self._gateway.disconnect_jobmaster(goodbye),
             lambda: self._persistent and next(tries, None) is not None,
         )
+
+
+def _is_followed(error: RpcError) -> bool:
+    return isinstance(error, RpcFault) and error.code is RpcCode.GONE
 
 
 def _unknown(error: RpcError) -> bool:

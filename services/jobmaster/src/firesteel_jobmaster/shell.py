@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
@@ -107,16 +108,21 @@ class JobMaster:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         dispatcher = RemoteDispatcher(rpc, start.dispatcher_address, start.dispatcher_token)
         self._dispatcher = DispatcherReporter(dispatcher, self.job_id, token, clock, spawn_call)
+        registration = m.RegisterJobMaster(
+            self.job_id, job_graph.name, address, token, _python(job_graph, start.blob_address),
+            epoch=attempts.epoch if attempts is not None else 0,
+        )  # fmt: skip
         self._resourcemanager = ResourceManagerLink(
             RemoteResourceManager(rpc, start.resourcemanager_address),
             leaders or FixedLeaders({}),
-            m.RegisterJobMaster(self.job_id, job_graph.name, address, token, _python(job_graph, start.blob_address)),
+            registration,
             settings,
             clock,
             spawn,
             spawn_call,
             lambda: self._event("registering", self.core.resourcemanager_connected),
             lambda cause: self._event("losing the ResourceManager", lambda: self.core.resourcemanager_lost(cause)),
+            lambda cause: self._event("another leader", lambda: self.core.followed(cause)),
         )
         self._taskmanagers = TaskManagerLinks(
             self.job_id,
@@ -140,8 +146,18 @@ class JobMaster:
         await self.acknowledged.wait()
         return self._dispatcher.is_end_stored
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the end of the job is stored, so that nobody needs its checkpoints any more, or who led it.
+
+        An end that the Dispatcher did not take, since another JobMaster goes on, is none.
+        """
+        return self._dispatcher.is_end_stored and self.core.state.is_globally_terminal_state()
+
     async def checkpoints_closed(self) -> None:
         """Wait until what has to go of the job's checkpoints is gone; that begins when the end is acknowledged."""
+        while not self.core.checkpoints.is_settled:  # what may be in the store is dealt with first
+            await asyncio.sleep(FIRST_DELAY)
         await self._checkpoint_work.done()
 
     # Events
@@ -303,7 +319,7 @@ class JobMaster:
             case do.NoteAttempts(first_unused):
                 if self._attempts is not None:
                     note = self._attempts.note
-                    self._notes.add("note", lambda: asyncio.to_thread(note, first_unused))
+                    self._notes.add("note", lambda: self._note(lambda: note(first_unused)))
             case do.SetTimer(name, seconds):
                 self._set_timer(name, seconds)
             case do.ClearTimer(name):
@@ -373,8 +389,26 @@ class JobMaster:
             case _:
                 raise AssertionError(instruction)
 
+    async def _note(self, note: Callable[[], None]) -> None:
+        """Remember attempts for the next JobMaster; until that is done none of them runs."""
+        delay = FIRST_DELAY
+        while not self.core.is_terminal:
+            try:
+                await in_a_thread(note)
+                return
+            except FencedError as error:
+                self._event("another leader", partial(self.core.followed, str(error)))
+                return
+            except Exception as error:  # high-availability services are plug-ins
+                logger.error("numbers of attempts can't be stored, next try in %g s: %s", delay, error)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LONGEST_SUBMIT_DELAY)
+
     async def _submit(self, taskmanager_id: str, gateway: RemoteTaskManager, message: m.SubmitTasks) -> None:
         """Have tasks run; said again while the answer may be lost: who has taken them takes them once."""
+        await self._notes.done()  # a JobMaster that follows must not use the same numbers
+        if self.core.is_terminal:
+            return
         allocation = message.allocation_id
         ids = [task["execution_id"] for task in message.deployment["tasks"]]
         delay = FIRST_DELAY

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from firesteel.config import Settings
-from firesteel.core.errors import ConfigurationError, GraphError
+from firesteel.core.errors import ConfigurationError, FencedError, GraphError
 from firesteel.core.ids import parse_job_id
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.service.leaders import Candidate
 from firesteel_jobmaster.settings import JobMasterSettings
 
 
@@ -38,3 +40,16 @@ def leads_elsewhere(before: m.StartJob, now: m.StartJob) -> bool:
     if now.dispatcher_term < before.dispatcher_term:
         return False
     return (before.dispatcher_address, before.dispatcher_token) != (now.dispatcher_address, now.dispatcher_token)
+
+
+async def check_leads(candidate: Candidate | None) -> None:
+    """Whether a host may start JobMasters; one that stood still may get an order that its successor has carried out.
+
+    Raises:
+        RpcFault: another host leads; the Dispatcher is to ask that one.
+    """
+    try:
+        if candidate is not None:
+            await candidate.check()
+    except FencedError as error:
+        raise RpcFault(RpcCode.INTERNAL, f"this JobMaster host leads no more: {error}") from error

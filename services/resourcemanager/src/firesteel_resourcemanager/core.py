@@ -17,7 +17,7 @@ from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
 from firesteel_resourcemanager.executor import Executor
 from firesteel_resourcemanager.executors import Executors
 from firesteel_resourcemanager.instructions import CancelLaunch, Instruction, StartFleet
-from firesteel_resourcemanager.registry import FleetState, Job, Registry, TaskManagerRefusedError
+from firesteel_resourcemanager.registry import FleetState, FormerJobMasterError, Job, Registry, TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
 from firesteel_resourcemanager.slot_life import SlotLife
 from firesteel_resourcemanager.slot_manager import SlotManager
@@ -222,10 +222,45 @@ class ResourceManagerCore:
 
     # -- JobMasters
 
+    def check_sender(self, job_id: str, token: str) -> None:
+        """A JobMaster says something for its job; without a token it is taken for the one that is registered.
+
+        Raises:
+            UnknownJobError: none is registered.
+            FormerJobMasterError: another one is.
+        """
+        if token not in ("", self.job(job_id).token):
+            raise FormerJobMasterError(f"another JobMaster leads job {job_id}")
+
+    def is_followed(self, job_id: str, token: str) -> bool:
+        """Whether another JobMaster of a job is registered, or was the last one that was."""
+        job, kept = self.registry.jobs.get(job_id), self.registry.kept.get(job_id)
+        known = job.token if job is not None else kept.token if kept is not None else ""
+        return bool(known and token) and token != known
+
     def register_jobmaster(
-        self, job_id: str, name: str, address: str, token: str, now: float, python: Mapping[str, Any] | None = None
+        self,
+        job_id: str,
+        name: str,
+        address: str,
+        token: str,
+        now: float,
+        python: Mapping[str, Any] | None = None,
+        epoch: int = 0,
     ) -> list[Instruction]:
-        """A JobMaster presents itself, perhaps again; ``python``: what its slots need, for TaskManagers to read."""
+        """A JobMaster presents itself, perhaps again.
+
+        Args:
+            job_id, name: of the job.
+            address, token: of the JobMaster.
+            now: monotonic seconds.
+            python: what its slots need, for TaskManagers to read.
+            epoch: orders it among the JobMasters of the job; 0: it does not.
+
+        Raises:
+            FormerJobMasterError: a later one has registered.
+        """
+        self.registry.claim(job_id, epoch)
         job = self.jobs.get(job_id)
         if job is not None and job.token == token:
             job.address, job.name = address, name

@@ -14,6 +14,8 @@ from firesteel_resourcemanager.slot_table import Slot, SlotState, SlotTable, Tas
 
 FIRST_SETBACK, LONGEST_SETBACK = 1.0, 60.0
 """Seconds for which a job that has lost a slot gets no other one: it fails, or declares anew what it needs."""
+_EPOCHS = 10_000
+"""Jobs of which is remembered who led them last."""
 _ENDED_JOBS = 1000
 """Ended jobs that are remembered, so that their slots are not kept for them."""
 
@@ -39,6 +41,10 @@ class UnknownJobError(KeyError):
 
 class UnknownTaskManagerError(KeyError):
     """No TaskManager of this id is registered."""
+
+
+class FormerJobMasterError(Exception):
+    """It leads the job no more: another one does, or did."""
 
 
 class TaskManagerRefusedError(Exception):
@@ -93,6 +99,8 @@ class Registry:
         """Jobs without a registered JobMaster that have slots."""
         self.fleet = FleetState.STARTING
         self._ended: OrderedDict[str, None] = OrderedDict()
+        self._epochs: OrderedDict[str, int] = OrderedDict()
+        """Of the JobMasters that registered last, by job."""
 
     def move_fleet(self, to: FleetState) -> None:
         """The fleet goes to a state.
@@ -161,6 +169,20 @@ class Registry:
         self._ended.move_to_end(job_id)
         while len(self._ended) > _ENDED_JOBS:
             self._ended.popitem(last=False)
+
+    def claim(self, job_id: str, epoch: int) -> None:
+        """A JobMaster of this epoch wants to be the one of a job.
+
+        Raises:
+            FormerJobMasterError: a later one has been here.
+        """
+        latest = self._epochs.get(job_id, 0)
+        if epoch < latest:
+            raise FormerJobMasterError(f"epoch {epoch} of job {job_id} is over: a JobMaster of epoch {latest} leads it")
+        self._epochs[job_id] = epoch
+        self._epochs.move_to_end(job_id)
+        while len(self._epochs) > _EPOCHS:
+            self._epochs.popitem(last=False)
 
     def revived(self, job_id: str) -> Kept | None:
         """A JobMaster of this job registers; returns what was kept for it."""

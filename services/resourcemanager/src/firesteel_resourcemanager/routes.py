@@ -12,7 +12,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import Handler, RpcRequest, rpc_routes
 from firesteel_resourcemanager.core import ResourceManagerCore
-from firesteel_resourcemanager.registry import UnknownJobError, UnknownTaskManagerError
+from firesteel_resourcemanager.registry import FormerJobMasterError, UnknownJobError, UnknownTaskManagerError
 from firesteel_resourcemanager.shell import ResourceManagerService
 from firesteel_resourcemanager.slot_table import SlotState, TaskManager
 
@@ -56,6 +56,7 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
             if requirement.count < 0:
                 raise RpcFault(RpcCode.BAD_REQUEST, f"{requirement.count} slots can't be wanted")
             count += requirement.count
+        service.core.check_sender(message.job_id, message.sender)
         service.perform(service.core.declare_requirements(message.job_id, count, service.now, message.returned))
         return {}
 
@@ -81,7 +82,7 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
         return {}
 
     async def jobmaster_heartbeat(call: RpcRequest) -> Mapping[str, Any]:
-        service.jobmaster_heartbeat(m.JobMasterHeartbeat.from_plain(call.payload).job_id)
+        service.jobmaster_heartbeat(m.JobMasterHeartbeat.from_plain(call.payload))
         return {}
 
     async def show_overview(call: RpcRequest) -> Mapping[str, Any]:
@@ -115,7 +116,7 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
         "cancel_slot": cancel_slot,
         "shut_down": shut_down,
     }
-    checked = {name: _unknown_is_not_found(handler) for name, handler in handlers.items()}
+    checked = {name: _with_codes(handler) for name, handler in handlers.items()}
     return rpc_routes(checked, secret, lambda call: None if _is_unfenced(call) else service.token, clock=clock)
 
 
@@ -138,12 +139,14 @@ def overview(core: ResourceManagerCore) -> dict[str, Any]:
     }
 
 
-def _unknown_is_not_found(handler: Handler) -> Callable[[RpcRequest], Awaitable[Mapping[str, Any]]]:
+def _with_codes(handler: Handler) -> Callable[[RpcRequest], Awaitable[Mapping[str, Any]]]:
     async def checked(call: RpcRequest) -> Mapping[str, Any]:
         try:
             return await handler(call)
         except (UnknownJobError, UnknownTaskManagerError) as error:
             raise RpcFault(RpcCode.NOT_FOUND, str(error.args[0])) from error
+        except FormerJobMasterError as error:
+            raise RpcFault(RpcCode.GONE, str(error)) from error
 
     return checked
 

@@ -150,24 +150,33 @@ class ResourceManagerService(Service):
         return m.TaskManagerRegistered(self.token, int(self._settings.heartbeat_interval * 1000))
 
     def register_jobmaster(self, message: m.RegisterJobMaster) -> m.JobMasterRegistered:
-        """A JobMaster presents itself."""
-        self._jobmasters.watch(message.job_id)
-        self.perform(
-            self.core.register_jobmaster(
-                message.job_id,
-                message.job_name,
-                message.address,
-                message.jobmaster_token,
-                self.now,
-                message.python,
-            )
+        """A JobMaster presents itself.
+
+        Raises:
+            FormerJobMasterError: a later one of the job has done so.
+        """
+        instructions = self.core.register_jobmaster(
+            message.job_id,
+            message.job_name,
+            message.address,
+            message.jobmaster_token,
+            self.now,
+            message.python,
+            message.epoch,
         )
+        self._jobmasters.watch(message.job_id)
+        self.perform(instructions)
         return m.JobMasterRegistered(self.token)
 
-    def jobmaster_heartbeat(self, job_id: str) -> None:
-        """A JobMaster is alive."""
-        self.core.job(job_id)
-        self._jobmasters.heard(job_id)
+    def jobmaster_heartbeat(self, message: m.JobMasterHeartbeat) -> None:
+        """A JobMaster is alive.
+
+        Raises:
+            UnknownJobError: it has to register.
+            FormerJobMasterError: another one of the job is registered.
+        """
+        self.core.check_sender(message.job_id, message.sender)
+        self._jobmasters.heard(message.job_id)
 
     def disconnect_taskmanager(self, taskmanager_id: str, cause: str) -> None:
         """A TaskManager stops."""
@@ -175,9 +184,8 @@ class ResourceManagerService(Service):
         self.perform(self.core.taskmanager_gone(taskmanager_id, cause, self.now, orderly=True))
 
     def disconnect_jobmaster(self, message: m.DisconnectJobMaster) -> None:
-        """A job ended, or its JobMaster was lost; the loss of one that another has followed is ignored."""
-        job = self.core.jobs.get(message.job_id)
-        if job is not None and message.jobmaster_token not in ("", job.token):
+        """A job ended, or its JobMaster was lost; what one says, or is said of one, that another follows is ignored."""
+        if self.core.is_followed(message.job_id, message.jobmaster_token or message.sender):
             return
         self._jobmasters.forget(message.job_id)
         self.perform(self.core.jobmaster_gone(message.job_id, message.cause or "the job ended", self.now))

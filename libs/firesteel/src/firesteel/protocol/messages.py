@@ -12,6 +12,12 @@ from firesteel.protocol.checkpoint_messages import NotifyCheckpoint as NotifyChe
 from firesteel.protocol.checkpoint_messages import TriggerCheckpoint as TriggerCheckpoint
 from firesteel.protocol.checkpoint_messages import TriggerJobCheckpoint as TriggerJobCheckpoint
 from firesteel.protocol.message import Message
+from firesteel.protocol.registration_messages import DeclareRequirements as DeclareRequirements
+from firesteel.protocol.registration_messages import DisconnectJobMaster as DisconnectJobMaster
+from firesteel.protocol.registration_messages import JobMasterHeartbeat as JobMasterHeartbeat
+from firesteel.protocol.registration_messages import JobMasterRegistered as JobMasterRegistered
+from firesteel.protocol.registration_messages import RegisterJobMaster as RegisterJobMaster
+from firesteel.protocol.registration_messages import Requirement as Requirement
 from firesteel.protocol.split_messages import AssignSplits as AssignSplits
 from firesteel.protocol.split_messages import RequestSplits as RequestSplits
 from firesteel.protocol.split_messages import Splits as Splits
@@ -68,49 +74,6 @@ class ExecutorLost(Message):
 
 
 @dataclass(frozen=True)
-class RegisterJobMaster(Message):
-    """A JobMaster presents itself; slots will be offered to ``address`` with ``jobmaster_token``.
-
-    Attributes:
-        python: what its slots need of Python (``firesteel.protocol.python_environment``); empty: nothing.
-    """
-
-    job_id: str
-    job_name: str
-    address: str
-    jobmaster_token: str
-    python: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class JobMasterRegistered(Message):
-    """``token`` is the ResourceManager's."""
-
-    token: str
-
-
-@dataclass(frozen=True)
-class Requirement(Message):
-    """So many slots of a profile."""
-
-    profile: str
-    count: int
-
-
-@dataclass(frozen=True)
-class DeclareRequirements(Message):
-    """All the slots that a job wants now, held ones included; nothing = it gives all back.
-
-    Attributes:
-        returned: allocations that the job has had and is done with; they are the ones to take if it holds too many.
-    """
-
-    job_id: str
-    requirements: tuple[Requirement, ...]
-    returned: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class SlotAvailable(Message):
     """A TaskManager's slot is free again."""
 
@@ -125,28 +88,6 @@ class DisconnectTaskManager(Message):
 
     taskmanager_id: str
     cause: str
-
-
-@dataclass(frozen=True)
-class DisconnectJobMaster(Message):
-    """The job ended; its requirements are forgotten.
-
-    Attributes:
-        jobmaster_token: set by a JobMaster host whose JobMaster was lost; such a call is not fenced, and counts only if
-            the registered JobMaster has this token. The slots of the job have to be freed, for nobody else does.
-        cause: why it was lost.
-    """
-
-    job_id: str
-    jobmaster_token: str = field(default="", repr=False)
-    cause: str = ""
-
-
-@dataclass(frozen=True)
-class JobMasterHeartbeat(Message):
-    """The JobMaster of this job is alive."""
-
-    job_id: str
 
 
 @dataclass(frozen=True)

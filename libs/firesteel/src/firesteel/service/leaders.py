@@ -136,6 +136,15 @@ class Candidate:
         if self._leadership is not None:
             await asyncio.to_thread(self._leadership.announce, address, token)
 
+    async def check(self) -> None:
+        """Look whether this process still leads.
+
+        Raises:
+            FencedError: another process leads, or may.
+        """
+        if (leadership := self._leadership) is not None:
+            await asyncio.to_thread(leadership.check)
+
     async def hold(self) -> None:
         """Look from time to time whether this process still leads; ends when it has given up, else by an exception.
 

@@ -7,13 +7,14 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, Future
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from firesteel_jobmaster.checkpoints.work import Close, Done, Work
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.lanes import Lane, Spawn
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 CLOSE_PAUSES: Final = (1.0, 2.0, 4.0, 8.0)
 """Seconds between tries to remove what has to go when a job has ended."""
 RunBlocking = Callable[[Callable[[], Done]], Awaitable[Done]]
@@ -38,7 +39,7 @@ class _DaemonThreads(Executor):
 _THREADS: Final = _DaemonThreads()
 
 
-async def in_a_thread(work: Callable[[], Done]) -> Done:
+async def in_a_thread(work: Callable[[], T]) -> T:
     """Do it where it may block."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
 
@@ -73,13 +74,7 @@ class WorkQueue:
 
     async def done(self) -> None:
         """Wait until all is done that was added before."""
-        reached = asyncio.Event()
-
-        async def reach() -> None:
-            reached.set()
-
-        self._lane.add("the end", reach)
-        await reached.wait()
+        await self._lane.done()
 
     async def _do(self, work: Work) -> None:
         if isinstance(work, Close):

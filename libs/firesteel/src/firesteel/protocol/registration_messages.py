@@ -1,0 +1,84 @@
+"""What JobMasters say to the ResourceManager.
+
+Of two JobMasters of a job the one with the larger epoch leads. The other one may live and not know it: it is refused
+with ``GONE``, and stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from firesteel.protocol.message import Message
+
+
+@dataclass(frozen=True)
+class RegisterJobMaster(Message):
+    """A JobMaster presents itself; slots will be offered to ``address`` with ``jobmaster_token``.
+
+    Attributes:
+        python: what its slots need of Python (``firesteel.protocol.python_environment``); empty: nothing.
+        epoch: orders it among the JobMasters of the job; 0 where nobody is elected.
+    """
+
+    job_id: str
+    job_name: str
+    address: str
+    jobmaster_token: str
+    python: Mapping[str, Any] = field(default_factory=dict)
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class JobMasterRegistered(Message):
+    """``token`` is the ResourceManager's."""
+
+    token: str
+
+
+@dataclass(frozen=True)
+class Requirement(Message):
+    """So many slots of a profile."""
+
+    profile: str
+    count: int
+
+
+@dataclass(frozen=True)
+class DeclareRequirements(Message):
+    """All the slots that a job wants now, held ones included; nothing = it gives all back.
+
+    Attributes:
+        returned: allocations that the job has had and is done with; they are the ones to take if it holds too many.
+        sender: token of the JobMaster; empty: that which is registered. So in all messages.
+    """
+
+    job_id: str
+    requirements: tuple[Requirement, ...]
+    returned: tuple[str, ...] = ()
+    sender: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class DisconnectJobMaster(Message):
+    """The job ended; its requirements are forgotten.
+
+    Attributes:
+        jobmaster_token: set by a JobMaster host whose JobMaster was lost; such a call is not fenced, and counts only if
+            the registered JobMaster has this token. The slots of the job have to be freed, for nobody else does.
+        cause: why it was lost.
+    """
+
+    job_id: str
+    jobmaster_token: str = field(default="", repr=False)
+    cause: str = ""
+    sender: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True)
+class JobMasterHeartbeat(Message):
+    """The JobMaster of this job is alive."""
+
+    job_id: str
+    sender: str = field(default="", repr=False)
