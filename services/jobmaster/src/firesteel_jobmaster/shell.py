@@ -140,9 +140,13 @@ class JobMaster:
         await self.acknowledged.wait()
         return self._dispatcher.is_end_stored
 
-    async def checkpoints_closed(self) -> None:
-        """Wait until what has to go of the job's checkpoints is gone; that begins when the end is acknowledged."""
+    async def checkpoints_closed(self) -> bool:
+        """Wait until what has to go of the job's checkpoints is gone; that begins when the end is acknowledged.
+
+        Returns whether it is; else it could not be removed.
+        """
         await self._checkpoint_work.done()
+        return not self._checkpoint_work.files_are_left
 
     # Events
 
