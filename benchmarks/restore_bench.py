@@ -1,7 +1,8 @@
 """``restore``: snapshots and restores of a million keys by one operator, in one process, on the checkpoint storage.
 
 For each kind of state: how long the longest slice of a snapshot kept the thread (processor time), also while every
-entry changes between slices; what a snapshot costs for each entry; and how fast it is read again.
+entry changes between slices; what a snapshot costs for each entry; how fast it is read again, by a thread as in slots;
+and how long a loop had to wait for its turn meanwhile.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from firesteel.core.clock import SystemClock
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.graph.key_hash import key_group
 from firesteel.runtime.checkpoints.parts import TimerPart
+from firesteel.runtime.checkpoints.restoring import RestoreThreads
+from firesteel.runtime.interrupts import CancelToken
 from firesteel.runtime.timers import HeapTimerService
 from firesteel.state.backend import KeyedStateParameters, StateChunk
 from firesteel.state.columnar.store import ColumnarState
@@ -196,15 +199,32 @@ def _changing(kind: Any, count: int) -> Callable[[int], None]:
     return change
 
 
-def _restore(kind: Any, count: int, states: Any, stream: BinaryIO, *, filtered: bool) -> tuple[float, float]:
-    """Seconds, and seconds of processor time; ``filtered``: as a task does it that owns other key groups."""
+def _restore(
+    kind: Any, count: int, states: Any, stream: BinaryIO, *, filtered: bool = False, awake: bool = False
+) -> tuple[float, float, float]:
+    """Seconds, seconds of processor time, and how long somebody who wakes every millisecond had to wait at most.
+
+    Args:
+        kind: of state.
+        count: of entries.
+        states: what the snapshot said about them.
+        stream: with the chunks.
+        filtered: as a task does it that owns other key groups.
+        awake: somebody wakes every millisecond.
+    """
     part = kind.empty()
+    threads, longest = RestoreThreads(), 0.0
     began, used = time.perf_counter(), time.process_time()
     chunks = (StateChunk(*chunk) for chunk in read_chunks(stream, "the benchmark's state"))
     if not filtered:
         chunks = (replace(chunk, key_group=0) for chunk in chunks)
-    part.restore(states, chunks)
-    spent = time.perf_counter() - began, time.process_time() - used
+    threads.run(CancelToken("benchmark"), lambda: part.restore(states, chunks))
+    while awake and threads.guards():
+        slept = time.perf_counter()
+        time.sleep(0.001)
+        longest = max(longest, time.perf_counter() - slept - 0.001)
+    threads.join(3600)
+    spent = time.perf_counter() - began, time.process_time() - used, longest
     if kind.restored(part) != count:
         raise SystemExit(f"{kind.restored(part)} of {count} entries came back")
     return spent
@@ -231,9 +251,11 @@ def run(count: int, folder: str, only: Iterable[str] = ()) -> None:
         written = time.perf_counter() - began
         del chunks
         with storage.open_state(handle) as stream:
-            seconds, used = _restore(kind, count, states, stream, filtered=False)
+            seconds, used, _ = _restore(kind, count, states, stream)
         with storage.open_state(handle) as stream:
-            _, filtered = _restore(kind, count, states, stream, filtered=True)
+            _, filtered, _ = _restore(kind, count, states, stream, filtered=True)
+        with storage.open_state(handle) as stream:
+            _, _, waited = _restore(kind, count, states, stream, awake=True)
         line = {
             "restore": name, "entries": count, "mb": round(handle.size / 1e6, 1),
             "longest_slice_ms": round(max(took) * 1e3, 2), "begin_ms": round(took[0] * 1e3, 2),
@@ -242,6 +264,7 @@ def run(count: int, folder: str, only: Iterable[str] = ()) -> None:
             "write_mb_s": round(handle.size / written / 1e6),
             "restore_mb_s": round(handle.size / seconds / 1e6), "restore_ns_each": round(used / count * 1e9),
             "restore_with_other_parallelism_ns_each": round(filtered / count * 1e9),
+            "longest_wait_while_restored_ms": round(waited * 1e3, 1),
         }  # fmt: skip
         print(json.dumps(line), flush=True)
         kind = None

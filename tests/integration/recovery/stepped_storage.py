@@ -46,6 +46,10 @@ class SteppedStorage(FileSystemCheckpointStorage):
         steps.at(self._orders, steps.REMOVING)
         super().dispose(location, files, keep)
 
+    def close_job(self, keep: Collection[str] = ()) -> None:
+        steps.at(self._orders, steps.CLOSING)
+        super().close_job(keep)
+
 
 class _SteppedWriter(StateWriter):
     def __init__(self, writer: StateWriter, orders: Path) -> None:

@@ -30,6 +30,7 @@ ACKNOWLEDGED: Final = "after all have acknowledged"
 BEFORE_METADATA: Final = "before _metadata"
 AFTER_METADATA: Final = "after _metadata"
 REMOVING: Final = "while the checkpoint before is removed"
+CLOSING: Final = "while it cleans up behind the end of the job"
 BEFORE_COMMIT: Final = "before the commit"
 WITHIN_COMMIT: Final = "with a part of it committed"
 AFTER_COMMIT: Final = "after the commit"
@@ -40,7 +41,7 @@ IN_SLOTS: Final = (
 """What slots do."""
 IN_JOBMASTER: Final = (ACKNOWLEDGED, BEFORE_METADATA, AFTER_METADATA, REMOVING)
 """What the JobMaster does."""
-STEPS: Final = (*IN_SLOTS, *IN_JOBMASTER)
+STEPS: Final = (*IN_SLOTS, *IN_JOBMASTER, CLOSING)
 
 
 def at(folder: Path, step: str) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.processes.cluster import wait_until
 from tests.integration.recovery import steps
 from tests.integration.recovery.places import EXECUTOR, JOBMASTER, SLOT, TASKMANAGER, Processes
+from tests.integration.recovery.stepped_storage import FOLDER
 from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
 
 pytestmark = pytest.mark.timeout(600)
@@ -41,3 +43,12 @@ def test_two_inputs_and_columns(there: Processes, folder: Path) -> None:
 def test_results_for_the_client(there: Processes, folder: Path) -> None:
     deaths = [Death(ANY_MOMENT, JOBMASTER), Death(steps.AFTER_METADATA, SLOT)]
     Trial(there, folder, ["windows"]).collect("windows", deaths)
+
+
+def test_a_jobmaster_that_has_not_cleaned_up_yet(there: Processes, folder: Path) -> None:
+    Trial(there, folder, ["keyed"]).run([], at_the_end=Death(steps.CLOSING))
+    leaders = [path for path in there.cluster.folder.rglob("leaders") if path.is_dir()]
+    assert len(leaders) == 1
+    wait_until(lambda: not list((folder / FOLDER).iterdir()), "the directory of the job's checkpoints is removed")
+    wait_until(lambda: not list(leaders[0].glob("job-*")), "the job is forgotten")
+    assert "died before it had cleaned up" in there.cluster.the("dispatcher").log()

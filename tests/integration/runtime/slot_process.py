@@ -16,6 +16,7 @@ from typing import Any
 
 import cloudpickle
 
+from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.ids import new_allocation_id
 from firesteel.graph.specs import ChainSpec
 from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
@@ -180,6 +181,7 @@ class SlotProcess:
         config: dict[str, str] | None = None,
         secret: str = "00ff" * 8,
         pickled: list[bytes] | None = None,
+        restores: dict[int, TaskRestore] | None = None,
     ) -> list[str]:
         """Deploy vertices; returns the execution ids in order."""
         widths = parallelism or [1] * len(chains)
@@ -198,6 +200,7 @@ class SlotProcess:
                 chain=names[v],
                 is_source=True,
                 needs_commit=needs_commit,
+                restore=restores[v].to_plain() if restores and v in restores else None,
             )
             for v in range(len(chains))
             for s in mine.get(v, [])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from firesteel.checkpoint.closing import CleanUp, read_own
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.store import DirectoryCheckpointStore
@@ -147,7 +148,7 @@ def shared(tmp_path: Path) -> tuple[CheckpointWorker, CheckpointMetadata, Checkp
     job.rest()
     worker = job.worker
     (first,) = worker.store.all()
-    metadata = worker._read_own(first)
+    metadata = read_own(worker.storage, JOB, first)
     base = next(handle for handle in metadata.handles() if isinstance(handle, FileState))
     plain = {**metadata.to_plain(), "checkpoint_id": 77}
     later = CheckpointMetadata.from_plain(plain)
@@ -166,7 +167,7 @@ def test_discarding_a_subsumed_checkpoint_removes_no_file_that_a_retained_one_ne
     worker.storage.verify(later.handles())
     assert worker.do(Collect(100, later.since_ms)).error is None
     worker.storage.verify(later.handles())
-    assert worker.do(Close((), keep=True)).error is None
+    assert worker.do(Close((), CleanUp.KEEP)).error is None
     worker.storage.verify(later.handles())
     assert not Path(location).exists()
 

@@ -13,6 +13,7 @@ from firesteel_dispatcher.instructions import (
     AdoptJob,
     AskHost,
     CancelJob,
+    CleanUp,
     ForgetJob,
     ForgetJobMaster,
     RememberJobMaster,
@@ -157,6 +158,16 @@ def test_a_job_that_was_given_up_and_runs_somewhere_is_looked_for() -> None:
     assert core.host_lists({"j": JM}, at(3)) == [AdoptJob("j", *JM), CancelJob("j", *JM)]
     assert core.adopted("j", *JM) == []
     assert core.job("j").state == "FAILED"
+
+
+def test_what_a_jobmaster_had_still_to_do_behind_the_end_of_its_job_is_done_by_others() -> None:
+    core = DispatcherCore()
+    led(core)
+    core.finished("j", archive(), NOW)
+    assert core.jobmaster_lost("j", "killed", at(7), JM[1]) == [CleanUp("j")]
+    assert core.job("j").state == "FINISHED"
+    assert core.jobmaster_lost("j", "silent", at(8)) == [], "nobody waits for signs of its life"
+    assert core.jobmaster_lost("unknown", "killed", at(8), "t") == []
 
 
 # After a restart

@@ -15,6 +15,7 @@ from firesteel.checkpoint.store import CompletedCheckpointStore, DirectoryCheckp
 from firesteel.checkpoint.subtask_state import KeyedState, OperatorSubtaskState, TaskState
 from firesteel.config import Settings
 from firesteel.graph.execution_graph import Execution
+from firesteel.graph.job_archive import CLEAN_UP
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
@@ -270,6 +271,7 @@ def test_what_stays_when_a_job_ends(retention: str, cancelled: bool, left: list[
         found.fail_a_task()
     assert found.state == ("CANCELED" if cancelled else "FAILED")
     assert retained(tmp_path) == left
+    assert found.core.archive()[CLEAN_UP] == ("keep" if left else "remove"), "whoever comes next would do otherwise"
     assert not left or [p.name for p in tmp_path.iterdir()] == [jobs.JOB]
     assert left or not list(tmp_path.iterdir())
     released = [one.last_checkpoint for one in found.out if isinstance(one, do.ReleaseSlot)]

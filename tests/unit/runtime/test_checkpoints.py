@@ -52,7 +52,11 @@ class Bench:
     """A task of two channels."""
 
     def __init__(
-        self, *operators: Any, restore: TaskRestore | None = None, services: CheckpointServices | None = None
+        self,
+        *operators: Any,
+        restore: TaskRestore | None = None,
+        services: CheckpointServices | None = None,
+        checkpointing: bool = True,
     ) -> None:
         self.clock, self.reports = ManualClock(), Reports()
         self.loop = TaskLoop(self.clock)
@@ -62,7 +66,7 @@ class Bench:
         if operators[-1].kind is not K.SINK:
             chain.outputs.append(OutputSpec(len(operators) - 1, 0, PartitionerKind.FORWARD))
         self.plan = ChainPlan(chain)
-        context = OperatorContext(INFO, self.clock, checkpointing=True)
+        context = OperatorContext(INFO, self.clock, checkpointing=checkpointing)
         if chain.outputs:
             self.plan.segment_of[len(operators) - 1].outputs.append(SingleOutput("op", [self.output]))
             outputs.append((self.output, 100))

@@ -13,14 +13,17 @@ from firesteel.core.errors import SerializationError
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.specs import OperatorKind
 from firesteel.runtime.collecting import CollectServer
+from firesteel.runtime.context import OperatorContext
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import CollectOperator
-from tests.unit.runtime.support import ManualClock, spec
+from tests.unit.runtime.support import INFO, ManualClock, spec
 
 
 def collect_of(buffer_bytes: int = 1000) -> CollectOperator:
-    """A new operator."""
-    return CollectOperator(spec(OperatorKind.COLLECT, extra={"buffer_bytes": buffer_bytes}))
+    """A new operator, open."""
+    made = CollectOperator(spec(OperatorKind.COLLECT, extra={"buffer_bytes": buffer_bytes}))
+    made.open(OperatorContext(INFO, ManualClock()))
+    return made
 
 
 def test_results_stay_until_a_later_offset_is_asked_for() -> None:
@@ -125,6 +128,24 @@ def test_a_long_poll_ends_with_nothing(served: Served) -> None:
     served.clock.now += 0.2
     served.run()
     assert [m["count"] for m, _ in served.answers] == [0]
+
+
+def test_polls_wait_until_the_results_of_before_are_there(served: Served) -> None:
+    before = served.collect
+    before.write(["a", "b", "c"], None)
+    before.acknowledge(1)
+    chunks = [chunk for found in before.snapshot() for chunk in found]
+    served.collect = collect = CollectOperator(spec(OperatorKind.COLLECT))
+    served.server.serve("v_0_0", collect)
+    served.server.request(1, "v_0_0", 2, 1000, 5.0)
+    served.server.request(2, "v_0_0", 2, 1000, 0)
+    collect.take_back(chunks[:1])
+    served.run()
+    assert [(m["request_id"], m["count"], m["error"]) for m, _ in served.answers] == [(2, 0, None)]
+    collect.open(OperatorContext(INFO, served.clock))
+    served.run()
+    (message, data) = served.answers[1]
+    assert (message["request_id"], message["offset"], message["error"], pickle.loads(data)) == (1, 2, None, ["c"])
 
 
 def test_a_waiting_poll_hears_of_the_end(served: Served) -> None:

@@ -23,6 +23,7 @@ from firesteel_dispatcher.instructions import (
     AdoptJob,
     AskHost,
     CancelJob,
+    CleanUp,
     ForgetJob,
     ForgetJobMaster,
     Instruction,
@@ -326,6 +327,8 @@ class DispatcherCore:
     def jobmaster_lost(self, job_id: str, cause: str, now: Moment, token: str = "") -> list[Instruction]:
         """The JobMaster of a job is gone, or silent for too long: another one follows, or the job fails.
 
+        If the job has ended, what its JobMaster had still to do is done by others.
+
         Args:
             job_id: of the job.
             cause: what happened.
@@ -333,8 +336,10 @@ class DispatcherCore:
             token: of that JobMaster; the loss of another one is old news. Empty: the present one.
         """
         job = self.jobs.get(job_id)
-        if job is None or job.phase is Phase.ENDED or job.is_former(token):
+        if job is None or job.is_former(token):
             return []
+        if job.phase is Phase.ENDED:  # whether it had cleaned up is not known
+            return [CleanUp(job_id)] if token else []
         if token and job.phase is Phase.WAITING and job.takes_over:  # it had begun, and its answer did not come
             job.former.append(token)
             job.takeovers, job.takeover_cause = job.takeovers + 1, cause

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from firesteel.ha.job_directory import JobStore, StoredEnd
@@ -42,6 +42,7 @@ class History:
         self._core, self._store, self._cache, self._in_files = core, store, cache, in_files
         self._on_disk, self._spawn = on_disk, spawn
         self._storing: dict[str, asyncio.Task[None]] = {}
+        self._configs: dict[str, Mapping[str, str]] = {}
 
     def restore(self, end: StoredEnd, now: Moment) -> None:
         """An end was found in the store."""
@@ -49,12 +50,17 @@ class History:
         self._core.restored_end(end.job_id, end.name, end.fingerprint, job_overview(end.archive), ended_at)
         self._cache.put(end.job_id, end.archive)
 
-    def store(self, job_id: str) -> None:
-        """Begin to store the end of a job."""
+    def store(self, job_id: str, config: Mapping[str, str]) -> None:
+        """Begin to store the end of a job with these settings."""
+        self._configs[job_id] = config
         task = self._spawn(self._store_end(job_id), f"end of job {job_id}")
         if task is not None:
             self._storing[job_id] = task
-            task.add_done_callback(lambda _: self._storing.pop(job_id, None))
+            task.add_done_callback(lambda _: self._stored(job_id))
+
+    def _stored(self, job_id: str) -> None:
+        self._storing.pop(job_id, None)
+        self._configs.pop(job_id, None)
 
     async def is_stored(self, job_id: str, seconds: float) -> bool:
         """Whether the end of a job is safe, now or within so many seconds; one that was forgotten is."""
@@ -89,7 +95,7 @@ class History:
             try:
                 if self._in_files:
                     ended_ms = int(job.archive.get("end-time", 0))
-                    end = StoredEnd(job.id, job.name, job.fingerprint, ended_ms, job.archive)
+                    end = StoredEnd(job.id, job.name, job.fingerprint, ended_ms, job.archive, self._configs[job_id])
                     await self._on_disk(self._store().end, end)
                     self._cache.put(job_id, job.archive)
                 else:

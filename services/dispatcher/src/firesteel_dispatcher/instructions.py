@@ -74,6 +74,13 @@ class StoreEnd:
 
 
 @dataclass(frozen=True)
+class CleanUp:
+    """The JobMaster of a job that has ended is gone: remove what it has left of the job's checkpoints."""
+
+    job_id: str
+
+
+@dataclass(frozen=True)
 class ForgetJob:
     """The job ended long ago: delete what is stored of it."""
 
@@ -81,5 +88,14 @@ class ForgetJob:
 
 
 Instruction = (
-    StartJob | AskHost | TakeOver | AdoptJob | RememberJobMaster | ForgetJobMaster | CancelJob | StoreEnd | ForgetJob
+    StartJob
+    | AskHost
+    | TakeOver
+    | AdoptJob
+    | RememberJobMaster
+    | ForgetJobMaster
+    | CancelJob
+    | StoreEnd
+    | CleanUp
+    | ForgetJob
 )

@@ -19,7 +19,7 @@ from firesteel.core.errors import GraphError, PeerUnreachableError, RpcError
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.job_directory import Contents, JobStore, StoredJob
-from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices, of_job
+from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
@@ -29,6 +29,7 @@ from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel_dispatcher import instructions as do
 from firesteel_dispatcher.access import RestAccess
+from firesteel_dispatcher.clean_up import CleanUps, Remains
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.details import Archive, ArchiveCache, JobDetails
 from firesteel_dispatcher.history import History
@@ -123,6 +124,7 @@ class DispatcherService(Service):
         self.history = History(
             self.core, lambda: self.store, cache, settings.history_in_files, self.on_disk, self.spawn
         )
+        self._clean_ups = CleanUps(ha, cluster_settings, self.history.is_stored, self.spawn)
         self.details = JobDetails(
             self.core,
             clock,
@@ -194,6 +196,7 @@ class DispatcherService(Service):
         now, self._term = self.now(), found.term
         for end in found.ends:
             self.history.restore(end, now)
+            self._clean_ups.ended(end.job_id, Remains.of(end.config, end.archive))
         for job in found.jobs:
             graph = job.graph
             self._graphs[graph.job_id] = graph
@@ -209,19 +212,14 @@ class DispatcherService(Service):
                 self._follows_jobmasters,
             )
         if found.ends:
-            self.spawn(self.on_disk(self._forget_ended, [end.job_id for end in found.ends]), "leftovers of ended jobs")
+            self.spawn(self._clean_up([end.job_id for end in found.ends]), "clean-up of ended jobs")
         if found.jobs or found.ends:
             logger.info("%d jobs had not ended, %d had", len(found.jobs), len(found.ends))
 
-    def _forget_ended(self, job_ids: Iterable[str]) -> None:
-        """JobMasters that died between the end of their job and their own have left what only they need."""
-        for job_id in job_ids:
-            if self.ha.leader(of_job(job_id)) is None:
-                continue
-            leadership = self.ha.campaign(of_job(job_id))
-            if leadership is not None:  # else its JobMaster lives, and is about to do it
-                leadership.release()
-                self.ha.forget_job(job_id)
+    async def _clean_up(self, job_ids: Iterable[str]) -> None:
+        """JobMasters that died between the end of their job and their own have left something."""
+        for job_id in await self.on_disk(lambda: [one for one in job_ids if self.ha.remembers_job(one)]):
+            self._clean_ups.start(job_id)
 
     async def on_start(self) -> None:
         """Open the REST API; watch JobMasters, clients and the age of ended jobs."""
@@ -287,13 +285,21 @@ class DispatcherService(Service):
                     self.details.forget(instruction.job_id)
                     self.news.changed(instruction.job_id)
                 case do.StoreEnd():
-                    self._heartbeats.forget(instruction.job_id)
-                    self._graphs.pop(instruction.job_id, None)
-                    self.details.forget(instruction.job_id)
-                    self.history.store(instruction.job_id)
-                    self.news.changed(instruction.job_id)
+                    self._store_end(instruction.job_id)
+                case do.CleanUp():
+                    self._clean_ups.start(instruction.job_id)
                 case do.ForgetJob():
+                    self._clean_ups.forget(instruction.job_id)
                     self.history.forget(instruction.job_id)
+
+    def _store_end(self, job_id: str) -> None:
+        self._heartbeats.forget(job_id)
+        graph = self._graphs.pop(job_id, None)
+        config = {} if graph is None else graph.config
+        self.details.forget(job_id)
+        self._clean_ups.ended(job_id, Remains.of(config, self.core.job(job_id).archive or {}))
+        self.history.store(job_id, config)
+        self.news.changed(job_id)
 
     async def _remember(self, note: do.RememberJobMaster) -> None:
         try:

@@ -164,13 +164,14 @@ class _JobProcess:
     async def _until_the_end(self, service: JobMasterService, job: JobMaster) -> None:
         await first_of(job.acknowledged.wait(), self._stop.wait(), service.end_wanted())
         if job.acknowledged.is_set():
+            clean = False
             try:
                 async with asyncio.timeout(CLOSE_SECONDS):
-                    await job.checkpoints_closed()
+                    clean = await job.checkpoints_closed()
             except TimeoutError:
                 logger.error("job %s: files of its checkpoints may be left: the storage does not answer", job.job_id)
             self._registry.remove(job.job_id)
-            if self._services is not None and job.is_over:
+            if self._services is not None and clean and job.is_over:
                 self._services.forget_job(job.job_id)
             self._tell({"ended": job.core.state.name})
             logger.info("job %s is over; late questions are answered for %g s", job.job_id, LINGER_SECONDS)

@@ -13,7 +13,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureEntry, FailureRecord, Slot
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.graph.job_archive import archive_of, job_timestamps
+from firesteel.graph.job_archive import CLEAN_UP, archive_of, job_timestamps
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.plan import job_plan
 from firesteel.protocol.deployment import TaskFailure
@@ -111,6 +111,7 @@ class JobLifeCycle(ABC):
             return self._archive
         archive = {**archive_of(self.graph, self._plan), "checkpoints": self.checkpoints.to_plain()}
         if self.is_terminal:
+            archive[CLEAN_UP] = self.checkpoints.coordinator.completed.clean_up(self.state.name)
             self._archive = archive
         return archive
 

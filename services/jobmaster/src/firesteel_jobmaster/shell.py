@@ -154,11 +154,15 @@ class JobMaster:
         """
         return self._dispatcher.is_end_stored and self.core.state.is_globally_terminal_state()
 
-    async def checkpoints_closed(self) -> None:
-        """Wait until what has to go of the job's checkpoints is gone; that begins when the end is acknowledged."""
+    async def checkpoints_closed(self) -> bool:
+        """Wait until what has to go of the job's checkpoints is gone; that begins when the end is acknowledged.
+
+        Returns whether it is; else it could not be removed.
+        """
         while not self.core.checkpoints.is_settled:  # what may be in the store is dealt with first
             await asyncio.sleep(FIRST_DELAY)
         await self._checkpoint_work.done()
+        return not self._checkpoint_work.files_are_left
 
     # Events
 

@@ -100,7 +100,7 @@ class FileWriter(TwoPhaseWriter[Any]):
             part = self._make_part(hidden, Path(kept["visible"]), now, size)
             part.kept = True
             if kept["bucket"] in self._open:
-                part.close()
+                part.close(self._context.make_durable)
                 self._closed.append(part)
             else:
                 self._open[kept["bucket"]] = part
@@ -188,14 +188,14 @@ class FileWriter(TwoPhaseWriter[Any]):
 
     def _close_part(self, bucket: str) -> None:
         part = self._open[bucket]
-        part.close()
+        part.close(self._context.make_durable)
         del self._open[bucket]
         self._closed.append(part)
 
     # -- checkpoints
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
-        """Close and sync the parts that are to be shown."""
+        """Close the parts that are to be shown, and have them synced."""
         now = self._clock.monotonic()
         for bucket, part in list(self._open.items()):
             if end_of_input or self._rolling.at_checkpoints or not part.resumable or self._is_full(part, now):
@@ -222,7 +222,7 @@ class FileWriter(TwoPhaseWriter[Any]):
         self._given.clear()
         found = []
         for bucket, part in self._open.items():
-            part.sync()
+            part.sync(self._context.make_durable)
             self._keep(part)
             kept = {"bucket": bucket, "hidden": str(part.hidden), "visible": str(part.visible), "size": part.size}
             found.append(json.dumps(kept, separators=(",", ":")).encode())

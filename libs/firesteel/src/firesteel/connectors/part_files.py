@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Literal
 
@@ -14,6 +15,24 @@ from firesteel.common.serialization import BulkWriter, BulkWriterFactory, Encode
 
 _BULK_AT_ONCE: Final = 1000
 """After so many records of a bulk format its size is looked at."""
+
+
+MakeDurable = Callable[[Callable[[], None]], None]
+"""See ``WriterContext.make_durable``."""
+
+
+def _at_once(work: Callable[[], None]) -> None:
+    work()
+
+
+def _sync(descriptor: int, path: str) -> None:
+    """Sync by a descriptor of its own, since the file may be closed by now."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}: what was written may be lost", path) from error
+    finally:
+        os.close(descriptor)
 
 
 class Part(ABC):
@@ -51,15 +70,15 @@ class Part(ABC):
     def finish(self) -> None:
         """Write the end of the format."""
 
-    def sync(self) -> None:
-        """What was written is durable."""
+    def sync(self, make_durable: MakeDurable = _at_once) -> None:
+        """What was written is durable, or will be when the work is done that is handed over."""
         self.stream.flush()
-        os.fsync(self.stream.fileno())
+        make_durable(partial(_sync, os.dup(self.stream.fileno()), str(self.hidden)))
 
-    def close(self) -> None:
+    def close(self, make_durable: MakeDurable = _at_once) -> None:
         """Finish, sync and close the file."""
         self.finish()
-        self.sync()
+        self.sync(make_durable)
         self.stream.close()
 
     def discard(self) -> None:

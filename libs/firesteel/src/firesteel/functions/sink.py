@@ -70,6 +70,16 @@ class WriterContext(SubtaskContext):
     def forget_temporary_file(self, path: str) -> None:
         """The file was committed or removed."""
 
+    def make_durable(self, work: Callable[[], None]) -> None:
+        """Have something done that makes durable what was written: a sync, which may take long.
+
+        Where the job takes checkpoints, another thread does it, in the order of the calls; no checkpoint whose barrier
+        comes here after this call is acknowledged before it is done, nor is one whose barrier is being handled. If it
+        raises, the task fails. It may run when the writer is closed already, and touches nothing of the writer's. Else
+        it is done at once.
+        """
+        work()
+
     def register_timer(self, epoch_ms: int, callback: Callable[[], None]) -> None:
         """Call this when the wall clock shows that time, where and when ``write`` is called too.
 

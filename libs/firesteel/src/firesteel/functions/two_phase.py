@@ -122,6 +122,8 @@ class TwoPhaseWriter(SinkWriter[T]):
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
         """Make all durable that was written since the last call, show nothing; the committables of it.
 
+        What takes long may be left to ``WriterContext.make_durable``.
+
         Args:
             end_of_input: no record will come any more: nothing may stay open.
         """

@@ -25,6 +25,8 @@ _TIMES = {
 }
 TASK_METRICS = "task-metrics"
 """Of a subtask: all metrics by their ids, for the paths below ``/metrics``."""
+CLEAN_UP = "checkpoint-clean-up"
+"""Of a job that has ended: what becomes of its checkpoints (``firesteel.checkpoint.closing``); None = nothing."""
 _DOWN = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.CANCELLING)
 _FAILED = (JobStatus.FAILING, JobStatus.FAILED)
 _TIMED_STATES = (

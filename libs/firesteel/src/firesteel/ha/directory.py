@@ -35,7 +35,7 @@ from firesteel.ha.fenced import FencedCheckpointStore
 from firesteel.ha.job_directory import JobStore
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import ConfiguredLeaders, LeaderRetrieval, Listener, PolledWatches
-from firesteel.ha.services import HighAvailabilityServices, Leader, Leadership
+from firesteel.ha.services import HighAvailabilityServices, Leader, Leadership, of_job
 
 _LEADER: Final = "leader"
 _JOB: Final = "job-"
@@ -184,6 +184,10 @@ class DirectoryServices(HighAvailabilityServices):
         """See ``HighAvailabilityServices``."""
         store = DirectoryCheckpointStore(self._checkpoints_of(job_id))
         return FencedCheckpointStore(store, lambda: self.led(leadership.component, leadership.epoch))
+
+    def remembers_job(self, job_id: str) -> bool:
+        """See ``HighAvailabilityServices``."""
+        return self._file(of_job(job_id), "json").exists() or self._checkpoints_of(job_id).exists()
 
     def forget_job(self, job_id: str) -> None:
         """See ``HighAvailabilityServices``."""

@@ -19,7 +19,7 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -65,6 +65,7 @@ class StoredEnd:
         fingerprint: of its graph.
         ended_ms: epoch.
         archive: how it ended.
+        config: its settings, for whoever cleans up behind it.
     """
 
     job_id: str
@@ -72,6 +73,7 @@ class StoredEnd:
     fingerprint: str
     ended_ms: int
     archive: Mapping[str, Any]
+    config: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -259,8 +261,9 @@ class JobStore:
     def end(self, end: StoredEnd) -> None:
         """Store how a job ended, then delete its graph and blobs."""
         content = {"job_id": end.job_id, "name": end.name, "fingerprint": end.fingerprint, "ended_ms": end.ended_ms}
+        rest = {"archive": end.archive, "config": dict(end.config)}
         with self._guard():
-            write_document(self._disk, self._ended / f"{end.job_id}.json", _END, {**content, "archive": end.archive})
+            write_document(self._disk, self._ended / f"{end.job_id}.json", _END, {**content, **rest})
             self._remove_job(end.job_id)
 
     def archive(self, job_id: str) -> Mapping[str, Any] | None:
@@ -340,7 +343,12 @@ def _note_in(path: Path, kind: str) -> dict[str, Any] | None:
 def _read_end(path: Path) -> StoredEnd:
     plain = read_document(path, _END)
     end = StoredEnd(
-        str(plain["job_id"]), str(plain["name"]), str(plain["fingerprint"]), int(plain["ended_ms"]), plain["archive"]
+        str(plain["job_id"]),
+        str(plain["name"]),
+        str(plain["fingerprint"]),
+        int(plain["ended_ms"]),
+        plain["archive"],
+        {str(key): str(value) for key, value in plain.get("config", {}).items()},  # earlier ones have none
     )
     if path.name != f"{end.job_id}.json":
         raise DamagedEntryError(f"it holds the end of job {end.job_id}")

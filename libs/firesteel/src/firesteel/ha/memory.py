@@ -108,6 +108,10 @@ class MemoryServices(HighAvailabilityServices):
         store = self._checkpoints.setdefault(job_id, MemoryCheckpointStore())
         return FencedCheckpointStore(store, lambda: self._led(leadership))
 
+    def remembers_job(self, job_id: str) -> bool:
+        """See ``HighAvailabilityServices``."""
+        return of_job(job_id) in self._leaders or job_id in self._checkpoints
+
     def forget_job(self, job_id: str) -> None:
         """See ``HighAvailabilityServices``."""
         self._checkpoints.pop(job_id, None)

@@ -14,7 +14,9 @@
   ``OSError`` or ``CheckpointStorageError`` may have had its effect or not, and can be repeated.
 * **Jobs** (``job_store``, for the Dispatcher that leads): the graph of a job with its blobs, which appears whole or not
   at all; where its JobMaster is; that it was cancelled. Results: ``end`` stores how a job ended while its graph is
-  still there (dirty), then removes graph and blobs (clean); whoever finds both cleans up, and does not run it again.
+  still there, then removes graph and blobs; whoever finds both removes them, and does not run it again. The result is
+  dirty as long as ``remembers_job``, and clean when the checkpoints that are to go are gone and ``forget_job`` was
+  called: by the job's JobMaster, or by the Dispatcher where that one has died before.
 * **Blobs** are named by their SHA-256, compared with it when they are read, and there as long as a job needs them.
 * **Attempts** (``note_attempts``): how far the numbers of a job's attempts have come; they are never used again.
 * **Completed checkpoints** (``completed_checkpoints``, led by the job's JobMaster): a short list and a counter of ids
@@ -128,7 +130,12 @@ class HighAvailabilityServices(LeaderRetrieval):
 
     @abstractmethod
     def forget_job(self, job_id: str) -> None:
-        """A job has ended for good: nothing of its leadership and checkpoints is kept. Idempotent."""
+        """A job has ended for good, and its checkpoints are removed: nothing of it is kept here. Idempotent."""
+
+    @abstractmethod
+    def remembers_job(self, job_id: str) -> bool:
+        """Whether something is kept of a job's leadership or checkpoints: ``forget_job`` was not called, or did not
+        come to its end."""
 
     @abstractmethod
     def close(self) -> None:

@@ -52,11 +52,12 @@ class CollectServer:
             self._error(request_id, offset, f"execution {execution_id} has no results in this slot")
         elif ended is not None:
             self._after_end(request_id, offset, execution_id, ended)
-        elif offset < operator.available or operator.ended or wait <= 0 or max_bytes <= 0:
+        elif wait <= 0 or max_bytes <= 0 or (operator.opened and (offset < operator.available or operator.ended)):
             self._answer(request_id, operator, offset, max_bytes)
         else:
             try:
-                operator.acknowledge(offset)
+                if operator.opened:
+                    operator.acknowledge(offset)
             except ValueError as error:
                 self._error(request_id, offset, str(error))
                 return
@@ -69,7 +70,7 @@ class CollectServer:
         if operator is None:
             return
         for entry in self._waiting.pop(execution_id, []):
-            if entry.offset < operator.available or operator.ended:
+            if operator.opened and (entry.offset < operator.available or operator.ended):
                 entry.timer.cancel()
                 self._answer(entry.request_id, operator, entry.offset, entry.max_bytes)
             else:
@@ -96,6 +97,9 @@ class CollectServer:
             self._error(request_id, offset, f"execution {execution_id} has ended as {state.value}")
 
     def _answer(self, request_id: int, operator: CollectOperator, offset: int, max_bytes: int) -> None:
+        if not operator.opened:
+            self._reply(request_id, offset, 0, False, b"", None)
+            return
         try:
             got = operator.fetch(offset, max_bytes)
         except Exception as error:  # the user's __reduce__ may raise anything: the client hears of it

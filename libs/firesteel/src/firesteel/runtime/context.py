@@ -91,6 +91,7 @@ class OperatorContext:
         on_processing_timer: called when a processing-time timer was registered, with its epoch milliseconds.
         call_later: has something called after so many seconds, on the task's loop; what it raises fails the task.
         checkpointing: the job takes checkpoints.
+        make_durable: has something done before a checkpoint is acknowledged; what it raises fails the task.
     """
 
     info: TaskInfo
@@ -103,6 +104,7 @@ class OperatorContext:
     on_processing_timer: Callable[[int], None] = lambda timestamp: None
     call_later: Callable[[float, Callable[[], None]], None] = lambda seconds, call: None
     checkpointing: bool = False
+    make_durable: Callable[[Callable[[], None]], None] = lambda work: work()
     metrics: MetricRegistry = None  # type: ignore[assignment] # made below
 
     def __post_init__(self) -> None:
@@ -283,11 +285,16 @@ class TaskWriterContext(WriterContext):
         self._info, self._files, self._kept = context.info, context.temporary_files, context.kept_files
         self._checkpoint_id = 0
         self._clock, self._call_later = context.clock, context.call_later
+        self._make_durable = context.make_durable
         self._operator_id, self._checkpointing = operator_id, context.checkpointing
 
     def opened(self, context: OperatorContext) -> None:
-        """The task has been made: from now on it can call at a time."""
-        self._call_later = context.call_later
+        """The task has been made: from now on it can call at a time, and have something done by others."""
+        self._call_later, self._make_durable = context.call_later, context.make_durable
+
+    def make_durable(self, work: Callable[[], None]) -> None:
+        """Before a checkpoint is acknowledged."""
+        self._make_durable(work)
 
     def register_timer(self, epoch_ms: int, callback: Callable[[], None]) -> None:
         """Call this at that time."""

@@ -36,6 +36,7 @@ from firesteel.protocol.operator_events import Event
 from firesteel.runtime.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.channel_inputs import ChannelInputs
+from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import Submit
 from firesteel.runtime.context import OperatorContext, TaskInfo, TaskRuntimeContext
@@ -47,8 +48,9 @@ from firesteel.runtime.operators import EnumeratorOperator, SinkOperator
 from firesteel.runtime.partitioners import create_output
 from firesteel.runtime.source_input import SourceInput
 from firesteel.runtime.source_time import SourceTime
-from firesteel.runtime.task import StreamTask, TaskInput, TaskReporter
+from firesteel.runtime.task import StreamTask
 from firesteel.runtime.task_metrics import MetricRegistry
+from firesteel.runtime.task_parts import TaskInput, TaskReporter
 from firesteel.runtime.task_thread import TaskThread
 from firesteel.runtime.user_code import load_chain, read_blob
 from firesteel.state.backend import load_state_backend
@@ -64,6 +66,7 @@ class SlotServices:
         request_splits: called with the execution id.
         report_watermark: called with the execution id, alignment group and watermark.
         submit_upload: has something done by the thread that writes state.
+        apart: has state read by a thread that may wait.
         operator_events: called with the execution id, a number, and what a user's enumerator has decided.
     """
 
@@ -78,6 +81,7 @@ class SlotServices:
     request_splits: Callable[[str], None]
     report_watermark: Callable[[str, str, int], None] = lambda execution_id, group, watermark: None
     submit_upload: Submit = lambda work: work()
+    apart: Apart = at_once
     operator_events: Callable[[str, int, Sequence[Event]], None] = lambda execution_id, number, events: None
 
 
@@ -209,6 +213,7 @@ class Deployer:
                     final=checkpointing and enumerator is None,  # that one ends when it is told to
                     open_shared=self._open_shared if self._shares() else None,
                     delta_ratio=self._settings.get(CHECKPOINTING_MAX_DELTA_RATIO),
+                    apart=services.apart,
                 ),
                 restore=restore,
             )

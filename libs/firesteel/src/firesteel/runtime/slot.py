@@ -20,6 +20,7 @@ from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import Deployment, TaskDescriptor, TaskFailure
 from firesteel.protocol.operator_events import Event
 from firesteel.runtime.batch import Barrier
+from firesteel.runtime.checkpoints.restoring import RestoreThreads
 from firesteel.runtime.checkpoints.uploads import UploadThread
 from firesteel.runtime.collecting import CollectServer
 from firesteel.runtime.control import ControlChannel, Message
@@ -85,7 +86,7 @@ class Slot:
         self._released = False
         self._collects = CollectServer(loop, self._send)
         exchange.on_failure = self._peer_failed
-        self._uploads = UploadThread()
+        self._uploads, self._restores = UploadThread(), RestoreThreads()
         self._services = SlotServices(
             exchange,
             loop,
@@ -100,6 +101,7 @@ class Slot:
                 {"type": "watermark", "execution_id": execution_id, "group": group, "watermark": watermark}
             ),
             submit_upload=self._uploads.submit,
+            apart=self._restores.run,
             operator_events=self._operator_events,
         )
 
@@ -116,7 +118,7 @@ class Slot:
     def running_here(self) -> str | None:
         """The execution whose user code the calling thread runs."""
         thread = threading.get_ident()
-        for guard in self._guards:
+        for guard in (*self._guards, *self._restores.guards()):
             if guard.thread == thread and guard.active is not None:
                 return guard.active.owner
         return None
@@ -154,7 +156,7 @@ class Slot:
             with self._lock:
                 guards = list(self._guards)
                 waiting = any(token.cancelled for token in self._tokens.values())
-            for guard in guards:
+            for guard in (*guards, *self._restores.guards()):
                 self._interrupter.interrupt(guard)
             self._interrupt_at = now + self._interrupt_every if waiting else None
         return self._interrupt_at
@@ -197,12 +199,13 @@ class Slot:
                 self.decline_checkpoint(execution_id, number, DeclineReason.TASK_NOT_READY, None)
                 continue
             barrier = Barrier(number, int(message["timestamp_ms"]), message["options"])
-            self._on_task(execution_id, lambda task, barrier=barrier: task.task.trigger_checkpoint(barrier))  # type: ignore[misc]
+            task = self._tasks[execution_id]
+            task.post(lambda task=task, barrier=barrier: task.task.trigger_checkpoint(barrier))  # type: ignore[misc]
 
     def _on_task(self, execution_id: str, call: Callable[[RunningTask], None]) -> None:
         task = self._tasks.get(execution_id)
         if task is not None:
-            task.post(lambda: call(task))
+            task.post(lambda: task.task.when_open(lambda: call(task)))
 
     def _receive(self, plain: dict[str, Any]) -> None:
         try:
@@ -365,7 +368,8 @@ class Slot:
         for task in self._tasks.values():
             if task.thread is not None:
                 task.thread.stop()
-        return all(task.thread is None or task.thread.join(JOIN_SECONDS) for task in self._tasks.values())
+        ended = self._restores.join(JOIN_SECONDS)
+        return ended and all(task.thread is None or task.thread.join(JOIN_SECONDS) for task in self._tasks.values())
 
     def fail(self, error: BaseException) -> None:
         """The runtime itself raised: all tasks fail."""

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.state_machine import StateMachine
@@ -18,11 +18,11 @@ from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.activity import Activity, ActivityTimes
-from firesteel.runtime.batch import MAX_WATERMARK, Barrier, InBand, Watermark
+from firesteel.runtime.batch import MAX_WATERMARK, Barrier, Watermark
 from firesteel.runtime.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.checkpoints.position import BarrierHead
-from firesteel.runtime.checkpoints.restore import restore_operators
-from firesteel.runtime.checkpoints.task_checkpoints import CheckpointReporter, CheckpointServices, TaskCheckpoints
+from firesteel.runtime.checkpoints.restoring import Restoring
+from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
 from firesteel.runtime.context import OperatorContext, TaskInfo
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.failures import describe_failure
@@ -30,54 +30,13 @@ from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import CollectOperator, Consumer, TwoPhaseSinkOperator
 from firesteel.runtime.source_input import Fed, SourceInput
+from firesteel.runtime.task_parts import TaskInput, TaskReporter
 from firesteel.runtime.task_time import TaskTime
 
 logger = logging.getLogger(__name__)
 STEP_SECONDS: Final = 0.001
 """A step takes slices until so much time has passed; the last one may take ``chain.TARGET_SECONDS`` more."""
 _now = time.perf_counter
-
-
-class TaskInput(Protocol):
-    """Channels, or a source's reader."""
-
-    @property
-    def bytes_in(self) -> int:
-        """Bytes received."""
-
-    @property
-    def at_position(self) -> bool:
-        """Whether a barrier may go in here."""
-
-    def open(self) -> None:
-        """Get ready."""
-
-    def poll(self) -> Fed | InBand | None:
-        """The next batch or watermark, the end, or nothing now."""
-
-    def input_watermarks(self) -> dict[str, int]:
-        """Metrics of its inputs, if there are several; from any thread."""
-
-    def abort_checkpoint(self, checkpoint_id: int) -> bool:
-        """A checkpoint was given up; returns whether its barrier was waited for."""
-
-    def back_pressured(self, seconds: float) -> None:
-        """For so long nothing was polled although something may have been there."""
-
-    def close(self) -> None:
-        """Release everything; idempotent."""
-
-
-class TaskReporter(CheckpointReporter, Protocol):
-    """Who hears of a task; called on the task's thread."""
-
-    def state(
-        self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, Any]
-    ) -> None:
-        """The task reached a state."""
-
-    def end_of_data(self, execution_id: str) -> None:
-        """All input is processed and durable: the task waits for ``commit``."""
 
 
 class StreamTask:
@@ -126,7 +85,10 @@ class StreamTask:
         self._context = replace(
             context, on_processing_timer=self._time.on_processing_timer, call_later=self._call_later
         )
+        if context.checkpointing:
+            self._context.make_durable = lambda work: self._checkpoints.make_durable(work, self.on_error)
         self._restore, self._services = restore, services
+        self._restoring: Restoring | None = None
         self._final = services.final
         self._committed = False
         self._guard, self._token, self._reporter = guard, token, reporter
@@ -216,9 +178,41 @@ class StreamTask:
     def _start(self) -> None:
         self._move(ExecutionState.INITIALIZING, "deployed")
         self._token.check()
+        if self._restore is None:
+            self._open()
+            return
+        restoring = self._restoring = Restoring(
+            self._restore,
+            self.plan.operators,
+            self.info,
+            self._services.open_state,
+            lambda: self.loop.call_soon_threadsafe(lambda: self._guarded(self._restored)),
+        )
+        self._services.apart(self._token, restoring.run)
+        self._restored()
+
+    def when_open(self, call: Callable[[], None]) -> None:
+        """Do something when the task is open: now, unless its state is being read."""
+        if self._restoring is None:
+            call()
+        else:
+            self._restoring.held.append(call)
+
+    def _restored(self) -> None:
+        restoring = self._restoring
+        if self.ended or restoring is None or not restoring.done:
+            return
+        self._token.check()
+        if restoring.error is not None:
+            raise restoring.error
+        self._restoring = None
+        self._open()
+        for call in restoring.held:
+            call()
+
+    def _open(self) -> None:
+        """All operators have their state."""
         self._guard.active = self._token
-        if self._restore is not None:
-            restore_operators(self._restore, self.plan.operators, self.info, self._services.open_state)
         for index in reversed(range(len(self.plan.operators))):  # tail to head, as in Flink
             operator = self.plan.operators[index]
             self._opened.append(operator)
@@ -451,6 +445,8 @@ class StreamTask:
         self.loop.remove_task(self)
         self._time.stop()
         self._checkpoints.close()
+        if self._restoring is not None:
+            self._restoring.give_up()
         if state is not ExecutionState.FINISHED:
             self._careful("dropping records", self.executor.drop)
             for consumer in self.plan.consumers:

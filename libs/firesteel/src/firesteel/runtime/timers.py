@@ -352,6 +352,18 @@ def _plain_timers_of(buckets: dict[int, Entry | dict[Entry, None]]) -> Iterator[
             yield timestamp, bucket[0], bucket[1]
 
 
+class TimerQueues:
+    """The timers of an operator.
+
+    Attributes:
+        event, processing: those of each time domain.
+    """
+
+    def __init__(self) -> None:
+        self.event = TimerQueue()
+        self.processing = TimerQueue()
+
+
 class HeapTimerService(TimerService):
     """Timers on the heap.
 
@@ -359,6 +371,7 @@ class HeapTimerService(TimerService):
         keyed: holds the current key.
         clock: of processing time.
         on_register: called when a processing-time timer was registered, with its timestamp.
+        queues: that it goes on with; None = new ones.
 
     Attributes:
         event, processing: the timers.
@@ -366,10 +379,14 @@ class HeapTimerService(TimerService):
     """
 
     def __init__(
-        self, keyed: KeyedStateBackend, clock: Clock, on_register: Callable[[int], None] = lambda timestamp: None
+        self,
+        keyed: KeyedStateBackend,
+        clock: Clock,
+        on_register: Callable[[int], None] = lambda timestamp: None,
+        queues: TimerQueues | None = None,
     ) -> None:
-        self.event = TimerQueue()
-        self.processing = TimerQueue()
+        queues = queues or TimerQueues()
+        self.event, self.processing = queues.event, queues.processing
         self.watermark = MIN_WATERMARK
         self._keyed, self._clock, self._on_register = keyed, clock, on_register
 

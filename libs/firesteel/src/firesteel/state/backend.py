@@ -204,7 +204,11 @@ class KeyedStateBackend(KeyedStateStore):
 
     @abstractmethod
     def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
-        """Take over what a snapshot wrote, as far as it belongs to the own key groups. May be called for several."""
+        """Take over what a snapshot wrote, as far as it belongs to the own key groups. May be called for several.
+
+        Called before anything else, by a thread that may wait: the chunks are read while they are taken. When reading
+        raises, as for a task that is cancelled meanwhile, the error has to come out; the backend is used no more then.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -202,8 +202,10 @@ def _check_later(services: HighAvailabilityServices) -> None:
     assert [end.job_id for end in jobs.open(3000).ends] == [_OTHER], "results did not outlive the services"
     jobs.close()
     dispatcher.release()
+    assert services.remembers_job(_JOB), "of a job whose leader is gone nothing is known before it was forgotten"
     services.forget_job(_JOB)
     services.forget_job(_JOB)
+    assert not services.remembers_job(_JOB), "a job that was forgotten is remembered"
     again = _lead(services, _COMPONENT)
     assert services.completed_checkpoints(_JOB, again).all() == [], "a job that was forgotten has checkpoints"
     assert again.attempts == 0, "of a job that was forgotten attempts are known"

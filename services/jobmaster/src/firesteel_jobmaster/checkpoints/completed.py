@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from firesteel.checkpoint.closing import CleanUp
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.config import options
 from firesteel.core.errors import StateRestoreError
@@ -233,16 +234,23 @@ class CompletedCheckpoints:
 
     def close(self, state: str) -> None:
         """The job has ended in this state."""
-        own = [c for c in self._kept if c.own]
+        how = self.clean_up(state)
+        if how is None:
+            return
+        drop: tuple[Dispose, ...] = ()
+        if how is not CleanUp.TOUCH_NOTHING:
+            if how is CleanUp.REMOVE:
+                drop = tuple(self._disposal(c, frozenset()) for c in self._kept if c.own)
+            self._kept = []
+        self._work(Close(drop, how))
+
+    def clean_up(self, state: str) -> CleanUp | None:
+        """What becomes of all checkpoints when the job ends in this state; None = there is nothing to do."""
         if state == "SUSPENDED" or not self._touched:
-            return
+            return None
         if self._touch_nothing:
-            self._work(Close((), keep=True, touch_nothing=True))
-            return
-        keep = self._settings.keeps(state)
-        drop = () if keep else tuple(self._disposal(c, frozenset()) for c in own)
-        self._kept = []
-        self._work(Close(drop, keep))
+            return CleanUp.TOUCH_NOTHING
+        return CleanUp.KEEP if self._settings.keeps(state) else CleanUp.REMOVE
 
     def _kept_files(self) -> frozenset[str]:
         return frozenset(file for c in self._kept for file in c.metadata.files())

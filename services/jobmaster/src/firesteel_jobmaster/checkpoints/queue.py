@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, Future
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
+from firesteel.service.daemon_threads import DaemonThreads
 from firesteel_jobmaster.checkpoints.work import Close, Done, Work
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.lanes import Lane, Spawn
@@ -20,23 +19,7 @@ CLOSE_PAUSES: Final = (1.0, 2.0, 4.0, 8.0)
 RunBlocking = Callable[[Callable[[], Done]], Awaitable[Done]]
 
 
-class _DaemonThreads(Executor):
-    """A thread for each call, which does not keep the process alive: storage may hang."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-
-        def run() -> None:
-            try:
-                future.set_result(fn(*args, **kwargs))
-            except BaseException as error:
-                future.set_exception(error)
-
-        threading.Thread(target=run, name="checkpoint storage", daemon=True).start()
-        return future
-
-
-_THREADS: Final = _DaemonThreads()
+_THREADS: Final = DaemonThreads("checkpoint storage")
 
 
 async def in_a_thread(work: Callable[[], T]) -> T:
@@ -67,6 +50,8 @@ class WorkQueue:
         self._worker, self._answered, self._run_blocking = worker, answered, run_blocking
         self._end_is_known = end_is_known
         self._lane = Lane("checkpoint storage", spawn)
+        self.files_are_left = False
+        """What had to go when the job had ended could not be removed."""
 
     def add(self, work: Work) -> None:
         """Do this after all that was added before."""
@@ -91,6 +76,7 @@ class WorkQueue:
                 return
             if pause is None or done.fenced:
                 logger.error("files of the job's checkpoints may be left: %s", done.error)
+                self.files_are_left = not done.fenced
                 return
             logger.warning("the job's checkpoints can't be removed, next try in %g s: %s", pause, done.error)
             await asyncio.sleep(pause)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from firesteel.checkpoint.closing import CleanUp
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.store import StoredCheckpoint
 
@@ -94,14 +95,12 @@ class Close:
     """The job has ended for good.
 
     Attributes:
-        drop: completed checkpoints that go, with their files.
-        keep: those in the store stay in the storage; else they go as well.
-        touch_nothing: all files stay, since somebody may want to look at those that are damaged.
+        drop: completed checkpoints that go first, with their files.
+        how: what becomes of those in the store.
     """
 
     drop: tuple[Dispose, ...]
-    keep: bool = False
-    touch_nothing: bool = False
+    how: CleanUp = CleanUp.REMOVE
 
 
 Work = Recover | Prepare | Complete | Undo | Discard | Collect | Dispose | Close

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 
+from firesteel.checkpoint.closing import close_checkpoints, files_of, read_own, read_whole
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
@@ -139,35 +140,11 @@ class CheckpointWorker:
                 self.storage.dispose(location, metadata.files(), keep)
 
     def _needed(self, entries: Iterable[StoredCheckpoint]) -> frozenset[str]:
-        return frozenset(file for entry in entries for file in self._read_own(entry).files())
+        return files_of(self.storage, self._job_id, entries)
 
     def _close(self, work: Close) -> None:
-        if work.touch_nothing:
-            self.store.clear()
-            return
-        steps: list[Callable[[], None]] = [partial(self._dispose, one) for one in work.drop]
-        if work.keep:
-            steps.append(lambda: self.storage.close_job(self._needed(self.store.all())))
-        else:
-            steps += [self._drop_unread, self.storage.close_job]
-        failed: CheckpointError | None = None
-        for step in steps:
-            try:
-                step()
-            except CheckpointError as error:  # the others are to go all the same
-                failed = failed or error
-        if failed is not None:
-            raise failed
-        self.store.clear()  # until then it says what checkpoints that stay need
-
-    def _drop_unread(self) -> None:
-        """Checkpoints that the job has never gone on from: it ended before, or they are damaged."""
-        for entry in self.store.all():
-            try:
-                files = self._read_own(entry).files()
-            except CheckpointCorruptedError:
-                files = set()
-            self._dispose(Dispose(entry.checkpoint_id, entry.location, frozenset(files)))
+        first = [partial(self._dispose, one) for one in work.drop]
+        close_checkpoints(lambda: self.storage, self.store, self._job_id, work.how, first)
 
     def _recover(self, work: Recover, path: str | None) -> Done:
         recovered: list[Recovered] = []
@@ -175,31 +152,13 @@ class CheckpointWorker:
         damaged = [Damaged(0, reason) for reason in self.store.damaged]
         for entry in entries:
             try:
-                recovered.append(Recovered(entry, self._read_own(entry)))
+                recovered.append(Recovered(entry, read_own(self.storage, self._job_id, entry)))
             except CheckpointCorruptedError as error:
                 damaged.append(Damaged(entry.checkpoint_id, str(error)))
         if not entries and not damaged and path is not None:
             try:
-                recovered.append(Recovered(None, self._read(path, None)))
+                recovered.append(Recovered(None, read_whole(self.storage, path)))
             except (CheckpointError, ConfigurationError) as error:
                 passing = isinstance(error, CheckpointStorageError)
                 return Done(work, error=str(error), corrupted=not passing, of_user=True)
         return Done(work, recovered=tuple(recovered), damaged=tuple(damaged))
-
-    def _read_own(self, entry: StoredCheckpoint) -> CheckpointMetadata:
-        metadata = self._read(entry.location, entry.metadata)
-        if metadata.checkpoint_id != entry.checkpoint_id:
-            raise CheckpointCorruptedError(
-                entry.location, f"it is checkpoint {metadata.checkpoint_id}, and should be {entry.checkpoint_id}"
-            )
-        if metadata.job_id != self._job_id:
-            raise CheckpointCorruptedError(
-                entry.location, f"it is of job {metadata.job_id}, and should be of job {self._job_id}"
-            )
-        return metadata
-
-    def _read(self, location: str, kept: str | None) -> CheckpointMetadata:
-        where, data = (location, kept.encode()) if kept is not None else self.storage.read_metadata(location)
-        metadata = CheckpointMetadata.from_bytes(data, where)
-        self.storage.verify(metadata.handles())
-        return metadata

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from firesteel.runtime.timers import HeapTimerService
+from firesteel.runtime.timers import TimerQueue
 from firesteel.state.backend import SEVERAL, SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
 from firesteel.state.heap_snapshot import dumps
 
@@ -29,18 +29,23 @@ class KeyedPart(Protocol):
         """Take over what a snapshot wrote, as far as it belongs to the own key groups; may be called for several."""
 
 
+class Queues(Protocol):
+    """Whatever holds timers."""
+
+    event: TimerQueue
+    processing: TimerQueue
+
+
 class TimerPart:
     """The timers of an operator.
 
     Args:
-        timers: gives those of the operator; they are made when it is opened.
+        timers: gives those of the operator.
         key_group_of: of keys.
         key_groups: the own ones.
     """
 
-    def __init__(
-        self, timers: Callable[[], HeapTimerService], key_group_of: Callable[[Any], int], key_groups: range
-    ) -> None:
+    def __init__(self, timers: Callable[[], Queues], key_group_of: Callable[[Any], int], key_groups: range) -> None:
         self._timers, self._key_group_of, self._key_groups = timers, key_group_of, key_groups
 
     def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
@@ -61,7 +66,7 @@ class TimerPart:
 
 
 class _TimerSnapshot(KeyedSnapshot):
-    def __init__(self, timers: HeapTimerService, slice_seconds: float) -> None:
+    def __init__(self, timers: Queues, slice_seconds: float) -> None:
         self.states = (EVENT, PROCESSING)
         self._slice_seconds = slice_seconds
         self._queues = (timers.event, timers.processing)

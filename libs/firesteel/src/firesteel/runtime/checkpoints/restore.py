@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from firesteel.checkpoint.assign import OperatorRestore, TaskRestore
 from firesteel.checkpoint.chunks import read_chunks
@@ -36,15 +36,27 @@ def open_inline(handle: StateHandle) -> BinaryIO:
 
 
 def restore_operators(
-    restore: TaskRestore, operators: Sequence[Operator], info: TaskInfo, open_state: OpenState
+    restore: TaskRestore,
+    operators: Sequence[Operator],
+    info: TaskInfo,
+    open_state: OpenState,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Hand each operator its state; before any is opened.
+
+    Args:
+        restore: of the task.
+        operators: of its chain.
+        info: of the task.
+        open_state: reads state.
+        check: called before each chunk; what it raises ends the restore.
 
     Raises:
         StateRestoreError: state does not fit its operator; the message names the operator.
         StateMigrationError: a state is of another type now.
         CheckpointError: state can't be read.
     """
+    opened = _Opened(open_state, check)
     for operator in operators:
         written = restore.operators.get(operator.spec.id, OperatorRestore())
         groups = operator.key_groups
@@ -52,11 +64,11 @@ def restore_operators(
             restore.checkpoint_id,
             info.subtask,
             info.parallelism,
-            {name: [_keyed(part, groups, open_state) for part in parts] for name, parts in written.keyed.items()},
-            [_operator(part, open_state) for part in written.operator],
+            {name: [_keyed(part, groups, opened) for part in parts] for name, parts in written.keyed.items()},
+            [_operator(part, opened) for part in written.operator],
             written.splits,
             [
-                Committable(_bytes(item, open_state), prepared.version)
+                Committable(_bytes(item, opened), prepared.version)
                 for prepared in written.committables
                 for item in prepared.items
             ],
@@ -71,30 +83,39 @@ def restore_operators(
             ) from error
 
 
+class _Opened(NamedTuple):
+    open_state: OpenState
+    check: Callable[[], None]
+
+
 def _infos(states: Iterable[Mapping[str, Any]]) -> list[StateInfo]:
     return [StateInfo.from_json(dict(state)) for state in states]
 
 
-def _keyed(part: KeyedState, groups: range, open_state: OpenState) -> tuple[Sequence[StateInfo], Iterable[StateChunk]]:
-    chunks = _chunks(part.handles, groups, open_state)
+def _keyed(part: KeyedState, groups: range, opened: _Opened) -> tuple[Sequence[StateInfo], Iterable[StateChunk]]:
+    chunks = _chunks(part.handles, groups, opened)
     first, last = part.key_groups
     if first >= groups.start and last < groups.stop:
         chunks = (replace(chunk, key_group=groups.start) if chunk.key_group == SEVERAL else chunk for chunk in chunks)
     return _infos(part.states), chunks
 
 
-def _operator(part: OperatorListState, open_state: OpenState) -> OperatorSnapshot:
-    return OperatorSnapshot(_infos(part.states), list(_chunks(part.handles, None, open_state)))
+def _operator(part: OperatorListState, opened: _Opened) -> OperatorSnapshot:
+    return OperatorSnapshot(_infos(part.states), list(_chunks(part.handles, None, opened)))
 
 
-def _chunks(handles: Iterable[StateHandle], groups: range | None, open_state: OpenState) -> Iterator[StateChunk]:
+def _chunks(handles: Iterable[StateHandle], groups: range | None, opened: _Opened) -> Iterator[StateChunk]:
+    open_state, check = opened
     for handle in handles:
         where = handle.path if isinstance(handle, FileState) else "state in the checkpoint's metadata"
+        check()
         with open_state(handle) as stream:
             for chunk in read_chunks(stream, where, groups):
+                check()
                 yield StateChunk(*chunk)
 
 
-def _bytes(handle: StateHandle, open_state: OpenState) -> bytes:
-    with open_state(handle) as stream:
+def _bytes(handle: StateHandle, opened: _Opened) -> bytes:
+    opened.check()
+    with opened.open_state(handle) as stream:
         return stream.read()

@@ -1,4 +1,7 @@
-"""What a task does for checkpoints. All on the task's loop; only the writing of state is done by another thread."""
+"""What a task does for checkpoints. All on the task's loop; only the writing of state is done by another thread.
+
+``restoring`` is about the way back.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Protocol
 
 from firesteel.checkpoint.handles import StateHandle
@@ -18,6 +22,7 @@ from firesteel.runtime.checkpoints.aligner import Arrived
 from firesteel.runtime.checkpoints.deltas import Deltas
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.restore import OpenState, open_inline
+from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.snapshot import TaskSnapshot
 from firesteel.runtime.checkpoints.uploads import InlineStream, OpenStream, Submit, Upload
 from firesteel.runtime.context import TaskInfo
@@ -52,6 +57,7 @@ class CheckpointServices:
         final: a task whose input has ended waits for a checkpoint before it finishes.
         open_shared: of the checkpoint storage, for what several checkpoints use; None = each one is whole.
         delta_ratio: with ``open_shared``: the changes since a base may be so much of its entries.
+        apart: has state read by a thread that may wait.
     """
 
     open_stream: OpenStream = field(default=lambda checkpoint_id, hint: InlineStream())
@@ -60,6 +66,7 @@ class CheckpointServices:
     final: bool = False
     open_shared: OpenStream | None = None
     delta_ratio: float = 1.0
+    apart: Apart = at_once
 
 
 class CheckpointReporter(Protocol):
@@ -193,6 +200,20 @@ class TaskCheckpoints:
     def input_ended(self) -> None:
         """No record will come any more; the operators have given everything."""
         self._input_ended = True
+
+    def make_durable(self, work: Callable[[], None], on_error: Callable[[BaseException], None]) -> None:
+        """Have something done by the thread that writes state: in front of whatever is acknowledged after this call.
+
+        Nobody knows what is durable after an error: a later checkpoint would not make up for it.
+        """
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:  # the sink is a plug-in
+                self._loop.call_soon_threadsafe(partial(on_error, error))
+
+        self._services.submit(run)
 
     # -- what is done in steps of the task
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from firesteel.common.coerce import make_coercer
@@ -93,6 +95,13 @@ class Operator(UserCode):
         function.initialize_state(InitializationContext(self.name, self.operator_state, self.keyed, restored=restored))
 
     # -- checkpoints
+
+    def with_site(self, context: OperatorContext) -> OperatorContext:
+        """The context; what is done for this operator by another thread is seen to be its own when it raises."""
+        return replace(context, make_durable=lambda work: context.make_durable(partial(self._do, work)))
+
+    def _do(self, work: Callable[[], None]) -> None:
+        work()
 
     def add_function(self, function: Any) -> None:
         """One of the user's functions that somebody else opens and closes (a reader) takes part in checkpoints."""

@@ -55,12 +55,14 @@ class CollectOperator(Consumer):
     Attributes:
         on_results: called (from whatever thread writes) when results or the end came; long polls wait for it.
         on_drained: called when the client has acknowledged all results after the end.
+        opened: the buffer is what it was at the checkpoint that the job goes on from; before, it may be asked nothing.
     """
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.on_results: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
+        self.opened = False
         self._limit = int(spec.extra.get("buffer_bytes") or DEFAULT_BUFFER_BYTES)
         self._lock = threading.Lock()
         self._results: deque[tuple[Any, int]] = deque()  # (result, estimated size)
@@ -76,6 +78,9 @@ class CollectOperator(Consumer):
         super().open(context)
         if context.checkpointing:
             self._visible = self._first + len(self._results)
+        self.opened = True
+        if self.on_results is not None:
+            self.on_results()
 
     @property
     def writable(self) -> bool:

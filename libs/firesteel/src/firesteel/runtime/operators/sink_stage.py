@@ -38,7 +38,7 @@ class SinkStageOperator(LaterResults):
 
     def open(self, context: OperatorContext) -> None:
         """Go on from the state."""
-        self._context = TaskWriterContext(context, self.spec.id)
+        self._context = TaskWriterContext(self.with_site(context), self.spec.id)
         if self.restored is not None:
             self._context.reached(self.restored.checkpoint_id)
         self._stage = self._factory.create(self._context)

@@ -9,11 +9,10 @@ from typing import Any, ClassVar, Final
 from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.checkpoints.parts import KeyedPart, TimerPart
-from firesteel.runtime.checkpoints.restored import KeyedWritten
 from firesteel.runtime.context import OnTimer, OperatorContext, Stamp
 from firesteel.runtime.operators.base import is_iterable, not_iterable
 from firesteel.runtime.operators.keyed_base import KeyedTransform
-from firesteel.runtime.timers import HeapTimerService, Timer, TimerService
+from firesteel.runtime.timers import HeapTimerService, Timer, TimerQueues, TimerService
 
 TIMERS: Final = "timers"
 """Name of the part that is the timers."""
@@ -44,28 +43,19 @@ class TimedTransform(KeyedTransform):
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.tagged = True
-        self._restored_timers: KeyedWritten = ()
+        self._queues = TimerQueues()
 
     def open(self, context: OperatorContext) -> None:
         """Make the timers, then open the function."""
         self.stamp = context.stamp
-        self.heap_timers = self.timers = HeapTimerService(self.keyed, context.clock, context.on_processing_timer)
-        for states, chunks in self._restored_timers:
-            self._timer_part().restore(states, chunks)
-        self._restored_timers = ()
+        self.heap_timers = self.timers = HeapTimerService(
+            self.keyed, context.clock, context.on_processing_timer, self._queues
+        )
         super().open(context)
 
     def snapshot_parts(self) -> Mapping[str, KeyedPart]:
         """Keyed state and timers."""
-        return {**super().snapshot_parts(), TIMERS: self._timer_part()}
-
-    def restore_parts(self, parts: Mapping[str, KeyedWritten]) -> None:
-        """Timers are restored when they are made."""
-        self._restored_timers = parts.get(TIMERS, ())
-        super().restore_parts({name: written for name, written in parts.items() if name != TIMERS})
-
-    def _timer_part(self) -> TimerPart:
-        return TimerPart(lambda: self.heap_timers, self.key_group_of, self.key_groups)
+        return {**super().snapshot_parts(), TIMERS: TimerPart(lambda: self._queues, self.key_group_of, self.key_groups)}
 
     @abstractmethod
     def on_event_time(self, timer: Timer) -> Iterator[Any]:

@@ -86,7 +86,7 @@ class TwoPhaseSinkOperator(SinkOperator):
             self._commit([(self.restored.checkpoint_id, one) for one in self.restored.committables])
         if states:
             self.writer.restore_state(states)
-        self._writer_context.opened(context)
+        self._writer_context.opened(self.with_site(context))
         self.writer.open()
 
     # -- checkpoints

@@ -1,0 +1,107 @@
+"""What goes of the checkpoints of a job that has ended for good, whoever sees to that: its JobMaster, or, when that one
+has died meanwhile, the Dispatcher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+
+from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.checkpoint.storage import CheckpointStorage
+from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointError
+
+
+class CleanUp(StrEnum):
+    """What becomes of them."""
+
+    REMOVE = "remove"
+    """All go."""
+    KEEP = "keep"
+    """Those in the store stay; what is left of others goes."""
+    TOUCH_NOTHING = "touch nothing"
+    """All files stay, since somebody may want to look at those that are damaged."""
+
+
+def read_own(storage: CheckpointStorage, job_id: str, entry: StoredCheckpoint) -> CheckpointMetadata:
+    """The metadata of a checkpoint in the store of a job.
+
+    Raises:
+        CheckpointCorruptedError: they are damaged, or those of another checkpoint.
+        CheckpointError: they can't be read for now.
+    """
+    metadata = read_whole(storage, entry.location, entry.metadata)
+    if metadata.checkpoint_id != entry.checkpoint_id:
+        raise CheckpointCorruptedError(
+            entry.location, f"it is checkpoint {metadata.checkpoint_id}, and should be {entry.checkpoint_id}"
+        )
+    if metadata.job_id != job_id:
+        raise CheckpointCorruptedError(entry.location, f"it is of job {metadata.job_id}, and should be of job {job_id}")
+    return metadata
+
+
+def read_whole(storage: CheckpointStorage, location: str, kept: str | None = None) -> CheckpointMetadata:
+    """The metadata at a location, or those that were kept beside it, of a checkpoint whose files are there.
+
+    Raises:
+        CheckpointError: as in ``read_own``.
+        ConfigurationError: the location is none.
+    """
+    where, data = (location, kept.encode()) if kept is not None else storage.read_metadata(location)
+    metadata = CheckpointMetadata.from_bytes(data, where)
+    storage.verify(metadata.handles())
+    return metadata
+
+
+def files_of(storage: CheckpointStorage, job_id: str, entries: Iterable[StoredCheckpoint]) -> frozenset[str]:
+    """The files that checkpoints in the store need; raises as ``read_own``."""
+    return frozenset(file for entry in entries for file in read_own(storage, job_id, entry).files())
+
+
+def close_checkpoints(
+    storage: Callable[[], CheckpointStorage],
+    store: CompletedCheckpointStore,
+    job_id: str,
+    how: CleanUp,
+    first: Iterable[Callable[[], None]] = (),
+) -> None:
+    """Remove what is to go, as far as that can be done, and empty the store. Harmless to repeat.
+
+    Args:
+        storage: gives that of the job.
+        store: of its completed checkpoints.
+        job_id: of the job.
+        how: what goes.
+        first: steps in front of all others.
+
+    Raises:
+        CheckpointError: something could not be removed; the store still says what there is.
+    """
+    if how is CleanUp.TOUCH_NOTHING:
+        store.clear()
+        return
+    steps = [*first]
+    if how is CleanUp.KEEP:
+        steps.append(lambda: storage().close_job(files_of(storage(), job_id, store.all())))
+    else:
+        steps += [lambda: _drop(storage(), store, job_id), lambda: storage().close_job()]
+    failed: CheckpointError | None = None
+    for step in steps:
+        try:
+            step()
+        except CheckpointError as error:  # the others are to go all the same
+            failed = failed or error
+    if failed is not None:
+        raise failed
+    store.clear()  # until then it says what checkpoints that stay need
+
+
+def _drop(storage: CheckpointStorage, store: CompletedCheckpointStore, job_id: str) -> None:
+    """Also checkpoints that the job has never gone on from: it ended before, or they are damaged."""
+    for entry in store.all():
+        try:
+            files = read_own(storage, job_id, entry).files()
+        except CheckpointCorruptedError:
+            files = set()
+        store.remove(entry.checkpoint_id)
+        storage.dispose(entry.location, frozenset(files), frozenset())

@@ -1,0 +1,120 @@
+"""State is read and decoded by another thread: until it is there, the task's loop serves everybody else."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from firesteel.checkpoint.assign import TaskRestore
+from firesteel.runtime.checkpoints.restore import OpenState, restore_operators
+from firesteel.runtime.context import TaskInfo
+from firesteel.runtime.interrupts import CancelToken, Guard, TaskInterrupt
+from firesteel.runtime.operators import Operator
+
+Apart = Callable[[CancelToken, Callable[[], None]], None]
+"""Has something done for a task, whose token is given, by a thread that may wait."""
+
+
+def at_once(token: CancelToken, work: Callable[[], None]) -> None:
+    """Do it here and now."""
+    work()
+
+
+class Restoring:
+    """One task's operators take over their state, before any is opened. Nobody else may touch them meanwhile.
+
+    Args:
+        restore: what the task goes on from.
+        operators: of its chain.
+        info: of the task.
+        open_state: reads state from the checkpoint storage.
+        on_done: called on the thread of ``run``, last.
+
+    Attributes:
+        done: whether ``run`` is over; its error, if it raised, is ``error``.
+        held: calls that wait until the task is open.
+    """
+
+    def __init__(
+        self,
+        restore: TaskRestore,
+        operators: Sequence[Operator],
+        info: TaskInfo,
+        open_state: OpenState,
+        on_done: Callable[[], None],
+    ) -> None:
+        self._restore, self._operators, self._info = restore, operators, info
+        self._open_state, self._on_done = open_state, on_done
+        self._given_up = False
+        self.done = False
+        self.error: BaseException | None = None
+        self.held: list[Callable[[], None]] = []
+
+    def run(self) -> None:
+        """Restore; on any thread, once."""
+        try:
+            restore_operators(self._restore, self._operators, self._info, self._open_state, self._check)
+        except BaseException as error:  # state is the user's, and unpickled by their own code
+            self.error = error
+        self.done = True
+        self._on_done()
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more: it ends at the next chunk; from any thread."""
+        self._given_up = True
+        self.held.clear()
+
+    def _check(self) -> None:
+        if self._given_up:
+            raise TaskInterrupt
+
+
+class RestoreThreads:
+    """The threads of a slot that read state, one for each task that does. Tasks do not wait for the end of theirs.
+
+    When the last one has ended, the collector of garbage forgets what is there: it would go through all state again
+    and again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[Guard, threading.Thread] = {}
+
+    def run(self, token: CancelToken, work: Callable[[], None]) -> None:
+        """See ``Apart``."""
+        guard = Guard()
+        guard.active = token
+        thread = threading.Thread(
+            target=self._run, args=(guard, work), name=f"firesteel-restore {token.owner}", daemon=True
+        )
+        with self._lock:
+            self._running[guard] = thread
+        thread.start()
+
+    def _run(self, guard: Guard, work: Callable[[], None]) -> None:
+        guard.thread = threading.get_ident()
+        try:
+            work()
+            guard.active = None
+        except TaskInterrupt:  # it came too late to meet user code
+            guard.active = None
+        with self._lock:
+            del self._running[guard]
+            if not self._running:
+                gc.freeze()
+
+    def guards(self) -> list[Guard]:
+        """Of those that run."""
+        with self._lock:
+            return list(self._running)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for all, so long in all; returns whether they have ended."""
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            threads = list(self._running.values())
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in threads)

@@ -1,0 +1,148 @@
+"""Jobs that have ended and whose JobMaster died before it had cleaned up: somebody else removes their checkpoints.
+
+As in Flink a result is *dirty* until that is done. Here the sign of it is what the high-availability services still
+have of the job: its JobMaster removes that last (``HighAvailabilityServices.forget_job``). With the end of the job is
+stored what is needed: the settings of the job, and what its JobMaster said becomes of the checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from firesteel.checkpoint.closing import CleanUp, close_checkpoints
+from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
+from firesteel.config import Settings
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointError, FencedError
+from firesteel.graph.job_archive import CLEAN_UP
+from firesteel.ha.services import HighAvailabilityServices, Leadership, of_job
+from firesteel.service.daemon_threads import DaemonThreads
+
+logger = logging.getLogger(__name__)
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 60.0
+_THREADS: Final = DaemonThreads("clean-up of ended jobs")
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What has to be known of a job that has ended.
+
+    Attributes:
+        config: of the job.
+        how: what becomes of its checkpoints; None = its JobMaster has not said it, so their files are left alone.
+    """
+
+    config: Mapping[str, str]
+    how: CleanUp | None
+
+    @classmethod
+    def of(cls, config: Mapping[str, str], archive: Mapping[str, Any]) -> Remains:
+        """From the job's settings and archive."""
+        said = archive.get(CLEAN_UP)
+        return cls(config, CleanUp(said) if said in set(CleanUp) else None)
+
+
+class CleanUps:
+    """Of all jobs that have ended.
+
+    Args:
+        ha: knows which of them are dirty.
+        settings: of the cluster; those of a job come on top.
+        is_stored: waits until the end of a job is safe, for a while; whether it is.
+        spawn: runs the work in the background.
+    """
+
+    def __init__(
+        self,
+        ha: HighAvailabilityServices,
+        settings: Settings,
+        is_stored: Callable[[str, float], Awaitable[bool]],
+        spawn: Callable[[Coroutine[Any, Any, None], str], Any],
+    ) -> None:
+        self._ha, self._settings, self._is_stored, self._spawn = ha, settings, is_stored, spawn
+        self._known: dict[str, Remains] = {}
+        self._running: set[str] = set()
+
+    def ended(self, job_id: str, remains: Remains) -> None:
+        """A job has ended; its JobMaster cleans up, if it lives long enough."""
+        self._known[job_id] = remains
+
+    def forget(self, job_id: str) -> None:
+        """Nothing is to be known of a job any more."""
+        self._known.pop(job_id, None)
+
+    def start(self, job_id: str) -> None:
+        """The JobMaster of a job that has ended is gone, or may be: clean up, unless that was done or it lives."""
+        remains = self._known.get(job_id)
+        if remains is None or job_id in self._running:
+            return
+        self._running.add(job_id)
+        work = self._clean_up(job_id, remains)
+        if self._spawn(work, f"clean-up of job {job_id}") is None:  # the service stops
+            work.close()
+            self._running.discard(job_id)
+
+    async def _clean_up(self, job_id: str, remains: Remains) -> None:
+        task = _Task(self._ha, self._settings, job_id, remains)
+        pause = FIRST_PAUSE
+        try:
+            while not await self._is_stored(job_id, LONGEST_PAUSE):
+                await asyncio.sleep(FIRST_PAUSE)  # until then another JobMaster may have to go on with the job
+            while True:
+                try:
+                    await asyncio.get_running_loop().run_in_executor(_THREADS, task.run)
+                    return
+                except (CheckpointError, OSError) as error:
+                    logger.warning(
+                        "the checkpoints of job %s, which has ended, can't be removed, next try in %g s: %s",
+                        job_id, pause, error,
+                    )  # fmt: skip
+                except Exception as error:  # the storage is a plug-in
+                    logger.error("files of the checkpoints of job %s may be left: %s", job_id, error, exc_info=error)
+                    return
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+        finally:
+            self._running.discard(job_id)
+
+
+class _Task:
+    """One clean-up. Its leadership is not given back before it is done, so that nobody else begins."""
+
+    def __init__(self, ha: HighAvailabilityServices, settings: Settings, job_id: str, remains: Remains) -> None:
+        self._ha, self._settings, self._job_id, self._remains = ha, settings, job_id, remains
+        self._leadership: Leadership | None = None
+
+    def run(self) -> None:
+        """Do it; blocks.
+
+        Raises:
+            CheckpointError: it has to be tried again.
+            ConfigurationError: the job's storage can't be made.
+        """
+        ha, job_id = self._ha, self._job_id
+        if self._leadership is None:
+            if not ha.remembers_job(job_id):
+                return  # it is clean
+            self._leadership = ha.campaign(of_job(job_id))
+        if self._leadership is None:
+            return  # its JobMaster lives, and is about to do it
+        if self._remains.how is not None:
+            store = ha.completed_checkpoints(job_id, self._leadership)
+            try:
+                close_checkpoints(self._storage, store, job_id, self._remains.how)
+            except FencedError:
+                return  # somebody else does it
+            except CheckpointCorruptedError as error:  # no repeat will help
+                logger.error("files of the checkpoints of job %s may be left: %s", job_id, error)
+            logger.info("the JobMaster of job %s died before it had cleaned up: that is done now", job_id)
+        self._leadership.release()
+        ha.forget_job(job_id)
+
+    def _storage(self) -> CheckpointStorage:
+        settings = self._settings.with_layer("program", dict(self._remains.config))
+        return load_checkpoint_storage(StorageParameters(self._job_id, settings))

@@ -1,0 +1,143 @@
+"""File sinks sync beside the task's loop, and no checkpoint is acknowledged before."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.common.serialization import Encoder
+from firesteel.connectors.file_layout import RollingPolicy
+from firesteel.connectors.file_sink import FileSink
+from firesteel.graph.execution_states import ExecutionState as E
+from firesteel.graph.specs import OperatorKind as K
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch
+from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
+from tests.unit.runtime.support import spec
+from tests.unit.runtime.test_checkpoints import Bench
+
+POLICIES = {
+    "parts that go on": RollingPolicy.default_rolling_policy(1 << 20),
+    "parts that end": RollingPolicy.on_checkpoint_rolling_policy(),
+    "small parts": RollingPolicy.default_rolling_policy(1),
+}
+
+
+class Disk:
+    """Remembers what was synced.
+
+    Attributes:
+        broken: it says no.
+    """
+
+    def __init__(self) -> None:
+        self.synced: list[bytes] = []
+        self.broken = False
+
+    def fsync(self, descriptor: int) -> None:
+        if self.broken:
+            raise OSError(errno.EIO, "Input/output error")
+        self.synced.append(Path(f"/proc/self/fd/{descriptor}").read_bytes())
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    made = Disk()
+    monkeypatch.setattr(os, "fsync", made.fsync)
+    return made
+
+
+Make = Callable[..., Bench]
+
+
+@pytest.fixture
+def writing(tmp_path: Path, disk: Disk) -> Iterator[Make]:
+    made: list[Bench] = []
+
+    def make(work: list[Callable[[], None]], policy: str) -> Bench:
+        encoder = Encoder(lambda record: f"{record};".encode())
+        sink: Any = FileSink.for_row_format(tmp_path, encoder).with_rolling_policy(POLICIES[policy]).build()
+        services = CheckpointServices(submit=work.append, final=True)
+        made.append(Bench(spec(K.SINK, sink, name="files"), services=services))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.task.cancel()
+        bench.loop.close()
+
+
+def one_by_one(bench: Bench, work: list[Callable[[], None]]) -> Iterator[None]:
+    """After each piece of work of the thread that writes."""
+    while work:
+        work.pop(0)()
+        bench.run()
+        yield
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_acknowledgement_comes_behind_the_disk(writing: Make, disk: Disk, policy: str) -> None:
+    work: list[Callable[[], None]] = []
+    bench = writing(work, policy)
+    bench.give(Batch([1]), Barrier(1, 0))
+    assert disk.synced == []
+    for _ in one_by_one(bench, work):
+        assert list(bench.reports.acknowledged) == [1] * (sum(map(len, disk.synced)) >= len("1;1;") and not work)
+    assert list(bench.reports.acknowledged) == [1]
+    bench.give(Batch([2]), END_OF_INPUT)
+    before = len(disk.synced)
+    bench.task.trigger_checkpoint(Barrier(2, 0))
+    bench.run()
+    assert len(disk.synced) == before
+    for _ in one_by_one(bench, work):
+        assert 2 not in bench.reports.acknowledged or b"2;" in b"".join(disk.synced[before:])
+    assert list(bench.reports.acknowledged) == [1, 2]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_a_checkpoint_that_was_given_up_has_written_is_synced_for_the_next(
+    writing: Make, disk: Disk, policy: str
+) -> None:
+    work: list[Callable[[], None]] = []
+    bench = writing(work, policy)
+    bench.give(Batch([1]), Barrier(1, 0))
+    bench.task.checkpoint_aborted(1)
+    bench.give(Barrier(2, 0))
+    for _ in one_by_one(bench, work):
+        assert not bench.reports.acknowledged or sum(map(len, disk.synced)) >= len("1;1;")
+    assert list(bench.reports.acknowledged) == [2]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_disk_that_says_no_fails_the_task_and_every_checkpoint(writing: Make, disk: Disk, policy: str) -> None:
+    work: list[Callable[[], None]] = []
+    bench = writing(work, policy)
+    bench.give(Batch([1]), Barrier(1, 0))
+    bench.give(Barrier(2, 0))
+    disk.broken = True
+    work.pop(0)()
+    disk.broken = False
+    for _ in one_by_one(bench, work):
+        assert bench.states[-1] is E.FAILED
+    assert bench.reports.acknowledged == {}
+    failure = bench.reports.failure
+    assert failure is not None
+    assert (failure.operator, failure.kind) == ("files", "user")
+    assert "Input/output error: what was written may be lost" in failure.message
+
+
+def test_a_job_without_checkpoints_syncs_before_its_end(tmp_path: Path, disk: Disk) -> None:
+    work: list[Callable[[], None]] = []
+    sink: Any = FileSink.for_row_format(tmp_path, Encoder(lambda record: f"{record};".encode())).build()
+    bench = Bench(
+        spec(K.SINK, sink, name="files"), services=CheckpointServices(submit=work.append), checkpointing=False
+    )
+    try:
+        bench.give(Batch([1]), END_OF_INPUT)
+        assert (disk.synced, work) == ([b"1;1;"], [])
+    finally:
+        bench.loop.close()
