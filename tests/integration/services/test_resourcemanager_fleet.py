@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError
 from firesteel.core.run_directory import RunDirectory
+from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
+from firesteel.ha.services import Leadership
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcFault
 from firesteel.rpc.gateways import RemoteResourceManager, RemoteTaskManager
@@ -33,6 +36,7 @@ from tests.integration.services.cluster_peers import (
     eventually,
     serving,
 )
+from tests.ports import free_ports
 
 
 def jobmaster() -> Peer:
@@ -301,3 +305,54 @@ def test_stopping_while_the_fleet_starts_leaves_nothing() -> None:
         assert not fleet.is_alive()
 
     run(scenario())
+
+
+class SlowServices(MemoryServices):
+    """Whoever says that it leads waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.go_on = threading.Event(), threading.Event()
+
+    def campaign(self, component: str) -> Leadership | None:
+        leadership = super().campaign(component)
+        assert leadership is not None
+        announce = leadership.announce
+
+        def slowly(address: str, token: str) -> None:
+            self.entered.set()
+            assert self.go_on.wait(PATIENCE)
+            announce(address, token)
+
+        vars(leadership)["announce"] = slowly
+        return leadership
+
+
+def test_a_taskmanager_may_register_before_the_resourcemanager_has_said_that_it_leads() -> None:
+    async def scenario(directory: RunDirectory) -> None:
+        common: dict[str, Any] = {"settings": Settings({}), "secret": SECRET, "clock": SystemClock()}
+        ha, fleet, (port,) = SlowServices(), ProcessFleet(), free_ports(1)
+        rm = create_resourcemanager(**common, fleet=fleet, ha=ha)
+        starting = asyncio.create_task(rm.start(port=port))
+        try:
+            await eventually(ha.entered.is_set)
+            leaders = FixedLeaders({RESOURCEMANAGER: f"http://127.0.0.1:{port}"})
+            tm = create_taskmanager(**common, run_directory=directory, taskmanager_id="tm", slots=2, leaders=leaders)
+            async with serving(tm):
+                await eventually(lambda: rm.core.table.total() == 2)
+                assert not starting.done()
+                ha.go_on.set()
+                await starting
+                assert rm.failure is None, "its first heartbeat to the TaskManager failed"
+        finally:
+            ha.go_on.set()
+            await asyncio.gather(starting, return_exceptions=True)
+            await rm.stop()
+            fleet.stop()
+        assert rm.failure is None
+
+    directory = RunDirectory.create()
+    try:
+        run(scenario(directory))
+    finally:
+        directory.remove()

@@ -157,12 +157,12 @@ class HostService(Service):
 
     async def on_start(self) -> None:
         """Hear the template, and look after the processes."""
+        self._rpc = RpcClient(self.session, self._secret, self._clock)  # whoever knows the port may call already
         for peer in self._leaders.values():
             peer.start()
         if self._candidate is not None:
             await self._candidate.announce(self.address, "")
             self.spawn(self._candidate.hold(), "leadership")
-        self._rpc = RpcClient(self.session, self._secret, self._clock)
         self.template.attach()
         self._perform(self._left_behind)
         self.spawn(self._look(), "look for processes that are gone")

@@ -96,9 +96,9 @@ class ResourceManagerService(Service):
 
     async def on_start(self) -> None:
         """The fleet starts in the background; TaskManagers and JobMasters may register meanwhile."""
+        self._client = RpcClient(self.session, self._secret, self._clock)  # whoever knows the port may call already
         await self._candidate.announce(self.address, self.token)
         self.spawn(self._candidate.hold(), "leadership")
-        self._client = RpcClient(self.session, self._secret, self._clock)
         self.perform(self.core.start())
         if self._workers.is_active:
             self.perform(self.core.workers_recovered(await self._workers.recover(self.address), self.now))
