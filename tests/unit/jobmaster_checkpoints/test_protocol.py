@@ -82,6 +82,7 @@ class Checkpoints(RuleBasedStateMachine):
                 self.somebody_wants_a_checkpoint()
             while self.job.work and any(p.phase is Phase.PREPARING for p in self.job.coordinator.pending):
                 self.job.do_work()
+                self.instructions_are_right()  # at once: what is complete now may be subsumed by what comes next
 
     def _all_there_is(self) -> tuple[Any, ...]:
         job = self.job
@@ -155,6 +156,7 @@ class Checkpoints(RuleBasedStateMachine):
                 self.work_is_done(fate)
             else:
                 self.job.do_work()
+            self.instructions_are_right()
         assert late.checkpoint_id not in self.job.storage.store
 
     @precondition(lambda self: self.running and not self.ended)
