@@ -81,6 +81,7 @@ def test_slots_of_a_jobmaster_that_stands_still_are_freed_and_another_takes_over
     with cluster.the("jobmaster").paused():
         until(lambda: not job.taskmanager.slots(), "its slots end")
         cluster.wait_slots(SLOTS)
+        time.sleep(HEARTBEAT_TIMEOUT)  # the Dispatcher gives it up, too; else it fails its job when it wakes up
     job.begins_anew("JobMaster")
     cluster.calm(SLOTS)
     assert job.now()["state"] == "CANCELED"
