@@ -244,7 +244,7 @@ class FunctionReader(SingleSplit, SourceReader[Any]):
         if running:
             try:
                 self._function.cancel()
-            except Exception:
+            except Exception:  # the user's own code
                 logger.exception("cancel() of %s raised", type(self._function).__name__)
         for _ in range(int(END_SECONDS / _INTERRUPT_SECONDS)):
             self._thread.join(_INTERRUPT_SECONDS)
