@@ -11,13 +11,15 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,9 +95,9 @@ def docs() -> Result:
 
 
 def pytest_tier(
-    name: str, folders: list[str], marks: str, *, second_look: bool = False, beside: Sequence[str] = ()
+    name: str, folders: list[str], marks: str, *, second_look: bool = False, beside: Sequence[Sequence[str]] = ()
 ) -> Callable[..., Result]:
-    """A tier that is a pytest run, or two at the same time.
+    """A tier that is a pytest run, or several at the same time.
 
     Args:
         name: of the tier and its report.
@@ -103,8 +105,8 @@ def pytest_tier(
         marks: pytest's expression that chooses among them.
         second_look: whether a few failed tests are run once more, alone. For tiers that start real processes and so
             depend on the machine: what passes then is named as unsteady; what fails twice, or in numbers, has failed.
-        beside: those of the folders whose tests run in a second process, at the same time as the others: tests that
-            start processes wait for them half of their time.
+        beside: those of the folders whose tests run in processes of their own, one for each sequence of folders, at
+            the same time as the others: tests that start processes wait for them half of their time.
     """
 
     def tier(*options: str) -> Result:
@@ -133,14 +135,17 @@ def pytest_tier(
     return tier
 
 
-def lanes_of(folders: list[str], beside: Sequence[str]) -> list[list[str]]:
+def lanes_of(folders: list[str], beside: Sequence[Sequence[str]]) -> list[list[str]]:
     """What each of a tier's processes runs: every test file exactly once, whatever `beside` names."""
-    files = sorted(str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("test_*.py"))
-    second = [file for file in files if file.startswith(tuple(f"{folder}/" for folder in beside))]
-    first = [file for file in files if file not in second]
-    if not second or not first:
-        return [[folder for folder in folders if any((ROOT / folder).rglob("test_*.py"))]] if files else []
-    return [first, second]
+    left = sorted(str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("test_*.py"))
+    others = []
+    for lane in beside:
+        others.append([file for file in left if file.startswith(tuple(f"{folder}/" for folder in lane))])
+        left = [file for file in left if file not in others[-1]]
+    lanes = [lane for lane in (left, *others) if lane]
+    if len(lanes) == 1:  # the folders' names say more than those of their files
+        return [[folder for folder in folders if any((ROOT / folder).rglob("test_*.py"))]]
+    return lanes
 
 
 def cache_of(name: str, lane: int) -> list[str]:
@@ -220,7 +225,7 @@ TIERS: dict[str, Callable[..., Result]] = {
     "imports": imports,
     "docs": docs,
     "house": pytest_tier("house", ["tests/house"], PLAIN),
-    "unit": pytest_tier("unit", ["tests/unit"], PLAIN),
+    "unit": pytest_tier("unit", ["tests/unit"], PLAIN, beside=[["tests/unit/runtime", "tests/unit/datastream"]]),
     "simulation": pytest_tier("simulation", ["tests/simulation"], PLAIN),
     "integration": pytest_tier(
         "integration",
@@ -228,11 +233,8 @@ TIERS: dict[str, Callable[..., Result]] = {
         PLAIN,
         second_look=True,
         beside=[
-            "tests/integration/embedded",
-            "tests/integration/client",
-            "tests/integration/recovery",
-            "tests/integration/runtime",
-            "tests/docs",
+            ["tests/integration/embedded", "tests/integration/client", "tests/integration/runtime"],
+            ["tests/integration/recovery", "tests/integration/spark", "tests/docs"],
         ],
     ),
 }
@@ -253,6 +255,26 @@ def run(command: list[str], output: Path | None = None) -> int:
 def say(command: list[str]) -> subprocess.CompletedProcess[str]:
     """Runs a tool and returns its output."""
     return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+@contextmanager
+def preparation(tier: str) -> Iterator[Callable[[], object]]:
+    """Makes a tier's servers ready while others run; gives a function that waits until they are."""
+    with (BUILD / f"{tier}-preparation.out").open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"tests.{tier}.prepare"],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+        try:
+            yield process.wait
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait()
 
 
 def measure(name: str, tier: Callable[..., Result], options: list[str]) -> Result:
@@ -319,7 +341,9 @@ def main() -> int:
     if unknown:
         sys.exit(f"dev: ./dev test does not know {' '.join(sorted(unknown))}; it takes --servers and --long")
     SUMMARY.unlink(missing_ok=True)
-    results = {name: measure(name, tier, []) for name, tier in TIERS.items()}
+    with preparation("servers") if "--servers" in options else nullcontext(lambda: None) as prepared:
+        results = {name: measure(name, tier, []) for name, tier in TIERS.items()}
+        prepared()
     for extra, tier in EXTRA.items():
         asked = f"--{extra}" in options
         results[extra] = measure(extra, tier, []) if asked else Result("tests", reason=f"not asked for (--{extra})")

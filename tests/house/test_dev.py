@@ -207,24 +207,42 @@ def test_a_tier_may_be_two_processes_at_the_same_time(
         (tmp_path / "tests" / folder).mkdir(parents=True)
         (tmp_path / "tests" / folder / "test_some.py").write_text(MEET.format(mine=mine, other=other))
     (tmp_path / "tests" / "two" / "test_once.py").write_text(ONCE.format(n=1))
-    result = tiers.pytest_tier("some", ["tests"], "not server", second_look=True, beside=["tests/two"])()
+    result = tiers.pytest_tier("some", ["tests"], "not server", second_look=True, beside=[["tests/two"]])()
     assert (result.ran, result.failed, result.unsteady) == (3, 0, ["tests.two.test_once.test_1"])
     assert "test_once.py" in capfd.readouterr().out
     for one in ("1", "2"):
         (tmp_path / one).unlink()
     (tmp_path / "tests" / "one" / "test_bad.py").write_text("import nothing_of_this_name\n")
-    result = tiers.pytest_tier("some", ["tests"], "not server", beside=["tests/two"])("-k", "once")
+    result = tiers.pytest_tier("some", ["tests"], "not server", beside=[["tests/two"]])("-k", "once")
     assert (result.ran, result.failed) == (2, 1)  # what can't be collected counts, and the other process goes on
 
 
 def test_no_test_is_in_none_or_two_of_the_processes_of_a_tier() -> None:
     folders = ["tests/integration", "tests/docs"]
-    first, second = tiers.lanes_of(folders, ["tests/integration/embedded", "tests/docs"])
+    beside = [["tests/integration/embedded", "tests/docs"], ["tests/integration/spark", "tests/integration"]]
+    first, second, third = tiers.lanes_of([*folders, "tests/house"], beside)
     files = {str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("test_*.py")}
-    assert files == {*first, *second}
-    assert not {*first} & {*second}
+    assert sorted(files) == sorted([*second, *third])
     assert "tests/integration/embedded/test_life.py" in second
+    assert "tests/house/test_dev.py" in first
     assert tiers.lanes_of(folders, []) == [folders]
+    assert tiers.lanes_of(folders, [["tests/none"]]) == [folders]
+    assert tiers.lanes_of(["tests/none"], [["tests/none"]]) == []
+
+
+def test_servers_are_made_ready_while_other_tiers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "ROOT", tmp_path)
+    monkeypatch.setattr(tiers, "BUILD", tmp_path)
+    (tmp_path / "tests" / "some").mkdir(parents=True)
+    program = tmp_path / "tests" / "some" / "prepare.py"
+    program.write_text("import pathlib\nprint('made')\npathlib.Path('made').touch()\n")
+    with tiers.preparation("some") as prepared:
+        prepared()
+        assert (tmp_path / "made").exists()
+    assert (tmp_path / "some-preparation.out").read_text() == "made\n"
+    program.write_text("import time\ntime.sleep(600)\n")
+    with pytest.raises(KeyboardInterrupt), tiers.preparation("some"):
+        raise KeyboardInterrupt  # and it does not go on alone
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tests.integration.processes.doors import SLOT_SOCKET, doors_of
 from tools.bootstrap import pip_settings
 
 ROOT = Path(__file__).resolve().parents[2]
+ENSURE_ENGINE = Path(__file__).parent / "docker" / "ensure-engine.sh"
 BASE_IMAGE = "firesteel-test/base:1"
 SERVICES = ("dispatcher", "resourcemanager", "jobmaster", "taskmanager")
 NO_INDEX = re.compile(
@@ -45,6 +46,17 @@ def command(*words: str, timeout: float = 300, check: bool = True) -> subprocess
     if check and done.returncode:
         raise AssertionError(f"{' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done
+
+
+def foreign_settings() -> list[str]:
+    """Environment variables of whoever runs the tests that would change what containers or Compose do."""
+    return [key for key in os.environ if key.startswith(("FIRESTEEL_", "COMPOSE_"))]
+
+
+def ensure_engine() -> subprocess.CompletedProcess[str]:
+    """See to a Docker engine with Compose v2 and the base image; what the script's exit codes mean, it says itself."""
+    words = ["sh", str(ENSURE_ENGINE), BASE_IMAGE]
+    return subprocess.run(words, capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:

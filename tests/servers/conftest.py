@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.servers.compose_cluster import (
-    BASE_IMAGE,
+    ENSURE_ENGINE,
     NO_INDEX,
     ComposeCluster,
     build_image,
     command,
+    ensure_engine,
+    foreign_settings,
     own_project,
     remove_leftovers,
 )
 
-ENSURE_ENGINE = Path(__file__).parent / "docker" / "ensure-engine.sh"
 IMPOSSIBLE = 3
 """Its exit code where there is no engine and none can be got."""
 SLOTS = 2
@@ -37,11 +36,9 @@ OPTIONS = {
 def engine() -> Iterator[None]:
     """A Docker engine with Compose v2 and the base image. Where it can be had, it must be."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in [key for key in os.environ if key.startswith(("FIRESTEEL_", "COMPOSE_"))]:
+        for name in foreign_settings():
             patch.delenv(name)
-        done = subprocess.run(
-            ["sh", ENSURE_ENGINE, BASE_IMAGE], capture_output=True, text=True, stdin=subprocess.DEVNULL
-        )
+        done = ensure_engine()
         if done.returncode == IMPOSSIBLE:
             pytest.skip(done.stderr.strip().splitlines()[-1])
         if done.returncode:
