@@ -57,12 +57,13 @@ def draw_job(
     """
     endless = rng.random() < 0.2
     splits = {str(i): _UNENDING if endless else rng.randint(5, 60) for i in range(rng.randint(1, 6))}
+    some_end_alone = endless and len(splits) < parallelism  # behind them, union state would refuse every checkpoint
     job = CheckpointedJob(
         vertices=rng.randint(1, 3),
         parallelism=parallelism,
         splits=splits,
         endless=endless,
-        union=rng.random() < 0.15,
+        union=rng.random() < 0.15 and not some_end_alone,
         restarts=rng.choice([0, 3, AMPLE, AMPLE, AMPLE]),
         retention=rng.choice(["NO_EXTERNALIZED_CHECKPOINTS", "DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION"]),
         inline_threshold=rng.choice([0, 0, 1000]),

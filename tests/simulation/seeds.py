@@ -11,14 +11,14 @@ from tests.simulation.story import Story
 _CHUNK = 5
 
 
-def _run(first: int, last: int, kind: str) -> list[str]:
+def _run(first: int, last: int, kind: str) -> dict[int, str]:
     """What went wrong in a chunk of seeds."""
-    failures = []
+    failures = {}
     for seed in range(first, last):
         try:
             Story(seed, kind).run()
         except AssertionError as error:
-            failures.append(str(error))
+            failures[seed] = str(error)
     return failures
 
 
@@ -32,5 +32,7 @@ def check_seeds(first: int, last: int, kind: str = "faults") -> None:
     lasts = [min(last, one + _CHUNK) for one in firsts]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        failures = [text for found in pool.map(_run, firsts, lasts, [kind] * len(firsts)) for text in found]
-    assert not failures, f"{len(failures)} of {last - first} seeds failed; the first:\n{failures[0]}"
+        chunks = list(pool.map(_run, firsts, lasts, [kind] * len(firsts)))
+    failures = {seed: told for chunk in chunks for seed, told in chunk.items()}
+    first_told = next(iter(failures.values()), "")
+    assert not failures, f"of {last - first} seeds {sorted(failures)} failed; the first:\n{first_told}"

@@ -41,7 +41,8 @@ IN_SLOTS: Final = (
 """What slots do."""
 IN_JOBMASTER: Final = (ACKNOWLEDGED, BEFORE_METADATA, AFTER_METADATA, REMOVING)
 """What the JobMaster does."""
-STEPS: Final = (*IN_SLOTS, *IN_JOBMASTER, CLOSING)
+STEPS: Final = (*IN_SLOTS, *IN_JOBMASTER)
+"""What comes again and again while a job runs; ``CLOSING`` comes once, behind its end."""
 
 
 def at(folder: Path, step: str) -> None:

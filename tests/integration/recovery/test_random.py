@@ -53,7 +53,10 @@ def trial_of(place: Place, folder: Path, seed: int) -> int:
     programs = chance.sample(sorted(PROGRAMS), chance.randrange(1, 4))
     trial = Trial(place, folder, programs, chance.choice(BACKENDS), seed, chance.choice([500, 2000, 4000]))
     deaths = [drawn(place, chance) for _ in range(KILLS)]
-    trial.run(deaths[1:], at_the_end=deaths[0] if deaths[0].step in AT_THE_END else None)
+    last = deaths[0] if deaths[0].step in AT_THE_END else None
+    if last is None and JOBMASTER in place.victims:
+        last = Death(steps.CLOSING)
+    trial.run(deaths[1:], at_the_end=last)
     return trial.kills
 
 

@@ -33,7 +33,7 @@ class Death:
     """Somebody dies.
 
     Attributes:
-        step: one of ``steps.STEPS``, or ``ANY_MOMENT``.
+        step: one of ``steps.STEPS``, ``steps.CLOSING``, or ``ANY_MOMENT``.
         victim: one of the place's, or ``steps.MYSELF``: whoever comes to the step.
     """
 
