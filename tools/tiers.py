@@ -225,7 +225,7 @@ TIERS: dict[str, Callable[..., Result]] = {
     "imports": imports,
     "docs": docs,
     "house": pytest_tier("house", ["tests/house"], PLAIN),
-    "unit": pytest_tier("unit", ["tests/unit"], PLAIN, beside=[["tests/unit/runtime", "tests/unit/datastream"]]),
+    "unit": pytest_tier("unit", ["tests/unit"], PLAIN, beside=[["tests/unit/runtime", "tests/unit/expressions"]]),
     "simulation": pytest_tier("simulation", ["tests/simulation"], PLAIN),
     "integration": pytest_tier(
         "integration",
