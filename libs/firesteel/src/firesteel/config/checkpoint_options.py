@@ -55,7 +55,7 @@ CHECKPOINTING_RETENTION = ConfigOption(
     "execution.checkpointing.externalized-checkpoint-retention",
     enum_of("DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION", "NO_EXTERNALIZED_CHECKPOINTS"),
     "NO_EXTERNALIZED_CHECKPOINTS",
-    "What becomes of the last checkpoint when the job is cancelled.",
+    "What becomes of the last checkpoints when the job is cancelled or fails.",
 )
 CHECKPOINTING_NUM_RETAINED = ConfigOption(
     "execution.checkpointing.num-retained",
@@ -91,7 +91,7 @@ STATE_RECOVERY_PATH: ConfigOption[str | None] = ConfigOption(
     "execution.state-recovery.path",
     STRING,
     None,
-    "Directory of a retained checkpoint (<dir>/<job>/chk-<n>) that the job starts from.",
+    "Directory of a retained checkpoint (<dir>/<job>/chk-<n>), or its _metadata, that the job starts from.",
 )
 STATE_RECOVERY_IGNORE_UNCLAIMED = ConfigOption(
     "execution.state-recovery.ignore-unclaimed-state",

@@ -121,13 +121,13 @@ class CheckpointConfig:
         return self.get_externalized_checkpoint_retention() is not none
 
     def get_externalized_checkpoint_retention(self) -> ExternalizedCheckpointRetention:
-        """Returns what becomes of the last checkpoint when the job is cancelled."""
+        """Returns what becomes of the last checkpoints when the job is cancelled or fails."""
         return ExternalizedCheckpointRetention(self._get(opt.CHECKPOINTING_RETENTION))
 
     def set_externalized_checkpoint_retention(
         self, retention_mode: ExternalizedCheckpointRetention
     ) -> CheckpointConfig:
-        """Sets what becomes of the last checkpoint when the job is cancelled."""
+        """Sets what becomes of the last checkpoints when the job is cancelled or fails."""
         if not isinstance(retention_mode, ExternalizedCheckpointRetention):
             raise TypeError(
                 f"retention_mode is an ExternalizedCheckpointRetention, not {type(retention_mode).__name__}"

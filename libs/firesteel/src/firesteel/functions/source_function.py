@@ -16,10 +16,11 @@ T = TypeVar("T")
 class SourceFunction(Function, Generic[OUT]):
     """Gives records by calling ``ctx.collect``, for ``add_source``; runs in one subtask.
 
-    What it gave can't be read again, so after a restart records are lost (at most once), unless it is also a
-    ``CheckpointedFunction``: it then begins again with the state of the last checkpoint. It has to collect a record and
-    change its state under ``ctx.get_checkpoint_lock()``. Sources of ``firesteel.functions.source.Source`` are better
-    off: their positions are in the checkpoint.
+    After a restart ``run`` is called again from its beginning. What it gave since the last checkpoint is lost if the
+    other side does not keep it (at most once); a function that counts from a start of its own gives its records again.
+    One that is also a ``CheckpointedFunction`` begins again with the state of the last checkpoint. It has to collect a
+    record and change its state under ``ctx.get_checkpoint_lock()``. Sources of ``firesteel.functions.source.Source``
+    are better off: their positions are in the checkpoint.
     """
 
     class SourceContext(ABC, Generic[T]):

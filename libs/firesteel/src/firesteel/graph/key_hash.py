@@ -1,7 +1,7 @@
 """The stable key hash: which key group a key belongs to, the same in every process and for ever.
 
 Keys that Python holds equal hash equal (``1``, ``1.0``, ``True``, ``Decimal(1)``, ``numpy.int64(1)``).
-The hash becomes part of every savepoint: a change of any value needs a new ``KEY_HASH_VERSION``.
+The hash becomes part of every checkpoint: a change of any value needs a new ``KEY_HASH_VERSION``.
 ``docs/key-hash.md`` publishes the rules and test vectors; ``key_hash_columns`` has the twins for columns.
 """
 
