@@ -52,6 +52,12 @@ def test_files_keep_their_budget() -> None:
     assert all(lengths.get(name, 0) > LINES_ALLOWED for name in LONG_FILES), "an entry of LONG_FILES is out of date"
 
 
+@pytest.mark.parametrize("project", PROJECTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("name", ["LICENSE", "NOTICE"])
+def test_each_package_ships_the_licence(project: Path, name: str) -> None:
+    assert (project / name).read_text() == (ROOT / name).read_text()
+
+
 def test_every_module_has_postponed_annotations() -> None:
     missing = []
     for path in tracked("*.py"):
