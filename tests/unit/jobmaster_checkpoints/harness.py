@@ -249,6 +249,10 @@ class FakeJob:
     def restart(self) -> None:
         """All tasks fail, and run again as new attempts."""
         self.fail()
+        self.again()
+
+    def again(self) -> None:
+        """All tasks run as new attempts."""
         for vertex in self.graph.vertices.values():
             for subtask in vertex.subtasks:
                 before = subtask.current

@@ -9,6 +9,9 @@ import pytest
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_states import ExecutionState
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoints import coordinator as coordinator_module
+from firesteel_jobmaster.checkpoints.plan import Plan, plan_checkpoint
+from firesteel_jobmaster.checkpoints.settings import Retention
 from firesteel_jobmaster.checkpoints.work import Close, Complete, Discard, Done, Recover
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob, union_state
@@ -200,3 +203,110 @@ def test_statistics_count_what_was_acknowledged() -> None:
     assert record["id"] == 2
     assert record["tasks"][jobs.vertex_id(1)]["subtasks"] == 2
     assert job.coordinator.statistics.metrics()["lastCheckpointFullSize"] == 12
+
+
+@pytest.mark.parametrize("milliseconds", [1, 5, 10])
+def test_intervals_as_short_as_the_slack_of_timers_do_not_keep_the_coordinator_busy(
+    milliseconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[bool] = []
+
+    def plan(graph: Any, after_tasks_finish: bool) -> Plan:
+        tries.append(after_tasks_finish)
+        assert len(tries) < 50, "it tries again and again"
+        return plan_checkpoint(graph, after_tasks_finish)
+
+    monkeypatch.setattr(coordinator_module, "plan_checkpoint", plan)
+    job = FakeJob(interval=milliseconds / 1000).run()
+    job.begin()
+    for execution in job.executions:
+        execution.end_of_data = True
+        job.move(execution, ExecutionState.FINISHED)
+        job.do_all()
+    before = len(tries)
+    job.advance(milliseconds / 1000)
+    assert before < len(tries) <= before + 2
+
+
+def test_a_last_checkpoint_that_completes_after_a_failure_does_not_stand_for_that_of_the_next_attempts() -> None:
+    job = FakeJob(interval=3600.0).run()
+    for execution in job.executions:
+        execution.end_of_data = True
+    job.coordinator.all_data_ended()
+    job.do_work()
+    job.acknowledge_all(1, finished=True)
+    job.fail()  # it is being completed
+    job.do_all()
+    assert job.storage.store == [1]
+    job.again()
+    for execution in job.executions:
+        execution.end_of_data = True
+    job.coordinator.all_data_ended()
+    job.do_all()
+    assert {told.checkpoint_id for told in job.told(do.TriggerCheckpoint)} == {1, 2}
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_tasks_hear_of_a_checkpoint_that_fails_while_it_is_completed(stored: bool) -> None:
+    job = FakeJob(tolerable_failures=9).run()
+    checkpoint_id = job.begin()
+    job.acknowledge_all(checkpoint_id)
+    job.do_work(error="no answer", stored=stored)
+    told = job.told(do.NotifyCheckpointAborted)
+    assert {one.checkpoint_id for one in told} == {checkpoint_id}
+    assert {id_ for one in told for id_ in one.execution_ids} == {e.id for e in job.executions}
+
+
+def test_tasks_hear_once_of_a_checkpoint_that_takes_too_long_to_complete() -> None:
+    job = FakeJob(timeout=5.0, tolerable_failures=9).run()
+    checkpoint_id = job.begin()
+    job.acknowledge_all(checkpoint_id)
+    job.advance(6)
+    job.do_all()
+    told = job.told(do.NotifyCheckpointAborted)
+    assert sorted(id_ for one in told for id_ in one.execution_ids) == sorted(e.id for e in job.executions)
+    assert job.storage.store == []
+
+
+def test_a_failed_request_by_hand_does_not_count_against_the_job() -> None:
+    job = FakeJob(interval=0.0, tolerable_failures=0).run()
+    job.coordinator.request("t")
+    job.do_work()
+    job.coordinator.decline(job.execution(2, 0), 1, "TASK_CHECKPOINT_FAILURE", {"message": "no"})
+    assert "no" in job.coordinator.requests.to_plain()["t"]["failure"]
+    assert job.failed == []
+
+
+def test_what_could_not_be_removed_from_the_store_is_removed_with_the_next_checkpoint() -> None:
+    job = FakeJob().run()
+    job.take()
+    second = job.begin()
+    job.acknowledge_all(second)
+    job.do_work()
+    job.do_work(error="no answer")  # the removal of the first one
+    assert job.storage.store == [1, 2]
+    third = job.take()
+    assert job.storage.store == [third]
+    assert {name.split("/")[0] for name in job.storage.files} == {f"chk-{third}"}
+
+
+def test_what_could_not_be_removed_from_the_store_is_removed_at_the_end() -> None:
+    job = FakeJob(retention=Retention.RETAIN_ON_CANCELLATION).run()
+    job.take()
+    second = job.begin()
+    job.acknowledge_all(second)
+    job.do_work()
+    job.do_work(error="no answer")
+    job.do_all()
+    job.coordinator.close("CANCELED")
+    job.do_all()
+    assert job.storage.store == [second]
+
+
+def test_a_place_that_was_made_in_part_for_a_checkpoint_that_was_given_up_meanwhile_is_removed() -> None:
+    job = FakeJob().run()
+    job.advance(10)
+    prepare = job.work.pop()
+    job.fail()
+    job.coordinator.done(Done(prepare, error="no answer", checkpoint_id=1))
+    assert job.work == [Discard(1, frozenset())]

@@ -451,6 +451,9 @@ class JobMasterCore(JobScheduling):
             logger.debug("timer %s is late", name)
         elif name == SLOTS_TIMER and self.waits_for_slots:
             seconds = self._settings.slot_request_timeout
+            if self.pool.is_full and not self.checkpoints.is_settled:  # the job waits for its storage, not for slots
+                self._out.append(do.SetTimer(SLOTS_TIMER, seconds))
+                return self._take()
             present = f"{len(self.pool)} of them came within {seconds:g} s (slot.request.timeout)"
             detail = "" if self._connected else "The ResourceManager does not answer."
             self._fail(failures.no_resources(self._missing_slots(present, detail)), failed=self._waiting())

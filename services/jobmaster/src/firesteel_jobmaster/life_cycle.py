@@ -299,7 +299,7 @@ class JobLifeCycle(ABC):
     def _let_go(self, cause: str) -> None:
         for name in (SLOTS_TIMER, CANCEL_TIMER, SPLITS_TIMER, REASON_TIMER, IDLE_TIMER, RESTART_TIMER):
             self._out.append(do.ClearTimer(name))
-        last = self.checkpoints.coordinator.completed.left(self.state.name)
+        last = self.checkpoints.coordinator.left(self.state.name)
         for slot in self.pool.close():
             self._out.append(do.ReleaseSlot(slot.taskmanager_id, slot.allocation_id, cause, last))
         self.checkpoints.coordinator.close(self.state.name)

@@ -53,6 +53,7 @@ class CompletedCheckpoints:
         self._lost: list[str] = []
         self._since_ms = 0
         self._may_be_left = self._touch_nothing = False
+        self._not_removed: list[Dispose] = []
 
     def _work(self, work: Work) -> None:
         self._touched = True
@@ -118,9 +119,15 @@ class CompletedCheckpoints:
         """It can't be told what there is, and the job fails for that: what is there stays."""
         self._touch_nothing = True
 
-    def files_may_be_left(self) -> None:
-        """Something could not be removed: it is looked for when the next checkpoint is complete."""
+    def not_removed(self, work: Work) -> None:
+        """Something could not be removed: that is tried again when the next checkpoint is complete."""
         self._may_be_left = True
+        if isinstance(work, Dispose):  # it may still be in the store, and nothing of that is looked for
+            self._not_removed.append(work)
+
+    def _removed_now(self) -> tuple[Dispose, ...]:
+        again, self._not_removed = self._not_removed, []
+        return tuple(replace(work, keep=self._kept_files()) for work in again)
 
     def properties(self, trigger_ms: int) -> dict[str, Any]:
         """Of the metadata of a checkpoint that was triggered then."""
@@ -143,8 +150,8 @@ class CompletedCheckpoints:
         self._point = None
         gone = self._kept[: -self._settings.retained]
         self._kept = self._kept[-self._settings.retained :]
-        for one in gone:
-            self._work(self._disposal(one, self._kept_files()))
+        for work in (*self._removed_now(), *(self._disposal(one, self._kept_files()) for one in gone)):
+            self._work(work)
         if self._may_be_left:
             self._may_be_left = False
             self._work(Collect(metadata.checkpoint_id, self._since_ms))
@@ -222,22 +229,28 @@ class CompletedCheckpoints:
             "from its beginning, which would repeat its results. Submit it again for that, or bring back the files."
         )
 
-    def left(self, state: str) -> int | None:
+    def left(self, state: str, coming: int = 0) -> int | None:
         """Id of the last checkpoint that a job leaves which ends in this state; 0 = none.
 
-        None: the job goes on elsewhere, or has finished and so needs none.
+        None: the job goes on elsewhere, has finished and so needs none, or failed because of its checkpoints, of which
+        people may bring back what is missing.
+
+        Args:
+            state: of the job.
+            coming: the last one that is on its way into the store; 0 = none.
         """
-        if state in ("SUSPENDED", "FINISHED"):
+        if state in ("SUSPENDED", "FINISHED") or self._touch_nothing:
             return None
         keep = self._settings.keeps(state)
-        return max((c.metadata.checkpoint_id for c in self._kept if keep or not c.own), default=0)
+        kept = [c.metadata.checkpoint_id for c in self._kept if keep or not c.own]
+        return max([*kept, coming if keep else 0])
 
     def close(self, state: str) -> None:
         """The job has ended in this state."""
         how = self.clean_up(state)
         if how is None:
             return
-        drop: tuple[Dispose, ...] = ()
+        drop = self._removed_now() if how is CleanUp.KEEP else ()
         if how is not CleanUp.TOUCH_NOTHING:
             if how is CleanUp.REMOVE:
                 drop = tuple(self._disposal(c, frozenset()) for c in self._kept if c.own)

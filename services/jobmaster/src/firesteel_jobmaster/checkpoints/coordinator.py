@@ -20,11 +20,11 @@ from firesteel.graph.execution_graph import Execution
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_graph import JobVertex
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoints import recovery
+from firesteel_jobmaster.checkpoints import orders, recovery
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 from firesteel_jobmaster.checkpoints.job import Job
 from firesteel_jobmaster.checkpoints.pending import Cause, Pending, Phase, Request, UnionStateError, check_operators
-from firesteel_jobmaster.checkpoints.plan import NotReadyError, by_slot, enumerators_of, heads, plan_checkpoint
+from firesteel_jobmaster.checkpoints.plan import NotReadyError, enumerators_of, heads, plan_checkpoint
 from firesteel_jobmaster.checkpoints.reasons import NOT_READY, CheckpointFailure, Reason, Tolerance, declined
 from firesteel_jobmaster.checkpoints.requests import Requests
 from firesteel_jobmaster.checkpoints.restoring import RestorePoint
@@ -169,8 +169,15 @@ class CheckpointCoordinator:
         failure = CheckpointFailure(Reason.COORDINATOR_SHUTDOWN, f"The job is {state}.")
         self.tasks_failed(failure.detail)
         self._ended_as = state
-        self._recovery.stop()
+        self._recovery.stop(state)
         self._close_when_settled()
+
+    def left(self, state: str) -> int | None:
+        """Id of the last checkpoint that a job may leave which ends in this state now; see ``completed.left``."""
+        if self._recovery.is_under_way:
+            return None
+        coming = [p.checkpoint_id for p in self._pending.values() if p.phase is Phase.COMPLETING and not p.given_up]
+        return self.completed.left(state, max(coming, default=0))
 
     def _close_when_settled(self) -> None:
         """One that is being completed may stay, as the others may."""
@@ -258,12 +265,7 @@ class CheckpointCoordinator:
 
     def _trigger(self, pending: Pending, executions: Sequence[Execution]) -> None:
         options = {"mode": "AT_LEAST_ONCE" if self.settings.at_least_once else "EXACTLY_ONCE", **self.completed.base()}
-        new = [e for e in executions if e.id not in pending.triggered and pending.waits_for(e)]
-        pending.triggered.update(e.id for e in new)
-        for (taskmanager, allocation), ids in by_slot(new).items():
-            self._job.emit(
-                do.TriggerCheckpoint(taskmanager, allocation, ids, pending.checkpoint_id, pending.trigger_ms, options)
-            )
+        orders.trigger(pending, executions, options, self._job.emit)
 
     def outputs_ended(self) -> None:
         """A task has ended its outputs: those behind it may wait for a barrier that does not come any more."""
@@ -364,6 +366,7 @@ class CheckpointCoordinator:
         if done.error is not None or pending.given_up is not None:
             if pending.given_up is None:
                 self._give_up(pending, CheckpointFailure(Reason.FINALIZE_FAILURE, done.error or ""))
+            orders.aborted(pending, self._job.emit)
             if done.stored:
                 pending.phase = Phase.UNDOING
                 self._undo(pending)
@@ -375,7 +378,7 @@ class CheckpointCoordinator:
         assert isinstance(done.work, Complete)
         self._drop(pending)
         self._tolerance.succeeded()
-        self._schedule.completed(pending.request.cause is Cause.FINAL or pending.is_last)
+        self._schedule.completed(self._active and (pending.request.cause is Cause.FINAL or pending.is_last))
         checkpoint_id = pending.checkpoint_id
         logger.info("checkpoint %d is complete (%s)", checkpoint_id, pending.request.cause)
         self.statistics.complete(checkpoint_id, self._clock.epoch_ms(), done.location)
@@ -386,9 +389,7 @@ class CheckpointCoordinator:
         for other in self._waiting():
             if other.checkpoint_id < checkpoint_id:
                 self._abort(other, CheckpointFailure(Reason.SUBSUMED, f"Checkpoint {checkpoint_id} is complete."))
-        running = [e for e in pending.plan.running if e.state is ExecutionState.RUNNING]
-        for (taskmanager, allocation), ids in by_slot(running).items():
-            self._job.emit(do.NotifyCheckpointComplete(taskmanager, allocation, ids, checkpoint_id))
+        orders.complete(pending, self._job.emit)
         self.requests.completed(pending.request.trigger_id, checkpoint_id)
         self._end(pending)
 
@@ -410,9 +411,7 @@ class CheckpointCoordinator:
         before = pending.phase
         self._give_up(pending, failure)
         if before is Phase.WAITING:
-            running = [e for e in pending.plan.running if e.state is ExecutionState.RUNNING]
-            for (taskmanager, allocation), ids in by_slot(running).items():
-                self._job.emit(do.NotifyCheckpointAborted(taskmanager, allocation, ids, pending.checkpoint_id))
+            orders.aborted(pending, self._job.emit)
             self._work(Discard(pending.checkpoint_id, pending.files()))
             self._end(pending)
         elif before is Phase.PREPARING:
@@ -432,8 +431,8 @@ class CheckpointCoordinator:
         self.requests.failed(pending.request.trigger_id, failure)
         if self._active:
             self._schedule.failed(pending.request, self._clock.monotonic())
-        if failure.reason.counts and not self._closed:
-            self._tolerance.failed(failure)
+        if failure.reason.counts and pending.request.cause is not Cause.MANUAL and not self._closed:
+            self._tolerance.failed(failure)  # who asked by hand hears of it, and the job goes on
 
     def _fail_job_if_exceeded(self) -> None:
         message = self._tolerance.take_exceeded()
@@ -477,7 +476,7 @@ class CheckpointCoordinator:
                     self._job.leadership_lost(done.error or "")
                 elif done.error is not None:
                     logger.warning("files of checkpoints may be left: %s", done.error)
-                    self.completed.files_may_be_left()
+                    self.completed.not_removed(done.work)
 
     def _prepare_done(self, pending: Pending | None, done: Done) -> None:
         self._last_id = max(self._last_id, done.checkpoint_id)
@@ -485,7 +484,7 @@ class CheckpointCoordinator:
             self._job.leadership_lost(done.error or "")
         elif pending is not None and pending.phase is Phase.PREPARING:
             self._prepared(pending, done)
-        elif done.error is None:  # it was given up meanwhile
+        elif done.checkpoint_id:  # it was given up meanwhile
             self._work(Discard(done.checkpoint_id, frozenset()))
 
     def _work(self, work: Work) -> None:

@@ -52,8 +52,10 @@ class Recovery:
         if self._since is not None:
             self._completed.recover()
 
-    def stop(self) -> None:
-        """Nobody wants to know any more."""
+    def stop(self, state: str) -> None:
+        """The job has ended in this state, and nobody wants to know any more; one that has failed leaves what it is."""
+        if self._since is not None and state == "FAILED":
+            self._completed.unreadable()
         self._since = None
 
     def done(self, done: Done) -> bool:
@@ -81,5 +83,9 @@ class Recovery:
                 )
             raise StateRestoreError(f"The job can't go on from its checkpoints: {done.error}. They stay where they are")
         self._completed.recovered(done)
-        self._completed.latest()
+        try:
+            self._completed.latest()
+        except StateRestoreError:  # another version of the program may fit
+            self._completed.unreadable()
+            raise
         return True

@@ -11,7 +11,7 @@ from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 RETRY_SECONDS: Final = 1.0
 """Until a final checkpoint that failed is tried again, at most."""
 SLACK: Final = 0.01
-"""Seconds by which a timer may be early."""
+"""Seconds by which a timer may be early, at most. Less than an interval: else what has failed were due at once."""
 
 
 class Schedule:
@@ -26,6 +26,7 @@ class Schedule:
     def __init__(self, settings: CheckpointSettings) -> None:
         self.requests = Requests()
         self._interval, self._min_pause = settings.interval, settings.min_pause
+        self._slack = min(SLACK, settings.interval / 2) if settings.interval > 0 else SLACK
         self._due = 0.0
         self._last_end = float("-inf")
         self._final_due: float | None = None
@@ -36,7 +37,7 @@ class Schedule:
         self._due = now + self._interval
 
     def interrupt(self) -> None:
-        """Tasks have failed."""
+        """Tasks have failed: what they start again as comes to its end anew, and needs a last checkpoint of its own."""
         self._final_due, self._final_done = None, False
 
     def want_final(self, now: float) -> None:
@@ -56,7 +57,7 @@ class Schedule:
         self._last_end = now
 
     def completed(self, at_end: bool) -> None:
-        """One is complete; ``at_end``: no record comes behind it."""
+        """One is complete; ``at_end``: all tasks run, and no record comes behind it."""
         if at_end:
             self._final_done, self._final_due = True, None
 
@@ -72,10 +73,10 @@ class Schedule:
         delays = []
         if self._final_due is not None:
             delays.append(self._final_due - now)
-            if delays[0] <= SLACK:
+            if delays[0] <= self._slack:
                 return Request(Cause.FINAL)
         if self._interval > 0:
             delays.append(max(self._due, self._last_end + self._min_pause) - now)
-            if delays[-1] <= SLACK:
+            if delays[-1] <= self._slack:
                 return Request(Cause.PERIODIC)
-        return max(min(delays), SLACK) if delays else None
+        return max(min(delays), self._slack) if delays else None
