@@ -96,3 +96,18 @@ def test_results_for_the_client_are_not_repeated(tmp_path: Path) -> None:
     with stream.execute_and_collect() as results:
         assert Counter(results) == EXPECTED
     assert (tmp_path / "mark").exists()
+
+
+def test_a_bounded_job_ends_without_checkpoints_after_tasks_have_finished(tmp_path: Path) -> None:
+    (tmp_path / "mark").touch()  # nothing fails
+    stream = program(tmp_path / "mark", "raise", tmp_path / "checkpoints")
+    settings = Configuration()
+    settings.set_string("execution.checkpointing.checkpoints-after-tasks-finish", "false")
+    environment = stream.get_execution_environment()
+    environment.configure(settings)
+    stream.sink_to(FileSink.for_row_format(str(tmp_path / "out"), Encoder.simple_string_encoder()).build())
+    result = environment.execute_async("files")
+    assert result.get_job_execution_result().result(60) is not None
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert [path for path in files if path.name.startswith(".")] == []
+    assert Counter(line for path in files for line in path.read_text().split()) == EXPECTED

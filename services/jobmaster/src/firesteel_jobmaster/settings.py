@@ -11,21 +11,27 @@ from firesteel.config import Settings, options
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.restart_strategies import NoRestart, RestartStrategy, restart_strategy
 
-_READ_IN_SLOTS: Final = (
+READ_IN_SLOTS: Final = (
+    options.BATCH_MAX_COLUMNAR_RECORDS,
     options.BATCH_MAX_RECORDS,
     options.CHECKPOINTING_AFTER_TASKS_FINISH,
     options.CHECKPOINTING_CREATE_SUBDIRECTORY,
     options.CHECKPOINTING_DIRECTORY,
+    options.CHECKPOINTING_INCREMENTAL,
     options.CHECKPOINTING_INLINE_THRESHOLD,
     options.CHECKPOINTING_INTERVAL,
+    options.CHECKPOINTING_MAX_DELTA_RATIO,
     options.CHECKPOINTING_MAX_MEMORY_STATE,
-    options.CHECKPOINTING_MODE,
     options.CHECKPOINTING_STORAGE,
     options.CHECKPOINTING_WRITE_BUFFER,
     options.EXCHANGE_CHANNEL_WINDOW,
     options.EXCHANGE_MAX_CHUNK,
+    options.METRICS_MAX_PER_TASK,
+    options.PIPELINE_AUTO_WATERMARK_INTERVAL,
     options.PIPELINE_GLOBAL_JOB_PARAMETERS,
+    options.STATE_BACKEND,
 )
+"""Options that slots look at."""
 
 
 @dataclass(frozen=True)
@@ -101,5 +107,5 @@ class JobMasterSettings:
             kept_failures=settings.get(options.EXCEPTION_HISTORY_SIZE),
             checkpoints=checkpoints,
             new_checkpoint_storage=new_storage,
-            for_slots=settings.slice(_READ_IN_SLOTS).to_plain(),
+            for_slots=settings.slice(READ_IN_SLOTS).to_plain(),
         )

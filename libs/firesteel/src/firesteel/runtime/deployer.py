@@ -18,6 +18,7 @@ from firesteel.config import Settings
 from firesteel.config.options import (
     BATCH_MAX_COLUMNAR_RECORDS,
     BATCH_MAX_RECORDS,
+    CHECKPOINTING_AFTER_TASKS_FINISH,
     CHECKPOINTING_DIRECTORY,
     CHECKPOINTING_INCREMENTAL,
     CHECKPOINTING_INLINE_THRESHOLD,
@@ -157,6 +158,7 @@ class Deployer:
         self._in_files = backend.snapshots_in_files
         restore = None if descriptor.restore is None else TaskRestore.from_plain(descriptor.restore)
         checkpointing = bool(self._settings.get(CHECKPOINTING_INTERVAL))
+        last = checkpointing and self._settings.get(CHECKPOINTING_AFTER_TASKS_FINISH)
         if checkpointing or restore is not None:
             self._checkpoint_storage()  # what is wrong with its settings is found out now
         context = OperatorContext(
@@ -210,7 +212,7 @@ class Deployer:
                     lambda checkpoint_id, hint: self._checkpoint_storage().open_state_stream(checkpoint_id, hint),
                     services.submit_upload,
                     lambda handle: self._checkpoint_storage().open_state(handle),
-                    final=checkpointing and enumerator is None,  # that one ends when it is told to
+                    final=last and enumerator is None,  # that one ends when it is told to
                     open_shared=self._open_shared if self._shares() else None,
                     delta_ratio=self._settings.get(CHECKPOINTING_MAX_DELTA_RATIO),
                     apart=services.apart,
