@@ -15,6 +15,7 @@ from firesteel.common import Types
 from firesteel.core.errors import CheckpointStorageError
 from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointListener
 from firesteel.functions.functions import KeyedProcessFunction, MapFunction
+from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.functions.state import ListStateDescriptor, ValueStateDescriptor
 from firesteel.functions.two_phase import (
     ALREADY_COMMITTED,
@@ -179,6 +180,33 @@ def test_what_snapshot_state_raises_declines_the_checkpoint_and_the_task_goes_on
     assert bench.output.values == [7, 7]
     bench.give(Barrier(14, 0))
     assert 14 in bench.reports.acknowledged
+
+
+class ShowsAtTheEnd(Sink[Any]):
+    def create_writer(self, context: Any) -> SinkWriter[Any]:
+        return _AtTheEnd()
+
+
+class _AtTheEnd(SinkWriter[Any]):
+    def write(self, values: Any, timestamps: Any) -> None:
+        STORY.append(list(values))
+
+    def finish(self) -> Any:
+        return ["results"]
+
+
+def test_a_sink_that_shows_its_results_at_the_end_declines_checkpoints_by_hand() -> None:
+    bench = bench_of(
+        spec(K.MAP, Lambda()), spec(K.SINK, ShowsAtTheEnd(), name="late"), services=CheckpointServices(),
+        checkpointing=False,
+    )  # fmt: skip
+    bench.give(Batch([7]), Barrier(1, 0), Batch([8]))
+    assert bench.reports.declined == {1: DeclineReason.TASK_FAILURE}
+    assert bench.reports.decline_failure is not None
+    assert "sink 'late': ShowsAtTheEnd shows its results when the job ends" in bench.reports.decline_failure.message
+    assert bench.reports.acknowledged == {}
+    assert bench.states[-1] is E.RUNNING
+    assert STORY == [[7], [7], [8], [8]]
 
 
 class Lambda(MapFunction[Any, Any]):

@@ -72,6 +72,8 @@ class TaskSnapshot:
 
     def begin(self) -> None:
         """The synchronous part; user code runs in here, and what it raises comes out."""
+        for operator in self._operators:
+            operator.check_fit_for_checkpoints()
         context = SnapshotContext(self.checkpoint_id, self.arrived.barrier.timestamp)
         for operator in self._operators:
             operator.snapshot_state(context)

@@ -139,6 +139,13 @@ class Operator(UserCode):
             if isinstance(function, CheckpointedFunction):
                 function.snapshot_state(context)
 
+    def check_fit_for_checkpoints(self) -> None:
+        """A barrier is here, and no operator has done anything about it yet.
+
+        Raises:
+            ProgramError: no checkpoint may have this operator in it.
+        """
+
     def checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint is complete, and with it all before it."""
         for function in (*self._opened, *self._beside):

@@ -13,6 +13,7 @@ from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import SinkFunction
 from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.functions.source import Plain
+from firesteel.functions.two_phase import TwoPhaseWriter
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.columns import Stamps
 from firesteel.runtime.context import OperatorContext, SinkContext, TaskWriterContext
@@ -94,14 +95,20 @@ class SinkOperator(Consumer):
             self.create(context)
         writer = self._writer
         assert writer is not None
-        if context.checkpointing and type(writer).finish is not SinkWriter.finish:
+        if context.checkpointing:
+            self.check_fit_for_checkpoints()
+        self._writer_context.opened(context)
+        writer.open()
+
+    def check_fit_for_checkpoints(self) -> None:
+        """A sink that shows its results at the end is fit for none, not even for one by hand."""
+        assert self._writer is not None
+        if not isinstance(self._writer, TwoPhaseWriter) and type(self._writer).finish is not SinkWriter.finish:
             raise ProgramError(
                 f"sink {self.name!r}: {type(self._sink).__name__} shows its results when the job ends, so what was "
                 "written before a checkpoint would be lost with a restart; derive it from TwoPhaseCommitSink, or take "
                 "no checkpoints (execution.checkpointing.interval)"
             )
-        self._writer_context.opened(context)
-        writer.open()
 
     def snapshot_state(self, context: SnapshotContext) -> None:
         """What was written has to arrive."""
