@@ -235,12 +235,14 @@ def test_what_goes_wrong_is_said(tmp_path: Path) -> None:
         written(tmp_path / "e", [Stubborn()], 1)
 
 
-def test_a_cache_goes_on_from_a_checkpoint_as_often_as_it_has_to(tmp_path: Path) -> None:
+@pytest.mark.parametrize("periodic", [True, False])
+def test_a_cache_goes_on_from_a_checkpoint_as_often_as_it_has_to(periodic: bool, tmp_path: Path) -> None:
+    """Also from one by hand."""
     directory = tmp_path / "d"
     sink = CachedResultsSink(str(directory))
 
     def written_by(records: list[Any], states: list[bytes]) -> Any:
-        writer = sink.create_writer(Context(0, 1, checkpointing=True))
+        writer = sink.create_writer(Context(0, 1, checkpointing=periodic))
         if states:
             writer.restore_state([WriterState(state) for state in states])
         writer.open()

@@ -134,7 +134,8 @@ class _Writer(TwoPhaseWriter[Any]):
         return (json.dumps([str(self._hidden), self._stream.tell()]).encode(),)
 
     def _keep(self) -> None:
-        if self._context.checkpointing and not self._kept:
+        in_a_checkpoint = self._context.checkpointing or self._stream is not None  # that may be one by hand
+        if in_a_checkpoint and not self._kept:
             self._kept = True
             self._context.forget_temporary_file(str(self._hidden))
 
