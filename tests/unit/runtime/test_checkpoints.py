@@ -307,6 +307,20 @@ def test_a_task_whose_input_has_ended_waits_for_a_checkpoint_of_its_own() -> Non
     assert bench.reports.declined == {2: DeclineReason.TASK_CLOSING}
 
 
+def test_all_checkpoints_that_wait_for_the_end_of_the_input_are_taken_in_their_order() -> None:
+    bench = bench_of(spec(K.MAP, Told()))
+    for number in (2, 1, 2, 3):
+        bench.task.trigger_checkpoint(Barrier(number, 0))
+    bench.task.checkpoint_aborted(3)
+    bench.run()
+    bench.give(END_OF_INPUT)
+    assert list(bench.reports.acknowledged) == [1, 2]
+    assert bench.reports.declined == {}
+    bench.task.checkpoint_complete(1)
+    bench.run()
+    assert bench.states[-1] is E.FINISHED
+
+
 def test_a_snapshot_under_way_holds_the_next_barrier_and_no_record_is_lost() -> None:
     work: list[Callable[[], None]] = []
     bench = bench_of(keyed(), services=CheckpointServices(submit=work.append))

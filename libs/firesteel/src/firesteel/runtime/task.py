@@ -94,7 +94,7 @@ class StreamTask:
         self._guard, self._token, self._reporter = guard, token, reporter
         self._cleaning_up = CancelToken(info.execution_id)  # never set: cleaning up is not interrupted, as in Flink
         self._input_ended = False
-        self._triggered: Barrier | None = None
+        self._triggered: list[Barrier] = []
         """For when the input has ended."""
         self._commit_allowed = not needs_commit and not services.final
         self._opened: list[Any] = []
@@ -324,7 +324,7 @@ class StreamTask:
         elif isinstance(self._inputs, BarrierHead) or self._input_ended:
             self._checkpoints.trigger(barrier)
         else:
-            self._triggered = barrier
+            self._triggered.append(barrier)
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: what was prepared up to it is committed."""
@@ -380,8 +380,8 @@ class StreamTask:
         self._checkpoints.input_ended()
         if not self._commit_allowed:
             self._reporter.end_of_data(self.info.execution_id)
-        if self._triggered is not None:
-            self._checkpoints.trigger(self._triggered)
+        for barrier in sorted(self._triggered, key=lambda barrier: barrier.checkpoint_id):
+            self._checkpoints.trigger(barrier)
         self.runnable = self._checkpoints.waiting
         self._complete()
 
