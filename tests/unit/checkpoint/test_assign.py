@@ -130,6 +130,13 @@ def test_leaving_out_what_a_subtask_does_not_need_changes_nothing(former: Any, a
             assert expected[2] == {1: 5}
 
 
+def test_a_subtask_that_needs_nothing_of_what_others_wrote_gets_nothing() -> None:
+    subtasks = {0: OperatorSubtaskState(operator=_plain(_written([1], [], 5, {"split"})))}
+    subtasks[1] = OperatorSubtaskState(operator=OperatorListState(()))
+    restores = assign(OperatorState("o", "Op", None, 2, GROUPS, subtasks), 2, GROUPS)
+    assert [restore.is_empty for restore in restores] == [False, True]
+
+
 def test_keyed_state_needs_the_same_maximum_parallelism() -> None:
     state = made.some_metadata().operators[0]
     with pytest.raises(StateRestoreError, match=r"'Count' .* maximum parallelism of 128, and the job has 256"):

@@ -41,6 +41,7 @@ class Checkpoints(RuleBasedStateMachine):
         self.committed: list[int] = []
         self.aborted: set[int] = set()
         self.seen: set[int] = set()
+        self.started_ms = self.job.clock.epoch_ms()
         self.last_end = float("-inf")
         self.last_completed = 0
         self.ended = False
@@ -283,7 +284,8 @@ class Checkpoints(RuleBasedStateMachine):
             if pending.number not in self.seen:
                 self.seen.add(pending.number)
                 if pending.request.cause is Cause.PERIODIC and job.settings.max_concurrent == 1:
-                    pause = pending.began - self.last_end  # one ends before the next begins
+                    began = (pending.trigger_ms - self.started_ms) / 1000
+                    pause = began - self.last_end  # one ends before the next begins
                     assert pause >= job.settings.min_pause - 0.02, f"a pause of {pause}"
         self.last_end = job.ended_at
         assert job.coordinator.is_settled == all(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from firesteel.checkpoint.handles import StateHandle
 from firesteel.checkpoint.metadata import OperatorState
 from firesteel.checkpoint.reading import Plain, each, member, named, whole_number
 from firesteel.checkpoint.subtask_state import Committables, KeyedState, OperatorListState
@@ -39,17 +38,7 @@ class OperatorRestore:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it."""
-        return not (self.keyed or any(self.operator) or self.splits or self.committables)
-
-    def handles(self) -> Iterator[StateHandle]:
-        """All pieces of state."""
-        for parts in self.keyed.values():
-            for part in parts:
-                yield from part.handles
-        for written in self.operator:
-            yield from written.handles
-        for committables in self.committables:
-            yield from committables.items
+        return not (self.keyed or any(part.states for part in self.operator) or self.splits or self.committables)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from firesteel.checkpoint.handles import FileState, InlineState, StateHandle, handle_from_plain
+from firesteel.checkpoint.handles import FileState, StateHandle, handle_from_plain
 from firesteel.checkpoint.reading import CheckpointFormatError, Plain, each, member, named, whole_number
 
 
@@ -209,11 +209,6 @@ class TaskState:
     def size(self) -> int:
         """Bytes of all pieces of state."""
         return sum(handle.size for handle in self.handles())
-
-    @property
-    def inline_size(self) -> int:
-        """Bytes of the pieces that travel with it."""
-        return sum(handle.size for handle in self.handles() if isinstance(handle, InlineState))
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""

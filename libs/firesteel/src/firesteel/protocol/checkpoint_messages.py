@@ -19,8 +19,6 @@ class DeclineReason(StrEnum):
     """It is ending. Counts as no failure."""
     SUBSUMED = "CHECKPOINT_DECLINED_SUBSUMED"
     """A barrier of a later checkpoint came first. Counts as no failure."""
-    INPUT_END_OF_STREAM = "CHECKPOINT_DECLINED_INPUT_END_OF_STREAM"
-    """An input ended before its barrier came. Counts as no failure."""
     ASYNC_EXCEPTION = "CHECKPOINT_ASYNC_EXCEPTION"
     """State could not be serialised or written, after the barrier had gone on. Counts."""
     TASK_FAILURE = "TASK_CHECKPOINT_FAILURE"
@@ -33,7 +31,8 @@ class TriggerCheckpoint(Message):
 
     Attributes:
         timestamp_ms: epoch, the same for all tasks.
-        options: ``mode`` (``EXACTLY_ONCE`` or ``AT_LEAST_ONCE``); travels with the barrier.
+        options: ``mode`` (``EXACTLY_ONCE`` or ``AT_LEAST_ONCE``) and, if there is one, ``base``: the id of the
+            checkpoint that this one may build on; they travel with the barrier.
     """
 
     job_id: str

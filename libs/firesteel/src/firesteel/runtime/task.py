@@ -389,7 +389,8 @@ class StreamTask:
         self._guarded(self._complete)
 
     def commit(self) -> None:
-        """All tasks of the job have come to their end: make results visible, and finish. Idempotent."""
+        """All tasks of a job that ends without a last checkpoint have come to their end: make results visible, and
+        finish. Idempotent."""
         self._commit_allowed = True
         self._guarded(self._complete)
 

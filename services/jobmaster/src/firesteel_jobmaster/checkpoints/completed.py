@@ -66,7 +66,7 @@ class CompletedCheckpoints:
     @property
     def newest_id(self) -> int:
         """Ids of new checkpoints are larger."""
-        return max((c.metadata.checkpoint_id for c in self._kept), default=0)
+        return max(self.ids(), default=0)
 
     def base(self) -> dict[str, str]:
         """The checkpoint that a new one may build on, as an option of its barriers; empty = none.
@@ -79,7 +79,7 @@ class CompletedCheckpoints:
 
     def has(self, checkpoint_id: int) -> bool:
         """Whether a checkpoint is kept."""
-        return any(c.metadata.checkpoint_id == checkpoint_id for c in self._kept)
+        return checkpoint_id in self.ids()
 
     def ids(self) -> list[int]:
         """Of those that are kept."""

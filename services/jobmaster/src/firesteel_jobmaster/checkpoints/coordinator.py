@@ -242,7 +242,7 @@ class CheckpointCoordinator:
             return
         self._numbers += 1
         self.completed.touched()
-        pending = Pending(self._numbers, request, plan, now, self._clock.epoch_ms())
+        pending = Pending(self._numbers, request, plan, self._clock.epoch_ms())
         self._pending[pending.number] = pending
         self._job.emit(do.SetTimer(f"{TIMER}:{pending.number}", self.settings.timeout))
         self._work(Prepare(pending.number, max(self._last_id, self.completed.newest_id)))

@@ -63,7 +63,6 @@ class Pending:
         number: of the attempt.
         request: what it is for.
         plan: who takes part.
-        began: monotonic seconds.
         trigger_ms: epoch.
         phase: how far it has come.
         checkpoint_id: 0 = none yet.
@@ -78,7 +77,6 @@ class Pending:
     number: int
     request: Request
     plan: Plan
-    began: float
     trigger_ms: int
     phase: Phase = Phase.PREPARING
     checkpoint_id: int = 0
