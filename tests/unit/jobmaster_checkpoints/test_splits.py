@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState, OperatorState
 from firesteel.checkpoint.subtask_state import OperatorSubtaskState
-from firesteel.connectors.enumerators import create_enumerator
+from firesteel.connectors.enumerators import StaticEnumerator, create_enumerator
 from firesteel.core.errors import StateRestoreError
 from firesteel.functions.source import Split
-from firesteel.graph.execution_graph import Execution
+from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster.checkpoints.assignments import ALL, Assignments
 from firesteel_jobmaster.checkpoints.restoring import RestorePoint
@@ -244,6 +244,25 @@ def test_bookkeeping_ends_with_the_checkpoint_that_has_the_splits() -> None:
     assert assignments.take_back([0]) == [two]
     assignments.completed({1: ALL})
     assert len(assignments) == 0
+
+
+class _Later(StaticEnumerator):
+    """Has nothing yet."""
+
+    @property
+    def exhausted(self) -> bool:
+        return False
+
+
+def test_nothing_is_left_of_attempts_before_the_last_one() -> None:
+    """The last one may have been given up before it ran."""
+    graph = ExecutionGraph(jobs.job(jobs.vertex(1, 1, splits=[])), ManualClock())
+    assigner = SplitAssigner(graph.job_graph, lambda name, config: _Later({"splits": []}))
+    (first,) = graph.executions()
+    assert assigner.answer(first, 1).splits == ()
+    assert assigner.someone_waits
+    assigner.restart([Execution(first.vertex, 0, first.attempt + 2, ManualClock())])
+    assert not assigner.someone_waits
 
 
 def test_another_enumerator_can_not_go_on() -> None:

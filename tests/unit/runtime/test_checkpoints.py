@@ -321,6 +321,31 @@ def test_all_checkpoints_that_wait_for_the_end_of_the_input_are_taken_in_their_o
     assert bench.states[-1] is E.FINISHED
 
 
+class Alarm(KeyedProcessFunction[Any, Any, Any]):
+    def process_element(self, value: Any, ctx: Any) -> Any:
+        ctx.timer_service().register_processing_time_timer(ctx.timer_service().current_processing_time() + 1000)
+        return ()
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield "rings"
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_task_that_had_finished_rings_no_timer_that_its_end_had_silenced(finished: bool) -> None:
+    first = bench_of(keyed(Alarm()))
+    first.give(Batch([1]), *([END_OF_INPUT] if finished else [Barrier(1, 0)]))
+    if finished:
+        first.task.trigger_checkpoint(Barrier(1, 0))
+        first.run()
+    state = first.reports.acknowledged[1]
+    assert state.finished == finished
+    restore = restored(state)
+    second = bench_of(keyed(Alarm()), restore=restore)
+    second.later(5)
+    second.give(END_OF_INPUT)
+    assert second.output.values == ([] if finished else ["rings"])
+
+
 def test_a_snapshot_under_way_holds_the_next_barrier_and_no_record_is_lost() -> None:
     work: list[Callable[[], None]] = []
     bench = bench_of(keyed(), services=CheckpointServices(submit=work.append))

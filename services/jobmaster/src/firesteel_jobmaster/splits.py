@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from firesteel.checkpoint.metadata import EnumeratorState
 from firesteel.core.errors import GraphError, ProgramError
-from firesteel.core.ids import VertexId, execution_id
 from firesteel.functions.source import BuiltInEnumerator, Split
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_graph import JobGraph, JobVertex
@@ -125,7 +124,7 @@ class SplitAssigner:
         self._enumerators[vertex.id] = enumerator
         self._given[vertex.id].clear()
 
-    def restart(self, executions: Iterable[Execution], point: RestorePoint | None = None) -> None:
+    def restart(self, executions: Collection[Execution], point: RestorePoint | None = None) -> None:
         """These attempts are new: what the ones before them were given since the checkpoint is handed out again.
 
         A source that is started again as a whole goes on from the enumerator's state in the checkpoint. If only some of
@@ -142,11 +141,10 @@ class SplitAssigner:
         for execution in executions:
             if execution.vertex.id in self._sources:
                 new.setdefault(execution.vertex.id, []).append(execution)
+        again = {_subtask_of(execution.id) for execution in executions}
+        self._waiting = {id_: e for id_, e in self._waiting.items() if _subtask_of(id_) not in again}
+        self._answers = {id_: a for id_, a in self._answers.items() if _subtask_of(id_) not in again}
         for vertex_id, attempts in new.items():
-            for execution in attempts:
-                before = execution_id(VertexId(vertex_id), execution.subtask, execution.attempt - 1)
-                self._waiting.pop(before, None)
-                self._answers.pop(before, None)
             if len(attempts) == attempts[0].vertex.parallelism:
                 self._reset(attempts[0].vertex, point)
             else:
@@ -224,3 +222,8 @@ class SplitAssigner:
             if self._look(execution):
                 found.append((execution, self._answers[execution.id].given))
         return found
+
+
+def _subtask_of(execution_id: str) -> str:
+    """The part of the id that all attempts of a subtask share."""
+    return execution_id.rpartition("_")[0]

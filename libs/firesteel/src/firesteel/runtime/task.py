@@ -223,7 +223,8 @@ class StreamTask:
         self.loop.add_task(self)
         self._time.start()
         earliest = self.executor.earliest_timer()
-        if earliest is not None:  # restored
+        had_ended = self._restore is not None and self._restore.finished  # its end has silenced those that waited
+        if earliest is not None and not had_ended:  # restored
             self._time.on_processing_timer(earliest)
         self.wake()
 
