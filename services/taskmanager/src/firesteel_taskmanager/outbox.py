@@ -11,6 +11,8 @@ from typing import Any
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
+from firesteel.protocol.checkpoint_messages import DeclineReason
+from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster
@@ -128,9 +130,25 @@ class Outbox:
                     self._on_lost(f"its JobMaster has gone: {error}")
                     return False
                 logger.error("job %s: a report was refused: %s", self.ref.job_id, error)
-                return True
+                instead = self._instead(batch[0], error)
+                return instead is None or await self._persist([instead])
             else:
                 return True
+
+    def _instead(self, refused: Report, error: RpcError) -> ReportCheckpoint | None:
+        """What is said in place of an acknowledgement that was refused: else the checkpoint would wait for it.
+
+        State that stands in no file travels with it, and may be more than a message can hold.
+        """
+        message = refused.message if isinstance(refused, ReportCheckpoint) else None
+        unknown = isinstance(error, RpcFault) and error.code is RpcCode.UNKNOWN_EXECUTION
+        if not isinstance(message, m.AcknowledgeCheckpoint) or unknown:
+            return None
+        text = f"its acknowledgement of {len(message.state)} characters was refused: {error}"
+        failure = TaskFailure("external", f"{RpcError.__module__}.{RpcError.__qualname__}", text, text)
+        reason = DeclineReason.ASYNC_EXCEPTION.value
+        decline = m.DeclineCheckpoint(message.execution_id, message.checkpoint_id, reason, failure.to_plain())
+        return ReportCheckpoint(self.ref, decline)
 
     async def _send(self, batch: list[Report]) -> None:
         first = batch[0]

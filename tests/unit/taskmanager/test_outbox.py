@@ -1,0 +1,64 @@
+"""Reports that a JobMaster refuses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.testing.clock import ManualClock
+from firesteel_taskmanager.instructions import JobMasterRef, ReportCheckpoint
+from firesteel_taskmanager.outbox import Outbox
+
+REF = JobMasterRef("ab" * 16, "http://jm", "token")
+
+
+class Refuses:
+    """A JobMaster that takes no acknowledgement."""
+
+    def __init__(self, code: RpcCode) -> None:
+        self.code = code
+        self.declined: list[m.DeclineCheckpoint] = []
+
+    async def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
+        raise RpcFault(self.code, "The body is too large.")
+
+    async def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
+        self.declined.append(message)
+        raise RpcFault(self.code, "refused, too")
+
+
+def delivered(code: RpcCode) -> list[m.DeclineCheckpoint]:
+    spawned: list[Coroutine[Any, Any, None]] = []
+    lost: list[str] = []
+
+    def spawn(work: Coroutine[Any, Any, None], name: str) -> str:
+        spawned.append(work)
+        return name
+
+    client: Any = None
+    outbox = Outbox(REF, client, ManualClock(), "tm", 10.0, lost.append, spawn)
+    jobmaster: Any = Refuses(code)
+    outbox.gateway = jobmaster
+    outbox.report(ReportCheckpoint(REF, m.AcknowledgeCheckpoint("v_0_1", 7, {}, "x" * 99)))
+    asyncio.run(spawned.pop())
+    assert outbox.is_empty
+    assert not lost
+    return list(jobmaster.declined)
+
+
+def test_an_acknowledgement_that_is_refused_becomes_a_decline_that_says_why() -> None:
+    (declined,) = delivered(RpcCode.BAD_REQUEST)
+    assert (declined.execution_id, declined.checkpoint_id, declined.reason) == (
+        "v_0_1",
+        7,
+        "CHECKPOINT_ASYNC_EXCEPTION",
+    )
+    assert declined.failure is not None
+    assert declined.failure["message"] == "its acknowledgement of 99 characters was refused: The body is too large."
+
+
+def test_one_of_an_attempt_that_is_over_does_not() -> None:
+    assert delivered(RpcCode.UNKNOWN_EXECUTION) == []
