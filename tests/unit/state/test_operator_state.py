@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 from firesteel.common.time import Time
 from firesteel.common.typeinfo import Types
-from firesteel.core.errors import ProgramError, StateMigrationError, TypeMismatchError
+from firesteel.common.types import Row
+from firesteel.core.errors import ProgramError, SerializationError, StateMigrationError, TypeMismatchError
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig
+from firesteel.state import tables
 from firesteel.state.operator_state import HeapOperatorState, OperatorSnapshot
 
 DEALT = ListStateDescriptor("dealt", Types.PICKLED_BYTE_ARRAY())
@@ -122,3 +126,64 @@ def test_types_are_compared_after_a_restore() -> None:
         last.get_list_state(ListStateDescriptor("n", Types.STRING()))
     with pytest.raises(StateMigrationError, match="was broadcast state and is split state"):
         last.get_list_state(ListStateDescriptor("m", Types.INT()))
+
+
+HELD = {
+    "object": (Types.PICKLED_BYTE_ARRAY(), {"a": 1}, lambda value: value.update(a=2)),
+    "map": (Types.MAP(Types.STRING(), Types.INT()), {"a": 1}, lambda value: value.update(a=2)),
+    "list": (Types.LIST(Types.INT()), [1], lambda value: value.append(2)),
+    "array": (Types.PRIMITIVE_ARRAY(Types.LONG()), [1], lambda value: value.append(2)),
+    "row": (Types.ROW_NAMED(["a"], [Types.INT()]), Row(a=1), lambda value: value.__setitem__("a", 2)),
+    "inside a tuple": (Types.TUPLE([Types.INT(), Types.LIST(Types.INT())]), (1, [1]), lambda value: value[1].append(2)),
+}
+
+
+@pytest.mark.parametrize("got", [False, True], ids=["kept", "got again"])
+@pytest.mark.parametrize("mode", ["get_list_state", "get_union_list_state", "get_broadcast_state"])
+@pytest.mark.parametrize("held", HELD)
+def test_what_was_put_may_be_changed_behind_the_barrier(held: str, mode: str, got: bool) -> None:
+    """``snapshot_state`` puts the very object that the function goes on changing."""
+    type_info, value, change = HELD[held]
+    value = copy.deepcopy(value)
+    before = copy.deepcopy(value)
+    broadcast = mode == "get_broadcast_state"
+    descriptor: Any = (
+        MapStateDescriptor("s", Types.STRING(), type_info) if broadcast else ListStateDescriptor("s", type_info)
+    )
+    store = HeapOperatorState("op")
+    state: Any = getattr(store, mode)(descriptor)
+    if broadcast:
+        state.put("k", value)
+    else:
+        state.update([value])
+    snapshot = store.snapshot()
+    change(value)
+    if got:
+        assert (state.get("k") if broadcast else state.get()[0]) is value
+    chunks = [chunk for part in snapshot for chunk in part]
+    later = HeapOperatorState("op")
+    later.restore([OperatorSnapshot(snapshot.states, chunks)], 0, 1)
+    restored: Any = getattr(later, mode)(descriptor)
+    assert (restored.get("k") if broadcast else restored.get()[0]) == before
+    assert (state.get("k") if broadcast else state.get()[0]) is value, "and the function has its own"
+
+
+def test_an_object_that_can_not_be_serialised_makes_the_snapshot_fail() -> None:
+    store = HeapOperatorState("op")
+    store.get_list_state(DEALT).add(threading.Lock())
+    snapshot = store.snapshot()
+    with pytest.raises(SerializationError, match=r"state 'dealt' of key 0 can't be serialised"):
+        next(snapshot)
+
+
+def test_the_moment_of_a_snapshot_costs_nothing_for_what_nobody_can_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[Any] = []
+    frozen = tables.is_frozen
+    monkeypatch.setattr(tables, "is_frozen", lambda value: looked_at.append(value) or frozen(value))
+    store = HeapOperatorState("op")
+    pair = Types.TUPLE([Types.STRING(), Types.LONG()])
+    store.get_list_state(ListStateDescriptor("pairs", pair)).add_all([("a", 1), ("b", 2)])
+    store.get_list_state(ALL).add_all(range(100))
+    store.get_list_state(DEALT).add_all([1, "a", 2.0])
+    store.snapshot()
+    assert looked_at == []

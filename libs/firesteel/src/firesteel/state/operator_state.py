@@ -1,8 +1,10 @@
 """Operator state on the heap: lists that are dealt out anew, lists that all subtasks see whole, broadcast state.
 
 Lists are tables by position and broadcast state is a table by its key, so all of it is written out as keyed state is:
-in slices, while it is used (``state/tables.py``). A snapshot is one subtask's; ``restore`` is given those of all
-subtasks, and takes what belongs to the own one. So coordinators move bytes and never look into them.
+in slices, while it is used (``state/tables.py``). Only values that can be changed in place are serialised at once: a
+function may put the very object that it goes on changing, as ``snapshot_state`` is made for. A snapshot is one
+subtask's; ``restore`` is given those of all subtasks, and takes what belongs to the own one. So coordinators move bytes
+and never look into them.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firesteel.common.typeinfo import BasicTypeInfo, TupleTypeInfo
 from firesteel.core.errors import ProgramError, StateMigrationError
 from firesteel.functions.state import (
     BroadcastState,
@@ -25,7 +28,7 @@ from firesteel.state.backend import SLICE_SECONDS, KeyedSnapshot, StateChunk, St
 from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
 from firesteel.state.heap_states import Kind, element_of, elements_of, entries_of, kind_of
 from firesteel.state.schema import Answer, compare, schema_of
-from firesteel.state.tables import HeapTable, drain
+from firesteel.state.tables import HeapTable, drain, save_changeable
 
 SPLIT: Final = "split"
 UNION: Final = "union"
@@ -160,6 +163,11 @@ class _Part:
     def __init__(self, info: StateInfo, table: HeapTable, kind: Kind | None = None) -> None:
         self.info, self.table, self.kind = info, table, kind
 
+    @property
+    def changeable(self) -> bool:
+        """Whether a value may be changed in place: nobody holds one of what nobody asked for, nor changes numbers."""
+        return self.kind is not None and not _always_frozen(self.kind.descriptor)
+
 
 class HeapOperatorState(OperatorStateStore):
     """All operator state of one operator of one subtask.
@@ -237,6 +245,9 @@ class HeapOperatorState(OperatorStateStore):
             drain(part.table, 0 if part.table.writing is None else len(part.table.writing.changes))
         sources = [TableSource(part.info, part.table) for part in self._parts.values()]
         self._snapshot = HeapSnapshot(sources, slice_seconds, _nothing)
+        for part in self._parts.values():
+            if part.changeable:
+                save_changeable(part.table)
         return self._snapshot
 
     def restore(self, snapshots: Sequence[OperatorSnapshot], subtask: int, parallelism: int) -> None:
@@ -298,6 +309,13 @@ def _adopted(restored: _Part, info: StateInfo) -> HeapTable:
     else:
         table.update((position, convert(value)) for position, value in restored.table.items())
     return table
+
+
+def _always_frozen(descriptor: StateDescriptor) -> bool:
+    """Whether the type leaves numbers, text and tuples of these only."""
+    type_info = descriptor.value_type_info if isinstance(descriptor, MapStateDescriptor) else descriptor.type_info
+    types = type_info.field_types if isinstance(type_info, TupleTypeInfo) else [type_info]
+    return all(isinstance(one, BasicTypeInfo) for one in types)
 
 
 def _nothing() -> None:

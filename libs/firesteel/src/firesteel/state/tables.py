@@ -41,7 +41,7 @@ def is_frozen(value: Any) -> bool:
     if kind in _ATOMS:
         return True
     if kind is tuple:
-        return all(item.__class__ in _ATOMS or is_frozen(item) for item in value)
+        return _ATOMS.issuperset(map(type, value)) or all(map(is_frozen, value))
     return False
 
 
@@ -187,6 +187,16 @@ class TtlTable(OrderedDict[Any, Any]):
 Table = HeapTable | TtlTable
 
 
+def save_changeable(table: Table) -> None:
+    """Serialise at once what somebody who holds it may change in place; to be called when writing has begun."""
+    writing = table.writing
+    if writing is None or _ATOMS.issuperset(map(type, table.raw_values())):
+        return
+    for key, value in dict.items(table):
+        if not is_frozen(value):
+            writing.saved[key] = writing.encode(key, value)
+
+
 def stop_reading(table: Table) -> None:
     """Nothing of the table will be written any more: what was changed may be put back."""
     if table.writing is not None and table.writing.reading:
@@ -229,7 +239,8 @@ def _find(table: Any, key: Any) -> Any:
         return value
     value = dict.get(table, key, MISSING)
     if writing.reading and value is not MISSING and not is_frozen(value):
-        writing.saved[key] = writing.encode(key, value)
+        if key not in writing.saved:
+            writing.saved[key] = writing.encode(key, value)
         writing.changes[key] = value
     return value
 
