@@ -187,3 +187,64 @@ def test_the_moment_of_a_snapshot_costs_nothing_for_what_nobody_can_change(monke
     store.get_list_state(DEALT).add_all([1, "a", 2.0])
     store.snapshot()
     assert looked_at == []
+
+
+def in_writing(**rules: Any) -> tuple[Any, Any]:
+    """Broadcast state of which a snapshot is being written."""
+    store = HeapOperatorState("op")
+    state = store.get_broadcast_state(RULES)
+    state.put_all(rules)
+    return state, store.snapshot(0.0)
+
+
+@pytest.mark.parametrize("what", ["items", "keys", "values"])
+def test_a_snapshot_may_end_in_the_middle_of_an_iteration(what: str) -> None:
+    state, snapshot = in_writing(a=1, b=[2], c=3)
+    state.put("d", 4)
+    state.remove("a")
+    seen = []
+    for entry in getattr(state, what)():
+        seen.append(entry)
+        list(snapshot)
+    assert seen == {"items": [("b", [2]), ("c", 3), ("d", 4)], "keys": ["b", "c", "d"], "values": [[2], 3, 4]}[what]
+    assert dict(state.items()) == {"b": [2], "c": 3, "d": 4}
+
+
+def test_values_may_be_replaced_in_an_iteration_behind_a_snapshot() -> None:
+    state, snapshot = in_writing(**{str(number): number for number in range(20)})
+    for number in range(20):
+        state.put(f"new {number}", number)
+    snapshot.close()
+    for key, value in state.items():
+        state.put(key, value + 1)
+    assert sorted(state.values()) == sorted([*range(1, 21), *range(1, 21)])
+
+
+def test_the_length_of_a_list_is_known_while_it_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = HeapOperatorState("op")
+    state = store.get_list_state(DEALT)
+    state.add_all([1, 2])
+    running = store.snapshot(0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables._Guarded, "__len__", lambda self: pytest.fail("it walks over all changes"))
+        for number in range(3, 10):
+            store.get_list_state(DEALT).add(number)
+        assert state.get() == list(range(1, 10))
+        running.close()
+        state.add(10)
+        store.get_list_state(DEALT).add_all([11])
+        assert state.get() == list(range(1, 12))
+    state.update([5])
+    state.add(6)
+    assert store.get_list_state(DEALT).get() == [5, 6]
+
+
+def test_whether_there_is_broadcast_state_is_known_while_it_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, snapshot = in_writing(a=1)
+    monkeypatch.setattr(tables._Guarded, "__len__", lambda self: pytest.fail("it walks over all changes"))
+    assert not state.is_empty()
+    state.remove("a")
+    assert state.is_empty()
+    state.put("b", 1)
+    assert not state.is_empty()
+    list(snapshot)

@@ -47,41 +47,47 @@ class OperatorSnapshot:
 
 
 class HeapOperatorListState(ListState[Any]):
-    """A list of the subtask."""
+    """A list of the subtask; the only one that changes its table, whose length takes long while it is written out."""
 
-    __slots__ = ("_kind", "_table")
+    __slots__ = ("_kind", "_length", "_table")
 
     def __init__(self, table: HeapTable, kind: Kind) -> None:
-        self._table, self._kind = table, kind
+        self._table, self._kind, self._length = table, kind, len(table)
 
     def get(self) -> list[Any]:
         """The elements, as a list of their own."""
         table = self._table
-        return [table[position] for position in range(len(table))]
+        return [table[position] for position in range(self._length)]
 
     def add(self, value: Any) -> None:
         """Add an element."""
-        self._table[len(self._table)] = element_of(self._kind, value)
+        self._table[self._length] = element_of(self._kind, value)
+        self._length += 1
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Add elements: all or, if one does not fit, none."""
-        table = self._table
-        for position, value in enumerate(elements_of(self._kind, "add_all", values), len(table)):
-            table[position] = value
+        for value in elements_of(self._kind, "add_all", values):
+            self._table[self._length] = value
+            self._length += 1
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the elements."""
         fitted = elements_of(self._kind, "update", values)
-        self._table.clear()
+        self.clear()
         self.add_all(fitted)
 
     def clear(self) -> None:
         """Forget the elements."""
         self._table.clear()
+        self._length = 0
 
 
 class _Reading(ReadOnlyBroadcastState[Any, Any]):
-    """Reads a table by key."""
+    """Reads a table by key.
+
+    A function that yields may be suspended in an iteration, and a snapshot may end meanwhile, which puts changes back
+    into the table: so while there is one, keys and values are given as lists. None begins meanwhile.
+    """
 
     __slots__ = ("_table",)
 
@@ -98,15 +104,17 @@ class _Reading(ReadOnlyBroadcastState[Any, Any]):
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         """Keys and values."""
-        return self._table.items()
+        table = self._table
+        return table.items() if table.writing is None else [(key, table[key]) for key in list(table)]
 
     def keys(self) -> Iterable[Any]:
         """Keys."""
-        return self._table.keys()
+        return self._table.keys() if self._table.writing is None else list(self._table)
 
     def values(self) -> Iterable[Any]:
         """Values."""
-        return self._table.values()
+        table = self._table
+        return table.values() if table.writing is None else [table[key] for key in list(table)]
 
     def is_empty(self) -> bool:
         """Whether there is nothing."""
@@ -158,10 +166,11 @@ class HeapBroadcastState(_Reading, BroadcastState[Any, Any]):
 class _Part:
     """A table with the descriptor that it was asked for with, if it was."""
 
-    __slots__ = ("info", "kind", "table")
+    __slots__ = ("info", "kind", "list_state", "table")
 
     def __init__(self, info: StateInfo, table: HeapTable, kind: Kind | None = None) -> None:
         self.info, self.table, self.kind = info, table, kind
+        self.list_state = None if kind is None or kind.name != "list" else HeapOperatorListState(table, kind)
 
     @property
     def changeable(self) -> bool:
@@ -185,14 +194,14 @@ class HeapOperatorState(OperatorStateStore):
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
         """A list whose elements are dealt out when the parallelism changes."""
         part = self._part(state_descriptor, ListStateDescriptor, "get_list_state", SPLIT)
-        assert part.kind is not None
-        return HeapOperatorListState(part.table, part.kind)
+        assert part.list_state is not None
+        return part.list_state
 
     def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
         """A list that each subtask sees whole after a restore."""
         part = self._part(state_descriptor, ListStateDescriptor, "get_union_list_state", UNION)
-        assert part.kind is not None
-        return HeapOperatorListState(part.table, part.kind)
+        assert part.list_state is not None
+        return part.list_state
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
         """A map that is the same in all subtasks."""

@@ -55,7 +55,7 @@ class Writing:
         encode: (key, value) -> serialised value.
         changes: key -> value now, MISSING if it was removed. In order for tables that have one.
         removed: there may be MISSING among them.
-        saved: key -> value as it was, serialised; of values that were handed out.
+        saved: key -> value as it was, serialised; of values that were handed out. Empty when it has been written.
         reading: the values are still being written out; else changes are being put back.
         done: called when the table is as any other again.
     """
@@ -238,10 +238,8 @@ def _find(table: Any, key: Any) -> Any:
     if value is not writing:
         return value
     value = dict.get(table, key, MISSING)
-    if writing.reading and value is not MISSING and not is_frozen(value):
-        if key not in writing.saved:
-            writing.saved[key] = writing.encode(key, value)
-        writing.changes[key] = value
+    if writing.reading and key not in writing.saved and value is not MISSING and not is_frozen(value):
+        writing.saved[key] = writing.encode(key, value)
     return value
 
 
@@ -265,7 +263,8 @@ def _change(table: Any, key: Any, value: Any) -> None:
 class _Guarded:
     """What a table does while it is written out; in front of a table class.
 
-    A bound method may outlive that time by some accesses of the same call, so nothing here relies on the class.
+    A bound method may outlive that time by some accesses of the same call, so nothing here relies on the class. An
+    iterator must not: putting back changes the dict below it.
     """
 
     __slots__ = ()
@@ -333,7 +332,7 @@ class _Guarded:
         return length
 
     def __bool__(self) -> bool:
-        return len(self) > 0
+        return any(True for _ in self)
 
     def copy(self: Any) -> dict[Any, Any]:
         return dict(self.items())
