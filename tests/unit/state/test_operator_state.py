@@ -248,3 +248,30 @@ def test_whether_there_is_broadcast_state_is_known_while_it_is_written_out(monke
     state.put("b", 1)
     assert not state.is_empty()
     list(snapshot)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(asked: bool) -> None:
+    def lists(of: Any) -> list[ListStateDescriptor]:
+        return [ListStateDescriptor("dealt", of), ListStateDescriptor("all", of)]
+
+    snapshots = []
+    for of, values in ((Types.INT(), [1, 2]), (Types.DOUBLE(), [3.5])):
+        store = HeapOperatorState("op")
+        dealt, union = lists(of)
+        store.get_list_state(dealt).update(values)
+        store.get_union_list_state(union).update(values)
+        store.get_broadcast_state(MapStateDescriptor("m", Types.STRING(), of)).put("a", values[-1])
+        snapshots.append(written(store))
+    store = HeapOperatorState("op")
+    store.restore(snapshots, 0, 1)
+    if not asked:  # it is written as it was
+        again = written(store)
+        store = HeapOperatorState("op")
+        store.restore([again], 0, 1)
+    dealt, union = lists(Types.DOUBLE())
+    assert store.get_list_state(dealt).get() == [1.0, 2.0, 3.5]
+    state = store.get_union_list_state(union)
+    state.add(4.0)
+    assert state.get() == [1.0, 2.0, 3.5, 4.0]
+    assert store.get_broadcast_state(MapStateDescriptor("m", Types.STRING(), Types.DOUBLE())).get("a") == 2.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from firesteel.core.errors import StateMigrationError
@@ -40,9 +40,30 @@ def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
         plain = HeapTable()
         plain.update(migrated)
         return plain
-    newest = NEWEST[new.kind]
+    return _in_order(new.kind, migrated)
+
+
+def together(info: StateInfo, tables: Sequence[Table]) -> Table:
+    """The entries of several subtasks, which differed in the type of a state, as one table; no key is in two.
+
+    Args:
+        info: the state that is asked for.
+        tables: what ``adopt`` made of each; at least one.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    entries = [entry for table in tables for entry in table.items()]
+    if info.ttl:
+        return _in_order(info.kind, entries)
+    plain = HeapTable()
+    plain.update(entries)
+    return plain
+
+
+def _in_order(kind: str, entries: list[tuple[Any, Any]]) -> TtlTable:
+    newest = NEWEST[kind]
     table = TtlTable()
-    table.update(sorted(migrated, key=lambda item: newest(item[1])))
+    table.update(sorted(entries, key=lambda item: newest(item[1])))
     return table
 
 

@@ -166,10 +166,11 @@ class HeapBroadcastState(_Reading, BroadcastState[Any, Any]):
 class _Part:
     """A table with the descriptor that it was asked for with, if it was."""
 
-    __slots__ = ("info", "kind", "list_state", "table")
+    __slots__ = ("info", "kind", "list_state", "others", "table")
 
     def __init__(self, info: StateInfo, table: HeapTable, kind: Kind | None = None) -> None:
         self.info, self.table, self.kind = info, table, kind
+        self.others: list[_Part] = []  # restored of subtasks that differed in its type
         self.list_state = None if kind is None or kind.name != "list" else HeapOperatorListState(table, kind)
 
     @property
@@ -233,7 +234,7 @@ class HeapOperatorState(OperatorStateStore):
                 raise ProgramError(f"operator {self._operator!r}: operator state {name!r} can't have a time-to-live")
             info = StateInfo(name, mode, schema_of(descriptor.type_info))
             kind = kind_of(descriptor, strict_integers=self._strict)
-            table = HeapTable() if part is None else _adopted(part, info)
+            table = HeapTable() if part is None else _together(part, info)
             part = self._parts[name] = _Part(info, table, kind)
         elif part.info.kind != mode or (part.kind is not None and part.kind.descriptor != descriptor):
             before = part.kind.descriptor if part.kind is not None else None
@@ -250,11 +251,12 @@ class HeapOperatorState(OperatorStateStore):
         before = self._snapshot
         if before is not None and not before.closed:
             raise RuntimeError("a snapshot of this state is being written: there is one at a time")
-        for part in self._parts.values():
+        parts = [one for part in self._parts.values() for one in (part, *part.others)]
+        for part in parts:
             drain(part.table, 0 if part.table.writing is None else len(part.table.writing.changes))
-        sources = [TableSource(part.info, part.table) for part in self._parts.values()]
+        sources = [TableSource(part.info, part.table) for part in parts]
         self._snapshot = HeapSnapshot(sources, slice_seconds, _nothing)
-        for part in self._parts.values():
+        for part in parts:
             if part.changeable:
                 save_changeable(part.table)
         return self._snapshot
@@ -275,12 +277,11 @@ class HeapOperatorState(OperatorStateStore):
             for chunk in snapshot.chunks:
                 contents[chunk.state].update(decode(chunk.data))
             for info, content in zip(snapshot.states, contents, strict=True):
-                part = self._parts.setdefault(info.name, _Part(info, HeapTable()))
-                if part.info != info:
-                    raise StateMigrationError(info.name, "", "the snapshots of two subtasks differ in its type")
+                if info.kind == BROADCAST and writer != subtask % len(snapshots):
+                    continue
+                part = self._restored(info)
                 if info.kind == BROADCAST:
-                    if writer == subtask % len(snapshots):
-                        part.table.update(content)
+                    part.table.update(content)
                     continue
                 elements = [content[position] for position in range(len(content))]
                 if info.kind == SPLIT:
@@ -294,11 +295,31 @@ class HeapOperatorState(OperatorStateStore):
                     ]
                 part.table.update(enumerate(elements, len(part.table)))
 
+    def _restored(self, info: StateInfo) -> _Part:
+        """Where entries of this type go."""
+        part = self._parts.setdefault(info.name, _Part(info, HeapTable()))
+        for one in (part, *part.others):
+            if one.info == info:
+                return one
+        part.others.append(_Part(info, HeapTable()))
+        return part.others[-1]
+
     def close(self) -> None:
         """Forget everything."""
         if self._snapshot is not None:
             self._snapshot.close()
         self._parts.clear()
+
+
+def _together(restored: _Part, info: StateInfo) -> HeapTable:
+    """Restored entries, those of subtasks that differed in the type behind each other, brought to the type of now."""
+    tables = [_adopted(one, info) for one in (restored, *restored.others)]
+    if len(tables) == 1:
+        return tables[0]
+    table = HeapTable()
+    for one in tables:
+        table.update(enumerate([one[position] for position in range(len(one))], len(table)))
+    return table
 
 
 def _adopted(restored: _Part, info: StateInfo) -> HeapTable:
