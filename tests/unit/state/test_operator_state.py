@@ -275,3 +275,13 @@ def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(ask
     state.add(4.0)
     assert state.get() == [1.0, 2.0, 3.5, 4.0]
     assert store.get_broadcast_state(MapStateDescriptor("m", Types.STRING(), Types.DOUBLE())).get("a") == 2.0
+
+
+def test_keys_of_broadcast_state_that_become_one_are_refused() -> None:
+    store = HeapOperatorState("op")
+    pair = Types.TUPLE([Types.INT(), Types.INT()])
+    store.get_broadcast_state(MapStateDescriptor("m", pair, Types.INT())).put_all({(1, 1): 1, (1, 2): 2})
+    later = HeapOperatorState("op")
+    later.restore([written(store)], 0, 1)
+    with pytest.raises(StateMigrationError, match=r"field '\[key\]' of state 'm' .*: removed, which makes several"):
+        later.get_broadcast_state(MapStateDescriptor("m", Types.TUPLE([Types.INT()]), Types.INT()))

@@ -217,3 +217,22 @@ def test_types_that_do_not_become_that_of_now_are_refused_still() -> None:
     keyed.restore(*subtask_of(STRING, 2, "x"))
     with pytest.raises(StateMigrationError, match="it was STRING and is LONG"):
         value_of(keyed, LONG)
+
+
+@pytest.mark.parametrize("ttl", [False, True])
+def test_keys_of_a_map_that_become_one_are_refused(ttl: bool) -> None:
+    def descriptor(key: Any) -> MapStateDescriptor:
+        made = MapStateDescriptor("m", key, INT)
+        if ttl:
+            made.enable_time_to_live(StateTtlConfig.new_builder(Time.days(1)).build())
+        return made
+
+    keyed = HeapKeyedState()
+    keyed.key = 1
+    keyed.get_map_state(descriptor(Types.TUPLE([INT, INT]))).put_all({(1, 1): 1, (1, 2): 2})
+    snapshot = keyed.snapshot()
+    later = HeapKeyedState()
+    later.restore(list(snapshot.states), [chunk for part in snapshot for chunk in part])
+    later.key = 1
+    with pytest.raises(StateMigrationError, match=r"field '\[key\]' of state 'm' .*: removed, which makes several"):
+        later.get_map_state(descriptor(Types.TUPLE([INT])))

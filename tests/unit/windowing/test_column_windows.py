@@ -267,6 +267,14 @@ def test_nan_is_above_all_numbers() -> None:
     assert all(value != value for value in others)
 
 
+@pytest.mark.parametrize("prices", [(0.0, -0.0), (-0.0, 0.0), (-0.0, -0.0)])
+def test_the_least_zero_has_no_sign(prices: tuple[float, float]) -> None:
+    """Whatever the order, and as running aggregates give it."""
+    rig = ColumnRig(TumblingEventTimeWindows(10), aggregates=(min_("price"), max_("price")))
+    rig.records([("a", 1, price, None, 0) for price in prices], [1, 1])
+    assert [str(row[3:]) for row in rig.watermark(100)] == ["(0.0, 0.0)"]
+
+
 def test_aggregates_of_expressions_and_of_all_types() -> None:
     names = ["key", "flag", "small", "real", "day", "raw"]
     kinds = [

@@ -8,7 +8,7 @@ from typing import Any
 from firesteel.core.errors import StateMigrationError
 from firesteel.state.backend import StateInfo
 from firesteel.state.heap_ttl import NEWEST
-from firesteel.state.schema import Answer, Convert, compare
+from firesteel.state.schema import Answer, Convert, LostKeysError, compare
 from firesteel.state.tables import HeapTable, Table, TtlTable
 
 
@@ -22,7 +22,7 @@ def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
         now: epoch ms; time of the last access of values that had no time-to-live before.
 
     Raises:
-        StateMigrationError: the types are incompatible; names the field.
+        StateMigrationError: the types are incompatible, or keys of a map become one; names the field.
     """
     if old.kind != new.kind:
         raise StateMigrationError(new.name, "", f"it was {old.kind} state and is {new.kind} state now")
@@ -35,7 +35,10 @@ def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
         converter = None
     else:
         converter = _converter(new.kind, old.ttl, new.ttl, found.convert, now)
-    migrated = [(key, value if converter is None else converter(value)) for key, value in entries.items()]
+    try:
+        migrated = [(key, value if converter is None else converter(value)) for key, value in entries.items()]
+    except LostKeysError as error:
+        raise StateMigrationError(new.name, error.field, error.reason) from None
     if not new.ttl:
         plain = HeapTable()
         plain.update(migrated)

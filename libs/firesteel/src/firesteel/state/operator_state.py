@@ -27,7 +27,7 @@ from firesteel.functions.state import (
 from firesteel.state.backend import SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
 from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
 from firesteel.state.heap_states import Kind, element_of, elements_of, entries_of, kind_of
-from firesteel.state.schema import Answer, compare, schema_of
+from firesteel.state.schema import Answer, LostKeysError, compare, schema_of
 from firesteel.state.tables import HeapTable, drain, save_changeable
 
 SPLIT: Final = "split"
@@ -334,10 +334,13 @@ def _adopted(restored: _Part, info: StateInfo) -> HeapTable:
     if convert is None:
         return restored.table
     table = HeapTable()
-    if info.kind == BROADCAST:
-        table.update(convert(dict(restored.table)))
-    else:
-        table.update((position, convert(value)) for position, value in restored.table.items())
+    try:
+        if info.kind == BROADCAST:
+            table.update(convert(dict(restored.table)))
+        else:
+            table.update([(position, convert(value)) for position, value in restored.table.items()])
+    except LostKeysError as error:
+        raise StateMigrationError(info.name, error.field, error.reason) from None
     return table
 
 
