@@ -128,7 +128,7 @@ def test_types_are_compared_after_a_restore() -> None:
         last.get_list_state(ListStateDescriptor("m", Types.INT()))
 
 
-HELD = {
+HELD: dict[str, tuple[Any, Any, Any]] = {
     "object": (Types.PICKLED_BYTE_ARRAY(), {"a": 1}, lambda value: value.update(a=2)),
     "map": (Types.MAP(Types.STRING(), Types.INT()), {"a": 1}, lambda value: value.update(a=2)),
     "list": (Types.LIST(Types.INT()), [1], lambda value: value.append(2)),
@@ -179,7 +179,12 @@ def test_an_object_that_can_not_be_serialised_makes_the_snapshot_fail() -> None:
 def test_the_moment_of_a_snapshot_costs_nothing_for_what_nobody_can_change(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[Any] = []
     frozen = tables.is_frozen
-    monkeypatch.setattr(tables, "is_frozen", lambda value: looked_at.append(value) or frozen(value))
+
+    def noted(value: Any) -> bool:
+        looked_at.append(value)
+        return frozen(value)
+
+    monkeypatch.setattr(tables, "is_frozen", noted)
     store = HeapOperatorState("op")
     pair = Types.TUPLE([Types.STRING(), Types.LONG()])
     store.get_list_state(ListStateDescriptor("pairs", pair)).add_all([("a", 1), ("b", 2)])

@@ -165,7 +165,7 @@ def test_a_type_is_compatible_with_itself_and_with_its_schema_as_text(type_info:
 
 
 def subtask_of(
-    type_info: Any, key: int, value: Any, restored: Any = None, ttl: bool = False, namespace: Any = None
+    type_info: Any, key: int | None, value: Any, restored: Any = None, ttl: bool = False, namespace: Any = None
 ) -> Any:
     """A snapshot of a subtask that has met a record, or, with ``key`` None, none since it was restored."""
     keyed = HeapKeyedState()
