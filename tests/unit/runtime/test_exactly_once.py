@@ -101,6 +101,23 @@ class HoldBack(FlatMapFunction[Any, Any], CheckpointedFunction):
             yield from held
 
 
+class Tally(FlatMapFunction[Any, Any], CheckpointedFunction):
+    """Gives each record with its number among those of its key; what it counts with is the state itself."""
+
+    def initialize_state(self, context: Any) -> None:
+        self.state = context.get_operator_state_store().get_list_state(
+            ListStateDescriptor("counts", Types.PICKLED_BYTE_ARRAY())
+        )
+        self.counts: Counter[Any] = sum(self.state.get(), Counter())
+
+    def snapshot_state(self, context: Any) -> None:
+        self.state.update([self.counts])
+
+    def flat_map(self, value: Any) -> Any:
+        self.counts[value[0]] += 1
+        yield value[0], self.counts[value[0]]
+
+
 def window() -> OperatorSpec:
     spec = WindowSpec(
         assigner=TumblingEventTimeWindows(10),
@@ -288,6 +305,25 @@ def test_operator_state_is_dealt_out_and_nothing_in_it_is_lost_or_doubled(seed: 
     assert found <= wanted, "something is doubled"
     most = max(degree[1] for degree in degrees)  # one in each subtask, or what several of them left to one
     assert (wanted - found).total() <= most, "more is missing than can wait"
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 30))
+def test_operator_state_that_the_function_goes_on_changing(seed: int) -> None:
+    chance = random.Random(seed)
+    records = {"source": random_splits(chance)}
+    degrees = [[chance.randrange(1, 4), 1] for _ in range(chance.randrange(1, 5))]
+
+    def tallied(p: Sequence[int]) -> list[Vertex]:
+        return [
+            Vertex("source", source("source"), p[0]),
+            Vertex("tally", lambda: [operator("tally", K.FLAT_MAP, Tally()), sink()], p[1],
+                   [("source", P.REBALANCE, None)]),
+        ]  # fmt: skip
+
+    found = run_with_crashes(tallied, records, degrees, chance.randrange(1 << 30))
+    times = Counter(key for split in records["source"] for key, _ in split)
+    assert found == Counter((key, number) for key, count in times.items() for number in range(1, count + 1))
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])

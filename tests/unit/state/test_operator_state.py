@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import threading
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ from hypothesis import strategies as st
 
 from firesteel.common.time import Time
 from firesteel.common.typeinfo import Types
-from firesteel.core.errors import ProgramError, StateMigrationError, TypeMismatchError
+from firesteel.common.types import Row
+from firesteel.core.errors import ProgramError, SerializationError, StateMigrationError, TypeMismatchError
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig
+from firesteel.state import tables
 from firesteel.state.operator_state import HeapOperatorState, OperatorSnapshot
 
 DEALT = ListStateDescriptor("dealt", Types.PICKLED_BYTE_ARRAY())
@@ -122,3 +126,167 @@ def test_types_are_compared_after_a_restore() -> None:
         last.get_list_state(ListStateDescriptor("n", Types.STRING()))
     with pytest.raises(StateMigrationError, match="was broadcast state and is split state"):
         last.get_list_state(ListStateDescriptor("m", Types.INT()))
+
+
+HELD: dict[str, tuple[Any, Any, Any]] = {
+    "object": (Types.PICKLED_BYTE_ARRAY(), {"a": 1}, lambda value: value.update(a=2)),
+    "map": (Types.MAP(Types.STRING(), Types.INT()), {"a": 1}, lambda value: value.update(a=2)),
+    "list": (Types.LIST(Types.INT()), [1], lambda value: value.append(2)),
+    "array": (Types.PRIMITIVE_ARRAY(Types.LONG()), [1], lambda value: value.append(2)),
+    "row": (Types.ROW_NAMED(["a"], [Types.INT()]), Row(a=1), lambda value: value.__setitem__("a", 2)),
+    "inside a tuple": (Types.TUPLE([Types.INT(), Types.LIST(Types.INT())]), (1, [1]), lambda value: value[1].append(2)),
+}
+
+
+@pytest.mark.parametrize("got", [False, True], ids=["kept", "got again"])
+@pytest.mark.parametrize("mode", ["get_list_state", "get_union_list_state", "get_broadcast_state"])
+@pytest.mark.parametrize("held", HELD)
+def test_what_was_put_may_be_changed_behind_the_barrier(held: str, mode: str, got: bool) -> None:
+    """``snapshot_state`` puts the very object that the function goes on changing."""
+    type_info, value, change = HELD[held]
+    value = copy.deepcopy(value)
+    before = copy.deepcopy(value)
+    broadcast = mode == "get_broadcast_state"
+    descriptor: Any = (
+        MapStateDescriptor("s", Types.STRING(), type_info) if broadcast else ListStateDescriptor("s", type_info)
+    )
+    store = HeapOperatorState("op")
+    state: Any = getattr(store, mode)(descriptor)
+    if broadcast:
+        state.put("k", value)
+    else:
+        state.update([value])
+    snapshot = store.snapshot()
+    change(value)
+    if got:
+        assert (state.get("k") if broadcast else state.get()[0]) is value
+    chunks = [chunk for part in snapshot for chunk in part]
+    later = HeapOperatorState("op")
+    later.restore([OperatorSnapshot(snapshot.states, chunks)], 0, 1)
+    restored: Any = getattr(later, mode)(descriptor)
+    assert (restored.get("k") if broadcast else restored.get()[0]) == before
+    assert (state.get("k") if broadcast else state.get()[0]) is value, "and the function has its own"
+
+
+def test_an_object_that_can_not_be_serialised_makes_the_snapshot_fail() -> None:
+    store = HeapOperatorState("op")
+    store.get_list_state(DEALT).add(threading.Lock())
+    snapshot = store.snapshot()
+    with pytest.raises(SerializationError, match=r"state 'dealt' of key 0 can't be serialised"):
+        next(snapshot)
+
+
+def test_the_moment_of_a_snapshot_costs_nothing_for_what_nobody_can_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[Any] = []
+    frozen = tables.is_frozen
+
+    def noted(value: Any) -> bool:
+        looked_at.append(value)
+        return frozen(value)
+
+    monkeypatch.setattr(tables, "is_frozen", noted)
+    store = HeapOperatorState("op")
+    pair = Types.TUPLE([Types.STRING(), Types.LONG()])
+    store.get_list_state(ListStateDescriptor("pairs", pair)).add_all([("a", 1), ("b", 2)])
+    store.get_list_state(ALL).add_all(range(100))
+    store.get_list_state(DEALT).add_all([1, "a", 2.0])
+    store.snapshot()
+    assert looked_at == []
+
+
+def in_writing(**rules: Any) -> tuple[Any, Any]:
+    """Broadcast state of which a snapshot is being written."""
+    store = HeapOperatorState("op")
+    state = store.get_broadcast_state(RULES)
+    state.put_all(rules)
+    return state, store.snapshot(0.0)
+
+
+@pytest.mark.parametrize("what", ["items", "keys", "values"])
+def test_a_snapshot_may_end_in_the_middle_of_an_iteration(what: str) -> None:
+    state, snapshot = in_writing(a=1, b=[2], c=3)
+    state.put("d", 4)
+    state.remove("a")
+    seen = []
+    for entry in getattr(state, what)():
+        seen.append(entry)
+        list(snapshot)
+    assert seen == {"items": [("b", [2]), ("c", 3), ("d", 4)], "keys": ["b", "c", "d"], "values": [[2], 3, 4]}[what]
+    assert dict(state.items()) == {"b": [2], "c": 3, "d": 4}
+
+
+def test_values_may_be_replaced_in_an_iteration_behind_a_snapshot() -> None:
+    state, snapshot = in_writing(**{str(number): number for number in range(20)})
+    for number in range(20):
+        state.put(f"new {number}", number)
+    snapshot.close()
+    for key, value in state.items():
+        state.put(key, value + 1)
+    assert sorted(state.values()) == sorted([*range(1, 21), *range(1, 21)])
+
+
+def test_the_length_of_a_list_is_known_while_it_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = HeapOperatorState("op")
+    state = store.get_list_state(DEALT)
+    state.add_all([1, 2])
+    running = store.snapshot(0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables._Guarded, "__len__", lambda self: pytest.fail("it walks over all changes"))
+        for number in range(3, 10):
+            store.get_list_state(DEALT).add(number)
+        assert state.get() == list(range(1, 10))
+        running.close()
+        state.add(10)
+        store.get_list_state(DEALT).add_all([11])
+        assert state.get() == list(range(1, 12))
+    state.update([5])
+    state.add(6)
+    assert store.get_list_state(DEALT).get() == [5, 6]
+
+
+def test_whether_there_is_broadcast_state_is_known_while_it_is_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, snapshot = in_writing(a=1)
+    monkeypatch.setattr(tables._Guarded, "__len__", lambda self: pytest.fail("it walks over all changes"))
+    assert not state.is_empty()
+    state.remove("a")
+    assert state.is_empty()
+    state.put("b", 1)
+    assert not state.is_empty()
+    list(snapshot)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(asked: bool) -> None:
+    def lists(of: Any) -> list[ListStateDescriptor]:
+        return [ListStateDescriptor("dealt", of), ListStateDescriptor("all", of)]
+
+    snapshots = []
+    for of, values in ((Types.INT(), [1, 2]), (Types.DOUBLE(), [3.5])):
+        store = HeapOperatorState("op")
+        dealt, union = lists(of)
+        store.get_list_state(dealt).update(values)
+        store.get_union_list_state(union).update(values)
+        store.get_broadcast_state(MapStateDescriptor("m", Types.STRING(), of)).put("a", values[-1])
+        snapshots.append(written(store))
+    store = HeapOperatorState("op")
+    store.restore(snapshots, 0, 1)
+    if not asked:  # it is written as it was
+        again = written(store)
+        store = HeapOperatorState("op")
+        store.restore([again], 0, 1)
+    dealt, union = lists(Types.DOUBLE())
+    assert store.get_list_state(dealt).get() == [1.0, 2.0, 3.5]
+    state = store.get_union_list_state(union)
+    state.add(4.0)
+    assert state.get() == [1.0, 2.0, 3.5, 4.0]
+    assert store.get_broadcast_state(MapStateDescriptor("m", Types.STRING(), Types.DOUBLE())).get("a") == 2.0
+
+
+def test_keys_of_broadcast_state_that_become_one_are_refused() -> None:
+    store = HeapOperatorState("op")
+    pair = Types.TUPLE([Types.INT(), Types.INT()])
+    store.get_broadcast_state(MapStateDescriptor("m", pair, Types.INT())).put_all({(1, 1): 1, (1, 2): 2})
+    later = HeapOperatorState("op")
+    later.restore([written(store)], 0, 1)
+    with pytest.raises(StateMigrationError, match=r"field '\[key\]' of state 'm' .*: removed, which makes several"):
+        later.get_broadcast_state(MapStateDescriptor("m", Types.TUPLE([Types.INT()]), Types.INT()))

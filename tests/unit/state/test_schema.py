@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firesteel.common.coerce import make_coercer
+from firesteel.common.time import Time
 from firesteel.common.typeinfo import Types
 from firesteel.common.types import Row
 from firesteel.core.errors import StateMigrationError
-from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
+from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.schema import Answer, compare, schema_of, text_of
 
@@ -161,3 +162,77 @@ def test_whatever_is_not_refused_fits_the_new_type(old: Any, new: Any) -> None:
 def test_a_type_is_compatible_with_itself_and_with_its_schema_as_text(type_info: Any) -> None:
     schema = schema_of(type_info)
     assert compare(json.loads(json.dumps(schema)), schema).answer is Answer.AS_IS
+
+
+def subtask_of(
+    type_info: Any, key: int | None, value: Any, restored: Any = None, ttl: bool = False, namespace: Any = None
+) -> Any:
+    """A snapshot of a subtask that has met a record, or, with ``key`` None, none since it was restored."""
+    keyed = HeapKeyedState()
+    if restored is not None:
+        keyed.restore(*restored)
+    if key is not None:
+        keyed.key = key
+        value_of(keyed, type_info, ttl, namespace).update(value)
+    snapshot = keyed.snapshot()
+    return list(snapshot.states), [chunk for part in snapshot for chunk in part]
+
+
+def value_of(keyed: HeapKeyedState, type_info: Any, ttl: bool = False, namespace: Any = None) -> Any:
+    descriptor = ValueStateDescriptor("s", type_info)
+    if ttl:
+        descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.days(1)).build())
+    return keyed.store(namespace).get_state(descriptor)
+
+
+@pytest.mark.parametrize("namespace", [None, "w"])
+@pytest.mark.parametrize("ttl", [False, True])
+@pytest.mark.parametrize("order", [1, -1])
+def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(
+    order: int, ttl: bool, namespace: Any
+) -> None:
+    asked = subtask_of(LONG, 1, 2**40, subtask_of(INT, 2, 20, namespace=namespace), ttl=ttl, namespace=namespace)
+    not_asked = subtask_of(LONG, None, None, subtask_of(INT, 3, 30, namespace=namespace), namespace=namespace)
+    snapshots = [asked, not_asked][::order]
+    for again in range(2):
+        keyed = HeapKeyedState()
+        for snapshot in snapshots:
+            keyed.restore(*snapshot)
+        if not again:  # nobody asks for it, and it is written as it was
+            running = keyed.snapshot()
+            snapshots = [(list(running.states), [chunk for part in running for chunk in part])]
+    state = value_of(keyed, LONG, ttl, namespace)
+    found = []
+    for keyed.key in (1, 2, 3):
+        found.append(state.value())
+    assert found == [2**40, 20, 30]
+    keyed.key = 3
+    state.update(31)
+    assert state.value() == 31
+
+
+def test_types_that_do_not_become_that_of_now_are_refused_still() -> None:
+    keyed = HeapKeyedState()
+    keyed.restore(*subtask_of(LONG, 1, 10))
+    keyed.restore(*subtask_of(STRING, 2, "x"))
+    with pytest.raises(StateMigrationError, match="it was STRING and is LONG"):
+        value_of(keyed, LONG)
+
+
+@pytest.mark.parametrize("ttl", [False, True])
+def test_keys_of_a_map_that_become_one_are_refused(ttl: bool) -> None:
+    def descriptor(key: Any) -> MapStateDescriptor:
+        made = MapStateDescriptor("m", key, INT)
+        if ttl:
+            made.enable_time_to_live(StateTtlConfig.new_builder(Time.days(1)).build())
+        return made
+
+    keyed = HeapKeyedState()
+    keyed.key = 1
+    keyed.get_map_state(descriptor(Types.TUPLE([INT, INT]))).put_all({(1, 1): 1, (1, 2): 2})
+    snapshot = keyed.snapshot()
+    later = HeapKeyedState()
+    later.restore(list(snapshot.states), [chunk for part in snapshot for chunk in part])
+    later.key = 1
+    with pytest.raises(StateMigrationError, match=r"field '\[key\]' of state 'm' .*: removed, which makes several"):
+        later.get_map_state(descriptor(Types.TUPLE([INT])))

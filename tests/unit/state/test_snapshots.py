@@ -64,7 +64,7 @@ def test_putting_changes_back_is_cut_in_slices_too() -> None:
     clock = Ticking()
     running = snapshot_of(table, clock)
     for key in range(1000):
-        table[key].append("changed")
+        table[key] = [key, "changed"]
     left = [1000]
     while next(running, None) is not None:
         left.append(0 if table.writing is None else len(table.writing.changes))

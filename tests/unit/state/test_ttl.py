@@ -197,3 +197,24 @@ def test_a_map_in_which_all_is_read_often_is_in_the_order_of_expiry() -> None:
     assert list(state) == ["y", "z", "x"], "iterating extends the life of all of them"
     clock.advance(9)
     assert len(list(state.values())) == 3
+
+
+def test_reading_while_a_snapshot_is_written_changes_no_order() -> None:
+    """What expires next stands in front, where cleaning up looks."""
+    clock = ManualClock()
+    keyed = HeapKeyedState(KeyedStateParameters(clock=clock))
+    descriptor = ListStateDescriptor("n", Types.LONG())
+    descriptor.enable_time_to_live(config())
+    state = keyed.get_list_state(descriptor)
+    for key in "abc":
+        keyed.key = key
+        state.add(1)
+        clock.advance(1)
+    snapshot = keyed.snapshot()
+    keyed.key = "a"
+    assert state.get() == [1]
+    keyed.key = "b"
+    assert state.get() == [1]
+    state.add(2)
+    list(snapshot)
+    assert keyed.keys() == ["a", "c", "b"]

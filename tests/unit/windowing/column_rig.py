@@ -177,16 +177,19 @@ class Subtasks:
     def records(self, records: Sequence[Any], stamps: Sequence[int]) -> list[tuple[Any, ...]]:
         """Give each subtask its rows; rows that come out, those of one subtask behind those of the other."""
         rows = []
-        count = len(self.rigs)
         for subtask, rig in enumerate(self.rigs):
             mine = [
                 (record, time)
                 for record, time in zip(records, stamps, strict=True)
-                if operator_index(key_group(record[0], MAX_PARALLELISM), count, MAX_PARALLELISM) == subtask
+                if self.subtask_of(record[0]) == subtask
             ]
             if mine:
                 rows += rig.records([record for record, _ in mine], [time for _, time in mine])
         return rows
+
+    def subtask_of(self, key: Any) -> int:
+        """Which one has a key."""
+        return operator_index(key_group(key, MAX_PARALLELISM), len(self.rigs), MAX_PARALLELISM)
 
     def watermark(self, time: int) -> list[tuple[Any, ...]]:
         """Event time has come so far everywhere."""

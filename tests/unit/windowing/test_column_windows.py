@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -266,6 +267,14 @@ def test_nan_is_above_all_numbers() -> None:
     assert all(value != value for value in others)
 
 
+@pytest.mark.parametrize("prices", [(0.0, -0.0), (-0.0, 0.0), (-0.0, -0.0)])
+def test_the_least_zero_has_no_sign(prices: tuple[float, float]) -> None:
+    """Whatever the order, and as running aggregates give it."""
+    rig = ColumnRig(TumblingEventTimeWindows(10), aggregates=(min_("price"), max_("price")))
+    rig.records([("a", 1, price, None, 0) for price in prices], [1, 1])
+    assert [str(row[3:]) for row in rig.watermark(100)] == ["(0.0, 0.0)"]
+
+
 def test_aggregates_of_expressions_and_of_all_types() -> None:
     names = ["key", "flag", "small", "real", "day", "raw"]
     kinds = [
@@ -310,3 +319,101 @@ def test_a_key_is_forgotten_with_its_last_session() -> None:
         rig.watermark(turn * 10 + 5)
     assert rig.operator.state.index.size == 0
     assert rig.operator.state.index.capacity == 100
+
+
+CLOCKED = st.one_of(
+    st.builds(lambda size: (TumblingProcessingTimeWindows(size), 1), st.integers(1, 25)),
+    st.builds(
+        lambda slide, n: (SlidingProcessingTimeWindows(n * slide, slide), n), st.integers(1, 9), st.integers(2, 4)
+    ),
+    st.builds(lambda gap: (ProcessingTimeSessionWindows(gap), 1), st.integers(1, 9)),
+)
+"""With the number of windows of a row."""
+KEY = st.tuples(st.just("record"), st.sampled_from("abcdefg"), st.just(0))
+CLOCK = st.tuples(st.just("clock"), st.integers(0, 4), st.integers(-12, 20))
+
+
+@given(
+    st.lists(
+        st.one_of(KEY, KEY, KEY, CLOCK, CLOCK, st.tuples(st.just("restart"), st.integers(1, 5), st.just(0))),
+        min_size=5,
+        max_size=60,
+    ),
+    CLOCKED,
+    st.integers(1, 5),
+    st.booleans(),
+)
+def test_by_clocks_that_differ_each_row_is_in_all_its_windows(
+    stream: list[Any], windows: tuple[Any, int], parallelism: int, steps_back: bool
+) -> None:
+    """Subtasks fire at moments of their own, and what each had fired counts behind a restart; clocks are set back."""
+    assigner, each = windows
+    job = Subtasks(parallelism, lambda **more: ColumnRig(assigner, aggregates=(count(),), **more))
+    now = 100
+    given_rows: Counter[str] = Counter()
+    found: list[Any] = []
+    for kind, what, step in stream:
+        if kind == "record":
+            rig = job.rigs[job.subtask_of(what)]
+            rig.clock.now = now
+            assert rig.records([(what, 1, None, None, 0)], None) == []
+            given_rows[what] += 1
+        elif kind == "clock":
+            now += step if steps_back else abs(step)
+            found += job.rigs[what % len(job.rigs)].time(now)
+        else:
+            job.restart(what)
+    for rig in job.rigs:
+        found += rig.time(100_000)
+        assert rig.operator.state.next_time is None, "nothing is left"
+        assert list(rig.operator.state.snapshot()) == []
+    rows: Counter[str] = Counter()
+    for key, _, _, number in found:
+        rows[key] += number
+    assert rows == Counter({key: each * number for key, number in given_rows.items()})
+    assert job.all_late == []
+    if not steps_back:
+        assert len({row[:3] for row in found}) == len(found), "no window comes twice"
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [TumblingProcessingTimeWindows(10), SlidingProcessingTimeWindows(10, 5), ProcessingTimeSessionWindows(5)],
+)
+def test_a_clock_that_is_set_back_makes_no_row_late(assigner: Any) -> None:
+    rig = ColumnRig(assigner, 7, aggregates=(count(),))
+    rig.time(18)
+    rig.records([("a", 1, None, None, 0)], None)
+    assert {row[3] for row in rig.time(40)} == {1}
+    rig.clock.now = 12
+    assert rig.records([("a", 1, None, None, 0), ("a", 1, None, None, 0)], None) == []
+    assert rig.operator.late_dropped == 0
+    assert rig.late == []
+    assert {row[3] for row in rig.time(90)} == {2}
+
+
+@pytest.mark.parametrize("before", [0, 30])
+def test_where_barriers_are_not_aligned_nobody_loses_what_only_others_had_evaluated(before: int) -> None:
+    """At least once: watermarks differ."""
+    job = Subtasks(2, lambda **more: ColumnRig(TumblingEventTimeWindows(10), before, aggregates=(count(),), **more))
+    job.records([(key, 1, None, None, 0) for key in "abcdefg" for _ in range(2)], [3, 13] * 7)
+    first_ = job.rigs[0].watermark(9)
+    assert first_
+    job.restart(1)
+    again = {row for row in job.watermark(9)}
+    assert {row[0] for row in (*first_, *again)} == set("abcdefg")
+    assert {row[3] for row in again} == {1}
+    assert {row[0] for row in job.watermark(19)} == set("abcdefg")
+
+
+def test_panes_that_are_over_are_forgotten_where_they_are_kept_no_longer() -> None:
+    lateness = 30
+    job = Subtasks(1, lambda **more: ColumnRig(TumblingEventTimeWindows(10), lateness, aggregates=(count(),), **more))
+    job.records([("a", 1, None, None, 0), ("a", 1, None, None, 0)], [3, 23])
+    job.watermark(15)
+    assert set(job.rigs[0].operator.state.panes) == {0, 20}
+    lateness = 0
+    job.restart(1)
+    assert set(job.rigs[0].operator.state.panes) == {20}
+    assert job.watermark(40) == [("a", 20, 30, 1)]
+    assert not job.rigs[0].operator.state.panes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -148,4 +149,45 @@ def test_nothing_is_lost_and_nothing_comes_twice(
             assert in_order(got(job.watermark(now), gathering)) == in_order(
                 tidy([result for _, result in due], gathering)
             )
+    assert job.entries == 0
+
+
+def sums_of(lateness: int) -> Any:
+    return spec_of(TumblingEventTimeWindows(10), None, "reduce", allowed_lateness=lateness, late_tag=LATE)
+
+
+def test_where_barriers_are_not_aligned_a_window_is_evaluated_again() -> None:
+    """At least once: one subtask has evaluated a window that the other one has not."""
+    job = Job(lambda **more: Rig(sums_of(20), ALIGNED, **more), 2)
+    keys = "abcdefg"
+    job.records([((key, 1), 3) for key in keys])
+    before = {out.value[0] for out in job.rigs[0].watermark(9)}
+    assert set() < before < set(keys)
+    job.restart(1)
+    assert sorted(out.value for out in job.watermark(9)) == [(key, (0, 10), [(key, 1)]) for key in keys]
+    assert [out.value for out in job.records([(("a", 5), 4)])] == [("a", (0, 10), [("a", 6)])]
+    assert job.watermark(29) == []
+    assert job.entries == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "assigner"), [(ALIGNED, TumblingEventTimeWindows(10)), (SESSION, EventTimeSessionWindows(7))]
+)
+def test_windows_that_were_given_do_not_come_again_where_they_are_kept_no_longer(
+    kind: OperatorKind, assigner: Any
+) -> None:
+    lateness = 20
+
+    def make(**more: Any) -> Rig:
+        return Rig(spec_of(assigner, None, "reduce", allowed_lateness=lateness, late_tag=LATE), kind, **more)
+
+    job = Job(make, 2)
+    job.records([(("a", 1), 3), (("a", 1), 23)])
+    assert len(job.watermark(9)) == 1
+    lateness = 0
+    job.restart(1)
+    assert job.watermark(9) == []
+    assert job.watermark(22) == []
+    assert [out.value[2] for out in job.watermark(29)] == [[("a", 1)]]
+    assert job.watermark(100) == []
     assert job.entries == 0

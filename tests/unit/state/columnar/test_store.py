@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import ProgramError, StateMigrationError
 from firesteel.state.columnar import snapshots
 from firesteel.state.columnar.key_index import KeyIndex
 from firesteel.state.columnar.snapshots import ColumnarSnapshot, Shadow
@@ -108,3 +108,24 @@ def test_what_is_copied_for_a_snapshot_is_what_changes() -> None:
 def test_memory_of_a_count_is_small() -> None:
     state = filled(200_000)
     assert state.nbytes / 200_000 <= 40
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_subtasks_may_differ_in_the_type_of_a_column(order: int) -> None:
+    """Only one has asked for it since it is wider."""
+    written = []
+    for key, data_type in ((1, pa.int32()), (2, pa.int64())):
+        state = ColumnarState("n", [pa.int64()], groups_of, range(64))
+        state.column("n", data_type).set(state.slots([pa.array([key])]), np.array([key]))
+        snapshot = state.snapshot()
+        written.append((list(snapshot.states), [chunk for part in snapshot for chunk in part]))
+    restored = ColumnarState("n", [pa.int64()], groups_of, range(64))
+    for states, chunks in written[::order]:
+        restored.restore(states, chunks)
+    column = restored.column("n", pa.int64())
+    assert column.get(restored.slots([pa.array([1, 2])])).tolist() == [1, 2]
+
+    asked = ColumnarState("n", [pa.int64()], groups_of, range(64))
+    asked.column("n", pa.int32())
+    with pytest.raises(StateMigrationError, match="its values were int64, and are to be int32"):
+        asked.restore(*written[1])

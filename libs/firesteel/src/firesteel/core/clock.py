@@ -13,7 +13,10 @@ class Clock(Protocol):
         """Seconds from an arbitrary start; never goes back."""
 
     def epoch_ms(self) -> int:
-        """Wall clock, milliseconds since 1970-01-01 UTC; for display and for event timestamps only."""
+        """Wall clock, milliseconds since 1970-01-01 UTC; may go back.
+
+        For display and timestamps, and for what users set by it: processing time, and time-to-live of state.
+        """
 
 
 class SystemClock:

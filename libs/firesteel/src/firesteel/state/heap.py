@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequen
 from functools import partial
 from typing import Any, Final
 
-from firesteel.core.errors import ProgramError, StateMigrationError
+from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import StateDescriptor
 from firesteel.state.backend import (
@@ -24,7 +24,7 @@ from firesteel.state.backend import (
     StateInfo,
 )
 from firesteel.state.fitting import fits_as_it_is
-from firesteel.state.heap_migration import adopt
+from firesteel.state.heap_migration import adopt, together
 from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
 from firesteel.state.heap_states import STATES, HeapState, HeapValueState, Kind, kind_of, merge_values
 from firesteel.state.heap_ttl import DROPS, TTL_STATES, Life, Sweeper, pruned
@@ -47,7 +47,7 @@ class _Declared:
     Attributes:
         kind: how it is written, with its descriptor.
         life: its time-to-live, if it has one.
-        states: those without a namespace; their methods are bound anew when a snapshot begins or ends.
+        state: the one without a namespace; its methods are bound anew when a snapshot begins or ends.
     """
 
     __slots__ = ("kind", "life", "state")
@@ -80,7 +80,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         self._parameters = parameters or KeyedStateParameters(strict_integers=strict_integers)
         self._declared: dict[str, _Declared] = {}
         self._parts: dict[tuple[str, str], _Part] = {}
-        self._restored: dict[tuple[str, str], _Part] = {}
+        self._restored: dict[tuple[str, str], list[_Part]] = {}  # several where subtasks of before differ in the type
         self._every_record: list[Sweeper] = []
         self._snapshot: HeapSnapshot | None = None
 
@@ -132,11 +132,9 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         part = self._parts.get(place)
         if part is None:
             info = StateInfo(name, kind.name, schema_of(kind.descriptor.type_info), namespaced, life is not None)
-            before = self._restored.get(place)
-            if before is None:
-                table: Table = HeapTable() if life is None else TtlTable()
-            else:
-                table = adopt(before.info, before.table, info, self._parameters.clock.epoch_ms())
+            now = self._parameters.clock.epoch_ms()
+            before = [adopt(one.info, one.table, info, now) for one in self._restored.get(place, ())]
+            table = together(info, before) if before else HeapTable() if life is None else TtlTable()
             prune = partial(pruned, kind.name) if life is not None and life.drop_at_snapshot else None
             self._restored.pop(place, None)
             part = self._parts[place] = _Part(info, table, prune)
@@ -150,10 +148,9 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
     def clear_namespace(self, namespace: Any) -> None:
         """Forget all states of the current key and a namespace."""
         place = (self.key, namespace)
-        for parts in (self._parts, self._restored):
-            for part in parts.values():
-                if part.info.namespaced:
-                    part.table.pop(place, None)
+        for part in self._all_parts():
+            if part.info.namespaced:
+                part.table.pop(place, None)
 
     def merge_namespaces(self, descriptor: StateDescriptor, target: Any, sources: Iterable[Any]) -> None:
         """Bring the state of some namespaces into that of another one."""
@@ -185,7 +182,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         part = self._parts.get(place)
         if part is None:
             before = self._restored.pop(place, None)
-            part = self._parts[place] = before or _Part(StateInfo(name, TABLE, {}), HeapTable())
+            part = self._parts[place] = before[0] if before else _Part(StateInfo(name, TABLE, {}), HeapTable())
         return part.table
 
     def table_names(self) -> list[str]:
@@ -199,12 +196,15 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
 
     def keys(self, descriptor: StateDescriptor | None = None) -> list[Any]:
         """Each key that has state without a namespace, once."""
-        parts = {**self._restored, **self._parts}
         found: dict[Any, None] = {}
-        for (name, area), part in parts.items():
-            if area != "namespaced" and (descriptor is None or (name == descriptor.name and area == "plain")):
+        for part in self._all_parts():
+            info = part.info
+            if not info.namespaced and (descriptor is None or (info.name == descriptor.name and info.kind != TABLE)):
                 found.update(dict.fromkeys(part.table))
         return list(found)
+
+    def _all_parts(self) -> list[_Part]:
+        return [*self._parts.values(), *(part for parts in self._restored.values() for part in parts)]
 
     # -- snapshots
 
@@ -215,7 +215,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             raise RuntimeError("a snapshot of this state is being written: there is one at a time")
         dead = self._parameters.clock.epoch_ms
         sources = []
-        for part in (*self._parts.values(), *self._restored.values()):
+        for part in self._all_parts():
             drain(part.table, len(part.table.writing.changes) if part.table.writing is not None else 0)
             prune = None if part.prune is None else partial(_prune, part.prune, dead() - self._ttl_of(part))
             sources.append(TableSource(part.info, part.table, prune, numbers=self._holds_numbers(part)))
@@ -249,9 +249,11 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         parts: list[_Part] = []
         for info in states:
             area = info.kind if info.kind == TABLE else "namespaced" if info.namespaced else "plain"
-            part = self._restored.setdefault((info.name, area), _Part(info, HeapTable()))
-            if part.info != info:
-                raise StateMigrationError(info.name, "", "the snapshots of two subtasks differ in its type")
+            former = self._restored.setdefault((info.name, area), [])
+            part = next((one for one in former if one.info == info), None)
+            if part is None:  # of two subtasks only one may have asked for it since its type is another
+                part = _Part(info, HeapTable())
+                former.append(part)
             parts.append(part)
         for chunk in chunks:
             part = parts[chunk.state]
@@ -271,7 +273,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         if self._snapshot is not None:
             self._snapshot.close()
             self._snapshot = None
-        for part in (*self._parts.values(), *self._restored.values()):
+        for part in self._all_parts():
             writing = part.table.writing
             if writing is not None:
                 drain(part.table, len(writing.changes))

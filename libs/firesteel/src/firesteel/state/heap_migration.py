@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from firesteel.core.errors import StateMigrationError
 from firesteel.state.backend import StateInfo
 from firesteel.state.heap_ttl import NEWEST
-from firesteel.state.schema import Answer, Convert, compare
+from firesteel.state.schema import Answer, Convert, LostKeysError, compare
 from firesteel.state.tables import HeapTable, Table, TtlTable
 
 
@@ -22,7 +22,7 @@ def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
         now: epoch ms; time of the last access of values that had no time-to-live before.
 
     Raises:
-        StateMigrationError: the types are incompatible; names the field.
+        StateMigrationError: the types are incompatible, or keys of a map become one; names the field.
     """
     if old.kind != new.kind:
         raise StateMigrationError(new.name, "", f"it was {old.kind} state and is {new.kind} state now")
@@ -35,14 +35,38 @@ def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
         converter = None
     else:
         converter = _converter(new.kind, old.ttl, new.ttl, found.convert, now)
-    migrated = [(key, value if converter is None else converter(value)) for key, value in entries.items()]
+    try:
+        migrated = [(key, value if converter is None else converter(value)) for key, value in entries.items()]
+    except LostKeysError as error:
+        raise StateMigrationError(new.name, error.field, error.reason) from None
     if not new.ttl:
         plain = HeapTable()
         plain.update(migrated)
         return plain
-    newest = NEWEST[new.kind]
+    return _in_order(new.kind, migrated)
+
+
+def together(info: StateInfo, tables: Sequence[Table]) -> Table:
+    """The entries of several subtasks, which differed in the type of a state, as one table; no key is in two.
+
+    Args:
+        info: the state that is asked for.
+        tables: what ``adopt`` made of each; at least one.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    entries = [entry for table in tables for entry in table.items()]
+    if info.ttl:
+        return _in_order(info.kind, entries)
+    plain = HeapTable()
+    plain.update(entries)
+    return plain
+
+
+def _in_order(kind: str, entries: list[tuple[Any, Any]]) -> TtlTable:
+    newest = NEWEST[kind]
     table = TtlTable()
-    table.update(sorted(migrated, key=lambda item: newest(item[1])))
+    table.update(sorted(entries, key=lambda item: newest(item[1])))
     return table
 
 

@@ -151,11 +151,6 @@ class HeapSnapshot(KeyedSnapshot):
             source.table.begin(self._encoder(source), on_change)
         on_change()
 
-    @property
-    def settled(self) -> bool:
-        """All tables are as any others again."""
-        return all(source.table.writing is None for _, source in self._sources)
-
     def _encoder(self, source: TableSource) -> Callable[[Any, Any], bytes]:
         """Serialises a value before it is handed out; an error is kept for ``next``."""
 
@@ -277,7 +272,8 @@ class HeapSnapshot(KeyedSnapshot):
         saved, prune = source.table.writing.saved, source.prune
         packed: list[tuple[Any, bytes]] = []
         if saved and not saved.keys().isdisjoint(keys):
-            early = [(key, saved.pop(key)) for key in keys if key in saved]
+            early = [(key, saved[key]) for key in keys if key in saved]
+            saved.update(dict.fromkeys([key for key, _ in early], b""))
             gone = {key for key, _ in early}
             left = [(key, value) for key, value in zip(keys, values, strict=True) if key not in gone]
             keys, values = [key for key, _ in left], [value for _, value in left]

@@ -1,8 +1,10 @@
 """Operator state on the heap: lists that are dealt out anew, lists that all subtasks see whole, broadcast state.
 
 Lists are tables by position and broadcast state is a table by its key, so all of it is written out as keyed state is:
-in slices, while it is used (``state/tables.py``). A snapshot is one subtask's; ``restore`` is given those of all
-subtasks, and takes what belongs to the own one. So coordinators move bytes and never look into them.
+in slices, while it is used (``state/tables.py``). Only values that can be changed in place are serialised at once: a
+function may put the very object that it goes on changing, as ``snapshot_state`` is made for. A snapshot is one
+subtask's; ``restore`` is given those of all subtasks, and takes what belongs to the own one. So coordinators move bytes
+and never look into them.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firesteel.common.typeinfo import BasicTypeInfo, TupleTypeInfo
 from firesteel.core.errors import ProgramError, StateMigrationError
 from firesteel.functions.state import (
     BroadcastState,
@@ -24,8 +27,8 @@ from firesteel.functions.state import (
 from firesteel.state.backend import SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
 from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
 from firesteel.state.heap_states import Kind, element_of, elements_of, entries_of, kind_of
-from firesteel.state.schema import Answer, compare, schema_of
-from firesteel.state.tables import HeapTable, drain
+from firesteel.state.schema import Answer, LostKeysError, compare, schema_of
+from firesteel.state.tables import HeapTable, drain, save_changeable
 
 SPLIT: Final = "split"
 UNION: Final = "union"
@@ -44,41 +47,47 @@ class OperatorSnapshot:
 
 
 class HeapOperatorListState(ListState[Any]):
-    """A list of the subtask."""
+    """A list of the subtask; the only one that changes its table, whose length takes long while it is written out."""
 
-    __slots__ = ("_kind", "_table")
+    __slots__ = ("_kind", "_length", "_table")
 
     def __init__(self, table: HeapTable, kind: Kind) -> None:
-        self._table, self._kind = table, kind
+        self._table, self._kind, self._length = table, kind, len(table)
 
     def get(self) -> list[Any]:
         """The elements, as a list of their own."""
         table = self._table
-        return [table[position] for position in range(len(table))]
+        return [table[position] for position in range(self._length)]
 
     def add(self, value: Any) -> None:
         """Add an element."""
-        self._table[len(self._table)] = element_of(self._kind, value)
+        self._table[self._length] = element_of(self._kind, value)
+        self._length += 1
 
     def add_all(self, values: Iterable[Any]) -> None:
         """Add elements: all or, if one does not fit, none."""
-        table = self._table
-        for position, value in enumerate(elements_of(self._kind, "add_all", values), len(table)):
-            table[position] = value
+        for value in elements_of(self._kind, "add_all", values):
+            self._table[self._length] = value
+            self._length += 1
 
     def update(self, values: Iterable[Any]) -> None:
         """Replace the elements."""
         fitted = elements_of(self._kind, "update", values)
-        self._table.clear()
+        self.clear()
         self.add_all(fitted)
 
     def clear(self) -> None:
         """Forget the elements."""
         self._table.clear()
+        self._length = 0
 
 
 class _Reading(ReadOnlyBroadcastState[Any, Any]):
-    """Reads a table by key."""
+    """Reads a table by key.
+
+    A function that yields may be suspended in an iteration, and a snapshot may end meanwhile, which puts changes back
+    into the table: so while there is one, keys and values are given as lists. None begins meanwhile.
+    """
 
     __slots__ = ("_table",)
 
@@ -95,15 +104,17 @@ class _Reading(ReadOnlyBroadcastState[Any, Any]):
 
     def items(self) -> Iterable[tuple[Any, Any]]:
         """Keys and values."""
-        return self._table.items()
+        table = self._table
+        return table.items() if table.writing is None else [(key, table[key]) for key in list(table)]
 
     def keys(self) -> Iterable[Any]:
         """Keys."""
-        return self._table.keys()
+        return self._table.keys() if self._table.writing is None else list(self._table)
 
     def values(self) -> Iterable[Any]:
         """Values."""
-        return self._table.values()
+        table = self._table
+        return table.values() if table.writing is None else [table[key] for key in list(table)]
 
     def is_empty(self) -> bool:
         """Whether there is nothing."""
@@ -155,10 +166,17 @@ class HeapBroadcastState(_Reading, BroadcastState[Any, Any]):
 class _Part:
     """A table with the descriptor that it was asked for with, if it was."""
 
-    __slots__ = ("info", "kind", "table")
+    __slots__ = ("info", "kind", "list_state", "others", "table")
 
     def __init__(self, info: StateInfo, table: HeapTable, kind: Kind | None = None) -> None:
         self.info, self.table, self.kind = info, table, kind
+        self.others: list[_Part] = []  # restored of subtasks that differed in its type
+        self.list_state = None if kind is None or kind.name != "list" else HeapOperatorListState(table, kind)
+
+    @property
+    def changeable(self) -> bool:
+        """Whether a value may be changed in place: nobody holds one of what nobody asked for, nor changes numbers."""
+        return self.kind is not None and not _always_frozen(self.kind.descriptor)
 
 
 class HeapOperatorState(OperatorStateStore):
@@ -177,14 +195,14 @@ class HeapOperatorState(OperatorStateStore):
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
         """A list whose elements are dealt out when the parallelism changes."""
         part = self._part(state_descriptor, ListStateDescriptor, "get_list_state", SPLIT)
-        assert part.kind is not None
-        return HeapOperatorListState(part.table, part.kind)
+        assert part.list_state is not None
+        return part.list_state
 
     def get_union_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
         """A list that each subtask sees whole after a restore."""
         part = self._part(state_descriptor, ListStateDescriptor, "get_union_list_state", UNION)
-        assert part.kind is not None
-        return HeapOperatorListState(part.table, part.kind)
+        assert part.list_state is not None
+        return part.list_state
 
     def get_broadcast_state(self, state_descriptor: MapStateDescriptor) -> BroadcastState[Any, Any]:
         """A map that is the same in all subtasks."""
@@ -216,7 +234,7 @@ class HeapOperatorState(OperatorStateStore):
                 raise ProgramError(f"operator {self._operator!r}: operator state {name!r} can't have a time-to-live")
             info = StateInfo(name, mode, schema_of(descriptor.type_info))
             kind = kind_of(descriptor, strict_integers=self._strict)
-            table = HeapTable() if part is None else _adopted(part, info)
+            table = HeapTable() if part is None else _together(part, info)
             part = self._parts[name] = _Part(info, table, kind)
         elif part.info.kind != mode or (part.kind is not None and part.kind.descriptor != descriptor):
             before = part.kind.descriptor if part.kind is not None else None
@@ -233,10 +251,14 @@ class HeapOperatorState(OperatorStateStore):
         before = self._snapshot
         if before is not None and not before.closed:
             raise RuntimeError("a snapshot of this state is being written: there is one at a time")
-        for part in self._parts.values():
+        parts = [one for part in self._parts.values() for one in (part, *part.others)]
+        for part in parts:
             drain(part.table, 0 if part.table.writing is None else len(part.table.writing.changes))
-        sources = [TableSource(part.info, part.table) for part in self._parts.values()]
+        sources = [TableSource(part.info, part.table) for part in parts]
         self._snapshot = HeapSnapshot(sources, slice_seconds, _nothing)
+        for part in parts:
+            if part.changeable:
+                save_changeable(part.table)
         return self._snapshot
 
     def restore(self, snapshots: Sequence[OperatorSnapshot], subtask: int, parallelism: int) -> None:
@@ -255,12 +277,11 @@ class HeapOperatorState(OperatorStateStore):
             for chunk in snapshot.chunks:
                 contents[chunk.state].update(decode(chunk.data))
             for info, content in zip(snapshot.states, contents, strict=True):
-                part = self._parts.setdefault(info.name, _Part(info, HeapTable()))
-                if part.info != info:
-                    raise StateMigrationError(info.name, "", "the snapshots of two subtasks differ in its type")
+                if info.kind == BROADCAST and writer != subtask % len(snapshots):
+                    continue
+                part = self._restored(info)
                 if info.kind == BROADCAST:
-                    if writer == subtask % len(snapshots):
-                        part.table.update(content)
+                    part.table.update(content)
                     continue
                 elements = [content[position] for position in range(len(content))]
                 if info.kind == SPLIT:
@@ -274,11 +295,31 @@ class HeapOperatorState(OperatorStateStore):
                     ]
                 part.table.update(enumerate(elements, len(part.table)))
 
+    def _restored(self, info: StateInfo) -> _Part:
+        """Where entries of this type go."""
+        part = self._parts.setdefault(info.name, _Part(info, HeapTable()))
+        for one in (part, *part.others):
+            if one.info == info:
+                return one
+        part.others.append(_Part(info, HeapTable()))
+        return part.others[-1]
+
     def close(self) -> None:
         """Forget everything."""
         if self._snapshot is not None:
             self._snapshot.close()
         self._parts.clear()
+
+
+def _together(restored: _Part, info: StateInfo) -> HeapTable:
+    """Restored entries, those of subtasks that differed in the type behind each other, brought to the type of now."""
+    tables = [_adopted(one, info) for one in (restored, *restored.others)]
+    if len(tables) == 1:
+        return tables[0]
+    table = HeapTable()
+    for one in tables:
+        table.update(enumerate([one[position] for position in range(len(one))], len(table)))
+    return table
 
 
 def _adopted(restored: _Part, info: StateInfo) -> HeapTable:
@@ -293,11 +334,21 @@ def _adopted(restored: _Part, info: StateInfo) -> HeapTable:
     if convert is None:
         return restored.table
     table = HeapTable()
-    if info.kind == BROADCAST:
-        table.update(convert(dict(restored.table)))
-    else:
-        table.update((position, convert(value)) for position, value in restored.table.items())
+    try:
+        if info.kind == BROADCAST:
+            table.update(convert(dict(restored.table)))
+        else:
+            table.update([(position, convert(value)) for position, value in restored.table.items()])
+    except LostKeysError as error:
+        raise StateMigrationError(info.name, error.field, error.reason) from None
     return table
+
+
+def _always_frozen(descriptor: StateDescriptor) -> bool:
+    """Whether the type leaves numbers, text and tuples of these only."""
+    type_info = descriptor.value_type_info if isinstance(descriptor, MapStateDescriptor) else descriptor.type_info
+    types = type_info.field_types if isinstance(type_info, TupleTypeInfo) else [type_info]
+    return all(isinstance(one, BasicTypeInfo) for one in types)
 
 
 def _nothing() -> None:

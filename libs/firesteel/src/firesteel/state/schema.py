@@ -76,6 +76,19 @@ class Compatibility:
     convert: Convert | None = None
 
 
+class LostKeysError(Exception):
+    """Entries of a map would be lost.
+
+    Attributes:
+        field: path of the keys.
+        reason: what differs.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(reason)
+        self.field, self.reason = field, reason
+
+
 _AS_IS: Final = Compatibility(Answer.AS_IS)
 
 
@@ -198,10 +211,13 @@ def _compare_maps(old: Schema, new: Schema, path: str) -> Compatibility:
         return Compatibility(Answer.MIGRATE, first.field, first.reason)
 
     def convert(value: dict[Any, Any]) -> dict[Any, Any]:
-        return {
+        converted = {
             (key if fit_key is None else fit_key(key)): (item if item is None or fit_value is None else fit_value(item))
             for key, item in value.items()
         }
+        if len(converted) < len(value):
+            raise LostKeysError(f"{path}[key]", f"{first.reason}, which makes several of its keys one")
+        return converted
 
     return Compatibility(Answer.MIGRATE, first.field, first.reason, convert)
 

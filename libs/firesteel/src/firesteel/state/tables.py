@@ -41,7 +41,7 @@ def is_frozen(value: Any) -> bool:
     if kind in _ATOMS:
         return True
     if kind is tuple:
-        return all(item.__class__ in _ATOMS or is_frozen(item) for item in value)
+        return _ATOMS.issuperset(map(type, value)) or all(map(is_frozen, value))
     return False
 
 
@@ -55,7 +55,7 @@ class Writing:
         encode: (key, value) -> serialised value.
         changes: key -> value now, MISSING if it was removed. In order for tables that have one.
         removed: there may be MISSING among them.
-        saved: key -> value as it was, serialised; of values that were handed out.
+        saved: key -> value as it was, serialised; of values that were handed out. Empty when it has been written.
         reading: the values are still being written out; else changes are being put back.
         done: called when the table is as any other again.
     """
@@ -187,6 +187,16 @@ class TtlTable(OrderedDict[Any, Any]):
 Table = HeapTable | TtlTable
 
 
+def save_changeable(table: Table) -> None:
+    """Serialise at once what somebody who holds it may change in place; to be called when writing has begun."""
+    writing = table.writing
+    if writing is None or _ATOMS.issuperset(map(type, table.raw_values())):
+        return
+    for key, value in dict.items(table):
+        if not is_frozen(value):
+            writing.saved[key] = writing.encode(key, value)
+
+
 def stop_reading(table: Table) -> None:
     """Nothing of the table will be written any more: what was changed may be put back."""
     if table.writing is not None and table.writing.reading:
@@ -228,9 +238,8 @@ def _find(table: Any, key: Any) -> Any:
     if value is not writing:
         return value
     value = dict.get(table, key, MISSING)
-    if writing.reading and value is not MISSING and not is_frozen(value):
+    if writing.reading and key not in writing.saved and value is not MISSING and not is_frozen(value):
         writing.saved[key] = writing.encode(key, value)
-        writing.changes[key] = value
     return value
 
 
@@ -254,7 +263,8 @@ def _change(table: Any, key: Any, value: Any) -> None:
 class _Guarded:
     """What a table does while it is written out; in front of a table class.
 
-    A bound method may outlive that time by some accesses of the same call, so nothing here relies on the class.
+    A bound method may outlive that time by some accesses of the same call, so nothing here relies on the class. An
+    iterator must not: putting back changes the dict below it.
     """
 
     __slots__ = ()
@@ -322,7 +332,7 @@ class _Guarded:
         return length
 
     def __bool__(self) -> bool:
-        return len(self) > 0
+        return any(True for _ in self)
 
     def copy(self: Any) -> dict[Any, Any]:
         return dict(self.items())

@@ -6,7 +6,7 @@ window instead of a timer for each key. Timestamps of one *pane* (from one start
 the same windows: as long as records stay in a pane, nothing about windows is looked up at all.
 
 Which windows there are, and which of them have been evaluated and are kept for late records, is read from the names of
-the tables, so nothing else has to be restored.
+the tables, so nothing else has to be restored. Where subtasks of before differ in it, a window is evaluated again.
 """
 
 from __future__ import annotations
@@ -99,11 +99,17 @@ class AlignedWindows:
         self._panes: dict[int, Pane] = {}
         self.watermark = MIN_TIMESTAMP
         self._evaluated: set[int] = set()
-        for name in list(tables.names()):
+        names = set(tables.names())
+        for name in sorted(names):
             if name.startswith(PREFIX):
                 self._opened(int(name.removeprefix(PREFIX)))
             elif name.startswith(KEPT):
                 start = int(name.removeprefix(KEPT))
+                if f"{PREFIX}{start}" in names:
+                    # barriers were not aligned, and only some of the former subtasks had evaluated it
+                    tables.table(f"{PREFIX}{start}").update(tables.table(name))
+                    tables.drop(name)
+                    continue
                 self._open[start] = tables.table(name)
                 self._evaluated.add(start)
                 self._wait(self._cleanup_time(start), start)
@@ -160,7 +166,9 @@ class AlignedWindows:
         queue = self._queue
         while queue and queue[0][0] <= watermark:
             time, start = queue[0]
-            fires, ends = time == start + self.size - 1, time == self._cleanup_time(start)
+            # windows that were evaluated may have been kept for longer than they are now
+            fires = time == start + self.size - 1 and start not in self._evaluated
+            ends = time == self._cleanup_time(start)
             kept = self._tables.table(f"{KEPT}{start}") if fires and not ends else None
             yield Due(start, self._open[start], kept, fires, ends)
             heapq.heappop(queue)

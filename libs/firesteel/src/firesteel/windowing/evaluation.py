@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from firesteel.functions.window_functions import (
@@ -61,8 +61,3 @@ def clearer_of(function: Any, context: FunctionContext) -> Callable[[Any], None]
         function.clear(context)
 
     return clear
-
-
-def no_results() -> Iterator[Any]:
-    """Nothing."""
-    return iter(())

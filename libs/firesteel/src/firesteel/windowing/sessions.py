@@ -98,6 +98,8 @@ class Sessions:
         """Forget what is over and set the next timer; whether the key has sessions still."""
         if due.ends is not None:
             del key_sessions[bisect_left(key_sessions, due.ends[START], 1, key=_start_of)]
+        while len(key_sessions) > 1 and self._cleanup_time(key_sessions[1][END] - 1) < time:
+            del key_sessions[1]  # evaluated, and kept for longer before the job was started again
         if len(key_sessions) == 1:
             return False
         key_sessions[0] = NEVER

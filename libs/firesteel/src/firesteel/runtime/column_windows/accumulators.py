@@ -290,6 +290,8 @@ class _Extreme(_WithNulls):
 
     def _put(self, slots: Ints, values: npt.NDArray[Any]) -> None:
         if self._codec.fixed:
+            if self._codec.dtype.kind == "f":
+                values = values + self._codec.dtype.type(0)  # of 0.0 and -0.0 neither is greater
             with np.errstate(invalid="ignore"):  # NaN
                 self._better.at(self._found.values, slots, values)
             return

@@ -38,12 +38,15 @@ class Pane:
         low: the first timestamp.
         index: slots of the keys.
         accumulators: by slot.
+        ahead: how far time had come for its rows when they were restored, if it is further than for all others:
+            windows that had ended by then have been evaluated with them.
     """
 
-    __slots__ = ("_block", "accumulators", "index", "low")
+    __slots__ = ("_block", "accumulators", "ahead", "index", "low")
 
     def __init__(self, low: int, index: Index, accumulators: Accumulators) -> None:
         self.low, self.index, self.accumulators = low, index, accumulators
+        self.ahead = MIN_TIMESTAMP
         self._block: Block | None = None
 
     def add(self, keys: Keys, given: Sequence[Given], order: Ints) -> None:
@@ -56,9 +59,21 @@ class Pane:
                 self._block.save(slots)
         self.accumulators.add(slots, given, order, self.index.capacity)
 
-    def block(self) -> Block:
-        """For a snapshot."""
-        self._block = Block(self.index.capacity, self._dumped)
+    def restore(self, batch: pa.RecordBatch, keys: int, empty: Accumulators) -> None:
+        """Take over what ``block`` gave, of keys in so many columns."""
+        known = self.index.capacity
+        slots = self.index.slots(batch.columns[:keys])
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if int(slots.min()) >= known:
+            self.accumulators.load(slots, columns, self.index.capacity)
+            return
+        rows = np.arange(len(slots))  # keys had rows in two panes of one time
+        empty.load(rows, columns, len(rows))
+        self.accumulators.merge(slots, empty, rows, self.index.capacity)
+
+    def block(self, watermark: int) -> Block:
+        """For a snapshot, with how far time has come."""
+        self._block = Block(self.index.capacity, self._dumped, max(watermark, self.ahead))
         return self._block
 
     def _dumped(self, slots: Ints) -> pa.RecordBatch:
@@ -82,6 +97,7 @@ class FixedWindows:
     Attributes:
         panes: by their first timestamp.
         watermark: how far time has come.
+        latest: how far it has come for any of the panes; by the clock, subtasks that were restored differ in it.
     """
 
     def __init__(
@@ -99,10 +115,11 @@ class FixedWindows:
         self._step = math.gcd(size, slide)
         self._make_index, self._bound = make_index, bound
         self.panes: dict[int, Pane] = {}
+        self._ahead: dict[int, list[Pane]] = {}
         self._open: set[int] = set()
         self._queue: list[tuple[int, int]] = []
         self._kept: dict[int, tuple[int, ...]] = {}
-        self.watermark = MIN_TIMESTAMP
+        self.watermark = self.latest = MIN_TIMESTAMP
 
     # -- rows
 
@@ -223,7 +240,7 @@ class FixedWindows:
         """Time has come so far: results of the windows that end, in the order of time."""
         if watermark <= self.watermark:
             return
-        self.watermark = watermark
+        self.watermark, self.latest = watermark, max(self.latest, watermark)
         self._kept.clear()
         queue = self._queue
         while queue and queue[0][0] <= watermark:
@@ -240,13 +257,24 @@ class FixedWindows:
         for low in range(start, start + self._size, self._step):
             last = low - (low - self._offset) % self._slide
             if not any(other in self._open for other in range(last, low - self._size, -self._slide)):
-                self.panes.pop(low, None)
+                self._drop(low)
+
+    def _drop(self, low: int) -> None:
+        self.panes.pop(low, None)
+        self._ahead.pop(low, None)
 
     def _panes_of(self, start: int) -> list[Pane]:
         if self._size == self._step:
-            return [self.panes[start]] if start in self.panes else []
-        lows = range(start, start + self._size, self._step)
-        return [self.panes[low] for low in lows if low in self.panes]
+            found = [self.panes[start]] if start in self.panes else []
+        else:
+            found = [self.panes[low] for low in range(start, start + self._size, self._step) if low in self.panes]
+        if self._ahead:
+            for low in range(start, start + self._size, self._step):
+                found += [pane for pane in self._ahead.get(low, ()) if pane.ahead < start + self._size - 1]
+        return found
+
+    def _all_panes(self) -> list[Pane]:
+        return [*self.panes.values(), *(pane for panes in self._ahead.values() for pane in panes)]
 
     def _evaluated(self, start: int) -> Work:
         panes = self._panes_of(start)
@@ -270,27 +298,52 @@ class FixedWindows:
 
     def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
         """Begin to write out the panes of now."""
-        return self._written.begin([pane.block() for pane in self.panes.values()], self.watermark, slice_seconds)
+        return self._written.begin([pane.block(self.watermark) for pane in self._all_panes()], slice_seconds)
 
     def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
         """Take over panes, and how far time had come. May be called for several snapshots."""
         for batch, watermark in self._written.read(states, chunks):
-            self.watermark = max(self.watermark, watermark)
-            low = batch.column(LOW)[0].as_py()
-            pane = self.pane(low)
-            slots = pane.index.slots(batch.columns[: self._written.keys])
-            columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-            pane.accumulators.load(slots, columns, pane.index.capacity)
+            pane = self._restored(batch.column(LOW)[0].as_py(), watermark)
+            pane.restore(batch, self._written.keys, Accumulators(self._bound))
         self._kept.clear()
-        for low in self.panes:
-            self._windows(low)
+        self._open, self._queue = set(), []
+        for low in {*self.panes, *self._ahead}:
+            if not self._windows(low):  # they were kept for late rows longer than now
+                self._drop(low)
+
+    def _restored(self, low: int, watermark: int) -> Pane:
+        """The pane for rows that were written when time had come so far.
+
+        Time had come differently far by the clock, and where barriers are not aligned. What had ended for one of the
+        subtasks and not for another is evaluated now, with the rows of the other one. Windows that are kept for late
+        rows are evaluated with all their rows each time.
+        """
+        self.latest = max(self.latest, watermark)
+        empty = not (self.panes or self._ahead)
+        if empty or watermark < self.watermark:
+            if not self._lateness:
+                for pane in self.panes.values():
+                    pane.ahead = self.watermark
+                    self._ahead.setdefault(pane.low, []).append(pane)
+                self.panes = {}
+            self.watermark = watermark
+        if watermark == self.watermark or self._lateness:
+            return self.pane(low)
+        others = self._ahead.setdefault(low, [])
+        for pane in others:
+            if pane.ahead == watermark:
+                return pane
+        pane = Pane(low, self._make_index(), Accumulators(self._bound))
+        pane.ahead = watermark
+        others.append(pane)
+        return pane
 
     @property
     def rows_seen(self) -> int:
         """The highest number that a row had, plus 1."""
-        return max((pane.accumulators.rows_seen for pane in self.panes.values()), default=0)
+        return max((pane.accumulators.rows_seen for pane in self._all_panes()), default=0)
 
     def close(self) -> None:
         """Forget everything; idempotent."""
         self._written.close()
-        self.panes, self._open, self._queue = {}, set(), []
+        self.panes, self._ahead, self._open, self._queue = {}, {}, set(), []

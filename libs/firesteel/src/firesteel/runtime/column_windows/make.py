@@ -43,8 +43,9 @@ def make_windows(
         "aggregates": [[one.name, repr(one.aggregate), str(one.input_type)] for one in bound],
     }
     written = Written(STATE, schema, max(1, len(key_types)), groups_of if key_types else one_group, key_groups)
+    lateness = spec.allowed_lateness if assigner.is_event_time() else 0  # by the clock nothing is late
     if isinstance(assigner, FixedTimeWindows):
         size, slide, offset = assigner.size, assigner.slide, assigner.offset
-        return FixedWindows(size, slide, offset, spec.allowed_lateness, make_index, bound, written)
+        return FixedWindows(size, slide, offset, lateness, make_index, bound, written)
     assert isinstance(assigner, EventTimeSessionWindows | ProcessingTimeSessionWindows)
-    return SessionWindows(assigner.session_gap, spec.allowed_lateness, make_index, bound, written)
+    return SessionWindows(assigner.session_gap, lateness, make_index, bound, written)

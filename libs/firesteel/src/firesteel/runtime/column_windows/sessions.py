@@ -69,6 +69,7 @@ class SessionWindows:
 
     Attributes:
         watermark: how far time has come.
+        latest: how far it has come for any of the sessions; by the clock, subtasks that were restored differ in it.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class SessionWindows:
         self._numbers = 0
         self._first_end = MAX_TIMESTAMP
         self._without: list[Ints] = []
-        self.watermark = MIN_TIMESTAMP
+        self.watermark = self.latest = MIN_TIMESTAMP
 
     @property
     def opened(self) -> Opened:
@@ -274,7 +275,7 @@ class SessionWindows:
         """Time has come so far: results of the sessions that end, in the order of time."""
         if watermark <= self.watermark:
             return
-        before, self.watermark = self.watermark, watermark
+        before, self.watermark, self.latest = self.watermark, watermark, max(self.latest, watermark)
         if self._first_end - 1 > watermark:
             return
         self._settle()
@@ -309,13 +310,18 @@ class SessionWindows:
             times = {START: pa.array(some.starts), END: pa.array(some.ends)}
             return pa.RecordBatch.from_pydict({**keys, **times, **accumulators.dump(some.numbers)})
 
-        self._block, self._block_slots = Block(len(opened.slots), dumped), opened.slots
-        return self._written.begin([self._block], self.watermark, slice_seconds)
+        self._block, self._block_slots = Block(len(opened.slots), dumped, self.watermark), opened.slots
+        return self._written.begin([self._block], slice_seconds)
 
     def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
-        """Take over sessions, and how far time had come. May be called for several snapshots."""
+        """Take over sessions, and how far time had come. May be called for several snapshots.
+
+        Time had come differently far in them by the clock, and where barriers are not aligned: what had ended for one
+        of them has been given and forgotten, but what had not is still to be given.
+        """
         for batch, watermark in self._written.read(states, chunks):
-            self.watermark = max(self.watermark, watermark)
+            self.watermark = min(self.watermark, watermark) if self._numbers else watermark
+            self.latest = max(self.latest, watermark)
             slots = self.index.slots(batch.columns[: self._written.keys])
             numbers = np.arange(self._numbers, self._numbers + len(slots))
             self._numbers += len(slots)

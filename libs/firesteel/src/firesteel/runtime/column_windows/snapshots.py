@@ -39,12 +39,13 @@ class Block:
     Args:
         count: of rows.
         make: gives the rows of some positions as columns, the keys first.
+        watermark: how far time has come for these rows.
     """
 
-    __slots__ = ("_count", "_done", "_make", "_position", "_saved", "closed")
+    __slots__ = ("_count", "_done", "_make", "_position", "_saved", "closed", "watermark")
 
-    def __init__(self, count: int, make: Callable[[Ints], pa.RecordBatch]) -> None:
-        self._count, self._make = count, make
+    def __init__(self, count: int, make: Callable[[Ints], pa.RecordBatch], watermark: int) -> None:
+        self._count, self._make, self.watermark = count, make, watermark
         self._done = np.zeros(count, np.bool_)
         self._saved: list[pa.RecordBatch] = []
         self._position = 0
@@ -89,7 +90,6 @@ class WindowSnapshot(KeyedSnapshot):
     Args:
         info: what the snapshot says about the state.
         blocks: all of it.
-        watermark: how far time has come.
         slice_seconds: how long a slice may work.
         on_end: called once, at the end.
         now: seconds of work; time in which others had the processor must not make slices smaller.
@@ -99,14 +99,12 @@ class WindowSnapshot(KeyedSnapshot):
         self,
         info: StateInfo,
         blocks: Sequence[Block],
-        watermark: int,
         slice_seconds: float,
         on_end: Callable[[], None],
         now: Callable[[], float] = time.thread_time,
     ) -> None:
         self.states = [info]
         self._blocks = list(reversed(blocks))
-        self._watermark = watermark
         self._slice_seconds, self._on_end, self._now = slice_seconds, on_end, now
         self._rows = _FEWEST
         self.closed = False
@@ -123,7 +121,7 @@ class WindowSnapshot(KeyedSnapshot):
                 if batch is None:
                     self._blocks.pop().close()
                     continue
-                chunks.append(self._chunk(batch))
+                chunks.append(self._chunk(batch, self._blocks[-1].watermark))
                 before, now = now, self._now()
                 self._adapt(batch.num_rows, now - before)
                 if now >= deadline:
@@ -136,8 +134,8 @@ class WindowSnapshot(KeyedSnapshot):
         self.close()
         raise StopIteration
 
-    def _chunk(self, batch: pa.RecordBatch) -> StateChunk:
-        batch = batch.replace_schema_metadata({WATERMARK: str(self._watermark)})
+    def _chunk(self, batch: pa.RecordBatch, watermark: int) -> StateChunk:
+        batch = batch.replace_schema_metadata({WATERMARK: str(watermark)})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
@@ -176,7 +174,7 @@ class Written:
         self.keys, self.groups_of, self.key_groups = keys, groups_of, key_groups
         self.running: WindowSnapshot | None = None
 
-    def begin(self, blocks: Sequence[Block], watermark: int, slice_seconds: float) -> WindowSnapshot:
+    def begin(self, blocks: Sequence[Block], slice_seconds: float) -> WindowSnapshot:
         """Begin to write.
 
         Raises:
@@ -184,7 +182,7 @@ class Written:
         """
         if self.running is not None:
             raise RuntimeError(f"state {self.info.name!r}: a snapshot is running; end or close it first")
-        self.running = WindowSnapshot(self.info, blocks, watermark, slice_seconds, self._ended)
+        self.running = WindowSnapshot(self.info, blocks, slice_seconds, self._ended)
         return self.running
 
     def _ended(self) -> None:

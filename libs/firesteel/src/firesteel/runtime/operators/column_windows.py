@@ -121,7 +121,8 @@ class ColumnWindowOperator(TimedColumns):
                 continue
             stamps = given_stamps
             if not self._event_time:
-                stamps = np.full(batch.num_rows, self.clock.epoch_ms(), np.int64)
+                # no window that was evaluated gets another row, also where the clock was set back
+                stamps = np.full(batch.num_rows, max(self.clock.epoch_ms(), self.state.latest + 1), np.int64)
             elif stamps is None:
                 raise no_timestamp(self.windows.assigner)
             keys = self.keys_of(batch) or [batch.column(0)]

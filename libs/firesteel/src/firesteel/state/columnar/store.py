@@ -63,6 +63,7 @@ class ColumnarState:
         self.index = KeyIndex(self.key_types)
         self.columns: dict[str, StateColumn] = {}
         self._groups_of, self._key_groups = groups_of, key_groups
+        self._unasked: set[str] = set()  # columns that were restored
         self._owner = GrowingArray(np.uint16)  # key group + 1; 0 for slots that are not in use
         self._room = 0
         self._snapshot: ColumnarSnapshot | None = None
@@ -88,6 +89,7 @@ class ColumnarState:
         Raises:
             StateMigrationError: it was restored with a type that does not become this one.
         """
+        self._unasked.discard(name)
         known = self.columns.get(name)
         if known is not None:
             if known.codec.data_type == data_type:
@@ -279,8 +281,10 @@ class ColumnarState:
         slots = self.slots(batch.columns[:width])
         self.touch(slots)
         for field, values in zip(list(batch.schema)[width:], batch.columns[width:], strict=True):
-            known = self.columns.get(field.name)
-            column = known if known is not None else self.column(field.name, field.type)
+            column = self.columns.get(field.name)
+            if column is None or (field.name in self._unasked and widened(column.codec.data_type, field.type)):
+                column = self.column(field.name, field.type)  # subtasks of before may differ in the type
+                self._unasked.add(field.name)
             wanted = column.codec.data_type
             if field.type != wanted:
                 if not widened(field.type, wanted):
