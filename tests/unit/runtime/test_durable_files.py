@@ -13,6 +13,10 @@ import pytest
 from firesteel.common.serialization import Encoder
 from firesteel.connectors.file_layout import RollingPolicy
 from firesteel.connectors.file_sink import FileSink
+from firesteel.connectors.file_writer import FileCommitter
+from firesteel.functions.global_commit import GlobalCommitSink
+from firesteel.functions.sink import Sink, SinkWriter
+from firesteel.functions.two_phase import Committer, TwoPhaseCommitSink, TwoPhaseWriter
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch
@@ -128,6 +132,82 @@ def test_a_disk_that_says_no_fails_the_task_and_every_checkpoint(writing: Make, 
     assert failure is not None
     assert (failure.operator, failure.kind) == ("files", "user")
     assert "Input/output error: what was written may be lost" in failure.message
+
+
+class _Half(TwoPhaseCommitSink[Any]):
+    """Its writer raises once, where it is told to."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def create_writer(self, context: Any) -> TwoPhaseWriter[Any]:
+        return _HalfWriter(self.where)
+
+    def create_committer(self, context: Any) -> Committer:
+        return FileCommitter(context)
+
+
+class _HalfWriter(TwoPhaseWriter[Any]):
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def _raise(self, here: str) -> None:
+        if here == self.where:
+            self.where = ""
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def write(self, values: Any, timestamps: Any) -> None: ...
+
+    def prepare_commit(self, *, end_of_input: bool) -> list[bytes]:
+        self._raise("prepare_commit")
+        return []
+
+    def snapshot_state(self) -> list[bytes]:
+        self._raise("snapshot_state")
+        return []
+
+
+class _Flushed(Sink[Any]):
+    def create_writer(self, context: Any) -> SinkWriter[Any]:
+        return _FlushedWriter("flush")
+
+
+class _FlushedWriter(SinkWriter[Any]):
+    def __init__(self, where: str) -> None:
+        self._half = _HalfWriter(where)
+
+    def write(self, values: Any, timestamps: Any) -> None: ...
+
+    def flush(self) -> None:
+        self._half._raise("flush")
+
+
+HALVES: dict[str, Callable[[], Any]] = {
+    "prepare_commit": lambda: spec(K.SINK, _Half("prepare_commit"), name="files"),
+    "snapshot_state": lambda: spec(K.SINK, _Half("snapshot_state"), name="files"),
+    "prepare_commit in a stage": lambda: spec(
+        K.SINK_STAGE, GlobalCommitSink(_Half("prepare_commit")).stages()[0], name="files"
+    ),
+    "snapshot_state in a stage": lambda: spec(
+        K.SINK_STAGE, GlobalCommitSink(_Half("snapshot_state")).stages()[0], name="files"
+    ),
+    "flush": lambda: spec(K.SINK, _Flushed(), name="files"),
+}
+
+
+@pytest.mark.parametrize("where", HALVES)
+def test_a_writer_that_fails_at_a_barrier_fails_the_task(where: str) -> None:
+    bench = Bench(HALVES[where]())
+    try:
+        bench.give(Batch([1]), Barrier(1, 0))
+        bench.give(Batch([2]), Barrier(2, 0))
+        assert bench.states[-1] is E.FAILED
+        assert bench.reports.acknowledged == {}, "what is half written would be in it"
+        failure = bench.reports.failure
+        assert failure is not None
+        assert (failure.operator, "No space left" in failure.message) == ("files", True)
+    finally:
+        bench.loop.close()
 
 
 def test_a_job_without_checkpoints_syncs_before_its_end(tmp_path: Path, disk: Disk) -> None:

@@ -55,6 +55,10 @@ class Operator(UserCode):
     """Its function may yield ``tag, value``. Such an operator has to expand, and passes its results through ``coerce``.
     """
 
+    writes_elsewhere: ClassVar[bool] = False
+    """At a barrier it writes what no later one would make up for: an error of its ``snapshot_state`` fails the task, not
+    the checkpoint alone."""
+
     tagged: bool = False
     """Its results may hold ``SideRecord`` objects. Such an operator has to expand."""
 
