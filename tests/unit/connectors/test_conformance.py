@@ -17,6 +17,7 @@ from firesteel.common.typeinfo import Types
 from firesteel.common.types import Row
 from firesteel.connectors.collection import CollectionSource
 from firesteel.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from firesteel.connectors.file_committer import FileCommitter
 from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from firesteel.connectors.file_layout import (
     BucketAssigner,
@@ -27,7 +28,7 @@ from firesteel.connectors.file_layout import (
 )
 from firesteel.connectors.file_sink import FileSink
 from firesteel.connectors.file_source import FileSource, StreamFormat
-from firesteel.connectors.file_writer import FileCommitter, FileWriter
+from firesteel.connectors.file_writer import FileWriter
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.connectors.number_sequence import NumberSequenceSource
 from firesteel.connectors.split_reader import Chunk

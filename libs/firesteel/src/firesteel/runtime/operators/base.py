@@ -56,8 +56,8 @@ class Operator(UserCode):
     """
 
     writes_elsewhere: ClassVar[bool] = False
-    """At a barrier it writes what no later one would make up for: an error of its ``snapshot_state`` fails the task, not
-    the checkpoint alone."""
+    """What its ``snapshot_state`` raises fails the task and not the checkpoint alone: it may have written a half, which
+    must not be in the next one."""
 
     tagged: bool = False
     """Its results may hold ``SideRecord`` objects. Such an operator has to expand."""
