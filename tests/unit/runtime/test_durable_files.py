@@ -108,6 +108,22 @@ def test_the_acknowledgement_comes_behind_the_disk(writing: Make, disk: Disk, po
     assert list(bench.reports.acknowledged) == [1, 2]
 
 
+def test_names_are_durable_before_a_checkpoint_counts_on_them(writing: Make, disk: Disk) -> None:
+    work: list[Callable[[], None]] = []
+    bench = writing(work, "parts that end")
+    bench.give(Batch([1]), Barrier(1, 0))
+    for _ in one_by_one(bench, work):
+        assert not bench.reports.acknowledged or any(".inprogress." in name for names in disk.names for name in names)
+    assert len(disk.names) == 2, "the folder, and the one that it was made in"
+    bench.task.checkpoint_complete(1)
+    bench.give(Barrier(2, 0))
+    assert len(disk.names) == 2, "not on the task's loop"
+    for _ in one_by_one(bench, work):
+        assert 2 not in bench.reports.acknowledged or len(disk.names) == 3
+    assert list(bench.reports.acknowledged) == [1, 2]
+    assert [name.startswith("part-") for name in disk.names[-1]] == [True]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_a_checkpoint_that_was_given_up_has_written_is_synced_for_the_next(
     writing: Make, disk: Disk, policy: str
