@@ -163,7 +163,10 @@ class FileSourceBuilder:
         return self
 
     def process_static_file_set(self) -> FileSourceBuilder:
-        """Read the files that are there when the job starts, and end. The default."""
+        """Read the files that are there when the job starts, and end. The default.
+
+        They are listed once: a restart from a checkpoint goes on with those of the checkpoint.
+        """
         self._interval_ms = None
         return self
 
