@@ -163,6 +163,10 @@ class _ReaderBase(ABC, Generic[T]):
     def resume_splits(self, split_ids: Sequence[str]) -> None:
         """Poll these splits again."""
 
+    def is_silent(self, split_id: str) -> bool:
+        """Whether no record will come of a split that it was given: such a split holds back no watermark."""
+        return False
+
     @abstractmethod
     def snapshot(self) -> list[Split]:
         """All unfinished splits with their current positions, paused ones too."""
