@@ -99,6 +99,12 @@ def test_what_is_refused(tmp_path: Path) -> None:
     )
 
 
+def test_split_sizes_below_zero_are_refused(tmp_path: Path) -> None:
+    builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), tmp_path)
+    with pytest.raises(ProgramError, match="at least 1 byte, or 0 = not cut, not -1"):
+        builder.set_split_size(-1)
+
+
 # -- files that are there at the start
 
 
