@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from firesteel.common.typeinfo import Types
 from firesteel.common.types import Row
 from firesteel.connectors.collection import CollectionSource
 from firesteel.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from firesteel.connectors.file_committer import FileCommitter
 from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from firesteel.connectors.file_layout import (
     BucketAssigner,
@@ -26,8 +28,8 @@ from firesteel.connectors.file_layout import (
     RollingPolicy,
 )
 from firesteel.connectors.file_sink import FileSink
-from firesteel.connectors.file_source import FileSource, StreamFormat
-from firesteel.connectors.file_writer import FileCommitter, FileWriter
+from firesteel.connectors.file_source import FileSource, StreamFormat, local_path
+from firesteel.connectors.file_writer import FileWriter
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.connectors.number_sequence import NumberSequenceSource
 from firesteel.connectors.split_reader import Chunk
@@ -188,6 +190,38 @@ def test_parts_are_closed_by_age_and_inactivity_in_buckets_without_records(tmp_p
     writer.close()
     contents = sorted(path.read_text().split() for path in tmp_path.rglob("part-*"))
     assert contents == [["a1", "a2", "a3", "a4"], ["a5"], ["b1"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/a/b", "/a/b"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a/b", "/a/b"),
+        ("file://localhost/a/b", "/a/b"),
+        (Path("file:///a/b"), "/a/b"),
+        ("a/b:c", os.path.abspath("a/b:c")),
+        ("12:30", os.path.abspath("12:30")),
+    ],
+)
+def test_paths_and_file_uris(path: Any, found: str) -> None:
+    assert local_path(path, "file sink", "writes") == found
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("", "the path is empty"),
+        ("hdfs:/a", "writes local files only, not hdfs://"),
+        ("s3://bucket", "writes local files only, not s3://"),
+        ("file://host/a", "names no directory of this host"),
+        ("file://", "names no directory of this host"),
+        ("file:a", "names no directory of this host"),
+    ],
+)
+def test_paths_that_are_refused(path: str, reason: str) -> None:
+    with pytest.raises(ProgramError, match=reason):
+        local_path(path, "file sink", "writes")
 
 
 def test_what_file_sinks_refuse(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from firesteel.common.time import Duration
 from firesteel.connectors.file_source import FileSource, StreamFormat
+from firesteel.connectors.file_splits import FileEnumerator
 from firesteel.connectors.file_watch import WatchedFilesEnumerator
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Boundedness
@@ -70,7 +73,7 @@ def test_a_snapshot_remembers_what_was_seen(tmp_path: Path) -> None:
 
 
 def test_large_trees_are_looked_at_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firesteel.connectors.file_watch._ENTRIES_AT_ONCE", 3)
+    monkeypatch.setattr("firesteel.connectors.file_splits.ENTRIES_AT_ONCE", 3)
     clock = ManualClock()
     for number in range(8):
         (tmp_path / str(number)).write_text("x")
@@ -90,7 +93,148 @@ def test_what_is_refused(tmp_path: Path) -> None:
     missing = FileSource.for_record_stream_format(StreamFormat.text_line_format(), tmp_path / "missing")
     config = missing.monitor_continuously(Duration.of_millis(5)).build().enumerator().config
     with pytest.raises(ProgramError, match="does not exist"):
-        WatchedFilesEnumerator(config, ManualClock())
+        WatchedFilesEnumerator(config, ManualClock()).start()
     assert builder.monitor_continuously(Duration.of_millis(5)).process_static_file_set().build().boundedness is (
         Boundedness.BOUNDED
     )
+
+
+def test_split_sizes_below_zero_are_refused(tmp_path: Path) -> None:
+    builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), tmp_path)
+    with pytest.raises(ProgramError, match="at least 1 byte, or 0 = not cut, not -1"):
+        builder.set_split_size(-1)
+
+
+# -- files that are there at the start
+
+
+def listing(*paths: Path) -> FileEnumerator:
+    source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), *paths).build()
+    spec = source.enumerator()
+    assert spec.name == "files"
+    return FileEnumerator(json.loads(json.dumps(dict(spec.config))))
+
+
+def all_of(enumerator: FileEnumerator, root: Path) -> list[str]:
+    found: list[str] = []
+    for _ in range(100):
+        if enumerator.exhausted:
+            return found
+        found += [str(Path(str(s.data["path"])).relative_to(root)) for s in enumerator.next_splits(0, 1)]
+    raise AssertionError("it does not end")
+
+
+def test_files_are_listed_once_and_not_again_when_it_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    enumerator = listing(*(tmp_path / name for name in "abc"))
+    enumerator.start()
+    given = enumerator.next_splits(0, 1)
+    state: Any = json.loads(json.dumps(enumerator.snapshot()))
+    (tmp_path / "a").unlink()
+    again = listing(*(tmp_path / name for name in "abc"))
+    again.restore(state)
+    assert all_of(again, tmp_path) == list("abc")[len(given) :]
+    with pytest.raises(ProgramError, match=r"/a' does not exist"):
+        listing(*(tmp_path / name for name in "abc")).start()
+
+
+@pytest.mark.parametrize("snapshot_after", [None, 0, 2])
+def test_large_trees_are_listed_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, snapshot_after: int | None
+) -> None:
+    monkeypatch.setattr("firesteel.connectors.file_splits.ENTRIES_AT_ONCE", 3)
+    stats = 0
+    real_stat = os.stat
+
+    def counting(path: Any, **more: Any) -> os.stat_result:
+        nonlocal stats
+        stats += 1
+        return real_stat(path, **more)
+
+    for number in range(9):
+        (tmp_path / str(number)).write_text("x" if number not in (3, 4, 5) else "")
+    enumerator = listing(tmp_path)
+    enumerator.start()
+    monkeypatch.setattr(os, "stat", counting)
+    found: list[str] = []
+    for request in range(20):
+        if request == snapshot_after:
+            state: Any = json.loads(json.dumps(enumerator.snapshot()))
+            enumerator = listing(tmp_path)
+            enumerator.restore(state)
+        before = stats
+        found += [str(split.data["path"])[-1] for split in enumerator.next_splits(0, 1)]
+        assert stats - before <= 6
+        if enumerator.exhausted:
+            break
+    assert found == list("012678")
+
+
+class Doors:
+    """Folders that can't be read, also by root."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.closed: dict[str, int] = {}
+        self._scandir = os.scandir
+        monkeypatch.setattr(os, "scandir", self.scandir)
+
+    def scandir(self, path: Any) -> Any:
+        number = self.closed.get(str(path))
+        if number is not None:
+            raise OSError(number, os.strerror(number), str(path))
+        return self._scandir(path)
+
+
+def test_a_folder_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doors = Doors(monkeypatch)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x")
+    doors.closed[str(tmp_path / "b")] = errno.EACCES
+    enumerator = listing(tmp_path)
+    with pytest.raises(ProgramError, match=r"/b' can't be read on .*: permission denied"):
+        enumerator.next_splits(0, 1)
+    doors.closed[str(tmp_path / "b")] = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"):
+        enumerator.next_splits(0, 1)
+    doors.closed.clear()
+    assert all_of(enumerator, tmp_path) == ["a/file", "b/file", "c/file"], "each once, after it was refused"
+
+
+def test_a_watched_folder_that_can_not_be_read_is_logged_and_looked_at_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    doors, clock = Doors(monkeypatch), ManualClock()
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_text("x")
+    doors.closed[str(tmp_path / "b")] = errno.EACCES
+    enumerator = watching(tmp_path, clock)
+    assert names(enumerator) == ["a", "c"]
+    clock.advance(10)
+    assert names(enumerator) == []
+    assert [record.getMessage() for record in caplog.records] == [
+        f"file source: '{tmp_path}/b' can't be read: Permission denied; it is looked at again every 10.000 s"
+    ]
+    doors.closed.clear()
+    clock.advance(10)
+    assert names(enumerator) == ["b"]
+
+
+def test_links_are_followed_and_each_folder_is_read_once(tmp_path: Path) -> None:
+    data, elsewhere = tmp_path / "data", tmp_path / "elsewhere"
+    (data / "real").mkdir(parents=True)
+    (elsewhere / "deep").mkdir(parents=True)
+    (data / "real" / "r").write_text("x")
+    (elsewhere / "deep" / "d").write_text("x")
+    (data / "a-link").symlink_to(elsewhere)
+    (data / "b-link").symlink_to(data / "real")
+    (data / "real" / "up").symlink_to(data)
+    (data / "nowhere").symlink_to(tmp_path / "missing")
+    (data / "_hidden").symlink_to(elsewhere)
+    enumerator = listing(data)
+    enumerator.start()
+    assert all_of(enumerator, data) == ["real/r", "a-link/deep/d"]
+    clock = ManualClock()
+    assert names(watching(data, clock)) == ["r", "d"]

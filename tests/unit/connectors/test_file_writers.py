@@ -17,16 +17,18 @@ from hypothesis import strategies as st
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from firesteel.common.types import Row
+from firesteel.connectors.file_committer import FileCommitter
 from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
-from firesteel.connectors.file_writer import FileCommitter, FileWriter
+from firesteel.connectors.file_writer import FileWriter
 from firesteel.connectors.formats.csv_files import CsvBulkWriters
 from firesteel.connectors.formats.csv_rows import CsvRowSerializationSchema
 from firesteel.connectors.formats.csv_schema import CsvSchema
 from firesteel.connectors.formats.json_rows import JsonRowSerializationSchema
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters
 from firesteel.connectors.hidden_files import HiddenFiles
+from firesteel.core.errors import StateRestoreError
 from firesteel.functions.sink import WriterContext
-from firesteel.functions.two_phase import COMMITTED, Committable, WriterState
+from firesteel.functions.two_phase import ALREADY_COMMITTED, COMMITTED, CommitOutcome, Committable, WriterState
 from firesteel.runtime.columns import StreamColumns
 from firesteel.testing.clock import ManualClock
 from tests.unit.expressions.strategies import PLAIN, instant
@@ -73,14 +75,21 @@ def writer_of(
     buckets: BucketAssigner | None = None,
     check_ms: int = 100,
     restored: Sequence[bytes] = (),
+    attempt: int = 0,
+    checkpoint_id: int = 0,
 ) -> tuple[FileWriter, Subtask]:
     subtask = Subtask()
+    subtask.attempt, subtask.checkpoint_id = attempt, checkpoint_id
     assigner = BucketAssigner.base_path_bucket_assigner() if buckets is None else buckets
     writer = FileWriter(folder, file_format, assigner, rolling, OutputFileConfig(), check_ms, subtask, subtask.clock)
     if restored:
         writer.restore_state([WriterState(state) for state in restored])
     writer.open()
     return writer, subtask
+
+
+def commit(subtask: Subtask, prepared: Sequence[bytes]) -> list[CommitOutcome]:
+    return [one.outcome for one in FileCommitter(subtask).commit([Committable(data) for data in prepared])]
 
 
 def show(writer: FileWriter, subtask: Subtask) -> None:
@@ -236,12 +245,13 @@ def test_a_checkpoint_by_hand_keeps_its_parts_also_without_an_interval(tmp_path:
     assert hidden(tmp_path) == ["a\nb\n"]
     assert not subtask.temporary
     again, subtask = writer_of(tmp_path, Encoder.simple_string_encoder(), restored=[state])
-    assert hidden(tmp_path) == ["a\n"]
+    assert hidden(tmp_path)[1:] == ["a\nb\n"], "nobody touches the part that it goes on from"
     again.write(["c"], None)
     prepared = again.prepare_commit(end_of_input=True)
     assert again.snapshot_state() == []  # a checkpoint by hand, while the others of the job come to their end
     again.abort()
-    assert FileCommitter(subtask).commit([Committable(data) for data in prepared]) == [COMMITTED]
+    assert commit(subtask, prepared) == [CommitOutcome.COMMITTED]
+    assert hidden(tmp_path) == []
     assert [path.read_text() for path in tmp_path.glob("part-*")] == ["a\nc\n"]
 
 
@@ -265,3 +275,127 @@ def test_what_was_begun_behind_the_checkpoint_is_removed(tmp_path: Path) -> None
     assert hidden(tmp_path) == ["3 0", "3 1", "4 1", "of another job"], "the other subtask may be running"
     HiddenFiles(attempt(4, 2, 0, 3)).remove_orphans(tmp_path)
     assert hidden(tmp_path) == ["3 0", "3 1", "of another job"], "with another parallelism all have ended"
+
+
+GOES_ON = RollingPolicy.default_rolling_policy()
+LINES = Encoder.simple_string_encoder()
+
+
+def test_an_attempt_that_is_still_alive_writes_into_no_file_of_the_next(tmp_path: Path) -> None:
+    old, _ = writer_of(tmp_path, LINES, GOES_ON)
+    old.write(["a"], None)
+    assert old.prepare_commit(end_of_input=False) == []
+    (state,) = old.snapshot_state()
+    old.write(["zombie, not flushed"], None)
+    new, subtask = writer_of(tmp_path, LINES, GOES_ON, restored=[state], attempt=1, checkpoint_id=1)
+    new.write(["b"], None)
+    old.write(["zombie"], None)
+    prepared = new.prepare_commit(end_of_input=True)
+    old.abort()
+    assert commit(subtask, prepared) == [CommitOutcome.COMMITTED]
+    old.close()
+    assert [path.read_text() for path in tmp_path.glob("part-*")] == ["a\nb\n"]
+    assert hidden(tmp_path) == []
+
+
+def test_an_attempt_that_never_took_a_checkpoint_leaves_what_it_went_on_from(tmp_path: Path) -> None:
+    first, _ = writer_of(tmp_path, LINES, GOES_ON)
+    first.write(["a"], None)
+    first.prepare_commit(end_of_input=False)
+    states = list(first.snapshot_state())
+    first.abort()
+    for attempt in (1, 2):
+        again, subtask = writer_of(tmp_path, LINES, GOES_ON, restored=states, attempt=attempt, checkpoint_id=1)
+        again.write(["lost"], None)
+        again.abort()
+        assert hidden(tmp_path) == ["a\n"]
+        assert subtask.temporary == set()
+    for attempt in (3, 4, 5):
+        again, subtask = writer_of(tmp_path, LINES, GOES_ON, restored=states, attempt=attempt, checkpoint_id=attempt)
+        again.write([str(attempt)], None)
+        again.prepare_commit(end_of_input=False)
+        states = list(again.snapshot_state())
+        again.abort()
+        assert len(hidden(tmp_path)) == 2, "its own, and the one that it goes on from"
+    show(*writer_of(tmp_path, LINES, GOES_ON, restored=states, attempt=6, checkpoint_id=6))
+    assert [path.read_text() for path in tmp_path.glob("part-*")] == ["a\n3\n4\n5\n"]
+    assert hidden(tmp_path) == []
+
+
+def test_two_parts_of_a_folder_go_on_as_two(tmp_path: Path) -> None:
+    states: list[bytes] = []
+    for value in "ab":
+        writer, _ = writer_of(tmp_path, LINES, GOES_ON)
+        writer.write([value], None)
+        writer.prepare_commit(end_of_input=False)
+        states += writer.snapshot_state()
+        writer.abort()
+    writer, subtask = writer_of(tmp_path, LINES, GOES_ON, restored=states, attempt=1, checkpoint_id=1)
+    writer.write(["c"], None)
+    show(writer, subtask)
+    assert sorted(path.read_text() for path in tmp_path.glob("part-*")) == ["a\nc\n", "b\n"]
+    assert hidden(tmp_path) == []
+
+
+def test_what_an_earlier_release_has_left_goes_on(tmp_path: Path) -> None:
+    owner = HiddenFiles(Subtask())._owner
+    part, orphan = (tmp_path / f".part-{i}{owner}0of1.{i}.{'0' * 32}" for i in (0, 1))
+    part.write_text("a\nlost\n")
+    orphan.write_text("lost\n")
+    state = f'{{"bucket":"","hidden":"{part}","visible":"{tmp_path}/part-0","size":2}}'.encode()
+    writer, subtask = writer_of(tmp_path, LINES, GOES_ON, restored=[state], attempt=1, checkpoint_id=1)
+    assert not orphan.exists()
+    show(writer, subtask)
+    assert [path.read_text() for path in tmp_path.glob("part-*")] == ["a\n"]
+    assert hidden(tmp_path) == []
+
+
+def test_a_late_attempt_does_not_remove_what_the_next_has_begun(tmp_path: Path) -> None:
+    late = Subtask()
+    late.attempt, late.checkpoint_id = 1, 4
+    new, subtask = writer_of(tmp_path, LINES, GOES_ON, attempt=2, checkpoint_id=4)
+    new.write(["a"], None)
+    HiddenFiles(late).remove_orphans(tmp_path)
+    late.parallelism = 2
+    HiddenFiles(late).remove_orphans(tmp_path)
+    show(new, subtask)
+    assert [path.read_text() for path in tmp_path.glob("part-*")] == ["a\n"]
+
+
+def test_a_part_of_rows_does_not_go_on_in_a_bulk_format(tmp_path: Path) -> None:
+    writer, _ = writer_of(tmp_path, LINES, GOES_ON)
+    writer.write(["a"], None)
+    writer.prepare_commit(end_of_input=False)
+    states = list(writer.snapshot_state())
+    writer.abort()
+    bulk = ParquetBulkWriters.for_row_type(Types.ROW_NAMED(["n"], [Types.LONG()]))
+    with pytest.raises(StateRestoreError, match=r"open part of rows, .*, and the sink writes a bulk format now"):
+        writer_of(tmp_path, bulk, restored=states, attempt=1, checkpoint_id=1)
+    assert hidden(tmp_path) == ["a\n"]
+
+
+def test_files_that_were_taken_away_are_committed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    writer, subtask = writer_of(tmp_path, LINES)
+    writer.write(["a"], None)
+    prepared = [Committable(data) for data in writer.prepare_commit(end_of_input=False)]
+    committer = FileCommitter(subtask)
+    assert committer.commit(prepared) == [COMMITTED]
+    assert committer.recommit(prepared) == [ALREADY_COMMITTED]
+    assert caplog.text == ""
+    (path,) = tmp_path.glob("part-*")
+    path.unlink()
+    assert committer.recommit(prepared) == [ALREADY_COMMITTED]
+    assert f"part file {path} is gone" in caplog.text
+    (result,) = committer.commit(prepared)
+    assert (result.outcome, "has vanished" in result.reason) == (CommitOutcome.FAILED, True)
+
+
+def test_a_part_that_has_lost_bytes_is_not_shown(tmp_path: Path) -> None:
+    writer, subtask = writer_of(tmp_path, LINES)
+    writer.write(["a"], None)
+    (prepared,) = writer.prepare_commit(end_of_input=False)
+    (path,) = tmp_path.iterdir()
+    path.write_text("")
+    (result,) = FileCommitter(subtask).commit([Committable(prepared)])
+    assert (result.outcome, "is shorter than 2 bytes" in result.reason) == (CommitOutcome.FAILED, True)
+    assert list(tmp_path.iterdir()) == [path]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import logging
@@ -126,6 +127,17 @@ def test_an_open_quote_costs_its_line_only(tmp_path: Path) -> None:
     records = read_file(CSV, path, policy=EMIT, sizes=[100], restarts=[0, 3])
     assert isinstance(records[0], MalformedRecord)
     assert [record.id for record in records[1:]] == list(range(2, 2000))
+
+
+def test_a_field_that_is_longer_than_python_reads_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"1,{'x' * 200_000}\n")
+    assert "can raise it with csv.field_size_limit()" in fails(CSV, path).reason
+    limit = csv.field_size_limit(300_000)
+    try:
+        assert [len(row.name) for row in read_file(CSV, path)] == [200_000]
+    finally:
+        csv.field_size_limit(limit)
 
 
 def test_header_of_csv(tmp_path: Path) -> None:

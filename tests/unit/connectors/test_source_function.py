@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
+from firesteel.common.watermark_strategy import WatermarkStrategy
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.connectors.source_function import AHEAD, FunctionReader, SourceFunctionSource
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import END, NEED_SPLITS, ReaderContext, SourceBatch, Split, Wait
 from firesteel.functions.source_function import SourceFunction
+from firesteel.runtime.batch import Watermark
+from firesteel.runtime.interrupts import CancelToken, Guard
+from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.source_input import SourceInput
+from firesteel.runtime.source_time import SourceTime
+from tests.unit.runtime.support import INFO, ManualClock
 
 SECONDS = 60.0
 
@@ -231,3 +238,60 @@ def test_each_subtask_gets_one_split() -> None:
     again.add_splits_back(splits)
     assert not again.exhausted
     assert again.next_splits(0, 2) == splits
+
+
+def test_a_function_takes_over_the_splits_of_subtasks_that_are_no_more() -> None:
+    """It ran with three subtasks, and goes on with two: this one has the state of two functions."""
+    go_on = threading.Event()
+
+    def run(ctx: Any) -> None:
+        ctx.collect_with_timestamp("a", 5)
+        assert go_on.wait(SECONDS)
+        ctx.collect_with_timestamp("b", 7)
+
+    context = Context()
+    reader = FunctionReader(Running(run), context)
+    first, second = (Split(f"subtask-{i}", {"subtask": i}) for i in (0, 2))
+    reader.add_splits([first, second])
+    assert [reader.is_silent(split.id) for split in (first, second)] == [False, True]
+    assert reader.snapshot() == [first, second]
+    reader.no_more_splits()
+    assert next(batches(reader, context)).values == ["a"]
+    go_on.set()
+    last = answers(reader, context)
+    assert [value for batch in last for value in batch.values] == ["b"]
+    assert [(batch.split_id, batch.split_finished) for batch in last[-2:]] == [(first.id, True), (second.id, True)]
+    assert reader.snapshot() == []
+    with pytest.raises(ProgramError, match="of version 2 was written by a later release"):
+        reader.add_splits([Split("subtask-4", {}, None, 2)])
+    reader.close()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_splits_of_subtasks_that_are_no_more_hold_back_no_watermark(at_once: bool) -> None:
+    end = threading.Event()
+
+    def run(ctx: Any) -> None:
+        ctx.collect_with_timestamp("a", 5)
+        end.wait(SECONDS)
+
+    clock, woken = ManualClock(), threading.Semaphore(0)
+    loop = TaskLoop(clock)
+    time = SourceTime("src", "src", WatermarkStrategy.for_monotonous_timestamps(), clock, None)
+    made = SourceInput(
+        "src", SourceFunctionSource(Running(run)), INFO, clock, CancelToken(), lambda: None, woken.release, 10, time
+    )
+    made.run_on(loop, Guard())
+    made.open()
+    splits = [Split(f"subtask-{i}", {"subtask": i}) for i in (0, 2)]
+    for given in [splits] if at_once else [[split] for split in splits]:
+        made.add_splits(given, False)
+    found: Any = None
+    while found is None:
+        found = made.poll() or (loop.run_once(block=True) and None)
+    assert found.values == ["a"]
+    assert time.periodic() == Watermark(4)
+    assert [split["id"] for split in made.position().splits] == ["subtask-0", "subtask-2"]
+    end.set()
+    made.close()
+    loop.close()

@@ -7,6 +7,7 @@ exactly once, whenever the job goes on from a checkpoint.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState, OperatorState
 from firesteel.checkpoint.subtask_state import OperatorSubtaskState
 from firesteel.connectors.enumerators import StaticEnumerator, create_enumerator
-from firesteel.core.errors import StateRestoreError
+from firesteel.core.errors import ProgramError, StateRestoreError
+from firesteel.core.ids import VertexId
 from firesteel.functions.source import Split
 from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.testing.clock import ManualClock
@@ -205,7 +207,7 @@ class SplitsOverRestarts(RuleBasedStateMachine):
             self.readers[subtask] = self._reader(subtask, before.attempt + 1, splits)
             self.counted[subtask] = self.committed[subtask].copy() if self.point else Counter()
         if anew and self.point is not None:
-            self.assigner.restore(self.point)
+            self.assigner.begin(self.point)
         elif not anew:
             self.assigner.restart([self.readers[i].execution for i in sorted(dead)], self.point)
 
@@ -270,4 +272,24 @@ def test_another_enumerator_can_not_go_on() -> None:
     operator = OperatorState(jobs.vertex_id(1), "V1", None, 1, 128, enumerator=EnumeratorState("numbers", None))
     point = RestorePoint(CheckpointMetadata(1, "j", 0, (operator,)), "chk", graph, False)
     with pytest.raises(StateRestoreError, match="taken with the enumerator 'numbers', and it has 'static' now"):
-        SplitAssigner(graph, create_enumerator).restore(point)
+        SplitAssigner(graph, create_enumerator).begin(point)
+
+
+def test_files_that_were_read_may_be_gone_when_the_job_goes_on(tmp_path: Path) -> None:
+    graph = jobs.job(jobs.vertex(1, 1, splits=[]))
+    source: Any = graph.vertices[0].source
+    object.__setattr__(source, "enumerator", "files")
+    object.__setattr__(source, "config", {"paths": [str(tmp_path / "a"), str(tmp_path / "b")]})
+    left = {"path": str(tmp_path / "b"), "start": 0, "end": 1}
+    state = EnumeratorState("files", [Split("b", left).to_plain()])
+    operator = OperatorState(jobs.vertex_id(1), "V1", None, 1, 128, enumerator=state)
+    point = RestorePoint(CheckpointMetadata(1, "j", 0, (operator,)), "chk", graph, False)
+    assigner = SplitAssigner(graph, create_enumerator)
+    with pytest.raises(ProgramError, match=r"source 'V1': .*/a' does not exist"):
+        assigner.begin(None)
+    assigner.begin(point)
+    (execution,) = ExecutionGraph(graph, ManualClock()).vertices[VertexId(graph.vertices[0].id)].executions()
+    assigner.restart([execution], point)
+    assert [split["data"]["path"] for split in assigner.answer(execution, 1).splits] == [str(tmp_path / "b")]
+    with pytest.raises(ProgramError, match=r"source 'V1': .*/a' does not exist"):
+        assigner.restart([execution], None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from typing import Any
 import pytest
 
 from firesteel.common.serialization import Encoder
+from firesteel.connectors.file_committer import FileCommitter
 from firesteel.connectors.file_layout import RollingPolicy
 from firesteel.connectors.file_sink import FileSink
+from firesteel.functions.global_commit import GlobalCommitSink
+from firesteel.functions.sink import Sink, SinkWriter
+from firesteel.functions.two_phase import Committer, TwoPhaseCommitSink, TwoPhaseWriter
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch
@@ -28,7 +33,7 @@ POLICIES = {
 
 
 class Disk:
-    """Remembers what was synced.
+    """Remembers what was synced: files, and names in folders.
 
     Attributes:
         broken: it says no.
@@ -36,12 +41,17 @@ class Disk:
 
     def __init__(self) -> None:
         self.synced: list[bytes] = []
+        self.names: list[list[str]] = []
         self.broken = False
 
     def fsync(self, descriptor: int) -> None:
         if self.broken:
             raise OSError(errno.EIO, "Input/output error")
-        self.synced.append(Path(f"/proc/self/fd/{descriptor}").read_bytes())
+        path = Path(f"/proc/self/fd/{descriptor}")
+        if path.is_dir():
+            self.names.append(os.listdir(path))
+        else:
+            self.synced.append(path.read_bytes())
 
 
 @pytest.fixture
@@ -98,6 +108,22 @@ def test_the_acknowledgement_comes_behind_the_disk(writing: Make, disk: Disk, po
     assert list(bench.reports.acknowledged) == [1, 2]
 
 
+def test_names_are_durable_before_a_checkpoint_counts_on_them(writing: Make, disk: Disk) -> None:
+    work: list[Callable[[], None]] = []
+    bench = writing(work, "parts that end")
+    bench.give(Batch([1]), Barrier(1, 0))
+    for _ in one_by_one(bench, work):
+        assert not bench.reports.acknowledged or any(".inprogress." in name for names in disk.names for name in names)
+    assert len(disk.names) == 2, "the folder, and the one that it was made in"
+    bench.task.checkpoint_complete(1)
+    bench.give(Barrier(2, 0))
+    assert len(disk.names) == 2, "not on the task's loop"
+    for _ in one_by_one(bench, work):
+        assert 2 not in bench.reports.acknowledged or len(disk.names) == 3
+    assert list(bench.reports.acknowledged) == [1, 2]
+    assert [name.startswith("part-") for name in disk.names[-1]] == [True]
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_what_a_checkpoint_that_was_given_up_has_written_is_synced_for_the_next(
     writing: Make, disk: Disk, policy: str
@@ -127,7 +153,83 @@ def test_a_disk_that_says_no_fails_the_task_and_every_checkpoint(writing: Make, 
     failure = bench.reports.failure
     assert failure is not None
     assert (failure.operator, failure.kind) == ("files", "user")
-    assert "Input/output error: what was written may be lost" in failure.message
+    assert re.search("Input/output error: (what was written|names in it) may be lost", failure.message)
+
+
+class _Half(TwoPhaseCommitSink[Any]):
+    """Its writer raises once, where it is told to."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def create_writer(self, context: Any) -> TwoPhaseWriter[Any]:
+        return _HalfWriter(self.where)
+
+    def create_committer(self, context: Any) -> Committer:
+        return FileCommitter(context)
+
+
+class _HalfWriter(TwoPhaseWriter[Any]):
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def _raise(self, here: str) -> None:
+        if here == self.where:
+            self.where = ""
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def write(self, values: Any, timestamps: Any) -> None: ...
+
+    def prepare_commit(self, *, end_of_input: bool) -> list[bytes]:
+        self._raise("prepare_commit")
+        return []
+
+    def snapshot_state(self) -> list[bytes]:
+        self._raise("snapshot_state")
+        return []
+
+
+class _Flushed(Sink[Any]):
+    def create_writer(self, context: Any) -> SinkWriter[Any]:
+        return _FlushedWriter("flush")
+
+
+class _FlushedWriter(SinkWriter[Any]):
+    def __init__(self, where: str) -> None:
+        self._half = _HalfWriter(where)
+
+    def write(self, values: Any, timestamps: Any) -> None: ...
+
+    def flush(self) -> None:
+        self._half._raise("flush")
+
+
+HALVES: dict[str, Callable[[], Any]] = {
+    "prepare_commit": lambda: spec(K.SINK, _Half("prepare_commit"), name="files"),
+    "snapshot_state": lambda: spec(K.SINK, _Half("snapshot_state"), name="files"),
+    "prepare_commit in a stage": lambda: spec(
+        K.SINK_STAGE, GlobalCommitSink(_Half("prepare_commit")).stages()[0], name="files"
+    ),
+    "snapshot_state in a stage": lambda: spec(
+        K.SINK_STAGE, GlobalCommitSink(_Half("snapshot_state")).stages()[0], name="files"
+    ),
+    "flush": lambda: spec(K.SINK, _Flushed(), name="files"),
+}
+
+
+@pytest.mark.parametrize("where", HALVES)
+def test_a_writer_that_fails_at_a_barrier_fails_the_task(where: str) -> None:
+    bench = Bench(HALVES[where]())
+    try:
+        bench.give(Batch([1]), Barrier(1, 0))
+        bench.give(Batch([2]), Barrier(2, 0))
+        assert bench.states[-1] is E.FAILED
+        assert bench.reports.acknowledged == {}, "what is half written would be in it"
+        failure = bench.reports.failure
+        assert failure is not None
+        assert (failure.operator, "No space left" in failure.message) == ("files", True)
+    finally:
+        bench.loop.close()
 
 
 def test_a_job_without_checkpoints_syncs_before_its_end(tmp_path: Path, disk: Disk) -> None:

@@ -6,7 +6,7 @@ import os
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,23 +65,55 @@ def vertices(sink: FileSink, p: Sequence[int]) -> list[Vertex]:
     ]
 
 
-def run_with_crashes(sink: FileSink, records: Any, parallelism: Sequence[Sequence[int]], seed: int) -> None:
+def run_with_crashes(
+    sink: FileSink,
+    records: Any,
+    parallelism: Sequence[Sequence[int]],
+    seed: int,
+    *,
+    between: Callable[[], None] = lambda: None,
+    zombies: bool = False,
+) -> None:
+    """Each attempt begins when the one before is dead; with zombies that goes on for a while, and nobody hears it."""
     chance = random.Random(seed)
     restore: Checkpoint | None = None
     number = 0
+    living: list[MiniJob] = []
     for attempt, degrees in enumerate(parallelism):
         job = MiniJob(
             vertices(sink, degrees), {"source": records}, chance.randrange(1 << 30), restore,
             first_checkpoint=number + 1, attempt=attempt,
         )  # fmt: skip
+        living.append(job)
         try:
             if attempt == len(parallelism) - 1:
-                job.to_end()
+                haunted(job, living[:-1], chance)
             else:
                 job.live_for_a_while(chance)
             restore, number = job.completed, job.number
+            if zombies:
+                job.pending.clear()
+                continue
         finally:
-            job.crash()
+            if not zombies or attempt == len(parallelism) - 1:
+                while living:
+                    living.pop().crash()
+        between()
+
+
+def haunted(job: MiniJob, zombies: list[MiniJob], chance: random.Random) -> None:
+    """Run a job to its end, while former attempts write on, and end at some time."""
+    while zombies:
+        zombie = chance.choice(zombies)
+        try:
+            zombie.steps(chance.randrange(1, 30))
+        except AssertionError:
+            assert zombie.failures, "its files may have been removed, nothing else"
+        job.live_for_a_while(chance)
+        if zombie.failures or chance.random() < 0.5:
+            zombies.remove(zombie)
+            zombie.crash()
+    job.to_end()
 
 
 def files(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -155,3 +187,42 @@ def test_parquet_is_joined_record_by_record(tmp_path: Path) -> None:
     rows = [row for path in visible for row in read_file(reader, path)]
     assert sorted((row.key, row.time) for row in rows) == sorted(record for split in records for record in split)
     assert len(visible) < 20, "nothing was joined"
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 30))
+def test_attempts_that_are_still_alive_write_into_no_file_of_the_next(way: str, seed: int) -> None:
+    chance = random.Random(seed)
+    records = random_splits(chance)
+    degrees = [[chance.randrange(1, 4) for _ in range(3)]] * chance.randrange(2, 4)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sink = rows_sink(folder, compact=WAYS[way], size=chance.choice([60, 10_000]))
+        run_with_crashes(sink, records, degrees, chance.randrange(1 << 30), zombies=True)
+        visible, _ = files(folder)  # what a zombie has begun it may have left
+        lines = Counter(line for path in visible for line in path.read_text().splitlines())
+        assert lines == Counter(f"{key},{time}" for split in records for key, time in split)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1 << 30))
+def test_visible_files_may_be_taken_away_at_any_time(way: str, seed: int) -> None:
+    chance = random.Random(seed)
+    records = random_splits(chance)
+    lines: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def take_away() -> None:
+            for path in files(folder)[0]:
+                lines.update(path.read_text().splitlines())
+                path.unlink()
+
+        sink = rows_sink(folder, compact=WAYS[way], size=chance.choice([20, 60]))
+        degrees = [[chance.randrange(1, 4) for _ in range(3)] for _ in range(4)]
+        run_with_crashes(sink, records, degrees, chance.randrange(1 << 30), between=take_away)
+        take_away()
+        assert lines == Counter(f"{key},{time}" for split in records for key, time in split)
+        assert files(folder) == ([], [])

@@ -18,7 +18,10 @@ from firesteel.functions.two_phase import CommitResult, Committable, Committer, 
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
 from firesteel.runtime import task as task_module
+from firesteel.runtime.batch import MAX_WATERMARK, Barrier, Batch, Watermark
 from tests.unit.runtime.mini_job import SHELVES, Checkpoint, MiniJob, Shelf, ShelfSink, Vertex
+from tests.unit.runtime.support import spec
+from tests.unit.runtime.test_checkpoints import Bench
 from tests.unit.runtime.test_exactly_once import operator, random_splits, source
 
 
@@ -128,3 +131,18 @@ def test_the_graph_has_writers_as_asked_for_and_one_committer() -> None:
     assert [(node["type"], node["parallelism"]) for node in plan["nodes"]][1:] == [
         ("shelf: Writers", 3), ("Sink: shelf", 1),
     ]  # fmt: skip
+
+
+def test_records_behind_the_last_watermark_are_shown_too() -> None:
+    shelf = SHELVES["shelf"] = Shelf()
+    (writers,) = GlobalCommitSink(ShelfSink("shelf")).stages()
+    bench = Bench(spec(K.SINK_STAGE, writers))
+    try:
+        bench.give(Batch([1]), Watermark(MAX_WATERMARK))
+        bench.give(Batch([2]), Barrier(1, 0))
+        assert list(bench.reports.acknowledged) == [1]
+        sent = [bytes(wrapped[4:]) for wrapped in bench.output.values]
+        assert Counter(record for page in sent for record in shelf.pages[page]) == Counter([1, 1, 2, 2])
+    finally:
+        bench.task.cancel()
+        bench.loop.close()

@@ -94,12 +94,14 @@ class JobMasterCore(JobScheduling):
 
     def start(self) -> list[do.Instruction]:
         """The job begins: it asks for its slots."""
+        self.checkpoints.start()
         try:
             self._splits = SplitAssigner(self.graph.job_graph, self._create)
-        except Exception as error:
+            if self.checkpoints.is_settled:
+                self._splits.begin(None)
+        except Exception as error:  # enumerators are plug-ins, and look at the world outside
             self._sources_failed(error, ())
             return self._take()
-        self.checkpoints.start()
         self._move(JobStatus.CREATED, "submitted")
         self._move(JobStatus.RUNNING, "scheduling started")
         self._out.append(do.ConnectResourceManager())
@@ -363,13 +365,14 @@ class JobMasterCore(JobScheduling):
         point = self.checkpoints.restore_point()
         if again:
             self._start_again(again)
-        elif point is not None and self._splits is not None and not self._has_begun:
+        elif self._splits is not None and not self._has_begun:
             try:
-                self._splits.restore(point)
-            except Exception as error:  # enumerators are plug-ins
+                self._splits.begin(point)
+            except Exception as error:  # as in ``start``
                 self._sources_failed(error, ())
                 return
-            self.checkpoints.restarting()
+            if point is not None:
+                self.checkpoints.restarting()
         self._schedule()
 
     def fail_job(self, failure: TaskFailure) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -41,6 +42,19 @@ class _Answer:
 _NONE: Final = _Answer(0, 0, _NOTHING)
 
 
+@contextmanager
+def _named(vertex: JobVertex) -> Iterator[None]:
+    """Errors of its enumerator say whose it is, and where it looks."""
+    try:
+        yield
+    except GraphError as error:
+        raise GraphError(f"source {vertex.name!r}: {error}") from error
+    except ProgramError as error:
+        raise ProgramError(f"source {vertex.name!r}: {error}. {_WHERE}") from error
+    except OSError as error:
+        raise OSError(f"source {vertex.name!r}: {error}, on {socket.gethostname()}") from error
+
+
 class SplitAssigner:
     """One enumerator, or a link to one, for each source vertex.
 
@@ -50,8 +64,6 @@ class SplitAssigner:
 
     Raises:
         GraphError: an enumerator is unknown, or its configuration is wrong.
-        ProgramError: there is nothing where it looks.
-        OSError: it can't look.
     """
 
     def __init__(self, job_graph: JobGraph, create: EnumeratorFactory) -> None:
@@ -68,14 +80,8 @@ class SplitAssigner:
 
     def _make(self, vertex: JobVertex) -> BuiltInEnumerator:
         assert vertex.source is not None
-        try:
+        with _named(vertex):
             return self._create(vertex.source.enumerator, vertex.source.config)
-        except GraphError as error:
-            raise GraphError(f"source {vertex.name!r}: {error}") from error
-        except ProgramError as error:
-            raise ProgramError(f"source {vertex.name!r}: {error}. {_WHERE}") from error
-        except OSError as error:
-            raise OSError(f"source {vertex.name!r}: {error}, on {socket.gethostname()}") from error
 
     def snapshot(self, vertex_id: str, serials: Mapping[int, int], number: int = 0) -> EnumeratorState:
         """State of a source for a checkpoint; to be taken when all its readers have written theirs.
@@ -102,14 +108,20 @@ class SplitAssigner:
         else:
             self._given[vertex_id].completed(serials)
 
-    def restore(self, point: RestorePoint) -> None:
-        """The job begins with a checkpoint.
+    def begin(self, point: RestorePoint | None) -> None:
+        """The job begins, perhaps with a checkpoint.
 
         Raises:
-            ProgramError: the checkpoint does not fit a source.
+            ProgramError: there is nothing where a source looks, or the checkpoint does not fit it.
+            OSError: it can't look.
         """
-        for vertex in self._sources.values():
-            self._reset(vertex, point)
+        if point is not None:
+            for vertex in self._sources.values():
+                self._reset(vertex, point)
+            return
+        for vertex_id, enumerator in self._enumerators.items():
+            with _named(self._vertices[vertex_id]):
+                enumerator.start()
 
     def _reset(self, vertex: JobVertex, point: RestorePoint | None) -> None:
         state = point.enumerator(vertex) if point is not None else None
@@ -118,7 +130,10 @@ class SplitAssigner:
             link.restart(() if state is None else state.returned)
             return
         enumerator = self._make(vertex)
-        if state is not None:
+        if state is None:
+            with _named(vertex):
+                enumerator.start()
+        else:
             enumerator.restore(state.state)
             enumerator.add_splits_back([Split.from_plain(split) for split in state.returned])
         self._enumerators[vertex.id] = enumerator
@@ -201,7 +216,8 @@ class SplitAssigner:
         """Ask the enumerator; whether it had something."""
         enumerator = self._enumerators[execution.vertex.id]
         self._waiting[execution.id] = execution
-        splits = enumerator.next_splits(execution.subtask, execution.vertex.parallelism)
+        with _named(execution.vertex):
+            splits = enumerator.next_splits(execution.subtask, execution.vertex.parallelism)
         no_more = enumerator.exhausted  # said along with the last split: saves a round
         if not splits and not no_more:
             return False

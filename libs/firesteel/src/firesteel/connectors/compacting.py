@@ -19,19 +19,12 @@ from typing import Any
 
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
-from firesteel.connectors.file_writer import FileCommitter, FileWriter
+from firesteel.connectors.file_writer import FileWriter
 from firesteel.connectors.hidden_files import HiddenFiles
 from firesteel.core.errors import FiresteelError, ProgramError
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.sink_stages import SinkStage, StageFactory
-from firesteel.functions.two_phase import (
-    CommitOutcome,
-    CommitResult,
-    Committable,
-    Committer,
-    TwoPhaseWriter,
-    WriterState,
-)
+from firesteel.functions.two_phase import TwoPhaseWriter, WriterState
 
 PREFIX = "compacted-"
 
@@ -322,28 +315,5 @@ def _remove(path: Path, done: Future[None]) -> None:
 
 def _committable(request: _Request) -> bytes:
     sources = [part["from"] for part in request.parts] if request.done is not None else []
+    sources += [path for part in request.parts for path in part.get("remove", ())]
     return _json({"from": str(request.hidden), "to": str(request.visible), "remove": sources})
-
-
-class CompactingCommitter(Committer):
-    """Shows files that were joined, then removes their parts.
-
-    Args:
-        context: of the subtask.
-    """
-
-    def __init__(self, context: WriterContext) -> None:
-        self._rename = FileCommitter(context)
-
-    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """In this order: a part is there until what became of it is visible."""
-        results = list(self._rename.commit(committables))
-        for number, committable in enumerate(committables):
-            if results[number].outcome in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED):
-                try:
-                    for source in json.loads(committable.data)["remove"]:
-                        Path(source).unlink(missing_ok=True)
-                except OSError as error:
-                    reason = f"{error.filename} could not be removed: {error.strerror}"
-                    results[number] = CommitResult(CommitOutcome.UNKNOWN, reason)
-        return results

@@ -16,16 +16,16 @@ from typing import Any, Self
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.compacting import (
-    CompactingCommitter,
     CompactingWriter,
     Compaction,
     Gathering,
     PartFiles,
 )
+from firesteel.connectors.file_committer import FileCommitter
 from firesteel.connectors.file_compaction import FileCompactor, FileCompactStrategy
 from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
 from firesteel.connectors.file_source import local_path
-from firesteel.connectors.file_writer import FileCommitter, FileWriter
+from firesteel.connectors.file_writer import FileWriter
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
 from firesteel.functions.sink import WriterContext
@@ -118,7 +118,7 @@ class FileSink(TwoPhaseCommitSink[Any]):
 
     def create_committer(self, context: WriterContext) -> Committer:
         """Gives parts their names."""
-        return FileCommitter(context) if self._compaction is None else CompactingCommitter(context)
+        return FileCommitter(context)
 
     def check(self) -> None:
         """Make the base path, or find that it can't be written to.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from firesteel.common.time import Duration
 from firesteel.common.typeinfo import TypeInformation
@@ -15,6 +16,9 @@ from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor, SplitQueueReader
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Boundedness, EnumeratorSpec, ReaderContext, Source, Split
+
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)(?://([^/]*))?(/.*)?$", re.DOTALL)
+"""Scheme, host, path; Java prints ``file:/tmp``. A name that begins like this is written as ``./name:/...``."""
 
 __all__ = [
     "BulkFormat",
@@ -163,7 +167,10 @@ class FileSourceBuilder:
         return self
 
     def process_static_file_set(self) -> FileSourceBuilder:
-        """Read the files that are there when the job starts, and end. The default."""
+        """Read the files that are there when the job starts, and end. The default.
+
+        They are listed once: a restart from a checkpoint goes on with those of the checkpoint.
+        """
         self._interval_ms = None
         return self
 
@@ -184,7 +191,13 @@ class FileSourceBuilder:
         return self
 
     def set_split_size(self, size_bytes: int) -> FileSourceBuilder:
-        """Cut files into ranges of about this many bytes; 0 = do not cut them."""
+        """Cut files into ranges of about this many bytes; 0 = do not cut them.
+
+        Raises:
+            ProgramError: below 0.
+        """
+        if size_bytes < 0:
+            raise ProgramError(f"file source: the size of a split is at least 1 byte, or 0 = not cut, not {size_bytes}")
         self._split_bytes = size_bytes
         return self
 
@@ -206,18 +219,25 @@ class FileSourceBuilder:
 
 
 def local_path(path: str | os.PathLike[str], what: str, does: str) -> str:
-    """An absolute path.
+    """The absolute path that a path or ``file:`` URI names.
 
     Raises:
-        ProgramError: it is on another file system.
+        ProgramError: it is on another file system or host, or empty.
     """
     text = os.fspath(path)
-    scheme, separator, rest = text.partition("://")
-    if separator:
-        if scheme != "file":
-            raise ProgramError(f"{what}: {text!r}: this version {does} local files only, not {scheme}://")
-        text = rest
-    return str(Path(text).absolute())
+    if not text:
+        raise ProgramError(f"{what}: the path is empty")
+    uri = _URI.match(text)
+    if uri is None and not text.startswith("file:"):
+        return str(Path(text).absolute())
+    scheme, host, rest = uri.groups() if uri is not None else ("file", None, None)
+    if scheme != "file":
+        raise ProgramError(f"{what}: {text!r}: this version {does} local files only, not {scheme}://")
+    if host not in (None, "", "localhost") or not rest:
+        raise ProgramError(
+            f"{what}: {text!r} names no directory of this host; write file:///directory, or a plain path"
+        )
+    return str(Path(rest).absolute())
 
 
 class _FileReader(SplitQueueReader[Any]):

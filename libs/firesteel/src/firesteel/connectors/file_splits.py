@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import socket
 import stat
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any, Final
 
 from firesteel.connectors.file_streams import compression_of
 from firesteel.connectors.split_list import SplitListEnumerator
 from firesteel.core.errors import ProgramError
-from firesteel.functions.source import Split
+from firesteel.functions.source import Plain, Split
 
 DEFAULT_SPLIT_BYTES: Final = 16 * 1024 * 1024
 """A file is cut into ranges of about this many bytes."""
+ENTRIES_AT_ONCE: Final = 2000
+"""So many files are looked at for one request: a large tree must not hold up the JobMaster."""
 
 
 def check_paths(paths: Sequence[str]) -> None:
@@ -28,21 +31,57 @@ def check_paths(paths: Sequence[str]) -> None:
         if not os.path.exists(path):
             raise ProgramError(f"file source: {path!r} does not exist on {socket.gethostname()}")
         if not os.access(path, os.R_OK):
-            raise ProgramError(f"file source: {path!r} can't be read on {socket.gethostname()}: permission denied")
+            raise _unreadable(path)
 
 
-def list_files(paths: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """(path, size) of all files at or below the paths, in a fixed order; hidden ones (``.`` or ``_``) are left out."""
+def list_files(paths: Sequence[str], refused: Callable[[OSError], None]) -> Iterator[tuple[str, int]]:
+    """(path, size) of all files at or below the paths, in a fixed order; hidden ones (``.`` or ``_``) are left out.
+
+    Links are followed; each folder below a path is read once, however many links lead to it.
+
+    Args:
+        paths: files and folders.
+        refused: called when a folder can't be listed; then it is left out, unless this raises.
+
+    Raises:
+        OSError: a file can't be looked at.
+    """
     for path in paths:
         if os.path.isdir(path):
-            for folder, folders, names in os.walk(path):
-                folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
+            for folder, names in _folders(path, refused):
                 for name in sorted(names):
-                    full = os.path.join(folder, name)
                     if not name.startswith((".", "_")):
-                        yield from _file(full)
+                        yield from _file(os.path.join(folder, name))
         else:
             yield from _file(path)
+
+
+def _folders(path: str, refused: Callable[[OSError], None]) -> Iterator[tuple[str, list[str]]]:
+    """Folders and the names in them: first those that are no links, so that they keep their paths when links appear."""
+    known: set[tuple[int, int]] = set()
+    tops = deque([path])
+    while tops:
+        for folder, folders, names in os.walk(tops.popleft(), onerror=refused):
+            try:
+                found = os.stat(folder)
+            except FileNotFoundError:
+                continue
+            shown = sorted(name for name in folders if not name.startswith((".", "_")))
+            folders.clear()
+            if (found.st_dev, found.st_ino) in known:
+                continue
+            known.add((found.st_dev, found.st_ino))
+            for name in shown:
+                full = os.path.join(folder, name)
+                if os.path.islink(full):
+                    tops.append(full)
+                else:
+                    folders.append(name)
+            yield folder, names
+
+
+def _unreadable(path: str) -> ProgramError:
+    return ProgramError(f"file source: {path!r} can't be read on {socket.gethostname()}: permission denied")
 
 
 def _file(path: str) -> Iterator[tuple[str, int]]:
@@ -55,23 +94,79 @@ def _file(path: str) -> Iterator[tuple[str, int]]:
 
 
 class FileEnumerator(SplitListEnumerator):
-    """Lists files when it is made and hands out ranges of them, the files in order.
+    """Lists files when it begins anew, and hands out ranges of them, the files in order.
+
+    They are listed in pieces, one for each request; a snapshot lists what is left. One that is restored lists nothing:
+    files that were read may be gone.
 
     Configuration: ``paths``, ``split_bytes`` (0 = do not cut files), ``decompress`` (files whose names say that they
     are compressed are not cut).
     A split's data are ``path``, ``start`` and ``end`` (bytes; a file that is not cut is one split of all its bytes).
-
-    Raises:
-        ProgramError: a path does not exist on this host, or can't be read.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        paths = [str(path) for path in config["paths"]]
-        check_paths(paths)
-        super().__init__(split for path, size in list_files(paths) for split in ranges(path, size, config))
+        super().__init__(())
+        self._config = config
+        self._paths = [str(path) for path in config["paths"]]
+        self._seen: set[str] = set()
+        """Files that were listed."""
+        self._listing: Iterator[tuple[str, int]] | None = None
+        self._listed = False
+
+    def start(self) -> None:
+        """Look whether the paths are there.
+
+        Raises:
+            ProgramError: a path does not exist on this host, or can't be read.
+        """
+        check_paths(self._paths)
+
+    def _refused(self, error: OSError) -> None:
+        """What is in a folder that can't be listed would be missing in silence."""
+        if isinstance(error, PermissionError):
+            raise _unreadable(str(error.filename)) from error
+        if not isinstance(error, FileNotFoundError):  # it was removed in the meantime
+            raise error
+
+    def _look(self, *, at_all: bool = False) -> bool:
+        """List some files more, or all that are left; whether these were the last.
+
+        Raises:
+            ProgramError, OSError: a folder can't be listed; the next look begins again.
+        """
+        if self._listing is None:
+            self._listing = list_files(self._paths, self._refused)
+        looked, most = 0, None if at_all else ENTRIES_AT_ONCE
+        try:
+            for path, size in islice(self._listing, most):
+                looked += 1
+                if size and path not in self._seen:
+                    self._seen.add(path)
+                    self._left.extend(ranges(path, size, self._config))
+        except BaseException:
+            self._listing = None
+            raise
+        if most is not None and looked >= most:
+            return False
+        self._listing = None
+        return True
+
+    def _list(self, *, at_all: bool = False) -> None:
+        if not self._listed and self._look(at_all=at_all):
+            self._listed = True
+            self._seen.clear()
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
-        """The next ranges: several small files at once, so that many small files do not need many requests."""
+        """The next ranges: several small files at once, so that many small files do not need many requests.
+
+        Raises:
+            ProgramError: a folder can't be read.
+            OSError: it can't be listed.
+        """
+        self._list()
+        return self._take(parallelism)
+
+    def _take(self, parallelism: int) -> list[Split]:
         taken: list[Split] = []
         total = 0
         share = min(64, max(1, len(self._left) // (4 * parallelism)))
@@ -80,6 +175,21 @@ class FileEnumerator(SplitListEnumerator):
             total += int(split.data["end"]) - int(split.data["start"])  # type: ignore[arg-type]
             taken.append(split)
         return taken
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether all files are listed, and all splits out."""
+        return self._listed and super().exhausted
+
+    def snapshot(self) -> Plain:
+        """The splits that are left."""
+        self._list(at_all=True)
+        return super().snapshot()
+
+    def restore(self, state: Plain) -> None:
+        """Continue from a snapshot."""
+        self._listed = True
+        super().restore(state)
 
 
 def ranges(path: str, size: int, config: Mapping[str, Any]) -> Iterator[Split]:

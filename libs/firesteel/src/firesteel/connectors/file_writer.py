@@ -1,9 +1,8 @@
-"""The writer of a file sink: where records go, when a part is full, and how parts become visible."""
+"""The writer of a file sink: where records go, and when a part is full."""
 
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,21 +14,12 @@ import pyarrow as pa
 from firesteel.common.serialization import BulkWriterFactory, Encoder
 from firesteel.connectors.file_layout import BucketAssigner, OutputFileConfig, RollingPolicy
 from firesteel.connectors.hidden_files import HiddenFiles
-from firesteel.connectors.part_files import Part, part_maker
+from firesteel.connectors.part_files import Former, Part, part_maker, sync_folders
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError, StateRestoreError
 from firesteel.expressions.values import records_of
 from firesteel.functions.sink import WriterContext
-from firesteel.functions.two_phase import (
-    ALREADY_COMMITTED,
-    COMMITTED,
-    CommitOutcome,
-    CommitResult,
-    Committable,
-    Committer,
-    TwoPhaseWriter,
-    WriterState,
-)
+from firesteel.functions.two_phase import TwoPhaseWriter, WriterState
 
 
 def _write_rows(records: list[Any], part: Part, start: int, limit: int | None) -> int:
@@ -80,6 +70,8 @@ class FileWriter(TwoPhaseWriter[Any]):
         self.takes_columns = file_format.takes_columns
         self._given: list[Part] = []
         """Committables speak of them."""
+        self._begun_in: set[Path] = set()
+        """Folders with new entries, which are not synced."""
         self._restored: list[WriterState] = []
         self._hidden = HiddenFiles(context)
 
@@ -89,24 +81,34 @@ class FileWriter(TwoPhaseWriter[Any]):
         From then on the age of parts is looked at from time to time, also when no records come.
         """
         now = self._clock.monotonic()
+        self._hidden.remove_orphans(self._base_path)
         for state in self._restored:
             kept = json.loads(state.data)
-            hidden, size = Path(kept["hidden"]), int(kept["size"])
-            if not hidden.exists() or hidden.stat().st_size < size:
-                raise StateRestoreError(
-                    f"file sink: {hidden}, of which the checkpoint needs {size} bytes, is missing or too short"
-                )
-            self._hidden.keep_restored(hidden)
-            part = self._make_part(hidden, Path(kept["visible"]), now, size)
-            part.kept = True
+            part = self._go_on(kept, now)
             if kept["bucket"] in self._open:
                 part.close(self._context.make_durable)
                 self._closed.append(part)
             else:
                 self._open[kept["bucket"]] = part
-        self._hidden.remove_orphans(self._base_path)
         self._restored = []
         self._set_timer()
+
+    def _go_on(self, kept: dict[str, Any], now: float) -> Part:
+        """A part that begins with what the checkpoint has of another one.
+
+        That one is left as it is until this one is visible. Nobody knows whether the attempt before is still alive, and
+        about to write into its file.
+        """
+        hidden, visible, size = Path(kept["hidden"]), Path(kept["visible"]), int(kept["size"])
+        if not hidden.exists() or hidden.stat().st_size < size:
+            raise StateRestoreError(
+                f"file sink: {hidden}, of which the checkpoint needs {size} bytes, is missing or too short"
+            )
+        self._hidden.keep_restored(hidden)
+        left = self._hidden.remove_own(kept.get("former", ()))
+        part = self._begin(visible.parent, visible.name, now, Former(hidden, size))
+        part.replaces = (str(hidden), *left)
+        return part
 
     def _set_timer(self) -> None:
         self._context.register_timer(self._clock.epoch_ms() + self._check_ms, self._time_passed)
@@ -184,7 +186,12 @@ class FileWriter(TwoPhaseWriter[Any]):
         folder = self._base_path / bucket
         name = f"{self._files.prefix}-{self._id}-{self._count}{self._files.suffix}"
         self._count += 1
-        return self._make_part(self._hidden.begin(folder, name), folder / name, now, None)
+        return self._begin(folder, name, now, None)
+
+    def _begin(self, folder: Path, name: str, now: float, former: Former | None) -> Part:
+        part = self._make_part(self._hidden.begin(folder, name), folder / name, now, former)
+        self._begun_in |= {folder, *(parent for parent in folder.parents if parent.is_relative_to(self._base_path))}
+        return part
 
     def _close_part(self, bucket: str) -> None:
         part = self._open[bucket]
@@ -200,13 +207,10 @@ class FileWriter(TwoPhaseWriter[Any]):
         for bucket, part in list(self._open.items()):
             if end_of_input or self._rolling.at_checkpoints or not part.resumable or self._is_full(part, now):
                 self._close_part(bucket)
-        found = [
-            json.dumps(
-                {"from": str(part.hidden), "to": str(part.visible), "size": part.hidden.stat().st_size},
-                separators=(",", ":"),
-            ).encode()
-            for part in self._closed
-        ]
+        if self._begun_in:
+            self._context.make_durable(partial(sync_folders, frozenset(self._begun_in)))
+            self._begun_in.clear()
+        found = [_committable(part) for part in self._closed]
         given, self._closed = self._closed, []
         if self._context.checkpointing or not end_of_input:
             for part in given:  # they are the checkpoint's
@@ -224,8 +228,7 @@ class FileWriter(TwoPhaseWriter[Any]):
         for bucket, part in self._open.items():
             part.sync(self._context.make_durable)
             self._keep(part)
-            kept = {"bucket": bucket, "hidden": str(part.hidden), "visible": str(part.visible), "size": part.size}
-            found.append(json.dumps(kept, separators=(",", ":")).encode())
+            found.append(_state(bucket, part))
         return found
 
     def _keep(self, part: Part) -> None:
@@ -252,31 +255,15 @@ class FileWriter(TwoPhaseWriter[Any]):
             part.discard()
 
 
-class FileCommitter(Committer):
-    """Gives parts their names."""
+def _committable(part: Part) -> bytes:
+    plain: dict[str, Any] = {"from": str(part.hidden), "to": str(part.visible), "size": part.hidden.stat().st_size}
+    return _json(plain | ({"remove": part.replaces} if part.replaces else {}))
 
-    def __init__(self, context: WriterContext) -> None:
-        self._context = context
 
-    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
-        """By renaming, which is done or not done."""
-        return [self._commit(committable) for committable in committables]
+def _state(bucket: str, part: Part) -> bytes:
+    plain = {"bucket": bucket, "hidden": str(part.hidden), "visible": str(part.visible), "size": part.size}
+    return _json(plain | ({"former": part.replaces} if part.replaces else {}))
 
-    def _commit(self, committable: Committable) -> CommitResult:
-        if committable.version != 1:
-            reason = f"a committable of version {committable.version} was written by a later release"
-            return CommitResult(CommitOutcome.FAILED, reason)
-        names = json.loads(committable.data)
-        hidden, visible = names["from"], names["to"]
-        try:
-            os.replace(hidden, visible)
-        except FileNotFoundError:
-            if not os.path.exists(visible):
-                return CommitResult(CommitOutcome.FAILED, f"part file {hidden} has vanished")
-            result = ALREADY_COMMITTED
-        except OSError as error:
-            return CommitResult(CommitOutcome.UNKNOWN, f"{hidden} could not be renamed: {error}")
-        else:
-            result = COMMITTED
-        self._context.forget_temporary_file(hidden)
-        return result
+
+def _json(plain: Any) -> bytes:
+    return json.dumps(plain, separators=(",", ":")).encode()

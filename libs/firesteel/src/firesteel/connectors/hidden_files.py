@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 from firesteel.functions.sink import WriterContext
@@ -14,8 +15,9 @@ from firesteel.functions.sink import WriterContext
 class HiddenFiles:
     """Hidden files of one subtask of a sink.
 
-    A name tells job and operator, the subtask, and the last checkpoint before the file was begun. A task that goes on
-    from a checkpoint so knows: what its former attempts began behind it is in no checkpoint.
+    A name tells job and operator, the subtask, the last checkpoint before the file was begun, and the attempt that did.
+    A task that goes on from a checkpoint so knows: what its former attempts began behind it is in no checkpoint. A
+    former attempt may be alive still, and be late: it must not take files of the task for such ones.
 
     Args:
         context: of the subtask.
@@ -25,14 +27,15 @@ class HiddenFiles:
         self._context = context
         identity = f"{context.job_id} {context.operator_id}".encode()
         self._owner = f".inprogress.{hashlib.blake2b(identity, digest_size=8).hexdigest()}."
-        self._name = re.compile(re.escape(self._owner) + r"(\d+)of(\d+)\.(\d+)\.[0-9a-f]{32}$")
+        self._name = re.compile(re.escape(self._owner) + r"(\d+)of(\d+)\.(\d+)(?:\.(\d+))?\.[0-9a-f]{32}$")
+        """Names of earlier releases tell no attempt."""
 
     def begin(self, folder: Path, name: str) -> Path:
         """A new hidden path for a file of this name; it is registered as temporary."""
         context = self._context
         folder.mkdir(parents=True, exist_ok=True)
         subtask = f"{context.subtask_index}of{context.parallelism}"
-        hidden = folder / f".{name}{self._owner}{subtask}.{context.checkpoint_id}.{uuid.uuid4().hex}"
+        hidden = folder / f".{name}{self._owner}{subtask}.{context.checkpoint_id}.{context.attempt}.{uuid.uuid4().hex}"
         context.register_temporary_file(str(hidden))
         return hidden
 
@@ -41,11 +44,22 @@ class HiddenFiles:
         if self._owner in hidden.name:
             self._context.keep_temporary_file(str(hidden))
 
+    def remove_own(self, paths: Iterable[str]) -> list[str]:
+        """Remove those of the files that are this job's, which none of its checkpoints needs any more; the others."""
+        left: list[str] = []
+        for path in paths:
+            if self._owner in Path(path).name:
+                Path(path).unlink(missing_ok=True)
+                self._context.forget_temporary_file(path)
+            else:
+                left.append(path)
+        return left
+
     def remove_orphans(self, base_path: Path) -> None:
         """Remove what former attempts began behind the checkpoint that the task goes on from.
 
-        To be called before anything is begun. Files of other subtasks are left alone, for they may be running; but when
-        the parallelism has changed, all former ones have ended.
+        Files of other subtasks are left alone, for they may be in use; but when the parallelism has changed, all former
+        attempts are given up.
         """
         context = self._context
         if context.attempt == 0:
@@ -54,6 +68,8 @@ class HiddenFiles:
             for name in names:
                 match = self._name.search(name) if name.startswith(".") else None
                 if match is None or int(match[3]) < context.checkpoint_id:
+                    continue
+                if match[4] is not None and int(match[4]) >= context.attempt:
                     continue
                 if int(match[2]) != context.parallelism or int(match[1]) == context.subtask_index:
                     Path(folder, name).unlink(missing_ok=True)

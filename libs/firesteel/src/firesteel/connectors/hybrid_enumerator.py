@@ -50,11 +50,22 @@ class HybridEnumerator(BuiltInEnumerator):
     @property
     def _enumerator(self) -> BuiltInEnumerator:
         if self._current is None:
+            made = self._made()
             try:
-                self._current = self._make(*self._sources[self._number])
+                made.start()
             except ProgramError as error:
-                raise ProgramError(f"source {self._number + 1} of {len(self._sources)}: {error}") from error
+                raise self._named(error) from error
+            self._current = made
         return self._current
+
+    def _made(self) -> BuiltInEnumerator:
+        try:
+            return self._make(*self._sources[self._number])
+        except ProgramError as error:
+            raise self._named(error) from error
+
+    def _named(self, error: ProgramError) -> ProgramError:
+        return ProgramError(f"source {self._number + 1} of {len(self._sources)}: {error}")
 
     @property
     def _is_last(self) -> bool:
@@ -130,5 +141,6 @@ class HybridEnumerator(BuiltInEnumerator):
         self._idle.clear()
         self._current = None
         if state["begun"]:
-            self._enumerator.restore(state["state"])
+            self._current = self._made()
+            self._current.restore(state["state"])
         self._back = [Split.from_plain(plain) for plain in state["back"]]

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import pyarrow as pa
 
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory, Encoder
+from firesteel.core.errors import StateRestoreError
 
 _BULK_AT_ONCE: Final = 1000
 """After so many records of a bulk format its size is looked at."""
+_COPIED: Final = 1 << 20
+_NO_SYNC: Final = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
+"""Some file systems say so of directories."""
 
 
 MakeDurable = Callable[[Callable[[], None]], None]
@@ -35,6 +40,29 @@ def _sync(descriptor: int, path: str) -> None:
         os.close(descriptor)
 
 
+def sync_folders(folders: Iterable[Path]) -> None:
+    """Make names in these folders durable; of those that are there and may be read."""
+    for folder in folders:
+        try:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, PermissionError):
+            continue
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in _NO_SYNC:
+                raise OSError(error.errno, f"{error.strerror}: names in it may be lost", str(folder)) from error
+        finally:
+            os.close(descriptor)
+
+
+class Former(NamedTuple):
+    """What a checkpoint has of a part that was open: so many bytes of a file."""
+
+    path: Path
+    size: int
+
+
 class Part(ABC):
     """A part file that is being written.
 
@@ -42,16 +70,18 @@ class Part(ABC):
         hidden, visible: its path until and after the commit.
         begun, written: when it was made, and written to last; seconds of the clock.
         kept: a checkpoint may need it: it is not removed here any more.
+        replaces: paths of files that are of no use when this one is visible.
     """
 
     resumable = False
     """It can be cut at a position where it was synced, and goes on from there."""
 
-    def __init__(self, hidden: Path, visible: Path, now: float, *, mode: Literal["xb", "r+b"] = "xb") -> None:
+    def __init__(self, hidden: Path, visible: Path, now: float) -> None:
         self.hidden, self.visible = hidden, visible
-        self.stream: BinaryIO = open(hidden, mode)  # noqa: SIM115 - closed by close() or abort()
+        self.stream: BinaryIO = open(hidden, "xb")  # noqa: SIM115 - closed by close() or abort()
         self.begun = self.written = now
         self.kept = False
+        self.replaces: tuple[str, ...] = ()
 
     @property
     @abstractmethod
@@ -95,13 +125,22 @@ class _RowPart(Part):
     resumable = True
     _size = 0
 
-    def __init__(self, encoder: Encoder, hidden: Path, visible: Path, now: float, size: int | None = None) -> None:
-        super().__init__(hidden, visible, now, mode="xb" if size is None else "r+b")
+    def __init__(self, encoder: Encoder, hidden: Path, visible: Path, now: float, former: Former | None) -> None:
+        super().__init__(hidden, visible, now)
         self._encode, self._encoder = encoder.encode, encoder
-        if size is not None:
-            self.stream.truncate(size)
-            self.stream.seek(size)
-            self._size = size
+        try:
+            if former is not None:
+                self._copy(former)
+        except BaseException:
+            self.abort()
+            raise
+
+    def _copy(self, former: Former) -> None:
+        with open(former.path, "rb") as stream:
+            while self._size < former.size and (data := stream.read(min(former.size - self._size, _COPIED))):
+                self._size += self.stream.write(data)
+        if self._size < former.size:
+            raise StateRestoreError(f"file sink: {former.path} is shorter than {former.size} bytes")
 
     @property
     def size(self) -> int:
@@ -140,9 +179,8 @@ class _RowPart(Part):
 
 
 class _BulkPart(Part):
-    def __init__(self, factory: BulkWriterFactory, hidden: Path, visible: Path, now: float, size: int | None) -> None:
+    def __init__(self, factory: BulkWriterFactory, hidden: Path, visible: Path, now: float) -> None:
         super().__init__(hidden, visible, now)
-        assert size is None  # it can't be resumed
         self._writer: BulkWriter | None = None
         try:
             self._writer = factory.create(self.stream)
@@ -183,14 +221,25 @@ class _BulkPart(Part):
         self._writer.finish()
 
 
-MakePart = Callable[[Path, Path, float, int | None], Part]
-"""Of hidden path, visible path, time; bytes to keep of a part that goes on, None for a new one."""
+MakePart = Callable[[Path, Path, float, Former | None], Part]
+"""Of hidden path, visible path, time; what the part goes on from, None for a new one."""
 
 
 def part_maker(file_format: Encoder | BulkWriterFactory) -> MakePart:
-    """How parts of a format are made."""
+    """How parts of a format are made.
+
+    Parts of bulk formats can't go on from others: what is made then raises a ``StateRestoreError``.
+    """
     if isinstance(file_format, BulkWriterFactory):
-        factory = file_format
-        return lambda hidden, visible, now, size: _BulkPart(factory, hidden, visible, now, size)
-    encoder = file_format
-    return lambda hidden, visible, now, size: _RowPart(encoder, hidden, visible, now, size)
+        return partial(_bulk_part, file_format)
+    return partial(_RowPart, file_format)
+
+
+def _bulk_part(factory: BulkWriterFactory, hidden: Path, visible: Path, now: float, former: Former | None) -> Part:
+    if former is not None:
+        raise StateRestoreError(
+            f"file sink: the checkpoint has an open part of rows, {former.path}, and the sink writes a bulk format now "
+            f"({type(factory).__name__}), which can't go on with it: start with the format of the checkpoint, or give "
+            "the sink another uid"
+        )
+    return _BulkPart(factory, hidden, visible, now)

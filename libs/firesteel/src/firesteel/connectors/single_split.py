@@ -33,9 +33,21 @@ class SingleSplit:
             ProgramError: the split is of another version, or a second one.
         """
         for split in splits:
-            if split.version != 1 or self.split is not None:
-                raise ProgramError(f"{self.what}: split {split.id!r} of version {split.version} is not expected")
+            self.check_version(split)
+            if self.split is not None:
+                raise ProgramError(f"{self.what}: reads one split, {self.split.id!r}; {split.id!r} is not expected")
             self.split = split
+
+    def check_version(self, split: Split) -> None:
+        """Refuse splits of later releases.
+
+        Raises:
+            ProgramError: it is one.
+        """
+        if split.version != 1:
+            raise ProgramError(
+                f"{self.what}: split {split.id!r} of version {split.version} was written by a later release"
+            )
 
     def no_more_splits(self) -> None:
         """After what was added so far nothing will come."""

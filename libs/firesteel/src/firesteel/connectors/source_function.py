@@ -101,22 +101,41 @@ class FunctionReader(SingleSplit, SourceReader[Any]):
         self._change = threading.Condition()
         self._stopped = self._done = self._interruptible = False
         self._error: BaseException | None = None
-        self._draining = False
+        self._draining = self._started = False
+        self._further: list[Split] = []
         self.lock = CheckpointLock(context.wake_up)
         self._thread = threading.Thread(target=self._main, name="firesteel-source-function", daemon=True)
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        """Start the function.
+        """Start the function with the first one. Others are of subtasks that are no more: the function has their state.
+
+        They are kept until it ends, so that as many functions run again when the parallelism is raised.
 
         Raises:
-            ProgramError: the split is of another version, or a second one.
+            ProgramError: a split is of another version.
         """
-        super().add_splits(splits)
-        if splits:
+        first = [] if self._started else splits[:1]
+        others = splits[len(first) :]
+        for split in others:
+            self.check_version(split)
+        super().add_splits(first)
+        self._further += others
+        if first:
+            self._started = True
             self._thread.start()
+
+    def is_silent(self, split_id: str) -> bool:
+        """Whether the split is that of a subtask that is no more."""
+        return any(split.id == split_id for split in self._further)
+
+    def snapshot(self) -> list[Split]:
+        """All of them; they have no position."""
+        return [*super().snapshot(), *self._further]
 
     def poll(self, max_records: int) -> Polled[Any]:
         """What the function has given."""
+        if self.split is None and self._further:
+            self.split = self._further.pop(0)  # the function has ended, and with it all splits
         split = self.split
         if split is None:
             return END if self.none_follow else NEED_SPLITS

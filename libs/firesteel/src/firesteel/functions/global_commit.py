@@ -75,6 +75,7 @@ class _WriterStage(SinkStage):
         self._writer.open()
 
     def write(self, values: list[Any], timestamps: Sequence[int] | None) -> list[bytes]:
+        self._ended = False  # what a source says is the end of time may be followed by records
         self._writer.write(values, timestamps)
         return []
 
@@ -115,6 +116,9 @@ class _Unwrapping(Committer):
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
         return self._committer.commit([Committable(*_unwrapped(one.data)) for one in committables])
+
+    def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        return self._committer.recommit([Committable(*_unwrapped(one.data)) for one in committables])
 
     def close(self) -> None:
         self._committer.close()

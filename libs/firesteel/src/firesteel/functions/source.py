@@ -163,6 +163,10 @@ class _ReaderBase(ABC, Generic[T]):
     def resume_splits(self, split_ids: Sequence[str]) -> None:
         """Poll these splits again."""
 
+    def is_silent(self, split_id: str) -> bool:
+        """Whether no record will come of a split that it was given: such a split holds back no watermark."""
+        return False
+
     @abstractmethod
     def snapshot(self) -> list[Split]:
         """All unfinished splits with their current positions, paused ones too."""
@@ -288,7 +292,15 @@ class BuiltInEnumerator(ABC):
     """Hands out splits; one of ours. It runs in the JobMaster, single-threaded, without I/O that blocks for long.
 
     Implementations are registered by name in ``firesteel.connectors.enumerators`` and made from plain configuration.
+    To be made costs nothing; then either ``start`` or ``restore`` is called.
     """
+
+    def start(self) -> None:  # noqa: B027 - most have nothing to look at
+        """The source begins anew. Perhaps called more than once, always before ``next_splits``.
+
+        Raises:
+            ProgramError: it can't work, for instance a file is missing.
+        """
 
     @abstractmethod
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:

@@ -4,8 +4,8 @@ In each subtask of the sink a **writer** takes the records. When a barrier comes
 was written since the last one, without showing it, and returns *committables*: bytes that say what has to be done to
 show it. They are kept in the checkpoint. When it is complete, the subtask's **committer** gets the committables of it
 and of all checkpoints before it. After a failure the job goes on from its last checkpoint, and the committables in it
-are committed again before the first record: so a committer gets the same ones several times, and from several subtasks
-of different attempts, and must know those that were committed before.
+are committed again before the first record (``recommit``): so a committer gets the same ones several times, and from
+several subtasks of different attempts, and must know those that were committed before.
 
 At the end of a bounded input ``prepare_commit`` is called once more, and the task ends when that is committed: after a
 last checkpoint, or, in a job without checkpoints, when all tasks of the job have come to their end.
@@ -107,6 +107,14 @@ class Committer(ABC):
 
         Idempotent. What it raises stands for ``UNKNOWN`` of all of them.
         """
+
+    def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        """The same for those that are in the checkpoint which the task goes on from; called before the first record.
+
+        They may have been committed before the restart, and what they showed may be gone by now, because whoever reads
+        it has taken it away: that is ``ALREADY_COMMITTED``. By default it calls ``commit``.
+        """
+        return self.commit(committables)
 
     def close(self) -> None:  # noqa: B027 - most have nothing to do
         """Release everything; called exactly once, last."""

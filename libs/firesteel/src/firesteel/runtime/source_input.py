@@ -427,7 +427,7 @@ class SourceInput(UserCode, BarrierHead):
         for split in splits:
             self._splits[split.id] = split
             self.positions.setdefault(split.id, split.position)
-            if self.time is not None:
+            if self.time is not None and not self._reader.is_silent(split.id):
                 self.time.add(split.id)
 
     def pause_splits(self, split_ids: Sequence[str]) -> None:

@@ -61,7 +61,9 @@ class _DrivenBuiltIn:
         spec = source.enumerator()
         assert spec is not None
         self._made: BuiltInEnumerator = create_enumerator(spec.name, json.loads(json.dumps(dict(spec.config))))
-        if state is not None:
+        if state is None:
+            self._made.start()
+        else:
             self._made.restore(state[0])
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from firesteel.functions.two_phase import (
     CommitOutcome,
+    CommitResult,
     Committable,
     TwoPhaseCommitSink,
     TwoPhaseWriter,
@@ -15,6 +16,7 @@ from firesteel.functions.two_phase import (
 )
 from firesteel.testing.writing import Context, require, require_equal
 
+_Commit = Callable[[Sequence[Committable]], Sequence[CommitResult]]
 _SHOWN = (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED)
 
 
@@ -32,7 +34,7 @@ class _Subtask:
         _OPEN.append(self)
         self.writer: TwoPhaseWriter[Any] = sink.create_writer(context)
         self.committer = sink.create_committer(context)
-        self.commit(committables, *_SHOWN)
+        self._answers(self.committer.recommit, committables, *_SHOWN)
         if states:
             self.writer.restore_state([WriterState(state, sink.version) for state in states])
         self.writer.open()
@@ -47,7 +49,10 @@ class _Subtask:
         return made
 
     def commit(self, committables: Sequence[bytes], *expected: CommitOutcome) -> None:
-        results = self.committer.commit([Committable(data, self.sink.version) for data in committables])
+        self._answers(self.committer.commit, committables, *expected)
+
+    def _answers(self, commit: _Commit, committables: Sequence[bytes], *expected: CommitOutcome) -> None:
+        results = commit([Committable(data, self.sink.version) for data in committables])
         count = len(committables)
         require(len(results) == count, f"commit() got {count} committables and answered for {len(results)}")
         for result in results:

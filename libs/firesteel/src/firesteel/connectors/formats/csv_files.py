@@ -15,7 +15,7 @@ from firesteel.common.types import make_row
 from firesteel.connectors.file_format import StreamFormat
 from firesteel.connectors.formats.csv_columns import CsvColumns
 from firesteel.connectors.formats.csv_schema import CsvSchema
-from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options
+from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options, reason_of
 from firesteel.connectors.formats.type_texts import narrowed
 from firesteel.connectors.line_cursor import LineBlocks
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
@@ -208,7 +208,7 @@ class _CsvCursor(SplitCursor[Any]):
                 try:
                     header = [name.strip() for name in next(rows, [])]
                 except csv.Error as error:
-                    raise ValueError(f"the header can't be read: {error}") from None
+                    raise ValueError(f"the header can't be read: {reason_of(error)}") from None
                 self._set_order(header, schema.row_type.field_names)
             if self._dialect.skip_first_row:
                 feed.pulled.clear()
@@ -266,7 +266,7 @@ class _CsvCursor(SplitCursor[Any]):
                     feed.put_back()  # its end is not known
                 if begin < self._data_start:
                     continue
-                values += self._blocks.found(begin, str(error), first.rstrip(b"\r\n"))
+                values += self._blocks.found(begin, reason_of(error), first.rstrip(b"\r\n"))
         return Chunk(values, [feed.offset, 0]) if values else Wait(0.0)
 
     def _load_columns(self, columns: CsvColumns) -> bool:

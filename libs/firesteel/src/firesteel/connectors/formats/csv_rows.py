@@ -11,7 +11,7 @@ import pyarrow as pa
 from firesteel.common.serialization import DeserializationSchema, SerializationSchema
 from firesteel.common.typeinfo import TypeDescriptor, TypeInformation
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema, one_character
-from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options
+from firesteel.connectors.formats.csv_values import RowReader, RowWriter, reader_options, reason_of
 from firesteel.connectors.formats.type_texts import row_type
 from firesteel.core.errors import MalformedDataError, ProgramError
 
@@ -48,7 +48,9 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         except (ValueError, csv.Error) as error:
             if self._ignore:
                 return None
-            raise MalformedDataError("", None, None, f"malformed CSV {bytes(message)[:80]!r}: {error}") from error
+            raise MalformedDataError(
+                "", None, None, f"malformed CSV {bytes(message)[:80]!r}: {reason_of(error)}"
+            ) from error
 
     def get_produced_type(self) -> TypeInformation:
         """Returns the type of the rows."""

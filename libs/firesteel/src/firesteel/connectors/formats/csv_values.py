@@ -20,6 +20,14 @@ Read = Callable[[str], Any]
 Write = Callable[[Any], str]
 
 
+def reason_of(error: Exception) -> str:
+    """Why a line can't be read; of the limit that Python has, how it is raised."""
+    text = str(error)
+    if "field limit" not in text:
+        return text
+    return f"{text} of characters: a module that is imported in slots can raise it with csv.field_size_limit()"
+
+
 def reader_options(dialect: CsvDialect) -> dict[str, Any]:
     """The arguments for ``csv.reader`` and ``csv.writer``."""
     return {

@@ -50,7 +50,10 @@ class TaskSnapshot:
 
     Attributes:
         last: no record comes behind it.
+        half_written: an operator failed in ``begin`` that had begun to write to somewhere else.
     """
+
+    half_written = False
 
     def __init__(
         self,
@@ -76,7 +79,11 @@ class TaskSnapshot:
             operator.check_fit_for_checkpoints()
         context = SnapshotContext(self.checkpoint_id, self.arrived.barrier.timestamp)
         for operator in self._operators:
-            operator.snapshot_state(context)
+            try:
+                operator.snapshot_state(context)
+            except Exception:
+                self.half_written = operator.writes_elsewhere
+                raise
         for operator in self._operators:
             if isinstance(operator, TwoPhaseSinkOperator):
                 self._committables[operator.spec.id] = operator.uncommitted()

@@ -304,6 +304,9 @@ class TaskCheckpoints:
             self._guard.active = None
         except Exception as error:  # user code
             self._guard.active = None
+            if snapshot.half_written:
+                snapshot.close()
+                raise  # and the task fails: a sink that went on would show what is half written
             self._failed(snapshot, DeclineReason.TASK_FAILURE, error)
             return
         if self._input_ended and self._first_final is None:

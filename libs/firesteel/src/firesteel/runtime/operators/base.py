@@ -55,6 +55,10 @@ class Operator(UserCode):
     """Its function may yield ``tag, value``. Such an operator has to expand, and passes its results through ``coerce``.
     """
 
+    writes_elsewhere: ClassVar[bool] = False
+    """What its ``snapshot_state`` raises fails the task and not the checkpoint alone: it may have written a half, which
+    must not be in the next one."""
+
     tagged: bool = False
     """Its results may hold ``SideRecord`` objects. Such an operator has to expand."""
 

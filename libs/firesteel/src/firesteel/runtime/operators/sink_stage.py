@@ -22,6 +22,8 @@ _UNSENT: Final = ListStateDescriptor("unsent", Types.PICKLED_BYTE_ARRAY())
 class SinkStageOperator(LaterResults):
     """See the module. What could not leave in front of a barrier is part of its state."""
 
+    writes_elsewhere = True
+
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         if not isinstance(spec.function, StageFactory):

@@ -70,6 +70,8 @@ class Consumer(Operator, ABC):
 class SinkOperator(Consumer):
     """Runs the writer of a ``Sink``."""
 
+    writes_elsewhere = True
+
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         if not isinstance(spec.function, Sink):

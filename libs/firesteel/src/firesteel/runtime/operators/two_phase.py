@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import CommitError, ProgramError
@@ -31,6 +31,20 @@ _END: Final = 1 << 62
 """What was prepared at the end of the input belongs to the next checkpoint, whatever its number."""
 
 
+class _Asked(NamedTuple):
+    """What the committer is asked for.
+
+    Attributes:
+        checkpoint_id: at whose barrier it was prepared.
+        committable: the sink's.
+        again: it is out of the checkpoint that the task goes on from, and may be committed already.
+    """
+
+    checkpoint_id: int
+    committable: Committable
+    again: bool
+
+
 class TwoPhaseSinkOperator(SinkOperator):
     """See the module.
 
@@ -44,8 +58,8 @@ class TwoPhaseSinkOperator(SinkOperator):
         self._committer: Committer | None = None
         self._prepared: dict[int, tuple[Committable, ...]] = {}
         """By the checkpoint at whose barrier it was prepared; not in the hands of the committer yet."""
-        self._committing: list[tuple[int, Committable]] = []
-        """The committer has to be asked (again), each with the checkpoint."""
+        self._committing: list[_Asked] = []
+        """The committer has to be asked, or asked once more."""
         self._attempts = 0
         self._finished = self._closed = False
 
@@ -76,14 +90,14 @@ class TwoPhaseSinkOperator(SinkOperator):
             self.create(context)
         self._context = context
         self._metrics = CommittableMetrics(context.metrics.group(self.name), self._pending_count)
-        self._committer = self.sink.create_committer(TaskWriterContext(context, self.spec.id))
+        self._committer = self.sink.create_committer(TaskWriterContext(self.with_site(context), self.spec.id))
         states = [
             WriterState(data, version) for version, data in self.operator_state.get_list_state(_WRITER_STATE).get()
         ]
         if self.restored is not None:
             self._writer_context.reached(self.restored.checkpoint_id)
             self._metrics.received(len(self.restored.committables))
-            self._commit([(self.restored.checkpoint_id, one) for one in self.restored.committables])
+            self._commit([_Asked(self.restored.checkpoint_id, one, True) for one in self.restored.committables])
         if states:
             self.writer.restore_state(states)
         self._writer_context.opened(self.with_site(context))
@@ -106,7 +120,7 @@ class TwoPhaseSinkOperator(SinkOperator):
     def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...]:
         """What a checkpoint has to hold: by the checkpoint at which it was prepared, and by version."""
         found: dict[tuple[int, int], list[Committable]] = {}
-        for number, committable in self._committing:
+        for number, committable, _ in self._committing:
             found.setdefault((number, committable.version), []).append(committable)
         for number, prepared in self._prepared.items():
             for committable in prepared:
@@ -159,14 +173,14 @@ class TwoPhaseSinkOperator(SinkOperator):
 
     def _commit_up_to(self, checkpoint_id: int) -> None:
         found = [
-            (number, committable)
+            _Asked(number, committable, False)
             for number in sorted(self._prepared)
             if number <= checkpoint_id
             for committable in self._prepared.pop(number)
         ]
         self._commit(found)
 
-    def _commit(self, found: list[tuple[int, Committable]]) -> None:
+    def _commit(self, found: list[_Asked]) -> None:
         """Hand these to the committer, behind those that it has to be asked for again."""
         waits = bool(self._committing)
         self._committing += found
@@ -175,46 +189,57 @@ class TwoPhaseSinkOperator(SinkOperator):
             self._try()
 
     def _try(self) -> None:
-        """One call of the committer; what is not done yet is tried again later.
+        """Ask the committer; what is not done yet is tried again later.
 
         Raises:
             CommitError: something can't be committed, or it was tried too often.
         """
-        if self._closed or self._committer is None:
+        committer = self._committer
+        if self._closed or committer is None:
             return
-        asked = list(self._committing)
         self._attempts += 1
-        cause: Exception | None = None
-        try:
-            results: Sequence[CommitResult] = list(self._committer.commit([committable for _, committable in asked]))
-        except Exception as error:  # the committer is the user's: nobody knows what it has done
-            cause = error
-            text = f"{type(error).__name__}: {error}"
-            results = [CommitResult(CommitOutcome.UNKNOWN, text)] * len(asked)
-        if len(results) != len(asked):
-            raise ProgramError(
-                f"sink {self.name!r}: commit() got {len(asked)} committables and answered for {len(results)}"
-            )
-        again: list[tuple[int, Committable]] = []
-        reason = ""
-        for one, result in zip(asked, results, strict=True):
-            self._metrics.answered(result.outcome)
-            if result.outcome is CommitOutcome.FAILED:
-                raise CommitError(self.name, f"of checkpoint {_name(one[0])} can't be committed: {result.reason}")
-            if result.outcome in (CommitOutcome.RETRY, CommitOutcome.UNKNOWN):
-                again.append(one)
-                reason = reason or result.reason
+        restored = [one for one in self._committing if one.again]
+        others = [one for one in self._committing if not one.again]
+        again: list[_Asked] = []
+        reason, cause = "", None
+        for commit, asked in ((committer.recommit, restored), (committer.commit, others)):
+            results, error = self._ask(commit, asked)
+            cause = cause or error
+            for one, result in zip(asked, results, strict=True):
+                self._metrics.answered(result.outcome)
+                if result.outcome is CommitOutcome.FAILED:
+                    what = f"of checkpoint {_name(one.checkpoint_id)} can't be committed: {result.reason}"
+                    raise CommitError(self.name, what)
+                if result.outcome in (CommitOutcome.RETRY, CommitOutcome.UNKNOWN):
+                    again.append(one)
+                    reason = reason or result.reason
         self._committing = again
         if not again:
             if self.on_drained is not None:
                 self.on_drained()
             return
         if self._attempts >= MOST_ATTEMPTS:
-            number = _name(again[0][0])
+            number = _name(again[0].checkpoint_id)
             what = f"of checkpoint {number} could not be committed in {MOST_ATTEMPTS} attempts: {reason}"
             raise CommitError(self.name, what) from cause
         pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._attempts - 1), LONGEST_PAUSE_SECONDS)
         self._context.call_later(pause, self._try)
+
+    def _ask(
+        self, commit: Callable[[Sequence[Committable]], Sequence[CommitResult]], asked: list[_Asked]
+    ) -> tuple[list[CommitResult], Exception | None]:
+        """One call of the committer: an answer for each, and what it raised."""
+        if not asked:
+            return [], None
+        try:
+            results = list(commit([one.committable for one in asked]))
+        except Exception as error:  # the committer is the user's: nobody knows what it has done
+            return [CommitResult(CommitOutcome.UNKNOWN, f"{type(error).__name__}: {error}")] * len(asked), error
+        if len(results) != len(asked):
+            raise ProgramError(
+                f"sink {self.name!r}: commit() got {len(asked)} committables and answered for {len(results)}"
+            )
+        return results, None
 
 
 def _name(checkpoint_id: int) -> str:
