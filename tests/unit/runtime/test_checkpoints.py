@@ -257,6 +257,22 @@ def test_a_storage_that_takes_nothing_declines_the_checkpoint() -> None:
     assert 2 in bench.reports.acknowledged
 
 
+def test_a_state_that_can_not_be_sent_is_declined_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(keyed())
+
+    def refuse(*_: Any) -> None:
+        raise TypeError("Object of type int64 is not JSON serializable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.reports, "acknowledge_checkpoint", refuse)
+        bench.give(Batch(["x"]), Barrier(1, 0))
+    assert bench.reports.declined == {1: DeclineReason.ASYNC_EXCEPTION}
+    assert bench.reports.decline_failure is not None
+    assert "int64" in bench.reports.decline_failure.message
+    bench.give(Barrier(2, 0))
+    assert list(bench.reports.acknowledged) == [2]
+
+
 def test_a_checkpoint_that_is_given_up_while_it_is_written_is_not_acknowledged() -> None:
     work: list[Callable[[], None]] = []
     bench = bench_of(keyed(), services=CheckpointServices(submit=work.append))
