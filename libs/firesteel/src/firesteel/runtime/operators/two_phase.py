@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from firesteel.common.typeinfo import Types
@@ -31,6 +32,21 @@ _END: Final = 1 << 62
 """What was prepared at the end of the input belongs to the next checkpoint, whatever its number."""
 
 
+@dataclass
+class _Waiting:
+    """The committer has to be asked for it (again).
+
+    Attributes:
+        checkpoint_id: at whose barrier it was prepared.
+        committable: what to commit.
+        attempts: how often it was asked.
+    """
+
+    checkpoint_id: int
+    committable: Committable
+    attempts: int = 0
+
+
 class TwoPhaseSinkOperator(SinkOperator):
     """See the module.
 
@@ -44,9 +60,7 @@ class TwoPhaseSinkOperator(SinkOperator):
         self._committer: Committer | None = None
         self._prepared: dict[int, tuple[Committable, ...]] = {}
         """By the checkpoint at whose barrier it was prepared; not in the hands of the committer yet."""
-        self._committing: list[tuple[int, Committable]] = []
-        """The committer has to be asked (again), each with the checkpoint."""
-        self._attempts = 0
+        self._committing: list[_Waiting] = []
         self._finished = self._closed = False
 
     @property
@@ -83,7 +97,7 @@ class TwoPhaseSinkOperator(SinkOperator):
         if self.restored is not None:
             self._writer_context.reached(self.restored.checkpoint_id)
             self._metrics.received(len(self.restored.committables))
-            self._commit([(self.restored.checkpoint_id, one) for one in self.restored.committables])
+            self._commit([_Waiting(self.restored.checkpoint_id, one) for one in self.restored.committables])
         if states:
             self.writer.restore_state(states)
         self._writer_context.opened(self.with_site(context))
@@ -106,8 +120,8 @@ class TwoPhaseSinkOperator(SinkOperator):
     def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...]:
         """What a checkpoint has to hold: by the checkpoint at which it was prepared, and by version."""
         found: dict[tuple[int, int], list[Committable]] = {}
-        for number, committable in self._committing:
-            found.setdefault((number, committable.version), []).append(committable)
+        for one in self._committing:
+            found.setdefault((one.checkpoint_id, one.committable.version), []).append(one.committable)
         for number, prepared in self._prepared.items():
             for committable in prepared:
                 found.setdefault((number, committable.version), []).append(committable)
@@ -159,19 +173,18 @@ class TwoPhaseSinkOperator(SinkOperator):
 
     def _commit_up_to(self, checkpoint_id: int) -> None:
         found = [
-            (number, committable)
+            _Waiting(number, committable)
             for number in sorted(self._prepared)
             if number <= checkpoint_id
             for committable in self._prepared.pop(number)
         ]
         self._commit(found)
 
-    def _commit(self, found: list[tuple[int, Committable]]) -> None:
+    def _commit(self, found: list[_Waiting]) -> None:
         """Hand these to the committer, behind those that it has to be asked for again."""
         waits = bool(self._committing)
         self._committing += found
         if self._committing and not waits:
-            self._attempts = 0
             self._try()
 
     def _try(self) -> None:
@@ -183,10 +196,9 @@ class TwoPhaseSinkOperator(SinkOperator):
         if self._closed or self._committer is None:
             return
         asked = list(self._committing)
-        self._attempts += 1
         cause: Exception | None = None
         try:
-            results: Sequence[CommitResult] = list(self._committer.commit([committable for _, committable in asked]))
+            results: Sequence[CommitResult] = list(self._committer.commit([one.committable for one in asked]))
         except Exception as error:  # the committer is the user's: nobody knows what it has done
             cause = error
             text = f"{type(error).__name__}: {error}"
@@ -195,12 +207,15 @@ class TwoPhaseSinkOperator(SinkOperator):
             raise ProgramError(
                 f"sink {self.name!r}: commit() got {len(asked)} committables and answered for {len(results)}"
             )
-        again: list[tuple[int, Committable]] = []
+        again: list[_Waiting] = []
         reason = ""
         for one, result in zip(asked, results, strict=True):
+            one.attempts += 1
             self._metrics.answered(result.outcome)
             if result.outcome is CommitOutcome.FAILED:
-                raise CommitError(self.name, f"of checkpoint {_name(one[0])} can't be committed: {result.reason}")
+                raise CommitError(
+                    self.name, f"of checkpoint {_name(one.checkpoint_id)} can't be committed: {result.reason}"
+                )
             if result.outcome in (CommitOutcome.RETRY, CommitOutcome.UNKNOWN):
                 again.append(one)
                 reason = reason or result.reason
@@ -209,11 +224,12 @@ class TwoPhaseSinkOperator(SinkOperator):
             if self.on_drained is not None:
                 self.on_drained()
             return
-        if self._attempts >= MOST_ATTEMPTS:
-            number = _name(again[0][0])
+        oldest = max(again, key=lambda one: one.attempts)  # each has its own: others may join while it is tried again
+        if oldest.attempts >= MOST_ATTEMPTS:
+            number = _name(oldest.checkpoint_id)
             what = f"of checkpoint {number} could not be committed in {MOST_ATTEMPTS} attempts: {reason}"
             raise CommitError(self.name, what) from cause
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._attempts - 1), LONGEST_PAUSE_SECONDS)
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** (oldest.attempts - 1), LONGEST_PAUSE_SECONDS)
         self._context.call_later(pause, self._try)
 
 
