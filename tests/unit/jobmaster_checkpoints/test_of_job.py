@@ -376,7 +376,7 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path)
 
 @pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
 def test_results_for_the_client_are_no_reason_to_use_the_one_before(tmp_path: Path, mode: str) -> None:
-    more = {"execution.checkpointing.num-retained": "2", "execution.checkpointing.mode": mode}
+    more: dict[str, Any] = {"execution.checkpointing.num-retained": "2", "execution.checkpointing.mode": mode}
     graph = jobs.job(jobs.vertex(1, 2, splits=["a"]), jobs.vertex(2, 1, collects="f" * 32))
     found = Cluster(graph, tmp_path, MemoryCheckpointStore(), **more).start()
     found.advance(25)

@@ -181,7 +181,8 @@ class OddReader(ScriptedReader):
     """Is at a number of numpy's in its split."""
 
     def poll(self, max_records: int) -> Any:
-        return SourceBatch([1], self.splits[0].id, np.int64(1)) if self.splits else Wait()
+        position: Any = np.int64(1)
+        return SourceBatch([1], self.splits[0].id, position) if self.splits else Wait()
 
 
 def test_a_position_that_is_no_plain_data_fails_the_task() -> None:
