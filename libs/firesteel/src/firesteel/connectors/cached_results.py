@@ -126,21 +126,22 @@ class _Writer(TwoPhaseWriter[Any]):
         assert self._stream is not None
         self._whole = self._stream.tell()
         self._close()
-        self._keep()
+        if self._context.checkpointing:
+            self._keep()
         return (json.dumps([str(self._hidden), str(self._visible)]).encode(),)
 
     def snapshot_state(self) -> Sequence[bytes]:
         """The file goes on, behind the end of the input too: whoever goes on from here has committed it before."""
+        self._keep()
         if self._whole is not None:
             return (json.dumps([str(self._visible), self._whole]).encode(),)
         assert self._stream is not None
         self._stream.flush()
-        self._keep()
         return (json.dumps([str(self._hidden), self._stream.tell()]).encode(),)
 
     def _keep(self) -> None:
-        in_a_checkpoint = self._context.checkpointing or self._stream is not None  # that may be one by hand
-        if in_a_checkpoint and not self._kept:
+        """A checkpoint needs the file, perhaps one by hand in a job that takes none by itself."""
+        if not self._kept:
             self._kept = True
             self._context.forget_temporary_file(str(self._hidden))
 
