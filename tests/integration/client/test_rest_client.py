@@ -19,7 +19,7 @@ from firesteel.client.remote import RemoteExecutor
 from firesteel.client.rest_client import Patience, RestClient
 from firesteel.common.configuration import Configuration
 from firesteel.config.settings import Settings
-from firesteel.core.errors import GraphError, PeerUnreachableError, ProtocolError, RpcError, UnauthorizedError
+from firesteel.core.errors import GraphError, JobError, PeerUnreachableError, ProtocolError, RpcError, UnauthorizedError
 from firesteel.datastream import StreamExecutionEnvironment
 from firesteel.graph.chaining import client_versions
 from firesteel.graph.job_graph import JobGraph, JobVertex, OperatorInfo
@@ -163,6 +163,20 @@ def test_refusals_bring_the_servers_words(status: int, error: type[Exception], s
             rest = RestClient(url, "token", token_origin="from a file")
             with pytest.raises(error, match=said):
                 await rest.submit(graph(), {SHA: BLOB})
+            await rest.close()
+
+    run(scenario)
+
+
+def test_a_job_that_repeats_its_results_is_an_error_of_the_job() -> None:
+    async def collect(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"errors": ["restarted from its beginning"]}, status=410)
+
+    async def scenario() -> None:
+        async with serving(web.get("/jobs/{job}/collect/{operator}", collect)) as url:
+            rest = RestClient(url, None)
+            with pytest.raises(JobError, match=r"^restarted from its beginning$"):
+                await rest.collect("a" * 32, "op", 3, 1, 0)
             await rest.close()
 
     run(scenario)

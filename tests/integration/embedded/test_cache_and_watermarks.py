@@ -47,6 +47,17 @@ def test_the_second_job_computes_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("firesteel-cache-*"))
 
 
+@ANYWHERE
+def test_a_job_with_checkpoints_may_keep_results(tmp_path: Path) -> None:
+    env = new_environment(2, firesteel__cache__directory=str(tmp_path))
+    env.enable_checkpointing(50)
+    kept = env.from_sequence(1, 300).map(str, Types.STRING()).cache()
+    expected = sorted(str(number) for number in range(1, 301))
+    for _ in range(2):
+        assert sorted(kept.execute_and_collect()) == expected
+    env.close()
+
+
 class UntilSeen(SourceFunction[Any]):
     """Gives a window's records and a watermark behind them, and goes on when the window's result was seen."""
 

@@ -12,12 +12,21 @@ from typing import Any
 import pytest
 
 from firesteel.common import Configuration, Encoder, Types, WatermarkStrategy
+from firesteel.core.errors import JobError
 from firesteel.datastream import DataStream, KeyedProcessFunction, MapFunction, RuntimeContext
 from firesteel.datastream.connectors.file_system import FileSink
 from firesteel.datastream.connectors.number_seq import NumberSequenceSource
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.functions.checkpointed import CheckpointListener
-from tests.integration.embedded.programs import new_environment
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.two_phase import (
+    CommitOutcome,
+    CommitResult,
+    Committer,
+    TwoPhaseCommitSink,
+    TwoPhaseWriter,
+)
+from tests.integration.embedded.programs import ended, new_environment, state_of, until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 KEYS, RECORDS = 7, 3000
@@ -111,3 +120,79 @@ def test_a_bounded_job_ends_without_checkpoints_after_tasks_have_finished(tmp_pa
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert [path for path in files if path.name.startswith(".")] == []
     assert Counter(line for path in files for line in path.read_text().split()) == EXPECTED
+
+
+def slow_numbers(directory: Path, **settings: str) -> DataStream:
+    def wait(number: int) -> int:
+        time.sleep(0.002)
+        return number
+
+    environment = new_environment(1, execution__checkpointing__dir=str(directory), **settings)
+    environment.enable_checkpointing(50)
+    return environment.from_sequence(0, 1999).map(wait)
+
+
+def test_another_program_gets_the_results_that_come_behind_a_retained_checkpoint(tmp_path: Path) -> None:
+    retention = {"execution__checkpointing__externalized_checkpoint_retention": "RETAIN_ON_CANCELLATION"}
+    with slow_numbers(tmp_path, **retention).execute_and_collect() as results:
+        given = [next(results) for _ in range(500)]
+        job = results.get_job_client()
+    until(lambda: state_of(job) == "CANCELED", "the end of the first program's job")
+    (metadata,) = tmp_path.glob("*/chk-*/_metadata")
+    rest = list(slow_numbers(tmp_path, execution__state_recovery__path=str(metadata.parent)).execute_and_collect())
+    assert given == list(range(500))
+    assert rest == list(range(rest[0], 2000))
+    assert rest[0] > 0, "what the first program had said to have is not in the checkpoint"
+
+
+class LateFailure(TwoPhaseCommitSink[Any]):
+    """Fails at its last commit, once, when the program has had time to get all results."""
+
+    def __init__(self, failed: Path) -> None:
+        self.failed = failed
+
+    def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
+        return AtTheEnd()
+
+    def create_committer(self, context: WriterContext) -> Committer:
+        return LateCommitter(self.failed)
+
+
+class AtTheEnd(TwoPhaseWriter[Any]):
+    def write(self, values: Any, timestamps: Any) -> None: ...
+
+    def prepare_commit(self, *, end_of_input: bool) -> list[bytes]:
+        return [b"all"] if end_of_input else []
+
+
+class LateCommitter(Committer):
+    def __init__(self, failed: Path) -> None:
+        self.failed, self.calls = failed, 0
+
+    def commit(self, committables: Any) -> list[CommitResult]:
+        self.calls += len(committables)
+        if self.failed.exists():
+            return [CommitResult(CommitOutcome.COMMITTED)] * len(committables)
+        if self.calls < 5:
+            return [CommitResult(CommitOutcome.RETRY, "too early")] * len(committables)
+        self.failed.touch()
+        return [CommitResult(CommitOutcome.FAILED, "once")] * len(committables)
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_job_that_restarts_behind_its_last_result_ends(tmp_path: Path, checkpoints: bool) -> None:
+    environment = new_environment(1, restart_strategy__type="fixed-delay", restart_strategy__fixed_delay__delay="50 ms")
+    if checkpoints:
+        environment.enable_checkpointing(3000)  # the last one has the results, and none comes behind it
+    stream = environment.from_sequence(1, 10).rebalance()
+    stream.sink_to(LateFailure(tmp_path / "failed"))
+    with stream.map(str).execute_and_collect() as results:
+        assert [next(results) for _ in range(10)] == [str(number) for number in range(1, 11)]
+        if checkpoints:
+            assert list(results) == []
+        else:
+            with pytest.raises(JobError, match="restarted from its beginning after it had given 10 results"):
+                next(results)
+        job = results.get_job_client()
+    assert (tmp_path / "failed").exists()
+    assert ended(job) == ("FINISHED" if checkpoints else "CANCELED")

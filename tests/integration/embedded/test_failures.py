@@ -228,6 +228,7 @@ def test_results_that_cannot_be_pickled() -> None:
     for stream in (
         numbers().map(lambda i: threading.Lock()),
         numbers(2).map(lambda i: threading.Lock()).rebalance().map(str),
+        numbers().map(lambda i: threading.Lock() if i == 3 else i),
     ):
         with pytest.raises(JobFailedError, match=r"cannot pickle '_thread\.lock' object"):
             list(stream.execute_and_collect())

@@ -239,7 +239,7 @@ def test_state_that_was_changed_is_found_at_the_restore_and_nothing_that_was_com
     message = job.message()
     assert f"{tmp_path}/checkpoints/{JOB}/chk-3/" in message
     assert "checksum" in message
-    assert "what its sinks (number) have committed since would be repeated" in message
+    assert "what its sinks (number) have committed, or given to the program, since would be repeated" in message
     assert f"{tmp_path}/checkpoints/{JOB}/chk-2/_metadata (-s on the command line)" in message
     assert "firesteel.state-recovery.fall-back" in message
     job.rest()

@@ -374,6 +374,22 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(tmp_path: Path)
     assert "none of them can be read" in str(second.core.archive()["exceptions"])
 
 
+@pytest.mark.parametrize("mode", ["EXACTLY_ONCE", "AT_LEAST_ONCE"])
+def test_results_for_the_client_are_no_reason_to_use_the_one_before(tmp_path: Path, mode: str) -> None:
+    more: dict[str, Any] = {"execution.checkpointing.num-retained": "2", "execution.checkpointing.mode": mode}
+    graph = jobs.job(jobs.vertex(1, 2, splits=["a"]), jobs.vertex(2, 1, collects="f" * 32))
+    found = Cluster(graph, tmp_path, MemoryCheckpointStore(), **more).start()
+    found.advance(25)
+    found.fail_a_task()
+    found.advance(1)
+    assert found.words()["V2/0"].endswith(" at 2")
+    found.fail_a_task(CORRUPTED, "chk-2/x: its checksum is wrong")
+    found.advance(1)
+    assert found.state == "FAILED"
+    message = found.core.archive()["failure"]["message"]
+    assert "what its sinks (V2) have committed, or given to the program, since would be repeated" in message
+
+
 def test_storage_that_can_not_be_written_fails_the_job_after_the_tolerated_failures(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     more: dict[str, Any] = {

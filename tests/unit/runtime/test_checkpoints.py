@@ -257,6 +257,22 @@ def test_a_storage_that_takes_nothing_declines_the_checkpoint() -> None:
     assert 2 in bench.reports.acknowledged
 
 
+def test_a_state_that_can_not_be_sent_is_declined_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = bench_of(keyed())
+
+    def refuse(*_: Any) -> None:
+        raise TypeError("Object of type int64 is not JSON serializable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.reports, "acknowledge_checkpoint", refuse)
+        bench.give(Batch(["x"]), Barrier(1, 0))
+    assert bench.reports.declined == {1: DeclineReason.ASYNC_EXCEPTION}
+    assert bench.reports.decline_failure is not None
+    assert "int64" in bench.reports.decline_failure.message
+    bench.give(Barrier(2, 0))
+    assert list(bench.reports.acknowledged) == [2]
+
+
 def test_a_checkpoint_that_is_given_up_while_it_is_written_is_not_acknowledged() -> None:
     work: list[Callable[[], None]] = []
     bench = bench_of(keyed(), services=CheckpointServices(submit=work.append))
@@ -464,6 +480,32 @@ def test_commits_that_never_succeed_fail_the_task() -> None:
     assert bench.states[-1] is E.FAILED
     assert bench.reports.failure is not None
     assert "of checkpoint 1 could not be committed in 10 attempts: no answer" in bench.reports.failure.message
+
+
+class SecondTime(Answers):
+    """Commits nothing that it is asked for the first time."""
+
+    def create_committer(self, context: Any) -> Committer:
+        return _Hesitant([])
+
+
+class _Hesitant(_Committer):
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        known = {data for asked in STORY for data in asked}
+        super().commit(committables)
+        return [COMMITTED if committable.data in known else RETRY for committable in committables]
+
+
+def test_what_joins_while_others_are_tried_again_has_attempts_of_its_own() -> None:
+    bench = bench_of(spec(K.SINK, SecondTime()))
+    for number in range(1, 3 * MOST_ATTEMPTS):
+        bench.give(Batch([number]), Barrier(number, 0))
+        bench.task.checkpoint_complete(number)  # the one before is not committed yet
+        bench.run()
+        bench.later(0.1 if number > 1 else 0.0)
+        assert bench.states[-1] is E.RUNNING, bench.reports.failure
+    assert STORY[1:3] == [[b"1", b"1", b"2", b"2"], [b"2", b"2", b"3", b"3"]]
+    assert len(STORY) == 3 * MOST_ATTEMPTS - 1
 
 
 def test_a_known_failure_fails_the_task_at_once() -> None:

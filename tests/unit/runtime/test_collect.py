@@ -14,6 +14,7 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.specs import OperatorKind
 from firesteel.runtime.collecting import CollectServer
 from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.failures import describe_failure
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import CollectOperator
 from tests.unit.runtime.support import INFO, ManualClock, spec
@@ -70,7 +71,7 @@ def test_the_end_comes_with_the_last_results_and_drains_when_they_are_acknowledg
     assert not collect.drained
     assert collect.fetch(0, 1000).end
     assert not drained
-    assert collect.fetch(1, 0).end
+    assert collect.fetch(1, 1).end
     assert drained == [1]
     assert collect.drained
 
@@ -86,6 +87,31 @@ def test_a_result_that_cannot_be_pickled_says_so() -> None:
         collect_of().write([threading.Lock()], None)
 
 
+def test_a_result_behind_the_sample_that_cannot_be_pickled_is_named() -> None:
+    collect = collect_of(10**6)
+    collect.write([*range(10), *(threading.Lock() if i == 4 else i for i in range(90))], None)
+    with pytest.raises(SerializationError, match="can't be sent to the client") as caught:
+        collect.fetch(0, 10_000)
+    failure = describe_failure(caught.value)
+    assert (failure.kind, failure.operator) == ("user", collect.name)
+    assert str(failure.record).startswith("<unlocked _thread.lock object")
+    assert "the results begin with [<unlocked _thread.lock object" in failure.message
+
+
+def test_the_client_of_another_run_gets_what_is_left() -> None:
+    former = collect_of()
+    former.write(["a", "b", "c"], None)
+    former.acknowledge(2)
+    collect = CollectOperator(spec(OperatorKind.COLLECT))
+    collect.take_back([chunk for found in former.snapshot() for chunk in found])
+    collect.open(OperatorContext(INFO, ManualClock(), checkpointing=True))
+    for _ in range(2):
+        got = collect.fetch(0, 1000)
+        assert (got.offset, got.count, pickle.loads(got.data)) == (2, 1, ["c"])
+    got = collect.fetch(3, 1000)
+    assert (got.offset, got.count) == (3, 0)
+
+
 class Served:
     """A server with one execution."""
 
@@ -95,7 +121,8 @@ class Served:
         self.answers: list[tuple[dict[str, Any], bytes]] = []
         self.server = CollectServer(self.loop, lambda message, data: self.answers.append((message, data)))
         self.collect = collect_of()
-        self.server.serve("v_0_0", self.collect)
+        self.errors: list[BaseException] = []
+        self.server.serve("v_0_0", self.collect, self.errors.append)
 
     def run(self) -> None:
         while self.loop.run_once(block=False):
@@ -136,7 +163,7 @@ def test_polls_wait_until_the_results_of_before_are_there(served: Served) -> Non
     before.acknowledge(1)
     chunks = [chunk for found in before.snapshot() for chunk in found]
     served.collect = collect = CollectOperator(spec(OperatorKind.COLLECT))
-    served.server.serve("v_0_0", collect)
+    served.server.serve("v_0_0", collect, served.errors.append)
     served.server.request(1, "v_0_0", 2, 1000, 5.0)
     served.server.request(2, "v_0_0", 2, 1000, 0)
     collect.take_back(chunks[:1])
@@ -146,6 +173,33 @@ def test_polls_wait_until_the_results_of_before_are_there(served: Served) -> Non
     served.run()
     (message, data) = served.answers[1]
     assert (message["request_id"], message["offset"], message["error"], pickle.loads(data)) == (1, 2, None, ["c"])
+
+
+def test_a_poll_of_the_client_of_another_run_waits_for_results(served: Served) -> None:
+    collect = served.collect
+    collect.write(["a"], None)
+    collect.acknowledge(1)
+    served.server.request(1, "v_0_0", 0, 1000, 5.0)
+    served.run()
+    assert served.answers == []
+    collect.write(["b"], None)
+    served.run()
+    (message, data) = served.answers[0]
+    assert (message["offset"], message["error"], pickle.loads(data)) == (1, None, ["b"])
+
+
+def test_a_result_that_cannot_be_pickled_fails_the_task(served: Served) -> None:
+    served.collect.write([*range(10), *(threading.Lock() if i == 4 else i for i in range(90))], None)
+    served.server.request(1, "v_0_0", 0, 1000, 5.0)
+    ((message, _),) = served.answers
+    assert "can't be sent to the client" in message["error"]
+    assert [type(error) for error in served.errors] == [SerializationError]
+
+
+def test_results_that_are_not_there_yet_fail_nothing(served: Served) -> None:
+    served.server.request(1, "v_0_0", 7, 1000, 5.0)
+    assert "the buffer holds 0 to 0" in served.answers[0][0]["error"]
+    assert served.errors == []
 
 
 def test_a_waiting_poll_hears_of_the_end(served: Served) -> None:

@@ -6,8 +6,10 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -28,12 +30,15 @@ from firesteel.functions.source import (
     Split,
     Wait,
 )
+from firesteel.graph.specs import OperatorKind
 from firesteel.runtime.batch import END_OF_INPUT, Watermark
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.rows import to_records
 from firesteel.runtime.source_input import Fed, SourceInput
 from firesteel.runtime.source_time import SourceTime
+from tests.unit.checkpoint_faults.whole_job import operator
+from tests.unit.runtime.mini_job import MiniJob, Vertex
 from tests.unit.runtime.support import INFO, ManualClock
 
 MONOTONOUS = WatermarkStrategy.for_monotonous_timestamps()
@@ -151,6 +156,48 @@ def test_a_finished_split_has_no_position(bench: Bench) -> None:
     bench.reader.script.extend([batch(1, finished=True), END])
     bench.input.poll()
     assert bench.input.positions == {}
+
+
+@pytest.mark.parametrize("position", [None, 7, [1, "a"], {"at": 1.5}])
+def test_a_position_of_plain_data_goes_into_a_checkpoint(bench: Bench, position: Any) -> None:
+    bench.input.add_splits([Split("s", {"a": 1}), Split("t", {})], True)
+    bench.reader.script.append(SourceBatch([1], "t", position))
+    bench.input.poll()
+    assert [split["position"] for split in bench.input.position().splits] == [None, position]
+
+
+@pytest.mark.parametrize("position", [np.int64(7), b"7", datetime(2024, 1, 1), float("nan"), {1: 2}, (1, 2)])
+def test_a_position_that_is_no_plain_data_is_named(bench: Bench, position: Any) -> None:
+    bench.input.add_splits([Split("s", {}), Split("t", {})], True)
+    bench.reader.script.append(SourceBatch([1], "t", position))
+    bench.input.poll()
+    with pytest.raises(
+        ProgramError, match=r"source 'src': the position of split 't' is not plain data: .*Give batches"
+    ):
+        bench.input.position()
+
+
+class OddReader(ScriptedReader):
+    """Is at a number of numpy's in its split."""
+
+    def poll(self, max_records: int) -> Any:
+        position: Any = np.int64(1)
+        return SourceBatch([1], self.splits[0].id, position) if self.splits else Wait()
+
+
+def test_a_position_that_is_no_plain_data_fails_the_task() -> None:
+    source = operator("source", OperatorKind.SOURCE, AnySource(OddReader), extra={"watermark_strategy": MONOTONOUS})
+    drop = operator("drop", OperatorKind.FILTER, lambda value: False)
+    job = MiniJob([Vertex("source", lambda: [source, drop], 1)], {"source": [[]]}, 1)
+    try:
+        job.steps(20)
+        job.trigger()
+        with pytest.raises(AssertionError, match="the position of split 'source-0' is not plain data"):
+            job.steps(20)
+        assert job.failures[0].error_class.endswith("ProgramError")
+        assert job.declined == {}
+    finally:
+        job.crash()
 
 
 def test_an_answer_without_splits_is_asked_for_again(bench: Bench) -> None:

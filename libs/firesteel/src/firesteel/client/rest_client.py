@@ -15,6 +15,7 @@ import aiohttp
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import (
     GraphError,
+    JobError,
     JobNotFoundError,
     PeerUnreachableError,
     ProtocolError,
@@ -212,11 +213,18 @@ class RestClient:
     async def collect(
         self, job_id: str, operator_id: str, offset: int, max_bytes: int, wait_ms: int
     ) -> CollectedResults:
-        """Results from ``offset`` on; asking for an offset tells the slot that all before it have arrived."""
+        """Results from ``offset`` on; asking for an offset tells the slot that all before it have arrived.
+
+        Raises:
+            JobNotFoundError: there is no such job.
+            JobError: it was restarted from its beginning after it had given results.
+        """
         path = f"/jobs/{job_id}/collect/{operator_id}?offset={offset}&max-bytes={max_bytes}&wait-ms={wait_ms}"
         status, body, headers = await self._request("GET", path, timeout_s=wait_ms / 1000 + 30)
         if status == 404:
             raise JobNotFoundError(_first_error(body), job_id)
+        if status == 410:
+            raise JobError(_first_error(body), job_id)
         self._check(status, body)
         return CollectedResults(
             int(headers["X-Firesteel-Offset"]),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NoReturn
 
 from firesteel.client.loop_thread import LoopThread
 from firesteel.client.rest_client import CollectedResults, RestClient
-from firesteel.core.errors import JobError, RpcError
+from firesteel.core.errors import JobError, JobNotFoundError, RpcError
 
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _WAIT_MS: Final = 5_000
+_FIRST_PAUSE: Final = 0.2
+_LONGEST_PAUSE: Final = 5.0
+"""Seconds between acknowledgements of all results, until the job has ended."""
 _ENDED: Final = ("FINISHED", "CANCELED", "FAILED")
 
 
@@ -34,7 +38,12 @@ class RestResultStream:
     """
 
     def __init__(
-        self, job_id: str, operator_id: str, rest: RestClient, loop: LoopThread, outcome: Callable[[], Awaitable[Any]]
+        self,
+        job_id: str,
+        operator_id: str,
+        rest: RestClient,
+        loop: LoopThread,
+        outcome: Callable[[], Coroutine[Any, Any, Any]],
     ) -> None:
         self._job_id, self._operator_id = job_id, operator_id
         self._rest, self._loop, self._outcome = rest, loop, outcome
@@ -52,9 +61,9 @@ class RestResultStream:
             return None
         try:
             answer = self._pull.result()
-        except JobError:
-            raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, JobError):
+                self._failure = error
             self.close()
             raise
         results: list[Any] = []
@@ -70,18 +79,48 @@ class RestResultStream:
     def _finish(self) -> None:
         """Tell the slot that all has arrived, and learn how the job ended."""
         self._ended = True
-        self.abandon.detach()
         try:
             self._loop.run(self._end())
         except JobError as error:
             self._failure = error.with_traceback(None)  # how it got here says nothing to the program's author
+        except BaseException:
+            self.abandon()
+            raise
+        self.abandon.detach()
 
     async def _end(self) -> None:
+        """The collect task ends when all is acknowledged, and does so again after a restart that comes behind that.
+
+        Raises:
+            JobError: the job did not finish, or began anew after it had given results; it is cancelled then.
+        """
+        loop = asyncio.get_running_loop()
+        outcome, asking = loop.create_task(self._outcome()), loop.create_task(self._acknowledge())
         try:
-            await self._rest.collect(self._job_id, self._operator_id, self._offset, 0, 0)
-        except RpcError:  # the task has ended by itself
-            pass
-        await self._outcome()
+            await asyncio.wait((outcome, asking), return_when=asyncio.FIRST_COMPLETED)
+            if outcome.done():
+                outcome.result()
+            else:
+                await _cancelled(self._rest, self._job_id)
+                asking.result()
+        finally:
+            outcome.cancel()
+            asking.cancel()
+
+    async def _acknowledge(self) -> NoReturn:
+        """Say again and again that all results have arrived: a call may be lost, and nobody may lead the job for now.
+
+        Raises:
+            JobError: the job began anew.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                await self._rest.collect(self._job_id, self._operator_id, self._offset, 1, 0)
+            except (RpcError, JobNotFoundError):  # how the job ended is for others to say
+                pass
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _next(self, offset: int) -> Coroutine[Any, Any, CollectedResults]:
         return self._rest.collect(self._job_id, self._operator_id, offset, _MAX_BYTES, _WAIT_MS)

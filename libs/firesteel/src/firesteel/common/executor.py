@@ -30,6 +30,7 @@ class ResultStream(Protocol):
         Raises:
             JobFailedError, JobCancelledError: the job did not finish.
             UserFunctionError: a function of the program raised.
+            JobError: the job began anew, without a checkpoint, after it had given results; it is cancelled.
         """
         ...
 

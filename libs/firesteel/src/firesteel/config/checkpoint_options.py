@@ -104,7 +104,7 @@ STATE_RECOVERY_FALL_BACK = ConfigOption(
     enum_of("UNLESS_COMMITTED", "ALWAYS", "NEVER"),
     "UNLESS_COMMITTED",
     "Whether a job whose last checkpoint is damaged goes on from the retained one before. UNLESS_COMMITTED: not if it "
-    "has sinks that commit exactly once, since what they have committed in between would be repeated.",
+    "has sinks that commit exactly once, or gives results to a program: those of in between would be repeated.",
 )
 CHECKPOINTING_UNALIGNED = ConfigOption(
     "execution.checkpointing.unaligned.enabled",

@@ -87,6 +87,7 @@ class _Writer(TwoPhaseWriter[Any]):
         self._stream: BinaryIO | None = None
         self._restored: list[tuple[Path, int]] = []
         self._kept = False
+        self._whole: int | None = None  # bytes of the file; the input has ended
 
     def restore_state(self, states: Sequence[WriterState]) -> None:
         """Go on behind what was in the checkpoint: what was written behind it is left out."""
@@ -96,7 +97,7 @@ class _Writer(TwoPhaseWriter[Any]):
         try:
             for made in (self._hidden.parent.parent, self._hidden.parent):  # parents= would give them another mode
                 made.mkdir(mode=0o700, exist_ok=True)
-            if len(self._restored) == 1:
+            if len(self._restored) == 1 and self._restored[0][0].name.startswith("."):
                 ((self._hidden, size),) = self._restored
                 self._kept = True
                 self._stream = self._hidden.open("r+b")
@@ -105,7 +106,7 @@ class _Writer(TwoPhaseWriter[Any]):
                 return
             self._context.register_temporary_file(str(self._hidden))
             self._stream = self._hidden.open("wb")
-            for path, size in self._restored:  # of several subtasks; the checkpoint may need them once more
+            for path, size in self._restored:  # shown, or of several subtasks; the checkpoint may need them once more
                 with path.open("rb") as former:
                     while size > 0 and (data := former.read(min(size, _COPIED))):
                         size -= self._stream.write(data)
@@ -122,20 +123,25 @@ class _Writer(TwoPhaseWriter[Any]):
         """The file is shown when it is whole."""
         if not end_of_input:
             return ()
+        assert self._stream is not None
+        self._whole = self._stream.tell()
         self._close()
-        self._keep()
+        if self._context.checkpointing:
+            self._keep()
         return (json.dumps([str(self._hidden), str(self._visible)]).encode(),)
 
     def snapshot_state(self) -> Sequence[bytes]:
-        """The file goes on."""
+        """The file goes on, behind the end of the input too: whoever goes on from here has committed it before."""
+        self._keep()
+        if self._whole is not None:
+            return (json.dumps([str(self._visible), self._whole]).encode(),)
         assert self._stream is not None
         self._stream.flush()
-        self._keep()
         return (json.dumps([str(self._hidden), self._stream.tell()]).encode(),)
 
     def _keep(self) -> None:
-        in_a_checkpoint = self._context.checkpointing or self._stream is not None  # that may be one by hand
-        if in_a_checkpoint and not self._kept:
+        """A checkpoint needs the file, perhaps one by hand in a job that takes none by itself."""
+        if not self._kept:
             self._kept = True
             self._context.forget_temporary_file(str(self._hidden))
 

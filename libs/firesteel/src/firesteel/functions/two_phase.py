@@ -140,7 +140,8 @@ class TwoPhaseWriter(SinkWriter[T]):
         """What the writer keeps open, to go on from here. Called at each barrier, behind ``prepare_commit``.
 
         Behind the end of the input nothing is open, and ``prepare_commit`` is not called again: what it prepared there
-        belongs to the next checkpoint.
+        belongs to the next checkpoint. A job that goes on from that one, since another task has failed, comes to its
+        end once more, and must not show less then.
         """
         return ()
 

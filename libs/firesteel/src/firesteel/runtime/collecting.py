@@ -30,18 +30,22 @@ class CollectServer:
     def __init__(self, loop: TaskLoop, send: Callable[[dict[str, Any], bytes], None]) -> None:
         self._loop, self._send = loop, send
         self._operators: dict[str, CollectOperator] = {}
+        self._on_error: dict[str, Callable[[BaseException], None]] = {}
         self._ended: dict[str, ExecutionState] = {}
         self._waiting: dict[str, list[_Waiting]] = {}
 
-    def serve(self, execution_id: str, operator: CollectOperator | None) -> None:
-        """A task may have a collect operator."""
+    def serve(
+        self, execution_id: str, operator: CollectOperator | None, on_error: Callable[[BaseException], None]
+    ) -> None:
+        """A task may have a collect operator; ``on_error`` fails the task."""
         if operator is not None:
-            self._operators[execution_id] = operator
+            self._operators[execution_id], self._on_error[execution_id] = operator, on_error
             operator.on_results = lambda: self._loop.call_soon_threadsafe(lambda: self._results(execution_id))
 
     def forget(self, execution_id: str) -> None:
         """Another attempt takes the place of one that has ended."""
         self._operators.pop(execution_id, None)
+        self._on_error.pop(execution_id, None)
         self._ended.pop(execution_id, None)
 
     def request(self, request_id: int, execution_id: str, offset: int, max_bytes: int, wait: float) -> None:
@@ -52,8 +56,8 @@ class CollectServer:
             self._error(request_id, offset, f"execution {execution_id} has no results in this slot")
         elif ended is not None:
             self._after_end(request_id, offset, execution_id, ended)
-        elif wait <= 0 or max_bytes <= 0 or (operator.opened and (offset < operator.available or operator.ended)):
-            self._answer(request_id, operator, offset, max_bytes)
+        elif wait <= 0 or operator.ready(offset):
+            self._answer(request_id, execution_id, offset, max_bytes)
         else:
             try:
                 if operator.opened:
@@ -70,9 +74,9 @@ class CollectServer:
         if operator is None:
             return
         for entry in self._waiting.pop(execution_id, []):
-            if operator.opened and (entry.offset < operator.available or operator.ended):
+            if operator.ready(entry.offset):
                 entry.timer.cancel()
-                self._answer(entry.request_id, operator, entry.offset, entry.max_bytes)
+                self._answer(entry.request_id, execution_id, entry.offset, entry.max_bytes)
             else:
                 self._waiting.setdefault(execution_id, []).append(entry)
 
@@ -80,7 +84,7 @@ class CollectServer:
         waiting = self._waiting.get(execution_id, [])
         if entry in waiting:
             waiting.remove(entry)
-            self._answer(entry.request_id, self._operators[execution_id], entry.offset, entry.max_bytes)
+            self._answer(entry.request_id, execution_id, entry.offset, entry.max_bytes)
 
     def ended(self, execution_id: str, state: ExecutionState) -> None:
         """The task has ended: nobody waits any longer."""
@@ -96,14 +100,18 @@ class CollectServer:
         else:
             self._error(request_id, offset, f"execution {execution_id} has ended as {state.value}")
 
-    def _answer(self, request_id: int, operator: CollectOperator, offset: int, max_bytes: int) -> None:
+    def _answer(self, request_id: int, execution_id: str, offset: int, max_bytes: int) -> None:
+        operator = self._operators[execution_id]
         if not operator.opened:
             self._reply(request_id, offset, 0, False, b"", None)
             return
         try:
             got = operator.fetch(offset, max_bytes)
-        except Exception as error:  # the user's __reduce__ may raise anything: the client hears of it
+        except ValueError as error:  # the JobMaster asks again: the job may come that far
+            self._error(request_id, offset, str(error))
+        except BaseException as error:  # a result can't be pickled, and never will: the client hears of it from the job
             self._error(request_id, offset, f"{type(error).__name__}: {error}")
+            self._on_error[execution_id](error)
         else:
             self._reply(request_id, got.offset, got.count, got.end, got.data, None)
 

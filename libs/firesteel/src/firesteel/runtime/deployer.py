@@ -116,6 +116,10 @@ class RunningTask:
         """Call something on the task's loop, from any thread."""
         self.task.loop.call_soon_threadsafe(call)
 
+    def on_error(self, error: BaseException) -> None:
+        """Something raised that was done for the task, in any thread: it fails."""
+        self.post(lambda: self.task.on_error(error))
+
 
 class Deployer:
     """Builds the tasks of one deployment; on the main loop's thread."""

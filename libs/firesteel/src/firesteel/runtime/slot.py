@@ -284,7 +284,7 @@ class Slot:
             with self._lock:
                 if task.thread is not None:
                     self._guards.append(task.guard)
-            self._collects.serve(descriptor.execution_id, task.task.collect_operator())
+            self._collects.serve(descriptor.execution_id, task.task.collect_operator(), task.on_error)
             built.append(task)
         for task in built:
             task.start()

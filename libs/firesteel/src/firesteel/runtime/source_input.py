@@ -234,7 +234,13 @@ class SourceInput(UserCode, BarrierHead):
         return self._reader.ready_for_checkpoint()
 
     def position(self) -> SourcePosition:
-        """Where the reader is; holds where ``at_position`` is true."""
+        """Where the reader is; holds where ``at_position`` is true.
+
+        Raises:
+            ProgramError: the position of a split is no plain data.
+        """
+        for split_id in self._splits:
+            self._codec.check_position(split_id, self.positions[split_id])
         splits = (split.at(self.positions[split.id]).to_plain() for split in self._splits.values())
         return SourcePosition("" if self._operator is None else self._operator.spec.id, tuple(splits), self._serial)
 

@@ -64,6 +64,19 @@ class SplitCodec:
         data = self._serializer.deserialize(split.version, base64.b64decode(str(split.data[_SERIALIZED])))
         return Split(split.id, data, split.position, split.version)
 
+    def check_position(self, split_id: str, position: Any) -> None:
+        """Of a split that is being read.
+
+        Raises:
+            ProgramError: it is not plain data.
+        """
+        if not is_plain(position):
+            raise ProgramError(
+                f"source {self._name!r}: the position of split {split_id!r} is not plain data: "
+                f"{short_repr(position, 80)} ({type(position).__name__}). Give batches positions that JSON can carry: "
+                "None, bool, int, float, str, and lists and dicts of these"
+            )
+
     def _not_plain(self, split: Split) -> ProgramError:
         return ProgramError(
             f"source {self._name!r}: split {split.id!r} is not plain data ({short_repr(split.data, 80)} at "

@@ -134,12 +134,19 @@ def _check(
     third_attempt = _Subtask(make_sink(), Context(0, 1, 2, 3, checkpointing=True), states, made)
     third_attempt.write(after)
     last = third_attempt.prepare(end_of_input=True)
+    third_attempt.context.reached(4)
+    states = list(third_attempt.writer.snapshot_state())
     seen = list(visible())
     require(len(seen) < len(records), "records are visible before the commit of the end")
     third_attempt.commit(last, CommitOutcome.COMMITTED)
     third_attempt.commit(last, CommitOutcome.ALREADY_COMMITTED)
-    third_attempt.close()
     require_equal(visible(), records, "over three attempts")
+    third_attempt.close()
+
+    after_end = _Subtask(make_sink(), Context(0, 1, 3, 4, checkpointing=True), states, last)
+    after_end.commit(after_end.prepare(end_of_input=True), *_SHOWN)  # another task has failed: all is ended once more
+    after_end.close()
+    require_equal(visible(), records, "when the last checkpoint was gone on from")
     require(list(leftovers()) == [], f"something is left over: {list(leftovers())}")
 
 

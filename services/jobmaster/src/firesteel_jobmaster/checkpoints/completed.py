@@ -200,8 +200,12 @@ class CompletedCheckpoints:
         StateRestoreError: going on from the checkpoint before would repeat results, and nobody has allowed it.
         """
         before, settings = self._kept[-1], self._settings
-        committing = [vertex.name for vertex in self._job.vertices if vertex.needs_commit]
-        repeats = bool(committing) and not settings.at_least_once
+        committing = [  # a client goes on at its offset, and may miss results of another order: never at least once
+            vertex.name
+            for vertex in self._job.vertices
+            if vertex.collects or (vertex.needs_commit and not settings.at_least_once)
+        ]
+        repeats = bool(committing)
         if settings.fall_back == "ALWAYS" or (settings.fall_back == "UNLESS_COMMITTED" and not repeats):
             if repeats:
                 who, number = ", ".join(committing), before.metadata.checkpoint_id
@@ -213,8 +217,8 @@ class CompletedCheckpoints:
         why = f"{_FALL_BACK} is NEVER"
         if settings.fall_back != "NEVER":
             why = (
-                f"what its sinks ({', '.join(committing)}) have committed since would be repeated. To let that happen "
-                f"by itself set {_FALL_BACK} to ALWAYS"
+                f"what its sinks ({', '.join(committing)}) have committed, or given to the program, since would be "
+                f"repeated. To let that happen by itself set {_FALL_BACK} to ALWAYS"
             )
         raise StateRestoreError(
             f"The last checkpoint can't be read: {what}. The one before is whole, and is not used: {why}. Bring back "

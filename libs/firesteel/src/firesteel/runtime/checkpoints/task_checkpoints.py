@@ -372,6 +372,14 @@ class TaskCheckpoints:
         if error is not None:
             self._failed(snapshot, DeclineReason.ASYNC_EXCEPTION, error)
             return
+        try:
+            self._acknowledge(snapshot, handles, sync_ms, began)
+        except Exception as unsent:  # nothing else would hear of it: this is a callback of the slot's loop
+            self._failed(snapshot, DeclineReason.ASYNC_EXCEPTION, unsent)
+
+    def _acknowledge(
+        self, snapshot: TaskSnapshot, handles: Mapping[int, StateHandle], sync_ms: int, began: float
+    ) -> None:
         state, arrived = snapshot.state(handles), snapshot.arrived
         metrics = {
             "start_delay_ms": arrived.start_delay_ms,

@@ -102,6 +102,15 @@ class CollectOperator(Consumer):
         """No further results will come, and all may be given."""
         return self._ended and (self._visible is None or not self._hidden_bytes)
 
+    def ready(self, offset: int) -> bool:
+        """Whether there is an answer for who asks for the results from ``offset`` on."""
+        return self.opened and (self._start(offset) < self.available or self.ended)
+
+    def _start(self, offset: int) -> int:
+        """Who asks for all results has none, and has never asked for others: it is the client of another run than those
+        before ``_first`` were given to. The job goes on behind these."""
+        return offset or self._first
+
     def write(self, values: list[Any], timestamps: list[int] | None) -> None:
         """Keep a chunk."""
         if not values:
@@ -126,12 +135,17 @@ class CollectOperator(Consumer):
     def fetch(self, offset: int, max_bytes: int) -> Collected:
         """Drop the results before ``offset``, which are thereby acknowledged, and give those from it on.
 
+        Args:
+            offset: 0 = all that are here, whatever was given to the client of an earlier run.
+            max_bytes: about so many; one result is given at least.
+
         Raises:
             ValueError: results from ``offset`` on were dropped before, or are not there yet.
             SerializationError: a result can't be pickled.
         """
         self.acknowledge(offset)
         with self._lock:
+            offset = self._start(offset)
             data, count = self._take(max_bytes)
             end = self._ended and count == len(self._results)
         return Collected(offset, count, end, data)
@@ -144,6 +158,7 @@ class CollectOperator(Consumer):
         """
         with self._lock:
             was_writable = self.writable
+            offset = self._start(offset)
             if not self._first <= offset <= self.available:
                 raise ValueError(
                     f"results from offset {offset} on are not here: the buffer holds {self._first} to {self.available}"
@@ -158,23 +173,29 @@ class CollectOperator(Consumer):
             self.on_drained()
 
     def _take(self, max_bytes: int) -> tuple[bytes, int]:
-        if max_bytes <= 0:
-            return b"", 0
         values: list[Any] = []
         size = 0
-        for value, estimate in islice(self._results, self.available - self._first):
+        for result, estimate in islice(self._results, self.available - self._first):
             size += estimate
             if values and size > max_bytes:
                 break
-            values.append(value)
+            values.append(result)
             if size >= max_bytes:
                 break
         while values:
-            data = _dumps(values)
+            data = self._pickled(values)
             if len(data) <= 2 * max_bytes or len(values) == 1:
                 return data, len(values)
             values = list(islice(values, len(values) // 2))
         return b"", 0
+
+    def _pickled(self, values: list[Any]) -> bytes:
+        try:
+            return _dumps(values)
+        except SerializationError:
+            for value in values:  # the failure names the record at hand
+                _dumps([value])
+            raise
 
     # -- checkpoints
 

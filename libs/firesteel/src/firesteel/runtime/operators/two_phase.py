@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import CommitError, ProgramError
@@ -31,18 +32,21 @@ _END: Final = 1 << 62
 """What was prepared at the end of the input belongs to the next checkpoint, whatever its number."""
 
 
-class _Asked(NamedTuple):
+@dataclass
+class _Asked:
     """What the committer is asked for.
 
     Attributes:
         checkpoint_id: at whose barrier it was prepared.
         committable: the sink's.
         again: it is out of the checkpoint that the task goes on from, and may be committed already.
+        attempts: how often the committer was asked for it.
     """
 
     checkpoint_id: int
     committable: Committable
     again: bool
+    attempts: int = 0
 
 
 class TwoPhaseSinkOperator(SinkOperator):
@@ -60,7 +64,6 @@ class TwoPhaseSinkOperator(SinkOperator):
         """By the checkpoint at whose barrier it was prepared; not in the hands of the committer yet."""
         self._committing: list[_Asked] = []
         """The committer has to be asked, or asked once more."""
-        self._attempts = 0
         self._finished = self._closed = False
 
     @property
@@ -120,8 +123,8 @@ class TwoPhaseSinkOperator(SinkOperator):
     def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...]:
         """What a checkpoint has to hold: by the checkpoint at which it was prepared, and by version."""
         found: dict[tuple[int, int], list[Committable]] = {}
-        for number, committable, _ in self._committing:
-            found.setdefault((number, committable.version), []).append(committable)
+        for one in self._committing:
+            found.setdefault((one.checkpoint_id, one.committable.version), []).append(one.committable)
         for number, prepared in self._prepared.items():
             for committable in prepared:
                 found.setdefault((number, committable.version), []).append(committable)
@@ -185,7 +188,6 @@ class TwoPhaseSinkOperator(SinkOperator):
         waits = bool(self._committing)
         self._committing += found
         if self._committing and not waits:
-            self._attempts = 0
             self._try()
 
     def _try(self) -> None:
@@ -197,7 +199,6 @@ class TwoPhaseSinkOperator(SinkOperator):
         committer = self._committer
         if self._closed or committer is None:
             return
-        self._attempts += 1
         restored = [one for one in self._committing if one.again]
         others = [one for one in self._committing if not one.again]
         again: list[_Asked] = []
@@ -206,6 +207,7 @@ class TwoPhaseSinkOperator(SinkOperator):
             results, error = self._ask(commit, asked)
             cause = cause or error
             for one, result in zip(asked, results, strict=True):
+                one.attempts += 1
                 self._metrics.answered(result.outcome)
                 if result.outcome is CommitOutcome.FAILED:
                     what = f"of checkpoint {_name(one.checkpoint_id)} can't be committed: {result.reason}"
@@ -218,11 +220,12 @@ class TwoPhaseSinkOperator(SinkOperator):
             if self.on_drained is not None:
                 self.on_drained()
             return
-        if self._attempts >= MOST_ATTEMPTS:
-            number = _name(again[0].checkpoint_id)
+        oldest = max(again, key=lambda one: one.attempts)  # each has its own: others may join while it is tried again
+        if oldest.attempts >= MOST_ATTEMPTS:
+            number = _name(oldest.checkpoint_id)
             what = f"of checkpoint {number} could not be committed in {MOST_ATTEMPTS} attempts: {reason}"
             raise CommitError(self.name, what) from cause
-        pause = min(FIRST_PAUSE_SECONDS * 2 ** (self._attempts - 1), LONGEST_PAUSE_SECONDS)
+        pause = min(FIRST_PAUSE_SECONDS * 2 ** (oldest.attempts - 1), LONGEST_PAUSE_SECONDS)
         self._context.call_later(pause, self._try)
 
     def _ask(
