@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from firesteel.config import Settings
 from firesteel.core.process import ProcessId, descendants, identify, is_running, wait_gone
 from firesteel.graph.job_graph import JobGraph
+from firesteel.ha.directory import DirectoryServices
+from firesteel.ha.services import JOBMASTER_HOST
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
@@ -40,6 +43,12 @@ class Host:
         self.seen: set[ProcessId] = set()
 
     async def start(self) -> None:
+        line = await self.first_line()
+        self.address = line.split()[-1]
+        assert self.address.startswith("http://"), line
+
+    async def first_line(self) -> str:
+        """Start it; what it says first, or nothing if it ends."""
         settings = {
             **QUICK,
             "jobmanager.bind-host": "127.0.0.1",
@@ -53,9 +62,7 @@ class Host:
             [sys.executable, "-m", "firesteel_jobmaster", *definitions], stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
-        line = await asyncio.to_thread(self.process.stdout.readline)
-        self.address = line.split()[-1]
-        assert self.address.startswith("http://"), line
+        return await asyncio.to_thread(self.process.stdout.readline)
 
     @property
     def calls(self) -> RemoteJobMasterHost:
@@ -86,14 +93,14 @@ class Host:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self._wait()
+        self.wait()
 
     def terminate(self) -> int:
         assert self.process is not None
         self.process.terminate()
-        return self._wait()
+        return self.wait()
 
-    def _wait(self) -> int:
+    def wait(self) -> int:
         assert self.process is not None
         code = self.process.wait(PATIENCE)
         if self.process.stdout is not None:
@@ -331,6 +338,36 @@ def test_a_host_that_is_told_to_stop_gives_slots_back_and_leaves_nothing(folder:
         assert not others.calls("jobmaster_lost")
         assert not list((host.cluster / "jobmasters").iterdir())
         assert identify(processes[0].pid) != processes[0]
+
+    run(folder, test)
+
+
+def test_a_second_host_of_the_same_cluster_touches_nothing(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        started = await host.run(A)
+        second = Host(folder, others)
+        try:
+            assert await second.first_line() == ""
+            assert await asyncio.to_thread(second.wait) == 2
+        finally:
+            second.end()
+        assert is_running(host.process_of(A)), "and its file is there"
+        assert await state_of(others, started) == "RUNNING"
+        assert [job.job_id for job in (await host.calls.list_jobs()).jobs] == [A]
+        assert not others.calls("jobmaster_lost")
+
+    run(folder, test)
+
+
+def test_jobs_go_on_when_their_host_leads_no_more(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        started = await host.run(A)
+        DirectoryServices(Settings({}), host.cluster).depose(JOBMASTER_HOST)
+        assert await asyncio.to_thread(host.wait) == 1
+        assert is_running(host.process_of(A)), "and its file is there"
+        assert await state_of(others, started) == "RUNNING"
+        await host.start()
+        assert await host.run(A) == started, "the next host has found it"
 
     run(folder, test)
 

@@ -93,7 +93,8 @@ class HostService(Service):
             run_directory.subdir(FOLDER) if log_directory is None else private_directory(log_directory / FOLDER)
         )
         self._core = HostCore(clock)
-        self._left_behind = self._recover()
+        self._left_behind: list[Instruction] = []
+        self._looks_after = False
         self.template = TemplateProcess(self._template_reports)
         self._start = JobStart(
             self.template,
@@ -142,6 +143,7 @@ class HostService(Service):
             except BaseException:
                 await self.stop()
                 raise
+        self._left_behind = self._recover()  # who does not lead must not know of them: it would stop them in the end
         return await super().start(host, port, advertised_host)
 
     @property
@@ -164,6 +166,7 @@ class HostService(Service):
             await self._candidate.announce(self.address, "")
             self.spawn(self._candidate.hold(), "leadership")
         self.template.attach()
+        self._looks_after = True
         self._perform(self._left_behind)
         self.spawn(self._look(), "look for processes that are gone")
 
@@ -353,7 +356,12 @@ class HostService(Service):
     # -- the end
 
     async def on_drain(self) -> None:
-        """Have all JobMasters give their slots back, and wait until they have ended; kill those that do not."""
+        """Have all JobMasters give their slots back, and wait until they have ended; kill those that do not.
+
+        Those of a host that failed, leads no more, or could not start go on, as if it had been killed.
+        """
+        if self.failure is not None or not self._looks_after:
+            return
         self._suspending = True
         told: set[ProcessId] = set()
         deadline = asyncio.get_running_loop().time() + SUSPEND_SECONDS
