@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -81,6 +82,25 @@ def test_a_damaged_record_of_leaders_is_said_and_not_overwritten(tmp_path: Path)
     with pytest.raises(ConfigurationError, match=r"dispatcher\.json is damaged"):
         services.campaign(DISPATCHER)
     assert record.read_bytes() == damaged
+
+
+def test_a_record_of_leaders_that_can_not_be_read_for_now_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = DirectoryServices(settings(tmp_path))
+    leadership = services.campaign(DISPATCHER)
+    assert leadership is not None
+
+    def failing(path: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_bytes", failing)
+        for look in (leadership.check, lambda: services.leader(DISPATCHER), lambda: services.depose(DISPATCHER)):
+            with pytest.raises(OSError, match="Input/output error"):
+                look()
+    leadership.check()
+    services.close()
 
 
 @pytest.mark.parametrize("name", ["../up", "", "a/b", "x" * 300])

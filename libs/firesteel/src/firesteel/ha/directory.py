@@ -114,7 +114,7 @@ class DirectoryServices(HighAvailabilityServices):
         if self._configured is not None and not component.startswith(_JOB):
             return self._configured.leader(component)
         last = self._last(component)
-        return last if last is not None and last.epoch > 0 and not self._is_released(component) else None
+        return last if last is not None and not self._is_released(component) else None
 
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
         """See ``HighAvailabilityServices``."""
@@ -154,6 +154,7 @@ class DirectoryServices(HighAvailabilityServices):
     def check(self, component: str, epoch: int) -> None:
         """Raises:
         FencedError: another one leads, or nobody.
+        OSError: it can't be read for now who leads.
         """
         last = self._last(component)
         if last is None or last.epoch != epoch or self._is_released(component):
@@ -225,8 +226,7 @@ class DirectoryServices(HighAvailabilityServices):
 
     def _write(self, component: str, leader: Leader) -> None:
         write_document(self._disk, self._file(component, "json"), _LEADER, leader.to_plain())
-        if leader.address or leader.epoch:
-            self._file(component, "released").unlink(missing_ok=True)
+        self._file(component, "released").unlink(missing_ok=True)
 
     def _last(self, component: str) -> Leader | None:
         path = self._file(component, "json")

@@ -86,6 +86,7 @@ class Leadership(ABC):
     def check(self) -> None:
         """Raises:
         FencedError: it leads no more.
+        OSError: whether it does can't be told for now.
         """
 
     def holds(self) -> bool:
