@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -171,6 +172,26 @@ def test_a_write_that_was_allowed_is_done_before_another_one_can_lead(tmp_path: 
     with pytest.raises(FencedError):
         store.end(StoredEnd(JOB, "job", "", 2, {"state": "FAILED"}))
     assert store.archive(JOB) == {"state": "FINISHED"}
+    services.close()
+
+
+def test_a_lock_that_is_removed_while_it_is_taken_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services, others = DirectoryServices(settings(tmp_path)), DirectoryServices(settings(tmp_path))
+    lock, taken = fcntl.flock, list[int]()
+
+    def late(handle: int, how: int) -> None:
+        lock(handle, how)
+        if how & fcntl.LOCK_NB and not taken:  # that of a leader; others only guard
+            taken.append(handle)
+            others.depose(DISPATCHER)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    leadership = services.campaign(DISPATCHER)
+    assert leadership is not None
+    assert others.campaign(DISPATCHER) is None, "it leads by the lock that others look at"
+    leadership.check()
     services.close()
 
 

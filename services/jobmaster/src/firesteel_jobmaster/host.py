@@ -217,9 +217,7 @@ class HostService(Service):
                     self._log_tail(job_id)
                     self.spawn(self._tell_loss(job_id, jobmaster), f"loss of the JobMaster of job {job_id}")
                 case ForgetEntry(job_id, token):
-                    entry = self._registry.read(job_id)
-                    if entry is None or entry.token == token:
-                        self._registry.remove(job_id)
+                    self._registry.remove_own(job_id, token)
 
     async def _adopt(self, job_id: str, adopt: m.AdoptJob) -> None:
         job = self._core.get(job_id)
@@ -275,14 +273,21 @@ class HostService(Service):
                 answer.exception()  # the caller may have gone away
 
     async def _make(self, job_id: str, job: Hosted) -> StartedProcess:
-        log = self._logs / f"{job_id}.log"
         try:
-            return await self._start.run(job_id, job.start, log)
+            return await self._make_once(job_id, job)
         except StartError as error:
             if self._registry.has(job_id):  # the job had begun
                 raise
             logger.warning("job %s: %s; one more try", job_id, error)
-            return await self._start.run(job_id, job.start, log)
+            return await self._make_once(job_id, job)
+
+    async def _make_once(self, job_id: str, job: Hosted) -> StartedProcess:
+        try:
+            return await self._start.run(job_id, job.start, self._logs / f"{job_id}.log")
+        except StartError as error:
+            if error.process is not None and not self._registry.has(job_id):
+                kill(error.process)  # it may still begin, and nobody would know of it
+            raise
 
     def _began(self, job_id: str, made: StartedProcess) -> None:
         self._generations[job_id] = self.template.generation
@@ -321,10 +326,11 @@ class HostService(Service):
         self._generations.pop(job_id, None)
         self._missing_since.pop(job_id, None)
         in_order = self._suspending or not self._registry.has(job_id)
+        job = self._core.get(job_id)
         logger.info("job %s: process %d %s", job_id, process.pid, what)
         self._perform(self._core.process_ended(job_id, process, what, in_order))
-        if self._suspending:
-            self._registry.remove(job_id)
+        if self._suspending and job is not None:
+            self._registry.remove_own(job_id, job.token)
         self._trim_logs()
 
     async def _look(self) -> None:

@@ -119,7 +119,7 @@ class HighAvailabilityServices(LeaderRetrieval):
     @abstractmethod
     def depose(self, component: str) -> None:
         """Take the leadership of a component away from whoever has it: its process is known to be gone, or must not
-        write any more."""
+        write any more. When this returns, ``campaign`` gives it to somebody else, also while that process lives."""
 
     @abstractmethod
     def job_store(self, leadership: Leadership) -> JobStore:
