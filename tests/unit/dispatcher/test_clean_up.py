@@ -170,3 +170,22 @@ def test_a_storage_that_fails_is_asked_again_and_until_then_the_result_is_dirty(
     assert dirty == [True] * 3
     assert left.files() == set()
     assert not left.ha.remembers_job(JOB)
+
+
+def test_a_checkpoint_that_could_not_be_removed_is_not_forgotten(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+    left.kill_jobmaster()
+    storage, tries = left.storage(), []
+    dispose = storage.dispose
+
+    def failing(*arguments: Any) -> None:
+        tries.append(arguments)
+        if len(tries) < 3:
+            raise CheckpointStorageError("not now")
+        dispose(*arguments)
+
+    monkeypatch.setattr(storage, "dispose", failing)
+    monkeypatch.setattr(clean_up, "load_checkpoint_storage", lambda parameters: storage)
+    left.run(CleanUp.REMOVE)
+    assert len(tries) == 3
+    assert left.files() == set()
+    assert not left.ha.remembers_job(JOB)

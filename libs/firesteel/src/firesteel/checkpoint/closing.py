@@ -75,7 +75,7 @@ def close_checkpoints(
         first: steps in front of all others.
 
     Raises:
-        CheckpointError: something could not be removed; the store still says what there is.
+        CheckpointError: something could not be removed; the store still names it.
     """
     if how is CleanUp.TOUCH_NOTHING:
         store.clear()
@@ -97,11 +97,14 @@ def close_checkpoints(
 
 
 def _drop(storage: CheckpointStorage, store: CompletedCheckpointStore, job_id: str) -> None:
-    """Also checkpoints that the job has never gone on from: it ended before, or they are damaged."""
+    """Also checkpoints that the job has never gone on from: it ended before, or they are damaged.
+
+    Nobody goes on from any of them, so the files go first: what could not be removed is named for the next try.
+    """
     for entry in store.all():
         try:
             files = read_own(storage, job_id, entry).files()
         except CheckpointCorruptedError:
             files = set()
-        store.remove(entry.checkpoint_id)
         storage.dispose(entry.location, frozenset(files), frozenset())
+        store.remove(entry.checkpoint_id)
