@@ -434,6 +434,19 @@ def test_a_jobmaster_that_could_not_clean_up_leaves_that_to_others(folder: Path)
     run(folder, test)
 
 
+def test_a_job_is_remembered_until_it_is_clean_also_where_nothing_is_highly_available(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        await host.run(A)
+        os.kill(host.process_of(A).pid, signal.SIGKILL)
+        await others.wait_for("jobmaster_lost")
+        services = DirectoryServices(Settings({}), host.cluster, shared=False)
+        assert services.remembers_job(A), "the Dispatcher has to clean up"
+        assert services.campaign(of_job(A)) is not None
+        services.close()
+
+    run(folder, test, **{"high-availability.type": "NONE"})
+
+
 def test_a_jobmaster_that_is_stopped_by_hand_is_lost(folder: Path) -> None:
     async def test(host: Host, others: Others) -> None:
         await host.run(A)

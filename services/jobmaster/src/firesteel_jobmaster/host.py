@@ -188,7 +188,7 @@ class HostService(Service):
         if answer is not None:
             return answer
         if graph.job_id not in self._starts:
-            text = f"the former JobMaster of job {graph.job_id} is being killed; ask again"
+            text = f"the former JobMaster of job {graph.job_id} is being killed, or its start broke off; ask again"
             raise RpcFault(RpcCode.INTERNAL, text)
         return await asyncio.shield(self._starts[graph.job_id])
 

@@ -33,7 +33,6 @@ from typing import Any
 
 from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.config import Settings
-from firesteel.config.recovery_options import HA_TYPE
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError, FencedError, FiresteelError
 from firesteel.core.process import myself
@@ -155,7 +154,7 @@ class _JobProcess:
             self._leadership.announce(job.address, job.token)
         return job
 
-    async def _lead(self) -> CompletedCheckpointStore | None:
+    async def _lead(self) -> CompletedCheckpointStore:
         """Lead the job from now on; returns the completed checkpoints of those who led it before.
 
         Raises:
@@ -163,8 +162,6 @@ class _JobProcess:
             OSError: they can't be used for now.
         """
         settings = Settings.from_plain(self._order.settings)
-        if (settings.get(HA_TYPE) or "").upper() == "NONE":
-            return None
         services = load_high_availability(settings, Path(self._order.cluster_directory))
         self._services, job_id = services, str(self._start.job_graph["job_id"])
         for pause in LEAD_PAUSES:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
+from firesteel.config import Settings, options
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointError
 
 
@@ -21,6 +22,42 @@ class CleanUp(StrEnum):
     """Those in the store stay; what is left of others goes."""
     TOUCH_NOTHING = "touch nothing"
     """All files stay, since somebody may want to look at those that are damaged."""
+
+
+class Retention(StrEnum):
+    """What becomes of completed checkpoints when the job has ended; as in Flink."""
+
+    DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
+    """They stay if the job has failed."""
+    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
+    """They stay if the job has failed or was cancelled."""
+    NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
+    """They go."""
+
+    def keeps(self, state: str) -> bool:
+        """Whether completed checkpoints stay when the job ends in this state.
+
+        A job that is suspended keeps them: somebody may go on with it.
+        """
+        if state == "SUSPENDED":
+            return True
+        if state == "FAILED":
+            return self is not Retention.NO_EXTERNALIZED_CHECKPOINTS
+        return state == "CANCELED" and self is Retention.RETAIN_ON_CANCELLATION
+
+
+def clean_up_of(settings: Settings, state: str) -> CleanUp:
+    """What becomes of the checkpoints of a job that ends in this state, where nothing else is known of them.
+
+    Args:
+        settings: of the job, the cluster's below.
+        state: in which it ends.
+
+    Raises:
+        ConfigurationError: a value is not valid.
+    """
+    retention = Retention(settings.get(options.CHECKPOINTING_RETENTION))
+    return CleanUp.KEEP if retention.keeps(state) else CleanUp.REMOVE
 
 
 def read_own(storage: CheckpointStorage, job_id: str, entry: StoredCheckpoint) -> CheckpointMetadata:

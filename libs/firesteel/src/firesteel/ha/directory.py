@@ -290,12 +290,12 @@ def _checked(name: str, what: str) -> str:
 
 
 def without_high_availability(settings: Settings, cluster_directory: Path | None = None) -> HighAvailabilityServices:
-    """``high-availability.type: NONE``: services are where settings say; checkpoints end with their JobMaster.
+    """``high-availability.type: NONE``: services are where settings say, and no JobMaster follows one that is lost.
 
     Args:
         settings: of the cluster.
         cluster_directory: of a cluster that runs as processes: its Dispatcher still keeps jobs there, so that it can be
-            started again while they run. None: all in memory.
+            started again while they run, and cleans up behind those whose JobMaster is lost. None: all in memory.
     """
     if cluster_directory is None:
         return MemoryServices(settings)
