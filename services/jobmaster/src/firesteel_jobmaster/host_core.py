@@ -42,8 +42,8 @@ HOSTED_MOVES: Mapping[HostedState, frozenset[HostedState]] = {
     _H.LOST: frozenset({_H.GONE}),
 }
 """STARTING: its process is made. RUNNING: it runs, or tries to tell the end of its job. ENDED: the Dispatcher has
-stored the end, and the JobMaster has cleaned up: the process is about to go. LOST: the process ended before that, and the
-others are being told.
+stored the end, and the JobMaster has cleaned up: the process is about to go. LOST: the process ended before that, and
+the others are being told.
 GONE: no process, nothing to tell."""
 
 
