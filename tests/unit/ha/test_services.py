@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -97,7 +98,12 @@ def test_a_record_of_leaders_that_can_not_be_read_for_now_is_not_damaged(
 
     with monkeypatch.context() as broken:
         broken.setattr(Path, "read_bytes", failing)
-        for look in (leadership.check, lambda: services.leader(DISPATCHER), lambda: services.depose(DISPATCHER)):
+        looks: list[Callable[[], object]] = [
+            leadership.check,
+            lambda: services.leader(DISPATCHER),
+            lambda: services.depose(DISPATCHER),
+        ]
+        for look in looks:
             with pytest.raises(OSError, match="Input/output error"):
                 look()
     leadership.check()
