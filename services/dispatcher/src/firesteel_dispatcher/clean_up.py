@@ -104,11 +104,11 @@ class CleanUps:
                     )  # fmt: skip
                 except Exception as error:  # the storage is a plug-in
                     logger.error("files of the checkpoints of job %s may be left: %s", job_id, error, exc_info=error)
+                    task.give_up()
                     return
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
         finally:
-            task.give_up()
             self._running.discard(job_id)
 
 
