@@ -152,7 +152,10 @@ class _Task:
         """Lead the job no more. Idempotent."""
         leadership, self._leadership = self._leadership, None
         if leadership is not None:
-            leadership.release()
+            try:
+                leadership.release()
+            except OSError as error:  # its lock is free all the same
+                logger.warning("that nobody leads job %s any more could not be stored: %s", self._job_id, error)
 
     def _storage(self) -> CheckpointStorage:
         settings = self._settings.with_layer("program", dict(self._remains.config))
