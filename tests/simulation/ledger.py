@@ -171,7 +171,7 @@ class Ledger:
     def file_removed(self, path: str) -> None:
         """A file goes."""
         account = self.accounts.get(path.split("/")[2])
-        if account is not None:
+        if account is not None and not account.over:  # from then on nobody goes on from any checkpoint
             for checkpoint_id, files in account.kept.items():
                 self._require(path not in files, account, f"{path} of checkpoint {checkpoint_id} is removed")
 

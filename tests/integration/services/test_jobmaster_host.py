@@ -12,10 +12,12 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
-from firesteel.core.process import identify, is_running
+from firesteel.core.process import descendants, identify, is_running
 from firesteel.core.run_directory import RunDirectory
+from firesteel.ha.directory import DirectoryServices
+from firesteel.ha.services import of_job
 from firesteel.protocol import messages as m
-from firesteel.protocol.message import RpcFault
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMasterHost
 from firesteel_jobmaster import host as host_module
@@ -117,6 +119,42 @@ def test_a_jobmaster_that_can_not_begin_says_why(folder: Path) -> None:
         jobs.unlink()
         jobs.mkdir()
         await start(host, others)
+
+    run(folder, test)
+
+
+def test_a_job_whose_leader_can_not_be_read_is_not_refused(folder: Path) -> None:
+    async def test(host: HostService, others: Others) -> None:
+        leaders = folder / "cluster" / "ha" / "default" / "leaders"
+        leaders.mkdir(parents=True)
+        record = leaders / f"job-{1:032x}.json"
+        record.write_text("{half")
+        with pytest.raises(RpcFault, match=r"could not begin: .*\.json is damaged") as caught:
+            await start(host, others)
+        assert caught.value.code is RpcCode.INTERNAL, "it may be asked for again"
+        record.unlink()
+        await start(host, others)
+
+    run(folder, test)
+
+
+def test_a_jobmaster_that_begins_too_late_does_not_live_beside_the_next_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(host: HostService, others: Others) -> None:
+        await until(lambda: host.template.is_ready)
+        monkeypatch.setattr(job_start, "START_SECONDS", 3.0)
+        services = DirectoryServices(Settings({}), folder / "cluster")
+        with services.guarded(of_job(f"{1:032x}")):  # the storage hangs
+            with pytest.raises(RpcFault, match="it said that it listens on"):
+                await start(host, others)
+            assert host.template.pid is not None
+            forked = descendants(host.template.pid)
+            await until(lambda: not any(map(is_running, forked)))
+        monkeypatch.undo()
+        await start(host, others)
+        await others.wait_for("register_jobmaster")
+        assert len(descendants(host.template.pid)) == len(host.running_jobs().jobs) == 1
 
     run(folder, test)
 

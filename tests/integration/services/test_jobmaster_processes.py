@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,8 +16,11 @@ from typing import Any
 
 import pytest
 
+from firesteel.config import Settings
 from firesteel.core.process import ProcessId, descendants, identify, is_running, wait_gone
 from firesteel.graph.job_graph import JobGraph
+from firesteel.ha.directory import DirectoryServices
+from firesteel.ha.services import JOBMASTER_HOST, of_job
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
@@ -30,7 +34,8 @@ A, B = "a" * 32, "b" * 32
 class Host:
     """A host in a process of its own, which finds its jobs again when it is started again."""
 
-    def __init__(self, folder: Path, others: Others) -> None:
+    def __init__(self, folder: Path, others: Others, **settings: str) -> None:
+        self.settings = settings
         self.cluster, self.runs, self.others = folder / "cluster", folder / "r", others
         self.secret = folder / "secret"
         self.secret.touch(mode=0o600)
@@ -40,8 +45,15 @@ class Host:
         self.seen: set[ProcessId] = set()
 
     async def start(self) -> None:
+        line = await self.first_line()
+        self.address = line.split()[-1]
+        assert self.address.startswith("http://"), line
+
+    async def first_line(self) -> str:
+        """Start it; what it says first, or nothing if it ends."""
         settings = {
             **QUICK,
+            **self.settings,
             "jobmanager.bind-host": "127.0.0.1",
             "firesteel.jobmaster.port": "0",
             "firesteel.cluster.directory": str(self.cluster),
@@ -53,19 +65,18 @@ class Host:
             [sys.executable, "-m", "firesteel_jobmaster", *definitions], stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
-        line = await asyncio.to_thread(self.process.stdout.readline)
-        self.address = line.split()[-1]
-        assert self.address.startswith("http://"), line
+        return await asyncio.to_thread(self.process.stdout.readline)
 
     @property
     def calls(self) -> RemoteJobMasterHost:
         return RemoteJobMasterHost(RpcClient(self.others.session, SECRET, self.others.clock), self.address)
 
-    async def run(self, job_id: str, **changed: Any) -> m.JobStarted:
+    async def run(self, job_id: str, takeover: int = 0, **changed: Any) -> m.JobStarted:
         graph = JobGraph.from_plain({**two_by_two().to_plain(), "job_id": job_id, **changed})
         others = self.others.address
         token = self.others.dispatcher_token
-        started = await self.calls.start_job(m.StartJob(graph.to_plain(), others, token, others, others))
+        start = m.StartJob(graph.to_plain(), others, token, others, others, takeover=takeover)
+        started = await self.calls.start_job(start)
         self.seen.add(self.process_of(job_id))
         return started
 
@@ -86,14 +97,14 @@ class Host:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self._wait()
+        self.wait()
 
     def terminate(self) -> int:
         assert self.process is not None
         self.process.terminate()
-        return self._wait()
+        return self.wait()
 
-    def _wait(self) -> int:
+    def wait(self) -> int:
         assert self.process is not None
         code = self.process.wait(PATIENCE)
         if self.process.stdout is not None:
@@ -115,11 +126,11 @@ def _parent(pid: int) -> int:
 
 
 @asynccontextmanager
-async def hosting(folder: Path) -> AsyncIterator[tuple[Host, Others]]:
+async def hosting(folder: Path, **settings: str) -> AsyncIterator[tuple[Host, Others]]:
     others = Others()
     others.slots = 0
     await others.start()
-    host = Host(folder, others)
+    host = Host(folder, others, **settings)
     try:
         await host.start()
         yield host, others
@@ -134,9 +145,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("j")
 
 
-def run(folder: Path, test: Callable[[Host, Others], Awaitable[None]]) -> None:
+def run(folder: Path, test: Callable[[Host, Others], Awaitable[None]], **settings: str) -> None:
     async def main() -> None:
-        async with hosting(folder) as (host, others):
+        async with hosting(folder, **settings) as (host, others):
             await test(host, others)
 
     asyncio.run(main())
@@ -333,6 +344,107 @@ def test_a_host_that_is_told_to_stop_gives_slots_back_and_leaves_nothing(folder:
         assert identify(processes[0].pid) != processes[0]
 
     run(folder, test)
+
+
+def test_a_second_host_of_the_same_cluster_touches_nothing(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        started = await host.run(A)
+        second = Host(folder, others)
+        try:
+            assert await second.first_line() == ""
+            assert await asyncio.to_thread(second.wait) == 2
+        finally:
+            second.end()
+        assert is_running(host.process_of(A)), "and its file is there"
+        assert await state_of(others, started) == "RUNNING"
+        assert [job.job_id for job in (await host.calls.list_jobs()).jobs] == [A]
+        assert not others.calls("jobmaster_lost")
+
+    run(folder, test)
+
+
+def test_jobs_go_on_when_their_host_leads_no_more(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        started = await host.run(A)
+        DirectoryServices(Settings({}), host.cluster).depose(JOBMASTER_HOST)
+        assert await asyncio.to_thread(host.wait) == 1
+        assert is_running(host.process_of(A)), "and its file is there"
+        assert await state_of(others, started) == "RUNNING"
+        await host.start()
+        assert await host.run(A) == started, "the next host has found it"
+
+    run(folder, test)
+
+
+def test_a_jobmaster_that_leads_no_more_ends_and_is_no_longer_listed(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        others.slots = 2
+        started, process = await host.run(A), host.process_of(A)
+        await others.all_run()
+        DirectoryServices(Settings({}), host.cluster).depose(of_job(A))
+        await others.wait_for("free_slot", 2)
+        lost = await others.wait_for("jobmaster_lost")  # no news to a Dispatcher that knows of the other one
+        assert lost["jobmaster_token"] == started.jobmaster_token
+        assert others.calls("job_state_changed")[-1]["state"] == "SUSPENDED"
+        assert not is_running(process)
+        await until(lambda: not host.entry(A).exists())
+        assert not (await host.calls.list_jobs()).jobs
+
+    run(folder, test)
+
+
+def test_a_jobmaster_that_lives_on_another_host_is_followed_at_once(folder: Path) -> None:
+    shared = {"high-availability.type": "directory", "high-availability.storageDir": str(folder / "shared")}
+
+    async def test(first: Host, others: Others) -> None:
+        before, process = await first.run(A), first.process_of(A)
+        first.kill()  # its JobMaster lives
+        second = Host(folder / "second", others, **shared)
+        try:
+            await second.start()
+            began = time.monotonic()
+            after = await second.run(A, takeover=1)
+            assert time.monotonic() - began < 10
+            assert after.jobmaster_token != before.jobmaster_token
+            await until(lambda: not is_running(process))
+            assert await state_of(others, after) == "RUNNING"
+            assert first.entry(A).exists(), "the next host there says that it is lost"
+        finally:
+            second.end()
+
+    (folder / "second").mkdir()
+    run(folder, test, **shared)
+
+
+def test_a_jobmaster_that_could_not_clean_up_leaves_that_to_others(folder: Path) -> None:
+    checkpoints = folder / "checkpoints"
+    config = {"execution.checkpointing.dir": str(checkpoints), "execution.checkpointing.interval": "1 h"}
+
+    async def test(host: Host, others: Others) -> None:
+        others.slots = 2
+        started = await host.run(A, config=config)
+        await others.all_run()
+        (checkpoints / A).mkdir(parents=True)
+        (checkpoints / A / "shared").touch()  # can't be removed as the directory that it should be
+        await others.jobmasters[A].cancel()
+        await others.wait_for("job_finished")
+        assert (await others.wait_for("jobmaster_lost"))["jobmaster_token"] == started.jobmaster_token
+        assert DirectoryServices(Settings({}), host.cluster).remembers_job(A)
+
+    run(folder, test)
+
+
+def test_a_job_is_remembered_until_it_is_clean_also_where_nothing_is_highly_available(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        await host.run(A)
+        os.kill(host.process_of(A).pid, signal.SIGKILL)
+        await others.wait_for("jobmaster_lost")
+        services = DirectoryServices(Settings({}), host.cluster, shared=False)
+        assert services.remembers_job(A), "the Dispatcher has to clean up"
+        assert services.campaign(of_job(A)) is not None
+        services.close()
+
+    run(folder, test, **{"high-availability.type": "NONE"})
 
 
 def test_a_jobmaster_that_is_stopped_by_hand_is_lost(folder: Path) -> None:

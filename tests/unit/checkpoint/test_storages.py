@@ -16,7 +16,12 @@ from firesteel.checkpoint.handles import FileState, InlineState
 from firesteel.checkpoint.memory import JobManagerCheckpointStorage
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings
-from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ConfigurationError
+from firesteel.core.errors import (
+    CheckpointCorruptedError,
+    CheckpointNumberTakenError,
+    CheckpointStorageError,
+    ConfigurationError,
+)
 from firesteel.testing import check_checkpoint_storage
 
 JOB = "ab" * 16
@@ -67,6 +72,39 @@ def test_memory_with_a_directory_for_metadata_keeps_the_contract(tmp_path: Path)
     assert make().persistent
     check_checkpoint_storage(make)
     assert tree(tmp_path) == []
+
+
+def test_a_checkpoint_of_another_job_is_not_removed_with_one_that_failed(tmp_path: Path) -> None:
+    storage = storage_of(tmp_path, **{"execution.checkpointing.create-subdir": "false"})
+    storage.prepare(5)
+    storage.prepare(7)
+    ours = written(storage, LARGE, 5)
+    other = tmp_path / "chk-5" / "_metadata"
+    other.write_bytes(b"of another job")
+    (tmp_path / "chk-7" / "_metadata").write_bytes(b"of another job")
+    with pytest.raises(CheckpointStorageError, match="nothing was overwritten"):
+        storage.write_metadata(5, b"ours")
+    storage.discard(5, [ours.path] if isinstance(ours, FileState) else [])
+    assert tree(tmp_path / "chk-5") == ["_metadata"]
+    with pytest.raises(CheckpointNumberTakenError, match="is a checkpoint already, of another run") as caught:
+        storage.prepare(5)
+    assert caught.value.highest == 7
+    assert other.read_bytes() == b"of another job"
+
+
+def test_metadata_that_are_not_safe_are_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = storage_of(tmp_path)
+    storage.prepare(1)
+
+    def failing(path: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(filesystem, "_sync_directory", failing)
+        with pytest.raises(CheckpointStorageError, match="can't be written"):
+            storage.write_metadata(1, b"ours")
+    storage.discard(1)
+    assert not (tmp_path / JOB / "chk-1").exists()
 
 
 class _Careless(FileSystemCheckpointStorage):

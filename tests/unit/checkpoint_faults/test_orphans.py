@@ -13,6 +13,7 @@ from firesteel.checkpoint.closing import CleanUp, read_own
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.store import DirectoryCheckpointStore
+from firesteel.core.errors import CheckpointStorageError
 from firesteel_jobmaster.checkpoints.work import Close, Collect, Complete, Discard, Dispose
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from tests.unit.checkpoint_faults.doubles import Faults, FaultyStorage
@@ -170,6 +171,38 @@ def test_discarding_a_subsumed_checkpoint_removes_no_file_that_a_retained_one_ne
     assert worker.do(Close((), CleanUp.KEEP)).error is None
     worker.storage.verify(later.handles())
     assert not Path(location).exists()
+
+
+def test_what_could_not_be_removed_at_the_end_of_a_job_is_removed_by_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker, first, _, base = shared(tmp_path)
+    location = str(Path(base.path).parent / "_metadata")
+    close = Close((Dispose(first.checkpoint_id, location, frozenset(first.files()), frozenset()),), CleanUp.REMOVE)
+
+    def failing(*arguments: Any) -> None:
+        raise CheckpointStorageError("not now")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(worker.storage, "dispose", failing)
+        assert worker.do(close).error == "not now"
+    assert [entry.checkpoint_id for entry in worker.store.all()] == [first.checkpoint_id, 77]
+    assert worker.do(close).error is None
+    assert not (tmp_path / "checkpoints" / JOB).exists()
+    assert not worker.store.all()
+
+
+def test_a_number_that_another_run_has_used_is_not_used_again(tmp_path: Path) -> None:
+    kept = retained(tmp_path)
+    before = {path: path.read_bytes() for path in kept.iterdir()}
+    job = WholeJob(tmp_path, store=DirectoryCheckpointStore(tmp_path / "next store"))  # which counts from 1
+    job.until(job.has_completed(2), "checkpoints")
+    job.until(lambda: job.ended, "the end")
+    job.rest()
+    number = int(kept.name.removeprefix("chk-"))
+    assert number in range(min(job.completed), max(job.completed))
+    assert number not in job.completed
+    assert {path: path.read_bytes() for path in kept.iterdir()} == before
 
 
 def test_the_coordinator_spares_what_kept_checkpoints_need(tmp_path: Path) -> None:

@@ -119,12 +119,30 @@ def test_nothing_is_touched_that_somebody_may_want_to_look_at(left: Left, how: C
     assert not left.ha.remembers_job(JOB)
 
 
-def test_a_jobmaster_that_lives_is_left_alone(left: Left) -> None:
-    before = left.files()
+def test_a_jobmaster_that_lives_is_left_alone_until_it_has_gone(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, found = left.files(), list[set[str]]()
+    campaign = left.ha.campaign
+
+    def looks(component: str) -> Leadership | None:
+        leadership = campaign(component)
+        found.append(left.files())
+        if len(found) == 2:
+            left.jobmaster.check()  # it leads
+            left.kill_jobmaster()
+        return leadership
+
+    monkeypatch.setattr(left.ha, "campaign", looks)
     left.run(CleanUp.REMOVE)
-    assert left.files() == before
-    assert left.ha.remembers_job(JOB)
-    left.jobmaster.check()  # it leads
+    assert found == [before] * 3
+    assert not (left.folder / JOB).exists()
+    assert not left.ha.remembers_job(JOB)
+
+
+def test_a_clean_up_that_ends_by_an_error_holds_nothing(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+    left.kill_jobmaster()
+    monkeypatch.setattr(clean_up, "load_checkpoint_storage", lambda parameters: 1 / 0)
+    left.run(CleanUp.REMOVE)
+    assert left.ha.campaign(of_job(JOB)) is not None
 
 
 def test_what_is_clean_is_not_looked_at(left: Left) -> None:
@@ -168,5 +186,24 @@ def test_a_storage_that_fails_is_asked_again_and_until_then_the_result_is_dirty(
     monkeypatch.setattr(clean_up, "load_checkpoint_storage", lambda parameters: storage)
     left.run(CleanUp.REMOVE)
     assert dirty == [True] * 3
+    assert left.files() == set()
+    assert not left.ha.remembers_job(JOB)
+
+
+def test_a_checkpoint_that_could_not_be_removed_is_not_forgotten(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+    left.kill_jobmaster()
+    storage, tries = left.storage(), []
+    dispose = storage.dispose
+
+    def failing(*arguments: Any) -> None:
+        tries.append(arguments)
+        if len(tries) < 3:
+            raise CheckpointStorageError("not now")
+        dispose(*arguments)
+
+    monkeypatch.setattr(storage, "dispose", failing)
+    monkeypatch.setattr(clean_up, "load_checkpoint_storage", lambda parameters: storage)
+    left.run(CleanUp.REMOVE)
+    assert len(tries) == 3
     assert left.files() == set()
     assert not left.ha.remembers_job(JOB)

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firesteel.checkpoint import closing
+from firesteel.config import Settings
+from firesteel.graph.job_archive import CLEAN_UP
+from firesteel_dispatcher.clean_up import Remains
 from firesteel_dispatcher.core import DispatcherCore
+from firesteel_dispatcher.ends import ended_archive
 from firesteel_dispatcher.instructions import (
     AdoptJob,
     AskHost,
@@ -22,6 +27,8 @@ from firesteel_dispatcher.instructions import (
     TakeOver,
 )
 from firesteel_dispatcher.job import JobConflictError, JobEndedError, Limits, Moment, Phase, UnknownJobError
+from firesteel_dispatcher.submitted import submitted_archive
+from tests.unit.jobmaster.jobs import two_by_two
 
 NAMED = {"duration": 0, "end-time": -1, "exceptions": []}
 EMPTY: dict[str, Any] = {
@@ -95,7 +102,7 @@ def test_cancelling_a_job_that_nobody_was_asked_to_run_ends_it() -> None:
     submitted(core)
     assert core.may_start("j")
     core.unreachable("j", "refused", NOW)
-    assert core.cancel("j", NOW) == [StoreEnd("j")]
+    assert core.cancel("j", NOW) == [StoreEnd("j"), CleanUp("j")]
     assert core.job("j").state == "CANCELED"
     assert not core.may_start("j")
     # It was started after all: the answer was late.
@@ -127,7 +134,7 @@ def test_a_job_waits_for_a_host_until_its_time_is_up() -> None:
     assert core.may_start("j")
     assert core.unreachable("j", "connection refused", at(69)) == []
     assert (core.job("j").state, core.job("j").progress) == ("INITIALIZING", "waiting: connection refused")
-    assert core.unreachable("j", "connection refused", at(70)) == [StoreEnd("j")]
+    assert core.unreachable("j", "connection refused", at(70)) == [StoreEnd("j"), CleanUp("j")]
     assert core.job("j").state == "FAILED"
     assert "within 60 s (firesteel.jobmaster.start-timeout): connection refused" in message(core)
 
@@ -137,6 +144,7 @@ def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
     led(core)
     assert core.jobmaster_lost("j", "no sign of life", at(100)) == [
         StoreEnd("j"),
+        CleanUp("j"),
         AdoptJob("j", *JM),
         CancelJob("j", *JM),
     ]
@@ -254,7 +262,7 @@ def test_a_job_that_nobody_could_start_again_fails_in_time() -> None:
     led(core, takes_over=True)
     core.jobmaster_lost("j", "killed", at(5))
     assert core.unreachable("j", "no host", at(304)) == []
-    assert core.unreachable("j", "no host", at(306)) == [StoreEnd("j")]
+    assert core.unreachable("j", "no host", at(306)) == [StoreEnd("j"), CleanUp("j")]
     assert "no JobMaster could be started" in message(core)
 
 
@@ -262,8 +270,32 @@ def test_a_cancelled_job_gets_no_other_jobmaster() -> None:
     core = DispatcherCore()
     led(core, takes_over=True)
     core.cancel("j", NOW)
-    assert core.jobmaster_lost("j", "killed", at(5)) == [StoreEnd("j"), AdoptJob("j", *JM), CancelJob("j", *JM)]
+    lost = core.jobmaster_lost("j", "killed", at(5))
+    assert lost == [StoreEnd("j"), CleanUp("j"), AdoptJob("j", *JM), CancelJob("j", *JM)]
     assert core.job("j").state == "CANCELED"
+
+
+def test_the_loss_of_another_jobmaster_than_the_stored_one_is_old_news() -> None:
+    core = DispatcherCore()
+    restored(core, jobmaster=JM, takes_over=True)
+    assert core.jobmaster_lost("j", "another one leads the job", NOW, "former") == []
+    assert core.jobmaster_lost("j", "killed", NOW, JM[1]) == [ForgetJobMaster("j"), StartJob("j")]
+
+
+@pytest.mark.parametrize(
+    ("retention", "failed", "cancelled"),
+    [
+        ("NO_EXTERNALIZED_CHECKPOINTS", "remove", "remove"),
+        ("DELETE_ON_CANCELLATION", "keep", "remove"),
+        ("RETAIN_ON_CANCELLATION", "keep", "keep"),
+    ],
+)
+def test_what_becomes_of_checkpoints_is_known_without_a_jobmaster(retention: str, failed: str, cancelled: str) -> None:
+    cluster = Settings({"execution.checkpointing.externalized-checkpoint-retention": retention})
+    archive = submitted_archive(two_by_two(), cluster, 5)
+    found = [ended_archive(archive, how, "E", "why", 9) for how in (False, True)]
+    assert [(one["state"], one[CLEAN_UP]) for one in found] == [("FAILED", failed), ("CANCELED", cancelled)]
+    assert [Remains.of({}, one).how for one in found] == [closing.CleanUp(failed), closing.CleanUp(cancelled)]
 
 
 def test_a_restored_job_whose_jobmaster_is_gone_goes_on() -> None:
@@ -280,9 +312,9 @@ def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() ->
     restored(core, "unwanted", cancel_wanted=True)
     assert core.host_lists({}, NOW) == [
         StartJob("new"),
-        StoreEnd("lost"),
+        *(StoreEnd("lost"), CleanUp("lost")),
         *(AdoptJob("lost", *JM), CancelJob("lost", *JM)),  # another host may have led when it was started
-        StoreEnd("unwanted"),
+        *(StoreEnd("unwanted"), CleanUp("unwanted")),
     ]
     assert core.job("new").state == "INITIALIZING"
     assert "ended while no Dispatcher ran" in message(core, "lost")
@@ -296,7 +328,7 @@ def test_without_a_host_jobmasters_are_looked_for_where_they_were() -> None:
     assert core.host_away("refused", at(1)) == [AdoptJob("old", *JM)]
     assert core.job("new").progress == "waiting: the JobMaster host can't be reached: refused"
     assert core.adopted("old", *JM) == [RememberJobMaster("old", *JM)]
-    assert core.host_away("refused", at(61)) == [StoreEnd("new")]
+    assert core.host_away("refused", at(61)) == [StoreEnd("new"), CleanUp("new")]
     assert "not found again within 60 s" in message(core, "new")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
 import hashlib
+import io
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -165,6 +168,32 @@ def test_a_damaged_end_is_set_aside_too(tmp_path: Path) -> None:
     store.close()
     found = content(tmp_path / "d")
     assert (names(found), found.set_aside) == (([], [B]), (f"{A}.json",))
+
+
+@pytest.mark.parametrize("unreadable", [f"jobs/{A}/job.json", f"jobs/{A}/blobs/{SHA}", f"ended/{B}.json"])
+def test_what_can_not_be_read_for_now_is_not_set_aside(
+    unreadable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "d"
+    store = JobStore(folder, Disk())
+    store.open()
+    put(store, Disk(), job(A))
+    store.end(end(B))
+    store.close()
+    opened_file = io.open
+
+    def failing(path: Any, *arguments: Any, **more: Any) -> Any:
+        if str(path) == str(folder / unreadable):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return opened_file(path, *arguments, **more)
+
+    with monkeypatch.context() as broken:
+        for where in (io, builtins):
+            broken.setattr(where, "open", failing)
+        with pytest.raises(ConfigurationError, match=f"can't read .*{unreadable} for now: Input/output error"):
+            content(folder)
+    assert names(content(folder)) == ([A], [B])
+    assert not (folder / "set-aside").exists()
 
 
 def test_strange_files_do_no_harm(tmp_path: Path) -> None:

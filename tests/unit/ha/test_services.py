@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,30 @@ def test_a_damaged_record_of_leaders_is_said_and_not_overwritten(tmp_path: Path)
     assert record.read_bytes() == damaged
 
 
+def test_a_record_of_leaders_that_can_not_be_read_for_now_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = DirectoryServices(settings(tmp_path))
+    leadership = services.campaign(DISPATCHER)
+    assert leadership is not None
+
+    def failing(path: Path) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_bytes", failing)
+        looks: list[Callable[[], object]] = [
+            leadership.check,
+            lambda: services.leader(DISPATCHER),
+            lambda: services.depose(DISPATCHER),
+        ]
+        for look in looks:
+            with pytest.raises(OSError, match="Input/output error"):
+                look()
+    leadership.check()
+    services.close()
+
+
 @pytest.mark.parametrize("name", ["../up", "", "a/b", "x" * 300])
 def test_names_do_not_lead_out_of_the_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="is made of"):
@@ -151,6 +178,26 @@ def test_a_write_that_was_allowed_is_done_before_another_one_can_lead(tmp_path: 
     with pytest.raises(FencedError):
         store.end(StoredEnd(JOB, "job", "", 2, {"state": "FAILED"}))
     assert store.archive(JOB) == {"state": "FINISHED"}
+    services.close()
+
+
+def test_a_lock_that_is_removed_while_it_is_taken_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services, others = DirectoryServices(settings(tmp_path)), DirectoryServices(settings(tmp_path))
+    lock, taken = fcntl.flock, list[int]()
+
+    def late(handle: int, how: int) -> None:
+        lock(handle, how)
+        if how & fcntl.LOCK_NB and not taken:  # that of a leader; others only guard
+            taken.append(handle)
+            others.depose(DISPATCHER)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    leadership = services.campaign(DISPATCHER)
+    assert leadership is not None
+    assert others.campaign(DISPATCHER) is None, "it leads by the lock that others look at"
+    leadership.check()
     services.close()
 
 

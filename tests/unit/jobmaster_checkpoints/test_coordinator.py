@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from firesteel.checkpoint.closing import Retention
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_states import ExecutionState
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints import coordinator as coordinator_module
 from firesteel_jobmaster.checkpoints.plan import Plan, plan_checkpoint
-from firesteel_jobmaster.checkpoints.settings import Retention
 from firesteel_jobmaster.checkpoints.work import Close, Complete, Discard, Done, Recover
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob, union_state

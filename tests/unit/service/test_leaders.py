@@ -105,6 +105,43 @@ def test_where_no_standby_is_expected_a_second_process_is_a_mistake(tmp_path: Pa
     asyncio.run(scenario())
 
 
+class Unreadable(Standby):
+    """Reading fails for a while."""
+
+    failing = 0
+
+    def check(self, component: str, epoch: int) -> None:
+        self._look()
+        super().check(component, epoch)
+
+    def campaign(self, component: str) -> Leadership | None:
+        self._look()
+        return super().campaign(component)
+
+    def _look(self) -> None:
+        if self.failing:
+            self.failing -= 1
+            raise OSError(5, "Input/output error")
+
+
+def test_an_error_of_the_disk_that_passes_ends_neither_a_leader_nor_a_standby() -> None:
+    async def scenario() -> None:
+        services = Unreadable()
+        one, other = Candidate(services, RESOURCEMANAGER), Candidate(services, RESOURCEMANAGER)
+        await one.lead()
+        waiting, holding = asyncio.ensure_future(other.lead()), asyncio.ensure_future(one.hold())
+        await until(lambda: other.is_standby)
+        services.failing = 6
+        await until(lambda: not services.failing)
+        assert not waiting.done()
+        assert not holding.done()
+        one.give_up()
+        await waiting
+        await holding
+
+    asyncio.run(scenario())
+
+
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not condition():

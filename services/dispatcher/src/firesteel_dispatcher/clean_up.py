@@ -1,4 +1,5 @@
-"""Jobs that have ended and whose JobMaster died before it had cleaned up: somebody else removes their checkpoints.
+"""Jobs that have ended without a JobMaster, or whose JobMaster died before it had cleaned up: somebody else removes
+their checkpoints.
 
 As in Flink a result is *dirty* until that is done. Here the sign of it is what the high-availability services still
 have of the job: its JobMaster removes that last (``HighAvailabilityServices.forget_job``). With the end of the job is
@@ -33,7 +34,7 @@ class Remains:
 
     Attributes:
         config: of the job.
-        how: what becomes of its checkpoints; None = its JobMaster has not said it, so their files are left alone.
+        how: what becomes of its checkpoints; None = nobody has said it, so their files are left alone.
     """
 
     config: Mapping[str, str]
@@ -94,8 +95,8 @@ class CleanUps:
                 await asyncio.sleep(FIRST_PAUSE)  # until then another JobMaster may have to go on with the job
             while True:
                 try:
-                    await asyncio.get_running_loop().run_in_executor(_THREADS, task.run)
-                    return
+                    if await asyncio.get_running_loop().run_in_executor(_THREADS, task.run):
+                        return
                 except (CheckpointError, OSError) as error:
                     logger.warning(
                         "the checkpoints of job %s, which has ended, can't be removed, next try in %g s: %s",
@@ -103,6 +104,7 @@ class CleanUps:
                     )  # fmt: skip
                 except Exception as error:  # the storage is a plug-in
                     logger.error("files of the checkpoints of job %s may be left: %s", job_id, error, exc_info=error)
+                    task.give_up()
                     return
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE)
@@ -117,8 +119,8 @@ class _Task:
         self._ha, self._settings, self._job_id, self._remains = ha, settings, job_id, remains
         self._leadership: Leadership | None = None
 
-    def run(self) -> None:
-        """Do it; blocks.
+    def run(self) -> bool:
+        """Do it; blocks. Returns whether nothing is left to be done; else somebody leads the job, who may do it.
 
         Raises:
             CheckpointError: it has to be tried again.
@@ -127,21 +129,33 @@ class _Task:
         ha, job_id = self._ha, self._job_id
         if self._leadership is None:
             if not ha.remembers_job(job_id):
-                return  # it is clean
+                return True  # it is clean
             self._leadership = ha.campaign(of_job(job_id))
         if self._leadership is None:
-            return  # its JobMaster lives, and is about to do it
+            return False
         if self._remains.how is not None:
             store = ha.completed_checkpoints(job_id, self._leadership)
             try:
                 close_checkpoints(self._storage, store, job_id, self._remains.how)
             except FencedError:
-                return  # somebody else does it
+                self.give_up()
+                return False  # somebody else does it
             except CheckpointCorruptedError as error:  # no repeat will help
                 logger.error("files of the checkpoints of job %s may be left: %s", job_id, error)
-            logger.info("the JobMaster of job %s died before it had cleaned up: that is done now", job_id)
-        self._leadership.release()
+            else:
+                logger.info("no JobMaster has cleaned up behind job %s: that is done now", job_id)
+        self.give_up()
         ha.forget_job(job_id)
+        return True
+
+    def give_up(self) -> None:
+        """Lead the job no more. Idempotent."""
+        leadership, self._leadership = self._leadership, None
+        if leadership is not None:
+            try:
+                leadership.release()
+            except OSError as error:  # its lock is free all the same
+                logger.warning("that nobody leads job %s any more could not be stored: %s", self._job_id, error)
 
     def _storage(self) -> CheckpointStorage:
         settings = self._settings.with_layer("program", dict(self._remains.config))

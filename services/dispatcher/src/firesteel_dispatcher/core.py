@@ -310,14 +310,19 @@ class DispatcherCore:
         return [StoreEnd(job_id), *self._forget(now)]
 
     def failed(self, job_id: str, error_class: str, message: str, now: Moment) -> list[Instruction]:
-        """The job failed without a JobMaster that could say so: none could be started, or it is lost."""
+        """The job failed without a JobMaster that could say so: none could be started, or it is lost.
+
+        What those before have left of its checkpoints is cleaned up.
+        """
         job = self.jobs.get(job_id)
         if job is None or job.phase is Phase.ENDED or job.archive is None:
             return []
         cancelled = job.cancel_wanted and job.jobmaster is None
         if not cancelled:
             logger.error("job %s (%s) failed: %s", job_id, job.name, message)
-        return self.finished(job_id, ended_archive(job.archive, cancelled, error_class, message, now.epoch_ms), now)
+        archive = ended_archive(job.archive, cancelled, error_class, message, now.epoch_ms)
+        stored, *others = self.finished(job_id, archive, now)
+        return [stored, CleanUp(job_id), *others]
 
     def is_former(self, job_id: str, token: str) -> bool:
         """Whether a token is that of a JobMaster that was given up, or that another one leads instead of."""
@@ -338,6 +343,8 @@ class DispatcherCore:
         job = self.jobs.get(job_id)
         if job is None or job.is_former(token):
             return []
+        if job.phase is Phase.RECOVERING and token and job.jobmaster is not None and token != job.jobmaster[1]:
+            return []  # the one that was found in the store may live
         if job.phase is Phase.ENDED:  # whether it had cleaned up is not known
             return [CleanUp(job_id)] if token else []
         if token and job.phase is Phase.WAITING and job.takes_over:  # it had begun, and its answer did not come

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from firesteel.graph.job_archive import CLEAN_UP, CLEAN_UPS
+
 
 def ended_archive(
     archive: Mapping[str, Any], cancelled: bool, error_class: str, message: str, now_ms: int
@@ -26,8 +28,10 @@ def ended_archive(
     record = {**failure, "timestamp": now_ms, "taskName": "", "endpoint": "", "taskManagerId": ""}
     start = archive.get("start-time", now_ms)
     before = list(archive.get("exceptions", []))
+    rest = {key: value for key, value in archive.items() if key != CLEAN_UPS}
     return {
-        **archive,
+        **rest,
+        CLEAN_UP: archive.get(CLEAN_UPS, {}).get(state),
         "state": state,
         "end-time": now_ms,
         "now": now_ms,

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from firesteel.ha.job_directory import JobStore, StoredEnd
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.details import Archive, ArchiveCache
 from firesteel_dispatcher.job import Moment
@@ -85,8 +86,13 @@ class History:
 
         Raises:
             DamagedEntryError: the file was damaged.
+            RpcFault: it can't be read for now.
         """
-        found: Archive | None = await self._on_disk(self._store().archive, job_id)
+        try:
+            found: Archive | None = await self._on_disk(self._store().archive, job_id)
+        except OSError as error:
+            text = f"how job {job_id} ended can't be read for now: {error.strerror or error}"
+            raise RpcFault(RpcCode.INTERNAL, text) from error
         return found
 
     async def _store_end(self, job_id: str) -> None:

@@ -76,6 +76,8 @@ class JobMasterCore(JobScheduling):
         self._alignment = AlignmentGroups(self._is_live)
         self._committing = False
         self._missed: Counter[str] = Counter()
+        self.is_followed = False
+        """Another JobMaster leads the job."""
 
     # What others ask
 
@@ -381,13 +383,14 @@ class JobMasterCore(JobScheduling):
 
     def leadership_lost(self, message: str) -> None:
         """See ``checkpoints.of_job.Core``."""
+        self.is_followed = True
         logger.error("another JobMaster leads the job: this one stops (%s)", message)
         out = self.suspend(f"another JobMaster leads the job: {message}")
         self._out = out + self._out
 
     def followed(self, cause: str) -> list[do.Instruction]:
         """Another JobMaster leads the job, as those say who know."""
-        if not self.is_terminal:
+        if not self.is_followed:
             self.leadership_lost(cause)
         return self._take()
 

@@ -41,7 +41,7 @@ class DispatcherReporter:
         self._persistent = True
         self._news = asyncio.Event()
         self.acknowledged = asyncio.Event()
-        """The Dispatcher knows that the job has ended, or nobody will ever listen."""
+        """Nothing is to be told any more: the Dispatcher has taken the end or does not want it, or nobody listens."""
         self.is_end_stored = False
         """The Dispatcher has taken the end: no other JobMaster will go on with the job."""
 

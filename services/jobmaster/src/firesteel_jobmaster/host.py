@@ -93,7 +93,8 @@ class HostService(Service):
             run_directory.subdir(FOLDER) if log_directory is None else private_directory(log_directory / FOLDER)
         )
         self._core = HostCore(clock)
-        self._left_behind = self._recover()
+        self._left_behind: list[Instruction] = []
+        self._looks_after = False
         self.template = TemplateProcess(self._template_reports)
         self._start = JobStart(
             self.template,
@@ -142,6 +143,7 @@ class HostService(Service):
             except BaseException:
                 await self.stop()
                 raise
+        self._left_behind = self._recover()  # who does not lead must not know of them: it would stop them in the end
         return await super().start(host, port, advertised_host)
 
     @property
@@ -164,6 +166,7 @@ class HostService(Service):
             await self._candidate.announce(self.address, "")
             self.spawn(self._candidate.hold(), "leadership")
         self.template.attach()
+        self._looks_after = True
         self._perform(self._left_behind)
         self.spawn(self._look(), "look for processes that are gone")
 
@@ -185,7 +188,7 @@ class HostService(Service):
         if answer is not None:
             return answer
         if graph.job_id not in self._starts:
-            text = f"the former JobMaster of job {graph.job_id} is being killed; ask again"
+            text = f"the former JobMaster of job {graph.job_id} is being killed, or its start broke off; ask again"
             raise RpcFault(RpcCode.INTERNAL, text)
         return await asyncio.shield(self._starts[graph.job_id])
 
@@ -214,9 +217,7 @@ class HostService(Service):
                     self._log_tail(job_id)
                     self.spawn(self._tell_loss(job_id, jobmaster), f"loss of the JobMaster of job {job_id}")
                 case ForgetEntry(job_id, token):
-                    entry = self._registry.read(job_id)
-                    if entry is None or entry.token == token:
-                        self._registry.remove(job_id)
+                    self._registry.remove_own(job_id, token)
 
     async def _adopt(self, job_id: str, adopt: m.AdoptJob) -> None:
         job = self._core.get(job_id)
@@ -272,14 +273,21 @@ class HostService(Service):
                 answer.exception()  # the caller may have gone away
 
     async def _make(self, job_id: str, job: Hosted) -> StartedProcess:
-        log = self._logs / f"{job_id}.log"
         try:
-            return await self._start.run(job_id, job.start, log)
+            return await self._make_once(job_id, job)
         except StartError as error:
             if self._registry.has(job_id):  # the job had begun
                 raise
             logger.warning("job %s: %s; one more try", job_id, error)
-            return await self._start.run(job_id, job.start, log)
+            return await self._make_once(job_id, job)
+
+    async def _make_once(self, job_id: str, job: Hosted) -> StartedProcess:
+        try:
+            return await self._start.run(job_id, job.start, self._logs / f"{job_id}.log")
+        except StartError as error:
+            if error.process is not None and not self._registry.has(job_id):
+                kill(error.process)  # it may still begin, and nobody would know of it
+            raise
 
     def _began(self, job_id: str, made: StartedProcess) -> None:
         self._generations[job_id] = self.template.generation
@@ -318,10 +326,11 @@ class HostService(Service):
         self._generations.pop(job_id, None)
         self._missing_since.pop(job_id, None)
         in_order = self._suspending or not self._registry.has(job_id)
+        job = self._core.get(job_id)
         logger.info("job %s: process %d %s", job_id, process.pid, what)
         self._perform(self._core.process_ended(job_id, process, what, in_order))
-        if self._suspending:
-            self._registry.remove(job_id)
+        if self._suspending and job is not None:
+            self._registry.remove_own(job_id, job.token)
         self._trim_logs()
 
     async def _look(self) -> None:
@@ -353,7 +362,12 @@ class HostService(Service):
     # -- the end
 
     async def on_drain(self) -> None:
-        """Have all JobMasters give their slots back, and wait until they have ended; kill those that do not."""
+        """Have all JobMasters give their slots back, and wait until they have ended; kill those that do not.
+
+        Those of a host that failed, leads no more, or could not start go on, as if it had been killed.
+        """
+        if self.failure is not None or not self._looks_after:
+            return
         self._suspending = True
         told: set[ProcessId] = set()
         deadline = asyncio.get_running_loop().time() + SUSPEND_SECONDS

@@ -42,7 +42,8 @@ HOSTED_MOVES: Mapping[HostedState, frozenset[HostedState]] = {
     _H.LOST: frozenset({_H.GONE}),
 }
 """STARTING: its process is made. RUNNING: it runs, or tries to tell the end of its job. ENDED: the Dispatcher has
-acknowledged the end, the process is about to go. LOST: the process ended before that, and the others are being told.
+stored the end, and the JobMaster has cleaned up: the process is about to go. LOST: the process ended before that, and
+the others are being told.
 GONE: no process, nothing to tell."""
 
 
@@ -232,11 +233,11 @@ class HostCore:
             job.start = start
 
     def ended(self, job_id: str) -> list[Instruction]:
-        """The Dispatcher has acknowledged the end of the job."""
+        """The end of the job is stored, and its JobMaster has cleaned up."""
         job = self._jobs.get(job_id)
         if job is None or job.state is not HostedState.RUNNING:
             return []
-        job.machine.move(HostedState.ENDED, "acknowledged")
+        job.machine.move(HostedState.ENDED, "stored")
         ended = [j for j in self._jobs.values() if j.state is HostedState.ENDED]
         ended.sort(key=lambda j: j.machine.entered_ms[HostedState.ENDED])
         return [EndProcess(j.process) for j in ended[:-MOST_ENDED] if j.process is not None]
@@ -248,7 +249,7 @@ class HostCore:
             job_id: of the job.
             process: that ended.
             what: happened to it, such as ``was killed by signal 9 (SIGKILL)``.
-            in_order: the end of its job was acknowledged.
+            in_order: the end of its job is stored, and it has cleaned up; or its host stops.
         """
         job = self._jobs.get(job_id)
         if job is None or job.process != process or job.state is HostedState.LOST:

@@ -6,9 +6,14 @@ It talks with the host over a socket, in lines of JSON:
 from the host  ``{"settings", "secret", ...}`` (``Order``)         first
 to the host    ``{"listening": address, "pid", "start_time"}``     its RPC server is up; nothing runs yet
 from the host  ``{"go": true}``                                    the host still wants it; else the socket just ends
-to the host    ``{"started": address, "token"}`` or ``{"refused": why}``
-to the host    ``{"ended": state}``                                the Dispatcher has acknowledged the end
+to the host    ``{"started": address, "token"}``
+          or   ``{"refused": why}``                                the job can't be run by anybody
+          or   ``{"failed": why}``                                 another try may work
+to the host    ``{"ended": state}``                                the end of the job is stored, and nothing is left
 =============  ==================================================  ==================================================
+
+A process that ends without the last of them was lost, as far as others are concerned: whoever hears of it sees to what
+it has left.
 
 A host that goes away after ``go`` changes nothing: the job goes on, and the file of the JobMaster tells the next host.
 """
@@ -28,9 +33,8 @@ from typing import Any
 
 from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.config import Settings
-from firesteel.config.recovery_options import HA_TYPE
 from firesteel.core.clock import SystemClock
-from firesteel.core.errors import ConfigurationError, FiresteelError
+from firesteel.core.errors import ConfigurationError, FencedError, FiresteelError
 from firesteel.core.process import myself
 from firesteel.ha.services import (
     HighAvailabilityServices,
@@ -42,16 +46,19 @@ from firesteel.ha.services import (
 )
 from firesteel.protocol import messages as m
 from firesteel.service.background import first_of
+from firesteel.service.leaders import CHECK_SECONDS
 from firesteel.service.logs import setup_logging
 from firesteel_jobmaster.app import JobMasterService
 from firesteel_jobmaster.attempts import JobAttempts, attempts_of
+from firesteel_jobmaster.checkpoints.queue import in_a_thread
 from firesteel_jobmaster.order import GO, Order
 from firesteel_jobmaster.registry import Entry, Registry
 from firesteel_jobmaster.shell import JobMaster
 
 logger = logging.getLogger(__name__)
-LEAD_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 5.0)
-"""Seconds between campaigns for the leadership of a job: a process that was killed takes a moment to go."""
+LEAD_PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Seconds between campaigns for the leadership of a job: a process that was killed takes a moment to go. One that does
+not go, on another host say, is deposed then."""
 LINGER_SECONDS = 5.0
 """A JobMaster whose job has ended answers late questions for so long."""
 CLOSE_SECONDS = 30.0
@@ -114,15 +121,9 @@ class _JobProcess:
             if await reader.readline() != GO:
                 logger.warning("the host is gone, or does not want this JobMaster any more")
                 return EXIT_IN_ORDER
-            try:
-                store = await self._lead()
-                self._leaders = self._services or load_retrieval(service_settings)
-                job = service.create_job(self._start, store, self._leaders, self._attempts())
-            except FiresteelError as error:
-                self._tell({"refused": str(error)})
+            job = await self._make_job(service, service_settings)
+            if job is None:
                 return EXIT_IN_ORDER
-            if self._leadership is not None:
-                self._leadership.announce(job.address, job.token)
             self._register(job)
             job.on_adopted = lambda: self._register(job)
             job.start()
@@ -135,24 +136,62 @@ class _JobProcess:
                 self._leaders.close()
         return EXIT_IN_ORDER if service.failure is None else EXIT_FAILED
 
-    async def _lead(self) -> CompletedCheckpointStore | None:
+    async def _make_job(self, service: JobMasterService, settings: Settings) -> JobMaster | None:
+        """The JobMaster, which leads the job from now on; None: the host was told why there is none."""
+        try:
+            store = await self._lead()
+            self._leaders = self._services or load_retrieval(settings)
+            attempts = self._attempts()
+        except (FiresteelError, OSError) as error:
+            self._tell({"failed": str(error)})
+            return None
+        try:
+            job = service.create_job(self._start, store, self._leaders, attempts)
+        except FiresteelError as error:
+            self._tell({"refused": str(error)})
+            return None
+        if self._leadership is not None:
+            self._leadership.announce(job.address, job.token)
+        return job
+
+    async def _lead(self) -> CompletedCheckpointStore:
         """Lead the job from now on; returns the completed checkpoints of those who led it before.
 
         Raises:
-            ConfigurationError: the high-availability services can't be used, or a former JobMaster does not go.
+            ConfigurationError: the high-availability services can't be used, or another one leads by now.
+            OSError: they can't be used for now.
         """
         settings = Settings.from_plain(self._order.settings)
-        if (settings.get(HA_TYPE) or "").upper() == "NONE":
-            return None
         services = load_high_availability(settings, Path(self._order.cluster_directory))
-        job_id = str(self._start.job_graph["job_id"])
+        self._services, job_id = services, str(self._start.job_graph["job_id"])
         for pause in LEAD_PAUSES:
-            leadership = await asyncio.to_thread(services.campaign, of_job(job_id))
-            if leadership is not None:
-                self._services, self._leadership = services, leadership
-                return services.completed_checkpoints(job_id, leadership)
+            if (found := await self._campaign(services, job_id)) is not None:
+                return found
             await asyncio.sleep(pause)
-        raise ConfigurationError(f"another process leads job {job_id} and does not go (high-availability.type)")
+        logger.warning("another process leads job %s and does not go: it is deposed", job_id)
+        await in_a_thread(lambda: services.depose(of_job(job_id)))
+        if (found := await self._campaign(services, job_id)) is not None:
+            return found
+        raise ConfigurationError(f"another process leads job {job_id} by now")
+
+    async def _campaign(self, services: HighAvailabilityServices, job_id: str) -> CompletedCheckpointStore | None:
+        leadership = await in_a_thread(lambda: services.campaign(of_job(job_id)))
+        if leadership is None:
+            return None
+        self._leadership = leadership
+        return services.completed_checkpoints(job_id, leadership)
+
+    async def _hold(self, leadership: Leadership, job: JobMaster) -> None:
+        """Look from time to time whether this process still leads the job; returns when another one does."""
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                await in_a_thread(leadership.check)
+            except FencedError as error:
+                job.followed(str(error))
+                return
+            except Exception as error:  # high-availability services are plug-ins
+                logger.warning("whether this process still leads job %s can't be read: %s", job.job_id, error)
 
     def _attempts(self) -> JobAttempts | None:
         """Those of all JobMasters of the job."""
@@ -162,24 +201,38 @@ class _JobProcess:
         self._registry.write(Entry(job.job_id, myself(), job.address, job.token, job.start_message))
 
     async def _until_the_end(self, service: JobMasterService, job: JobMaster) -> None:
-        await first_of(job.acknowledged.wait(), self._stop.wait(), service.end_wanted())
-        if job.acknowledged.is_set():
-            clean = False
-            try:
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    clean = await job.checkpoints_closed()
-            except TimeoutError:
-                logger.error("job %s: files of its checkpoints may be left: the storage does not answer", job.job_id)
-            self._registry.remove(job.job_id)
-            if self._services is not None and clean and job.is_over:
+        waits = [job.acknowledged.wait(), job.followed_by_another.wait(), self._stop.wait(), service.end_wanted()]
+        if self._leadership is not None:
+            waits.append(self._hold(self._leadership, job))
+        await first_of(*waits)
+        if job.followed_by_another.is_set():
+            logger.error("another JobMaster leads job %s: this process ends", job.job_id)
+        elif job.acknowledged.is_set():
+            await self._after_the_end(job)
+
+    async def _after_the_end(self, job: JobMaster) -> None:
+        if await self._is_clean(job) and job.is_over:
+            if self._services is not None:
                 self._services.forget_job(job.job_id)
+            self._registry.remove_own(job.job_id, job.token)
             self._tell({"ended": job.core.state.name})
-            logger.info("job %s is over; late questions are answered for %g s", job.job_id, LINGER_SECONDS)
-            try:
-                async with asyncio.timeout(LINGER_SECONDS):
-                    await self._stop.wait()
-            except TimeoutError:
-                pass
+        else:
+            logger.warning("job %s is left to others: its end was not taken, or it could not clean up", job.job_id)
+        logger.info("job %s is over; late questions are answered for %g s", job.job_id, LINGER_SECONDS)
+        try:
+            async with asyncio.timeout(LINGER_SECONDS):
+                await self._stop.wait()
+        except TimeoutError:
+            pass
+
+    async def _is_clean(self, job: JobMaster) -> bool:
+        """Whether what had to go of the job's checkpoints is gone."""
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                return await job.checkpoints_closed()
+        except TimeoutError:
+            logger.error("job %s: files of its checkpoints may be left: the storage does not answer", job.job_id)
+            return False
 
     def _tell(self, message: dict[str, Any]) -> None:
         if self._writer is not None and not self._writer.is_closing():

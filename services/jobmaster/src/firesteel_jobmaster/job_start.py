@@ -20,7 +20,16 @@ STATUS_SECONDS = 1.0
 
 
 class StartError(Exception):
-    """There is no JobMaster; another try may work."""
+    """There is no JobMaster; another try may work.
+
+    Args:
+        why: for people.
+        process: that was told to go on, and may live; it must not, beside the next one.
+    """
+
+    def __init__(self, why: str, process: ProcessId | None = None) -> None:
+        super().__init__(why)
+        self.process = process
 
 
 class JobRefusedError(Exception):
@@ -113,25 +122,27 @@ class JobStart:
     async def _talk(
         self, job_id: str, order: Order, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> StartedProcess:
-        heard = "nothing"
+        heard, process = "nothing", None
         try:
             async with asyncio.timeout(START_SECONDS):
                 writer.write(order.to_line())
                 await writer.drain()
                 listening = await self._answer(job_id, reader)
                 heard = f"that it listens on {listening.get('listening')}"
+                process = ProcessId(listening["pid"], listening["start_time"])
                 writer.write(GO)
                 await writer.drain()
                 started = await self._answer(job_id, reader)
         except TimeoutError:
             if heard == "nothing":
                 self._template.replace("did not fork a process in time")
-            raise StartError(f"within {START_SECONDS:g} s it said {heard}") from None
+            raise StartError(f"within {START_SECONDS:g} s it said {heard}", process) from None
         except OSError:
             raise StartError(f"its process {await self._exit(job_id)}") from None
         if "refused" in started:
             raise JobRefusedError(started["refused"])
-        process = ProcessId(listening["pid"], listening["start_time"])
+        if "failed" in started:
+            raise StartError(f"it could not begin: {started['failed']}", process)
         return StartedProcess(process, started["started"], started["token"], reader, writer)
 
     async def _answer(self, job_id: str, reader: asyncio.StreamReader) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 One file for each job: ``<cluster directory>/jobmasters/<job id>.json``, mode 0600, since it holds fencing tokens. The
 JobMaster writes it before its job begins, and again when another Dispatcher adopts the job; it removes it when the
-Dispatcher has acknowledged the end. So a file whose process is gone is a JobMaster that was lost.
+Dispatcher has stored the end and the job's checkpoints are cleaned up. So a file whose process is gone is a JobMaster
+that was lost, or that has left something to be done.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Registry:
         return self.folder / f"{job_id}.json"
 
     def has(self, job_id: str) -> bool:
-        """Whether the job has a file: its end has not been acknowledged."""
+        """Whether the job has a file: it is not over, or not cleaned up."""
         return self._path(job_id).exists()
 
     def read(self, job_id: str) -> Entry | None:
@@ -118,6 +119,12 @@ class Registry:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+    def remove_own(self, job_id: str, token: str) -> None:
+        """Forget the JobMaster of a job with this token; the file of one that has followed it stays."""
+        entry = self.read(job_id)
+        if entry is None or entry.token == token:
+            self.remove(job_id)
 
     def remove(self, job_id: str) -> None:
         """Forget a job."""

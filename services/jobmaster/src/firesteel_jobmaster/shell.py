@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
@@ -103,6 +102,8 @@ class JobMaster:
         """As a host would have to be told now: with the Dispatcher that leads."""
         self.on_adopted: Callable[[], None] = lambda: None
         """Called when ``start_message`` has changed."""
+        self.followed_by_another = asyncio.Event()
+        """Another JobMaster leads the job: this one has nothing to do any more."""
         self._rpc, self._spawn, self._interval = rpc, spawn, settings.heartbeat_interval
         self._changed = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -122,7 +123,7 @@ class JobMaster:
             spawn_call,
             lambda: self._event("registering", self.core.resourcemanager_connected),
             lambda cause: self._event("losing the ResourceManager", lambda: self.core.resourcemanager_lost(cause)),
-            lambda cause: self._event("another leader", lambda: self.core.followed(cause)),
+            self.followed,
         )
         self._taskmanagers = TaskManagerLinks(
             self.job_id,
@@ -266,6 +267,10 @@ class JobMaster:
         self._taskmanagers.hurry()
         self._event("stopping", lambda: self.core.suspend(cause))
 
+    def followed(self, cause: str) -> None:
+        """Another JobMaster leads the job, as the high-availability services say."""
+        self._event("another leader", lambda: self.core.followed(cause))
+
     def timer(self, name: str) -> None:
         """A timer is up."""
         self._timers.pop(name, None)
@@ -293,6 +298,8 @@ class JobMaster:
                 answer, instructions = otherwise, self.core.internal_error(error, f"handling {doing}")
             for instruction in instructions:
                 self._perform(instruction)
+        if self.core.is_followed:
+            self.followed_by_another.set()
         self._changed.set()
         self._changed = asyncio.Event()
         return answer
@@ -401,7 +408,7 @@ class JobMaster:
                 await in_a_thread(note)
                 return
             except FencedError as error:
-                self._event("another leader", partial(self.core.followed, str(error)))
+                self.followed(str(error))
                 return
             except Exception as error:  # high-availability services are plug-ins
                 logger.error("numbers of attempts can't be stored, next try in %g s: %s", delay, error)

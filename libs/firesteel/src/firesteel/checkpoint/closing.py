@@ -9,6 +9,7 @@ from enum import StrEnum
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
+from firesteel.config import Settings, options
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointError
 
 
@@ -21,6 +22,42 @@ class CleanUp(StrEnum):
     """Those in the store stay; what is left of others goes."""
     TOUCH_NOTHING = "touch nothing"
     """All files stay, since somebody may want to look at those that are damaged."""
+
+
+class Retention(StrEnum):
+    """What becomes of completed checkpoints when the job has ended; as in Flink."""
+
+    DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
+    """They stay if the job has failed."""
+    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
+    """They stay if the job has failed or was cancelled."""
+    NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
+    """They go."""
+
+    def keeps(self, state: str) -> bool:
+        """Whether completed checkpoints stay when the job ends in this state.
+
+        A job that is suspended keeps them: somebody may go on with it.
+        """
+        if state == "SUSPENDED":
+            return True
+        if state == "FAILED":
+            return self is not Retention.NO_EXTERNALIZED_CHECKPOINTS
+        return state == "CANCELED" and self is Retention.RETAIN_ON_CANCELLATION
+
+
+def clean_up_of(settings: Settings, state: str) -> CleanUp:
+    """What becomes of the checkpoints of a job that ends in this state, where nothing else is known of them.
+
+    Args:
+        settings: of the job, the cluster's below.
+        state: in which it ends.
+
+    Raises:
+        ConfigurationError: a value is not valid.
+    """
+    retention = Retention(settings.get(options.CHECKPOINTING_RETENTION))
+    return CleanUp.KEEP if retention.keeps(state) else CleanUp.REMOVE
 
 
 def read_own(storage: CheckpointStorage, job_id: str, entry: StoredCheckpoint) -> CheckpointMetadata:
@@ -75,7 +112,7 @@ def close_checkpoints(
         first: steps in front of all others.
 
     Raises:
-        CheckpointError: something could not be removed; the store still says what there is.
+        CheckpointError: something could not be removed; the store still names it.
     """
     if how is CleanUp.TOUCH_NOTHING:
         store.clear()
@@ -97,11 +134,14 @@ def close_checkpoints(
 
 
 def _drop(storage: CheckpointStorage, store: CompletedCheckpointStore, job_id: str) -> None:
-    """Also checkpoints that the job has never gone on from: it ended before, or they are damaged."""
+    """Also checkpoints that the job has never gone on from: it ended before, or they are damaged.
+
+    Nobody goes on from any of them, so the files go first: what could not be removed is named for the next try.
+    """
     for entry in store.all():
         try:
             files = read_own(storage, job_id, entry).files()
         except CheckpointCorruptedError:
             files = set()
-        store.remove(entry.checkpoint_id)
         storage.dispose(entry.location, frozenset(files), frozenset())
+        store.remove(entry.checkpoint_id)

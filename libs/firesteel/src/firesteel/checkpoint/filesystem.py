@@ -32,7 +32,7 @@ from firesteel.checkpoint.state_files import (
 )
 from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
 from firesteel.config import options
-from firesteel.core.errors import CheckpointStorageError, ConfigurationError
+from firesteel.core.errors import CheckpointNumberTakenError, CheckpointStorageError, ConfigurationError
 
 SHARED: Final = "shared"
 TASK_OWNED: Final = "taskowned"
@@ -95,6 +95,15 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def prepare(self, checkpoint_id: int) -> None:
         """Make the directories."""
+        metadata = self.directory(checkpoint_id) / METADATA
+        with told(f"{self.root} can't be read"):
+            if metadata.exists():
+                taken = [number for number, directory in self._checkpoints() if (directory / METADATA).exists()]
+                raise CheckpointNumberTakenError(
+                    f"{metadata} is a checkpoint already, of another run: start from it with -s, or use another "
+                    f"directory ({_KEY})",
+                    max(taken, default=checkpoint_id),
+                )
         with told(f"no directory for checkpoint {checkpoint_id} can be made below {self.root}"):
             for directory in (self.root / SHARED, self.root / TASK_OWNED, self.directory(checkpoint_id)):
                 directory.mkdir(parents=True, exist_ok=True)
@@ -127,9 +136,16 @@ class FileSystemCheckpointStorage(CheckpointStorage):
             finally:
                 with suppress(OSError):  # it goes with the directory
                     draft.unlink(missing_ok=True)
-            _sync_directory(directory)
-            if final.read_bytes() != data:
-                raise CheckpointStorageError(f"{final} does not hold what was written to it: the storage loses data")
+            try:
+                _sync_directory(directory)
+                if final.read_bytes() != data:
+                    raise CheckpointStorageError(
+                        f"{final} does not hold what was written to it: the storage loses data"
+                    )
+            except (OSError, CheckpointStorageError):
+                with suppress(OSError):  # it is ours, and no checkpoint
+                    final.unlink(missing_ok=True)
+                raise
         return str(final)
 
     def read_metadata(self, location: str) -> tuple[str, bytes]:
@@ -150,12 +166,13 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return [entry for number, entry in sorted(found.items()) if number < below]
 
     def discard(self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = ()) -> None:
-        """Remove the directory; streams that are open find it gone."""
+        """Remove the directory, unless a complete checkpoint is in it; streams that are open find it gone."""
         kept = {str(path) for path in keep}
         self._remove(files, kept)
         directory = self.directory(checkpoint_id)
         with told(f"what is left of checkpoint {checkpoint_id} can't be removed from {directory}"):
-            _remove_all_but(directory, kept)
+            if not (directory / METADATA).exists():
+                _remove_all_but(directory, kept)
             for number, file in self._shared() if self._own else ():
                 if number == checkpoint_id and str(file) not in kept:
                     file.unlink(missing_ok=True)

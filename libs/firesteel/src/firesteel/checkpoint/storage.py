@@ -169,6 +169,7 @@ class CheckpointStorage(ABC):
         """Make room for a checkpoint.
 
         Raises:
+            CheckpointNumberTakenError: there is a checkpoint with this id, of another run say.
             CheckpointStorageError: nothing can be written.
         """
 
@@ -222,7 +223,10 @@ class CheckpointStorage(ABC):
 
     @abstractmethod
     def discard(self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = ()) -> None:
-        """Remove a checkpoint that did not complete, with these files of it, but for those that others need."""
+        """Remove a checkpoint that did not complete, with these files of it, but for those that others need.
+
+        Where a checkpoint stands that is complete, it is somebody else's: only these files go.
+        """
 
     @abstractmethod
     def dispose(self, location: str, files: Collection[str], keep: Collection[str] = ()) -> None:

@@ -139,6 +139,22 @@ class CheckpointStorageError(CheckpointError):
     """Where checkpoints are kept does not take or give something: no space, no permission, nobody answers."""
 
 
+class CheckpointNumberTakenError(CheckpointStorageError):
+    """The place of a checkpoint holds another one, of somebody else.
+
+    Attributes:
+        message: what is there, and what to do.
+        highest: no larger number is taken.
+    """
+
+    def __init__(self, message: str, highest: int) -> None:
+        super().__init__(message)
+        self.message, self.highest = message, highest
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.message, self.highest)
+
+
 class CommitError(CheckpointError):
     """Results of a sink can't be made visible: they are kept in the last checkpoint.
 

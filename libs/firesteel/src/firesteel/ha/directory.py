@@ -90,31 +90,45 @@ class DirectoryServices(HighAvailabilityServices):
 
     def campaign(self, component: str) -> Leadership | None:
         """See ``HighAvailabilityServices``."""
+        while (handle := self._lock(component)) is not None:
+            try:
+                with self.guarded(component):
+                    if self._is_lock_of(component, handle):
+                        before = self._last(component) or Leader(0)
+                        leader = Leader(1 + before.epoch, attempts=before.attempts)
+                        self._write(component, leader)
+                        leadership = _DirectoryLeadership(self, component, leader, handle)
+                        self._held.append(leadership)
+                        return leadership
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)  # it was removed between opening and locking
+        return None
+
+    def _lock(self, component: str) -> int | None:
+        """The lock of a component, as long as the descriptor is open; None: somebody else has it."""
         handle = os.open(self._file(component, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
             return None
+        return handle
+
+    def _is_lock_of(self, component: str, handle: int) -> bool:
+        """Whether a descriptor is that of the lock that others look at."""
         try:
-            with self.guarded(component):
-                last = self._last(component)
-                before = last or Leader(0)
-                leader = Leader(1 + before.epoch, attempts=before.attempts)
-                self._write(component, leader)
-        except BaseException:
-            os.close(handle)
-            raise
-        leadership = _DirectoryLeadership(self, component, leader, handle)
-        self._held.append(leadership)
-        return leadership
+            return os.path.samestat(os.fstat(handle), os.stat(self._file(component, "lock")))
+        except FileNotFoundError:
+            return False
 
     def leader(self, component: str) -> Leader | None:
         """See ``HighAvailabilityServices``."""
         if self._configured is not None and not component.startswith(_JOB):
             return self._configured.leader(component)
         last = self._last(component)
-        return last if last is not None and last.epoch > 0 and not self._is_released(component) else None
+        return last if last is not None and not self._is_released(component) else None
 
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
         """See ``HighAvailabilityServices``."""
@@ -123,12 +137,14 @@ class DirectoryServices(HighAvailabilityServices):
         return self._watches.add(component, listener)
 
     def depose(self, component: str) -> None:
-        """See ``HighAvailabilityServices``. The next leader still waits for the process of the last one to end."""
+        """See ``HighAvailabilityServices``. Who had the lock has one that nobody looks at any more; its epoch keeps it
+        from writing."""
         with self.guarded(component):
             last = self._last(component)
             if last is not None:
                 self._write(component, Leader(last.epoch + 1, attempts=last.attempts))
             self._file(component, "released").touch()
+            self._file(component, "lock").unlink(missing_ok=True)
 
     @contextmanager
     def guarded(self, component: str) -> Iterator[None]:
@@ -154,6 +170,7 @@ class DirectoryServices(HighAvailabilityServices):
     def check(self, component: str, epoch: int) -> None:
         """Raises:
         FencedError: another one leads, or nobody.
+        OSError: it can't be read for now who leads.
         """
         last = self._last(component)
         if last is None or last.epoch != epoch or self._is_released(component):
@@ -225,8 +242,7 @@ class DirectoryServices(HighAvailabilityServices):
 
     def _write(self, component: str, leader: Leader) -> None:
         write_document(self._disk, self._file(component, "json"), _LEADER, leader.to_plain())
-        if leader.address or leader.epoch:
-            self._file(component, "released").unlink(missing_ok=True)
+        self._file(component, "released").unlink(missing_ok=True)
 
     def _last(self, component: str) -> Leader | None:
         path = self._file(component, "json")
@@ -274,12 +290,12 @@ def _checked(name: str, what: str) -> str:
 
 
 def without_high_availability(settings: Settings, cluster_directory: Path | None = None) -> HighAvailabilityServices:
-    """``high-availability.type: NONE``: services are where settings say; checkpoints end with their JobMaster.
+    """``high-availability.type: NONE``: services are where settings say, and no JobMaster follows one that is lost.
 
     Args:
         settings: of the cluster.
         cluster_directory: of a cluster that runs as processes: its Dispatcher still keeps jobs there, so that it can be
-            started again while they run. None: all in memory.
+            started again while they run, and cleans up behind those whose JobMaster is lost. None: all in memory.
     """
     if cluster_directory is None:
         return MemoryServices(settings)

@@ -34,7 +34,7 @@ def decode(kind: str, content: bytes) -> dict[str, Any]:
     header, newline, body = content.partition(b"\n")
     fields = header.decode("utf-8", "replace").split(" ")
     if not newline or len(fields) != 4 or fields[0] != _MAGIC:
-        raise DamagedEntryError(f"it does not begin with the header of a Dispatcher's file ({len(content)} bytes)")
+        raise DamagedEntryError(f"it does not begin with the header of a file of the cluster ({len(content)} bytes)")
     if fields[1] != kind:
         raise DamagedEntryError(f"it is a file of the kind {fields[1]!r:.40}, not {kind!r}")
     if fields[2] != str(FORMAT):
@@ -69,12 +69,7 @@ def read_document(path: Path, kind: str) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: it is not there.
-        DamagedEntryError: it can't be read, or is not what was written.
+        OSError: it can't be read for now; what is in it is not known.
+        DamagedEntryError: it is not what was written.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise DamagedEntryError(f"it can't be read: {error.strerror or error}") from error
-    return decode(kind, content)
+    return decode(kind, path.read_bytes())

@@ -35,6 +35,8 @@ _JOB: Final = "job"
 _JOBMASTER: Final = "jobmaster"
 _CANCEL: Final = "cancel"
 _END: Final = "ended"
+_NOT_THERE: Final = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+"""What is missing, or something else, stays so; any other error of the disk may pass."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +120,21 @@ class JobStore:
             now_ms: epoch; the term is at least that, for the case that the directory was lost.
 
         Raises:
-            ConfigurationError: the directory can't be used.
+            ConfigurationError: the directory can't be used, or not all in it can be read for now.
             FencedError: the Dispatcher leads no more.
         """
         with self._guard():
-            return self._open(now_ms)
+            self._prepare()
+            term = self._next_term(now_ms)
+            try:
+                return self._read_all(term)
+            except OSError as error:  # what can't be read is not damaged: the next start may read it
+                raise ConfigurationError(
+                    f"The Dispatcher can't read {error.filename or self.directory} for now: {error.strerror or error}. "
+                    "Nothing was set aside; start it again when the file can be read."
+                ) from error
 
-    def _open(self, now_ms: int) -> Contents:
+    def _prepare(self) -> None:
         try:
             self._disk.make_directory(self.directory)
             self._disk.remove_tree(self._incoming)
@@ -135,7 +145,8 @@ class JobStore:
             raise ConfigurationError(
                 f"The Dispatcher can't use the directory {self.directory}: {error.strerror or error}."
             ) from error
-        term = self._next_term(now_ms)
+
+    def _read_all(self, term: int) -> Contents:
         bad: list[str] = []
         ends = [end for path in _entries(self._ended) if (end := self._read(path, _read_end, bad))]
         over = {end.job_id for end in ends}
@@ -172,9 +183,14 @@ class JobStore:
             self._disk.remove_tree(self.directory)
 
     def _read(self, path: Path, read: Callable[[Path], T], bad: list[str]) -> T | None:
+        """An entry; None: it is damaged, and set aside.
+
+        Raises:
+            OSError: it can't be read for now.
+        """
         try:
             return read(path)
-        except (DamagedEntryError, GraphError, KeyError, TypeError, FileNotFoundError) as error:
+        except (DamagedEntryError, GraphError, KeyError, TypeError, *_NOT_THERE) as error:
             reason = str(error) if isinstance(error, DamagedEntryError | GraphError) else repr(error)
         bad.append(path.name)
         target = self._set_aside / f"{path.name}.{next(self._serial)}.{os.getpid()}"
@@ -271,6 +287,7 @@ class JobStore:
 
         Raises:
             DamagedEntryError: the file was damaged.
+            OSError: it can't be read for now.
         """
         try:
             return _read_end(self._ended / f"{job_id}.json").archive

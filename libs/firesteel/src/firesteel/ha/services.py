@@ -86,6 +86,7 @@ class Leadership(ABC):
     def check(self) -> None:
         """Raises:
         FencedError: it leads no more.
+        OSError: whether it does can't be told for now.
         """
 
     def holds(self) -> bool:
@@ -118,7 +119,7 @@ class HighAvailabilityServices(LeaderRetrieval):
     @abstractmethod
     def depose(self, component: str) -> None:
         """Take the leadership of a component away from whoever has it: its process is known to be gone, or must not
-        write any more."""
+        write any more. When this returns, ``campaign`` gives it to somebody else, also while that process lives."""
 
     @abstractmethod
     def job_store(self, leadership: Leadership) -> JobStore:

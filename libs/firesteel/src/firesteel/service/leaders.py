@@ -110,9 +110,10 @@ class Candidate:
 
         Raises:
             ConfigurationError: another process leads and does not go.
+            OSError: who leads can't be read; a process that waits for its turn goes on waiting then.
         """
         waited = 0.0
-        while (leadership := await asyncio.to_thread(self._services.campaign, self._component)) is None:
+        while (leadership := await self._campaign()) is None:
             if not self._services.has_standbys and waited >= TAKEOVER_SECONDS:
                 raise ConfigurationError(
                     f"Another process leads the {self._component} of this cluster: one cluster has one; set "
@@ -126,6 +127,15 @@ class Candidate:
         self.is_standby, self._leadership = False, leadership
         logger.info("this process leads %s (epoch %d)", self._component, leadership.epoch)
         return leadership
+
+    async def _campaign(self) -> Leadership | None:
+        try:
+            return await asyncio.to_thread(self._services.campaign, self._component)
+        except OSError as error:
+            if not self.is_standby:
+                raise
+            logger.warning("who leads the %s can't be read, it is tried again: %s", self._component, error)
+            return None
 
     async def announce(self, address: str, token: str) -> None:
         """Say where this leader is.
@@ -141,6 +151,7 @@ class Candidate:
 
         Raises:
             FencedError: another process leads, or may.
+            OSError: that can't be read for now.
         """
         if (leadership := self._leadership) is not None:
             await asyncio.to_thread(leadership.check)

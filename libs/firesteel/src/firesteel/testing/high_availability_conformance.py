@@ -151,8 +151,10 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
     }
     for what, write in stale.items():
         _refused(write, what)
-    first.release()
     second = _lead(other, _COMPONENT)
+    first.release()
+    assert second.holds(), "a leader that was deposed takes the next one's leadership along"
+    assert other.campaign(_COMPONENT) is None, "two lead when one that was deposed has let go"
     assert second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}"
     second.announce("http://second:1", "token-2")
     assert second.attempts == 3, f"the next leader knows of {second.attempts} attempts, not of 3"

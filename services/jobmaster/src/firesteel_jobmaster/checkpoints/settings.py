@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any
 
+from firesteel.checkpoint.closing import Retention
 from firesteel.checkpoint.storage import storage_name
 from firesteel.config import Settings, options
 from firesteel.state.backend import backend_in_use
 
 _NOT_SHOWN = ("restore_path", "ignore_unclaimed", "fall_back")
-
-
-class Retention(StrEnum):
-    """What becomes of completed checkpoints when the job has ended; as in Flink."""
-
-    DELETE_ON_CANCELLATION = "DELETE_ON_CANCELLATION"
-    """They stay if the job has failed."""
-    RETAIN_ON_CANCELLATION = "RETAIN_ON_CANCELLATION"
-    """They stay if the job has failed or was cancelled."""
-    NO_EXTERNALIZED_CHECKPOINTS = "NO_EXTERNALIZED_CHECKPOINTS"
-    """They go."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +76,5 @@ class CheckpointSettings:
         return {name: value for name, value in asdict(self).items() if name not in _NOT_SHOWN}
 
     def keeps(self, state: str) -> bool:
-        """Whether completed checkpoints stay when the job ends in this state.
-
-        A job that is suspended keeps them: somebody may go on with it.
-        """
-        if state == "SUSPENDED":
-            return True
-        if state == "FAILED":
-            return self.retention is not Retention.NO_EXTERNALIZED_CHECKPOINTS
-        return state == "CANCELED" and self.retention is Retention.RETAIN_ON_CANCELLATION
+        """Whether completed checkpoints stay when the job ends in this state."""
+        return self.retention.keeps(state)

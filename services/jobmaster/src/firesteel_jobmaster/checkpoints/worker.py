@@ -13,6 +13,7 @@ from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoin
 from firesteel.core.errors import (
     CheckpointCorruptedError,
     CheckpointError,
+    CheckpointNumberTakenError,
     CheckpointStorageError,
     ConfigurationError,
     FencedError,
@@ -89,7 +90,12 @@ class CheckpointWorker:
 
     def _prepare(self, work: Prepare, checkpoint_id: int) -> Done:
         try:
-            self.storage.prepare(checkpoint_id)
+            try:
+                self.storage.prepare(checkpoint_id)
+            except CheckpointNumberTakenError as taken:
+                logger.warning("%s; the next number that is free is used", taken)
+                checkpoint_id = self.store.next_id(taken.highest)
+                self.storage.prepare(checkpoint_id)
         except CheckpointError as error:
             return Done(work, error=str(error), checkpoint_id=checkpoint_id)
         return Done(work, checkpoint_id=checkpoint_id)
@@ -143,8 +149,14 @@ class CheckpointWorker:
         return files_of(self.storage, self._job_id, entries)
 
     def _close(self, work: Close) -> None:
-        first = [partial(self._dispose, one) for one in work.drop]
+        first = [partial(self._drop, one) for one in work.drop]
         close_checkpoints(lambda: self.storage, self.store, self._job_id, work.how, first)
+
+    def _drop(self, work: Dispose) -> None:
+        """As ``_dispose``, when nobody goes on from it any more: it is forgotten when its files are gone."""
+        if work.files is not None:
+            self.storage.dispose(work.location, work.files, work.keep)
+        self.store.remove(work.checkpoint_id)
 
     def _recover(self, work: Recover, path: str | None) -> Done:
         recovered: list[Recovered] = []
