@@ -252,8 +252,9 @@ class StartJob(Message):
     """The Dispatcher has a JobMaster host run a job; ``dispatcher_term`` as in ``AdoptJob``.
 
     Attributes:
-        takeover: how many JobMasters of this job were lost before; a host that still runs one of them kills it first.
+        takeover: how many JobMasters of this job were lost before, as far as this Dispatcher knows.
         takeover_cause: why the last of them was lost.
+        given_up: fencing tokens of those that were lost last; a host that still runs one of them kills it first.
     """
 
     job_graph: Mapping[str, Any]
@@ -264,6 +265,7 @@ class StartJob(Message):
     dispatcher_term: int = 0
     takeover: int = 0
     takeover_cause: str = ""
+    given_up: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)
