@@ -112,13 +112,14 @@ class SetSlots(Message):
 
 @dataclass(frozen=True)
 class SlotStatus(Message):
-    """``state`` is FREE, ALLOCATED, ACTIVE or RELEASING."""
+    """``state`` is FREE, ALLOCATED, ACTIVE or RELEASING; ``jobmaster_epoch`` that of the JobMaster that has it."""
 
     slot_index: int
     state: str
     allocation_id: str | None = None
     job_id: str | None = None
     pid: int | None = None
+    jobmaster_epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,7 @@ class RequestSlot(Message):
 
     Attributes:
         python: what the slot needs of Python; see ``RegisterJobMaster``.
+        jobmaster_epoch: orders the JobMaster among those of the job; stands in reports of the slot.
     """
 
     slot_index: int
@@ -178,6 +180,7 @@ class RequestSlot(Message):
     jobmaster_address: str
     jobmaster_token: str
     python: Mapping[str, Any] = field(default_factory=dict)
+    jobmaster_epoch: int = 0
 
 
 @dataclass(frozen=True)
