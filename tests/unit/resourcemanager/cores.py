@@ -49,9 +49,7 @@ def add_taskmanager(
     return out
 
 
-def add_job(
-    core: ResourceManagerCore, name: str, slots: int, now: float = 0.0, epoch: int = 0
-) -> list[i.Instruction]:
+def add_job(core: ResourceManagerCore, name: str, slots: int, now: float = 0.0, epoch: int = 0) -> list[i.Instruction]:
     """A job registers and says what it wants."""
     out = core.register_jobmaster(name, name, f"http://{name}", f"token-{name}{epoch or ''}", now, epoch=epoch)
     out += core.declare_requirements(name, slots, now)

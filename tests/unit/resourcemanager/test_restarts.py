@@ -147,7 +147,8 @@ def test_a_successor_that_registers_last_frees_what_its_predecessor_had() -> Non
     core = make()
     add_taskmanager(core, 3, "tm", active(0, "x", epoch=1), SlotStatus(1, "RELEASING", "y", "j", 8, 1))
     (out,) = add_job(core, "j", 2, now=1.0, epoch=2)
-    assert isinstance(out, i.FreeSlot) and out.allocation_id == "x"
+    assert isinstance(out, i.FreeSlot)
+    assert out.allocation_id == "x"
     assert free(core, "x", core.registry.complete_at) == [], "the other one is not free yet"
     assert len(requests(free(core, "y", core.registry.complete_at))) == 2
 

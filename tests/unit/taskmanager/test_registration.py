@@ -98,7 +98,7 @@ def test_a_taskmanager_whose_slots_are_used_goes_on_trying_until_they_are_free()
 
 
 def test_a_new_resourcemanager_hears_soon_of_slots_that_are_used() -> None:
-    """It gives the job of a JobMaster that follows another one no slots before all TaskManagers had time to register."""
+    """It gives a JobMaster that follows another one no slots before all TaskManagers had time to register."""
     clock = Clock()
     bond = Registration(SETTINGS, clock)
     bond.tick()

@@ -224,7 +224,7 @@ class HostCore:
         return self._lose(entry.job_id, job, "ended while no host was there to see it")
 
     def adopted(self, entry: Entry) -> None:
-        """The JobMaster may have been told by itself that another Dispatcher leads: its file says to whom it reports."""
+        """A JobMaster may have been told without its host that another Dispatcher leads: its file says which."""
         job = self._jobs.get(entry.job_id)
         if job is not None and job.token == entry.token and entry.start.dispatcher_term > job.start.dispatcher_term:
             job.start = entry.start
