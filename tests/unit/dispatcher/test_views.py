@@ -76,10 +76,13 @@ def test_details_name_the_same_vertices_as_the_plan(archive: dict[str, Any]) -> 
         "they have paths of their own, or are nobody's"
     )
     assert {"restarts", "exceptions-dropped"} <= archive.keys()
-    assert not {
-        "restarts",
-        "exceptions-dropped",
-    } & shown.keys()
+    assert (
+        not {
+            "restarts",
+            "exceptions-dropped",
+        }
+        & shown.keys()
+    )
     assert len(shown["timestamps"]) == 11
     assert len(shown["status-counts"]) == 10
 
