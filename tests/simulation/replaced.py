@@ -76,15 +76,15 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
 
     begin = JobMasterService.start_job
     begun: dict[str, tuple[int, str]] = {}
-    """Host, job and takeover -> incarnation of its process, and token of the JobMaster."""
+    """Host and job -> incarnation of its process, and token of the JobMaster."""
 
     async def start_job(service: JobMasterService, message: StartJob) -> Any:
         """As a host that finds on disk which jobs a former one had begun: it says that they are lost."""
         own: Any = service._clock
         job_id = message.job_graph["job_id"]
-        key = f"{own.host} {job_id} {message.takeover}"
+        key = f"{own.host} {job_id}"
         incarnation, token = begun.get(key, (own.incarnation, ""))
-        if incarnation != own.incarnation:
+        if incarnation != own.incarnation and token not in message.given_up:
             cause = "its JobMaster was lost"
             client = SimulatedRpcClient(None, "", own)
             dispatcher = RemoteDispatcher(client, message.dispatcher_address)  # type: ignore[arg-type]
@@ -92,7 +92,8 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
 
             async def tell() -> None:
                 await until_it_works("loss", lambda: dispatcher.jobmaster_lost(lost), lambda: True)
-                begun.pop(key, None)
+                if begun.get(key) == (incarnation, token):
+                    del begun[key]
 
             service.spawn(tell(), f"loss of the JobMaster of job {job_id}")
             raise RpcFault(RpcCode.INTERNAL, cause)

@@ -77,7 +77,7 @@ launch() { # $1: service, $2: instance, others: arguments. Starts it and does no
     launched="${launched:-}$service $instance $!$new_line"
 }
 
-await() { # Waits until all that were launched listen. Says of each that did not what its last words were; then fails.
+await() { # Waits until all that were launched listen, or stand by while another host leads. Says of each that did not what its last words were; then fails.
     failed=0
     while read -r service instance child; do
         [ -n "$service" ] || continue
@@ -96,6 +96,7 @@ await() { # Waits until all that were launched listen. Says of each that did not
             fi
             sleep 0.1
         done
+        [ "$(sed -n 3p "$file" 2>/dev/null)" != standby ] || echo "The $service on host $this_host stands by: another one leads."
     done <<LAUNCHED
 $launched
 LAUNCHED

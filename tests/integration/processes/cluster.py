@@ -22,6 +22,7 @@ from typing import Any
 from firesteel.core.process import ProcessId, identify, is_running, kill, wait_gone
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import rest_token
+from firesteel.service.pid_file import STANDBY
 from tests.leaks import NO_ARCHIVES
 from tests.ports import free_ports
 
@@ -103,7 +104,7 @@ class ServiceProcess:
         def address() -> str:
             assert self._popen.poll() is None, f"{self.name} ended with {self._popen.returncode}:\n{self.log()}"
             lines = self._pid_file.read_text().splitlines() if self._pid_file.exists() else []
-            return lines[2] if len(lines) > 2 else ""
+            return lines[2] if len(lines) > 2 and lines[2] != STANDBY else ""
 
         self.address = wait_until(address, f"{self.name} listens")
 

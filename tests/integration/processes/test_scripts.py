@@ -140,6 +140,17 @@ class Home:
 
 @pytest.fixture
 def home() -> Iterator[Home]:
+    yield from installed()
+
+
+@pytest.fixture
+def second() -> Iterator[Home]:
+    """An installation on what stands for another host."""
+    yield from installed()
+
+
+def installed() -> Iterator[Home]:
+    """One that leaves nothing behind."""
     made = Home()
     try:
         yield made
@@ -294,4 +305,43 @@ def test_a_wrong_configuration_is_told_in_words(home: Home, change: object, text
     code, said = home.run("start-cluster.sh")
     assert code != 0
     assert any(text.format(conf=home.conf) in line for line in said), said
+    assert not home.left()
+
+
+def third_lines(home: Home) -> dict[str, str]:
+    """What the pid files say of each service: where it listens, or that it stands by."""
+    return {file.stem.split("-")[-2]: file.read_text().splitlines()[2] for file in home.pids.glob("*.pid")}
+
+
+def test_a_jobmanager_stands_by_and_takes_over(home: Home, second: Home) -> None:
+    shared = ["-D", "high-availability.type=directory", "-D", f"high-availability.storageDir={home.folder / 'ha'}"]
+    code, said = home.run("jobmanager.sh", "start", *shared)
+    assert code == 0, said
+    first = home.pid_files()
+    shutil.copy(home.conf / "cluster-secret", second.conf / "cluster-secret")
+    elsewhere = ["-D", "jobmanager.rpc.address=192.0.2.1", "-D", "jobmanager.bind-host=0.0.0.0"]
+    code, said = second.run("jobmanager.sh", "start", *shared, *elsewhere)
+    assert code == 1, said
+    refusal = "jobmanager.rpc.address = 192.0.2.1 is not this host"
+    assert sum(refusal in line for line in said) == len(SERVICES), "others would look for it elsewhere"
+
+    code, said = second.run("jobmanager.sh", "start", *shared)
+    assert code == 0, said
+    assert [line for line in said if "stands by" in line] == [
+        f"The {name} on host {here()} stands by: another one leads."
+        for name in ("resourcemanager", "jobmaster", "dispatcher")
+    ]
+    assert third_lines(second) == dict.fromkeys(SERVICES, "standby")
+    assert all(line.startswith("http://") for line in third_lines(home).values())
+    for process in first.values():
+        os.kill(process.pid, signal.SIGKILL)
+    assert not wait_gone(list(first.values()), 10)
+    wait_until(
+        lambda: all(line.startswith("http://127.0.0.1:") for line in third_lines(second).values()), "all three lead"
+    )
+    wait_until(lambda: second.get("/overview"), "the next Dispatcher finds the next ResourceManager")
+    for one in (second, home):
+        code, said = one.run("jobmanager.sh", "stop")
+        assert code == 0, said
+    assert not second.left()
     assert not home.left()

@@ -56,6 +56,21 @@ def test_clients_find_the_rest_api_and_services_their_own_name() -> None:
     assert advertised_host(Settings({"firesteel.dispatcher.address": "d:1"}), DISPATCHER_ADDRESS) == "d"
 
 
+def test_a_stand_by_does_not_announce_the_host_that_the_settings_of_another_one_name() -> None:
+    elected = {"high-availability.storageDir": "/ha", "jobmanager.rpc.address": "a", "jobmanager.bind-host": "0.0.0.0"}
+
+    def announced(here: bool, **more: str) -> str:
+        settings = Settings({**elected, **{key.replace("_", "."): value for key, value in more.items()}})
+        return advertised_host(settings, DISPATCHER_ADDRESS, lambda host: here)
+
+    assert announced(here=True) == "a"
+    assert announced(here=False, **{"jobmanager.bind-host": "10.0.0.2"}) == "10.0.0.2"
+    assert announced(here=False, firesteel_dispatcher_address="b:1") == "b"
+    with pytest.raises(ConfigurationError, match=r"jobmanager\.rpc\.address = a is not this host"):
+        announced(here=False)
+    assert announced(here=False, **{"high-availability.type": "none"}) == "a", "others go where their settings say"
+
+
 def test_kinds_of_hosts() -> None:
     assert all(is_wildcard(host) for host in ("", "0.0.0.0", "::"))
     assert not any(is_wildcard(host) for host in ("127.0.0.1", "localhost", "10.0.0.1", "host"))

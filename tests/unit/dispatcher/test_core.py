@@ -348,6 +348,8 @@ def test_a_job_that_runs_without_a_record_is_taken_over() -> None:
     assert core.taken_over("j", "job", "f", EMPTY, JM, NOW) == []
     core.adopted("j", *JM)
     assert core.job("j").phase is Phase.LED
+    core.jobmaster_lost("j", "killed", at(5))
+    assert message(core).startswith("killed. The job is not started again, since there is no record of it")
 
 
 def test_jobs_that_ended_before_the_restart_are_known_for_the_rest_of_their_time() -> None:

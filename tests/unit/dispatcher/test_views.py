@@ -71,6 +71,18 @@ def test_details_name_the_same_vertices_as_the_plan(archive: dict[str, Any]) -> 
     assert shown["maxParallelism"] == -1
     assert shown["vertices"][0]["metrics"].keys() == IO
     assert "subtasks" not in shown["vertices"][0]
+    more = {"checkpoints": {}, "checkpoint-clean-up": "x"}
+    assert views.job_details({**archive, **more}).keys() == shown.keys(), (
+        "they have paths of their own, or are nobody's"
+    )
+    assert {"restarts", "exceptions-dropped"} <= archive.keys()
+    assert (
+        not {
+            "restarts",
+            "exceptions-dropped",
+        }
+        & shown.keys()
+    )
     assert len(shown["timestamps"]) == 11
     assert len(shown["status-counts"]) == 10
 
@@ -93,13 +105,24 @@ def test_the_configuration_shows_what_holds_and_where_it_comes_from() -> None:
     )
     job = replace(
         graph(),
-        config={**graph().config, "heartbeat.interval": "1 s", "pipeline.object-reuse": "true"},
+        config={
+            **graph().config,
+            "heartbeat.interval": "1 s",
+            "high-availability.type": "NONE",
+            "firesteel.driver.orphan-timeout": "1 s",
+            "pipeline.object-reuse": "true",
+            "execution.checkpointing.interval": "1 s",
+        },
         config_layers={"parallelism.default": "command line"},
     )
     shown = views.job_config(submitted_archive(job, cluster, 5))
     execution = shown["execution-config"]
     assert (execution["job-parallelism"], execution["object-reuse-mode"]) == (2, True)
     assert execution["user-config"]["parallelism.default"] == "2"
+    assert execution["restart-strategy"] == "exponential-delay", "as a job with checkpoints has it"
+    of_cluster = replace(job, config={"high-availability.type": "NONE", "firesteel.driver.orphan-timeout": "1 s"})
+    plain = views.job_config(submitted_archive(of_cluster, cluster, 5))["execution-config"]
+    assert (plain["restart-strategy"], plain["user-config"].keys()) == ("none", set(cluster.to_shown()))
     rows = {row["key"]: (row["value"], row["origin"]) for row in shown["firesteel-config"]}
     assert rows["parallelism.default"] == ("2", "command line")
     assert rows["pipeline.object-reuse"] == ("true", "program")

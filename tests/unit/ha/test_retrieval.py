@@ -48,6 +48,8 @@ def test_hosts_that_share_nothing_do_not_look_into_a_directory(tmp_path: Path) -
     assert isinstance(load_retrieval(Settings({"high-availability.type": "none"})), ConfiguredLeaders)
     assert isinstance(load_retrieval(Settings({"high-availability.type": "directory"})), ConfiguredLeaders)
     assert isinstance(load_retrieval(Settings(shared)), DirectoryServices)
+    without_type = load_retrieval(Settings({"high-availability.storageDir": str(tmp_path / "shared")}))
+    assert isinstance(without_type, DirectoryServices), "leaders announce themselves there"
     with pytest.raises(ConfigurationError, match=r"no firesteel\.high_availability plug-in"):
         load_retrieval(Settings({"high-availability.type": "zookeeper"}))
     own = DirectoryServices(Settings({"firesteel.resourcemanager.address": "rm:1"}), tmp_path)

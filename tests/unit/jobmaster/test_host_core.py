@@ -122,7 +122,7 @@ def test_another_jobmaster_may_follow_before_the_loss_was_told() -> None:
     job_id = host.run()
     (told,) = host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=False)
     assert isinstance(told, h.ReportLoss)
-    again = replace(start(graph()), takeover=1)
+    again = replace(start(graph()), takeover=1, given_up=("t1",))
     assert host.core.start_job(graph(), again) == (None, [h.ForkJobMaster(job_id)])
     host.core.started(job_id, ProcessId(2, 8), "http://jm2", "new")
     assert host.core.loss_told(job_id, told.jobmaster) == [h.ForgetEntry(job_id, told.jobmaster.token)]
@@ -133,11 +133,61 @@ def test_another_jobmaster_may_follow_before_the_loss_was_told() -> None:
 def test_a_jobmaster_that_was_given_up_is_killed_before_another_follows() -> None:
     host = Host()
     job_id = host.run()
-    again = replace(start(graph()), takeover=1)
+    again = replace(start(graph()), takeover=1, given_up=("t1",))
     assert host.core.start_job(graph(), again) == (None, [h.KillProcess(ProcessId(1, 7))])
     assert host.core.start_job(graph(), again) == (None, []), "it is being killed"
     host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=False)
     assert host.core.start_job(graph(), again) == (None, [h.ForkJobMaster(job_id)])
+
+
+def test_who_was_given_up_is_said_by_tokens_since_no_dispatcher_knows_what_another_one_has_counted() -> None:
+    host = Host()
+    job_id = host.run()
+    second = replace(start(graph()), takeover=1, given_up=("t1",))
+    host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=False)
+    host.core.start_job(graph(), second)
+    host.core.started(job_id, ProcessId(2, 8), "http://jm2", "t2")
+    restarted = replace(start(graph(), "d2"), takeover=1, given_up=("t2",))
+    assert host.core.start_job(graph(), restarted) == (None, [h.KillProcess(ProcessId(2, 8))])
+    host.core.process_ended(job_id, ProcessId(2, 8), "was killed", in_order=False)
+    other = replace(restarted, takeover=0, given_up=())
+    with pytest.raises(RpcFault, match="was killed"):
+        host.core.start_job(graph(), other)
+
+
+def test_one_that_was_given_up_is_not_answered_when_its_process_lingers_or_has_ended_in_order() -> None:
+    host = Host()
+    job_id = host.run()
+    host.core.ended(job_id)
+    again = replace(start(graph()), takeover=1, given_up=("t1",))
+    assert host.core.start_job(graph(), again) == (None, [h.KillProcess(ProcessId(1, 7))]), "its end was refused"
+    assert host.core.start_job(graph(), again) == (None, []), "it is being killed"
+    host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=True)
+    assert host.core.start_job(graph(), again) == (None, [h.ForkJobMaster(job_id)])
+
+
+def test_another_dispatcher_that_knows_of_no_end_gets_another_jobmaster() -> None:
+    host = Host()
+    job_id = host.run()
+    host.core.process_ended(job_id, ProcessId(1, 7), "ended", in_order=True)
+    next_one = replace(start(graph(), "d2"), dispatcher_term=1)
+    assert host.core.start_job(graph(), next_one) == (None, [h.ForkJobMaster(job_id)])
+
+
+def test_a_former_dispatcher_gives_no_jobmaster_up() -> None:
+    host = Host()
+    job_id = host.run()
+    entry = Entry(job_id, ProcessId(1, 7), "http://jm1", "t1", replace(start(graph(), "d2"), dispatcher_term=2))
+    host.core.adopted(replace(entry, token="of another one"))
+    assert host.core.start_job(graph(), start(graph()))[0] is not None, "not told of another Dispatcher yet"
+    host.core.adopted(entry)
+    late = replace(start(graph()), dispatcher_term=1, takeover=1, given_up=("t1",))
+    with pytest.raises(RpcFault, match="a later Dispatcher"):
+        host.core.start_job(graph(), late)
+    assert host.state(job_id) == "RUNNING"
+    host.core.process_ended(job_id, ProcessId(1, 7), "ended", in_order=True)
+    with pytest.raises(RpcFault, match="a later Dispatcher"):
+        host.core.start_job(graph(), late)
 
 
 def test_the_death_of_another_process_is_not_its_own() -> None:

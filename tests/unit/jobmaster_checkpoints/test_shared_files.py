@@ -60,6 +60,18 @@ def test_they_go_with_the_last_checkpoint_that_names_them(retained: int) -> None
     assert of(job) == {fourth, fifth}
 
 
+def test_one_that_is_asked_for_with_all_state_builds_on_none() -> None:
+    job = FakeJob(tolerable_failures=9).run()
+    first = taken(job, ())
+    for full, bases in ((True, {None}), (False, {str(first)})):
+        job.told(do.TriggerCheckpoint)
+        job.coordinator.request(f"full: {full}", full)
+        job.do_work()
+        assert base_of(job) == bases
+        job.coordinator.decline(job.executions[0], job.storage.last_id, "CHECKPOINT_DECLINED", {"message": "enough"})
+        job.do_all()
+
+
 def test_a_checkpoint_that_is_given_up_takes_its_own_files_only() -> None:
     job = FakeJob(tolerable_failures=9).run()
     first = taken(job, ())

@@ -33,7 +33,7 @@ def make(
         active=active,
         slots_outlive_driver=outlive,
     )
-    assert core.start() == [i.StartFleet()]
+    assert core.start(now) == [i.StartFleet()]
     if ready:
         assert core.fleet_started(executors, now) == []
     return core
@@ -49,10 +49,10 @@ def add_taskmanager(
     return out
 
 
-def add_job(core: ResourceManagerCore, name: str, slots: int, now: float = 0.0) -> list[i.Instruction]:
+def add_job(core: ResourceManagerCore, name: str, slots: int, now: float = 0.0, epoch: int = 0) -> list[i.Instruction]:
     """A job registers and says what it wants."""
-    core.register_jobmaster(name, name, f"http://{name}", f"token-{name}", now)
-    out = core.declare_requirements(name, slots, now)
+    out = core.register_jobmaster(name, name, f"http://{name}", f"token-{name}{epoch or ''}", now, epoch=epoch)
+    out += core.declare_requirements(name, slots, now)
     core.validate()
     return out
 

@@ -73,6 +73,16 @@ def test_without_taskmanagers_a_job_waits_and_is_told_in_the_end() -> None:
     assert len(requests(add_taskmanager(core, 1))) == 1
 
 
+def test_time_as_a_standby_does_not_count() -> None:
+    core = make(ready=False, now=0.0)
+    core.start(1000.0)
+    core.fleet_started(None, 1000.0)
+    assert add_job(core, "j", 1, now=1000.0) == [], "TaskManagers are about to register"
+    assert core.tick(1299.0) == []
+    (told,) = core.tick(1300.0)
+    assert isinstance(told, i.NotifyNoResources)
+
+
 def test_slots_are_spread_over_taskmanagers() -> None:
     core = make()
     add_taskmanager(core, 2, "x")
@@ -372,7 +382,7 @@ def test_a_jobmaster_that_another_one_follows_has_no_say() -> None:
 
 @pytest.mark.parametrize("how", ["silent", "gone"])
 def test_one_that_comes_back_when_its_follower_has_left_is_refused_all_the_same(how: str) -> None:
-    core = make()
+    core = make(now=-100.0)
     add_taskmanager(core, 1)
     core.register_jobmaster("j", "j", "http://new", "new", 0.0, epoch=2)
     grant(core, core.declare_requirements("j", 1, 0.0))

@@ -13,8 +13,8 @@ from firesteel_resourcemanager.slot_table import SlotState
 from tests.unit.resourcemanager.cores import add_job, add_taskmanager, free, grant, make, report, requests
 
 
-def active(index: int, allocation: str, job: str = "j", pid: int = 7) -> SlotStatus:
-    return SlotStatus(index, "ACTIVE", allocation, job, pid)
+def active(index: int, allocation: str, job: str = "j", pid: int = 7, epoch: int = 0) -> SlotStatus:
+    return SlotStatus(index, "ACTIVE", allocation, job, pid, epoch)
 
 
 def state(core: ResourceManagerCore, allocation: str) -> SlotState | None:
@@ -126,6 +126,57 @@ def test_the_report_in_a_repeated_registration_is_older_than_what_is_known() -> 
     (slot,) = grant(core, add_job(core, "j", 1))
     assert add_taskmanager(core, 1, "tm", SlotStatus(0, "FREE")) == []
     assert state(core, slot) is SlotState.ALLOCATED
+
+
+# -- the ResourceManager is another one, and so is the JobMaster
+
+
+def test_a_successor_gets_slots_when_those_of_its_predecessor_are_free_whoever_registers_first() -> None:
+    """Its predecessor's tasks may still run on a TaskManager that the new ResourceManager does not know yet."""
+    core = make()
+    add_taskmanager(core, 2, "early")
+    assert add_job(core, "j", 2, now=1.0, epoch=2) == []
+    (out,) = add_taskmanager(core, 2, "late", active(0, "x", epoch=1), now=20.0)
+    assert (isinstance(out, i.FreeSlot) and out.allocation_id, state(core, "x")) == ("x", SlotState.RELEASING)
+    assert core.tick(core.registry.complete_at + 100.0) == [], "it has not been freed"
+    given = requests(free(core, "x", 200.0))
+    assert [request.jobmaster_epoch for request in given] == [2, 2]
+
+
+def test_a_successor_that_registers_last_frees_what_its_predecessor_had() -> None:
+    core = make()
+    add_taskmanager(core, 3, "tm", active(0, "x", epoch=1), SlotStatus(1, "RELEASING", "y", "j", 8, 1))
+    (out,) = add_job(core, "j", 2, now=1.0, epoch=2)
+    assert isinstance(out, i.FreeSlot)
+    assert out.allocation_id == "x"
+    assert free(core, "x", core.registry.complete_at) == [], "the other one is not free yet"
+    assert len(requests(free(core, "y", core.registry.complete_at))) == 2
+
+
+def test_a_predecessor_s_slot_that_is_being_released_when_it_becomes_known_is_waited_for() -> None:
+    core = make()
+    add_taskmanager(core, 2, "early")
+    add_job(core, "j", 2, now=1.0, epoch=2)
+    assert add_taskmanager(core, 1, "late", SlotStatus(0, "RELEASING", "x", "j", 7, 1), now=2.0) == []
+    assert core.tick(core.registry.complete_at) == []
+    assert len(requests(free(core, "x", core.registry.complete_at))) == 2
+
+
+def test_a_successor_waits_until_all_taskmanagers_have_had_time_to_register() -> None:
+    core = make(now=100.0)
+    add_taskmanager(core, 2, now=100.0)
+    assert len(requests(add_job(core, "first", 1, now=101.0, epoch=1))) == 1, "it has no predecessor"
+    assert add_job(core, "j", 1, now=101.0, epoch=2) == []
+    assert core.tick(126.0) == []
+    assert len(requests(core.tick(127.0))) == 1
+
+
+def test_a_later_jobmaster_goes_on_with_slots_of_its_own() -> None:
+    core = make()
+    add_job(core, "j", 2, now=1.0, epoch=2)
+    assert add_taskmanager(core, 2, "tm", active(0, "x", epoch=2), active(1, "y", epoch=2), now=2.0) == []
+    assert core.tick(1000.0) == []
+    assert state(core, "x") is SlotState.ALLOCATED
 
 
 # -- the JobMaster is silent

@@ -103,7 +103,7 @@ class World:
             active=self.active,
             slots_outlive_driver=self.executors,
         )
-        self.perform(self.core.start())
+        self.perform(self.core.start(self.now))
         if self.active:
             self.perform(self.core.workers_recovered(sorted(self.workers), self.now))
         for name in self.taskmanagers:

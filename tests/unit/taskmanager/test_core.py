@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -388,3 +389,9 @@ def test_checkpoints_go_to_the_slots_and_back() -> None:
     assert core.checkpoints.declined(1, message) == [i.ReportCheckpoint(REF, DeclineCheckpoint("e", 7, "X", None))]
     with pytest.raises(UnknownAllocationError):
         core.checkpoints.trigger(TriggerCheckpoint("job", "elsewhere", ("e",), 7, 5))
+
+
+def test_a_report_says_for_which_of_the_job_s_jobmasters_a_slot_is() -> None:
+    core = make()
+    core.request_slot(replace(request(), jobmaster_epoch=3), 0.0)
+    assert [s.jobmaster_epoch for s in core.report()] == [3, 0]

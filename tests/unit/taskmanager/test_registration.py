@@ -97,6 +97,23 @@ def test_a_taskmanager_whose_slots_are_used_goes_on_trying_until_they_are_free()
     assert bond.failed(Answer.NONE, "gone", in_use=False)
 
 
+def test_a_new_resourcemanager_hears_soon_of_slots_that_are_used() -> None:
+    """It gives a JobMaster that follows another one no slots before all TaskManagers had time to register."""
+    clock = Clock()
+    bond = Registration(SETTINGS, clock)
+    bond.tick()
+    bond.accepted("token", 2.0)
+    bond.lost("another one leads")
+    pauses = []
+    for answer in (Answer.NONE,) * 8 + (Answer.ERROR, Answer.REFUSED):
+        bond.tick()
+        assert bond.failed(answer, "why", in_use=True) == []
+        assert bond.next_tick is not None
+        pauses.append(bond.next_tick - clock.now)
+        clock.now = bond.next_tick
+    assert pauses[-4:] == pytest.approx([5.0, 5.0, 5.0, 30.0])
+
+
 def test_silence_makes_it_register_again_without_waiting_for_the_heartbeat_timeout() -> None:
     clock = Clock()
     bond = Registration(SETTINGS, clock)

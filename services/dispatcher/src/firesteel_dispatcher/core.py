@@ -49,7 +49,9 @@ _CLIENT_GONE: Final = (
     "its client gave no sign of life for {seconds:g} s (client.heartbeat.timeout), and asked for this "
     "(execution.shutdown-on-attached-exit)"
 )
-_NOT_TAKEN_OVER: Final = "The job is not started again, since the cluster keeps nothing (high-availability.type: NONE)."
+_NOT_TAKEN_OVER: Final = "The job is not started again, since {why}."
+_KEEPS_NOTHING: Final = "the cluster keeps nothing (high-availability.type: NONE)"
+_NO_RECORD: Final = "there is no record of it in this cluster (its graph was damaged, or removed)"
 _HARDLY: Final = "it was cancelled before a JobMaster ran it"
 
 
@@ -226,6 +228,7 @@ class DispatcherCore:
             return []
         logger.warning("job %s (%s) runs, but there is no record of it: it is taken over", job_id, name)
         self.restored(job_id, name, fingerprint, archive, now, jobmaster=jobmaster)
+        self.jobs[job_id].has_record = False
         return [AdoptJob(job_id, *jobmaster)]
 
     def adopted(self, job_id: str, address: str, token: str) -> list[Instruction]:
@@ -361,7 +364,8 @@ class DispatcherCore:
             job.jobmaster = None  # the job is cancelled, then
             return [*self.failed(job.id, LOST, cause, now), *_end_stray(job.id, lost)]
         if not job.takes_over or job.phase is Phase.WAITING:
-            text = cause if job.takes_over else f"{cause}. {_NOT_TAKEN_OVER}"
+            why = _KEEPS_NOTHING if job.has_record else _NO_RECORD
+            text = cause if job.takes_over else f"{cause}. {_NOT_TAKEN_OVER.format(why=why)}"
             return [*self.failed(job.id, LOST, text, now), *_end_stray(job.id, lost)]
         logger.warning("job %s (%s) gets another JobMaster: %s", job.id, job.name, cause)
         delay = job.lose_jobmaster(cause, now)

@@ -98,6 +98,7 @@ class JobRecord:
         client_timeout: seconds after which it ends with its silent client; None = it does not.
         client_deadline: monotonic time at which its client counts as gone.
         takes_over: another JobMaster follows one that was lost.
+        has_record: what a JobMaster needs is stored.
         takeovers: how many were lost.
         takeover_cause: why the last of them was.
         lost_at: monotonic time of the last loss.
@@ -123,6 +124,7 @@ class JobRecord:
     client_timeout: float | None = None
     client_deadline: float | None = None
     takes_over: bool = False
+    has_record: bool = True
     takeovers: int = 0
     takeover_cause: str = ""
     lost_at: float = 0.0

@@ -11,10 +11,10 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.graph.job_graph import JobGraph
 
 _OF_THE_CLUSTER: Final = (
-    "cluster.", "completed-application-store.", "firesteel.cluster.", "firesteel.dispatcher.", "firesteel.java.",
-    "firesteel.jobmaster.", "firesteel.jvm.", "firesteel.resourcemanager.", "firesteel.rest.", "firesteel.run.",
-    "firesteel.security.", "firesteel.spark.", "heartbeat.", "jobmanager.", "resourcemanager.", "rest.",
-    "slotmanager.", "taskmanager.",
+    "cluster.", "completed-application-store.", "firesteel.cluster.", "firesteel.dispatcher.", "firesteel.driver.",
+    "firesteel.java.", "firesteel.jobmaster.", "firesteel.jvm.", "firesteel.resourcemanager.", "firesteel.rest.",
+    "firesteel.run.", "firesteel.security.", "firesteel.spark.", "heartbeat.", "high-availability.", "jobmanager.",
+    "resourcemanager.", "rest.", "slotmanager.", "taskmanager.",
 )  # fmt: skip
 """What a job says about these has no effect on the cluster that runs it."""
 

@@ -122,7 +122,7 @@ class JobMasterCalls:
             job = self._core.job(job_id)
             message = m.StartJob(
                 graph.to_plain(), where.dispatcher, where.token, where.resourcemanager.address, where.dispatcher,
-                where.term, job.takeovers, job.takeover_cause,
+                where.term, job.takeovers, job.takeover_cause, tuple(job.former),
             )  # fmt: skip
             try:
                 answer = await host.start_job(message)
@@ -133,8 +133,11 @@ class JobMasterCalls:
                 else:
                     self._perform(self._core.failed(job_id, _class_of(error), str(error), self._now()))
             else:
-                self._perform(self._core.started(job_id, answer.address, answer.jobmaster_token))
-                return
+                if answer.jobmaster_token not in job.former:
+                    self._perform(self._core.started(job_id, answer.address, answer.jobmaster_token))
+                    return
+                text = "the JobMaster host answers with a JobMaster that was given up"
+                self._perform(self._core.unreachable(job_id, text, self._now()))
             await asyncio.sleep(pause)
 
     async def _ask_host(self) -> None:

@@ -128,8 +128,8 @@ class JobHandlers:
     async def trigger_checkpoint(self, request: web.Request) -> web.StreamResponse:
         """Take a checkpoint now."""
         job_id = job_id_of(request)
-        trigger_id = await read_trigger(request)
-        await self._service.trigger_checkpoint(job_id, trigger_id)
+        trigger_id, full = await read_trigger(request)
+        await self._service.trigger_checkpoint(job_id, trigger_id, full)
         return json_answer({"request-id": trigger_id}, 202)
 
     async def checkpoint_status(self, request: web.Request) -> web.StreamResponse:

@@ -364,7 +364,7 @@ class DispatcherService(Service):
         except OSError as error:
             logger.error("that job %s is to be cancelled could not be stored: %s", job_id, error)
 
-    async def trigger_checkpoint(self, job_id: str, trigger_id: str) -> None:
+    async def trigger_checkpoint(self, job_id: str, trigger_id: str, full: bool) -> None:
         """Have the JobMaster of a job take a checkpoint; answered before it is taken.
 
         Raises:
@@ -377,7 +377,7 @@ class DispatcherService(Service):
             raise JobEndedError(f"Job {job_id} has ended ({job.state}): no checkpoint can be taken of it.")
         if job.phase is not Phase.LED or job.jobmaster is None:
             raise PeerUnreachableError(f"no JobMaster runs job {job_id} yet")
-        await RemoteJobMaster(self.client, *job.jobmaster).trigger_checkpoint(m.TriggerJobCheckpoint(trigger_id))
+        await RemoteJobMaster(self.client, *job.jobmaster).trigger_checkpoint(m.TriggerJobCheckpoint(trigger_id, full))
         self.details.outdated(job_id)
 
     async def collect(

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from firesteel.config import Settings
+from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
-from firesteel.graph.job_archive import TASK_METRICS
+from firesteel.graph.job_archive import CLEAN_UP, TASK_METRICS
 from firesteel_dispatcher.job_settings import all_for_job
 
 Archive = Mapping[str, Any]
@@ -18,6 +20,12 @@ _TASK_STATES = (
     "RECONCILING",
 )  # fmt: skip
 _PARALLELISM = "parallelism.default"
+_NOT_IN_DETAILS = frozenset(
+    {
+        "vertices", "failure", "exceptions", "exceptions-dropped", "config", "net-runtime", "firesteel-settings",
+        "checkpoints", "restarts", CLEAN_UP,
+    }
+)  # fmt: skip
 
 
 class UnknownVertexError(FiresteelError):
@@ -43,9 +51,8 @@ def job_overview(archive: Archive) -> dict[str, Any]:
 
 
 def job_details(archive: Archive) -> dict[str, Any]:
-    """/jobs/:jobid."""
-    without = {"vertices", "failure", "exceptions", "config", "net-runtime", "firesteel-settings"}
-    shown = {key: value for key, value in archive.items() if key not in without}
+    """/jobs/:jobid, without what has a path of its own: clients ask for this again and again."""
+    shown = {key: value for key, value in archive.items() if key not in _NOT_IN_DETAILS}
     vertices = [{k: v for k, v in vertex.items() if k != "subtasks"} for vertex in archive["vertices"]]
     return {
         **shown,
@@ -65,7 +72,7 @@ def job_config(archive: Archive) -> dict[str, Any]:
         "jid": archive["jid"],
         "name": archive["name"],
         "execution-config": {
-            "restart-strategy": "none",
+            "restart-strategy": restart_strategy_type(Settings(shown)),
             "job-parallelism": _int(shown.get(_PARALLELISM), 1),
             "object-reuse-mode": shown.get("pipeline.object-reuse", "false").lower() == "true",
             "user-config": shown,

@@ -26,7 +26,7 @@ from firesteel_jobmaster.host import HostService
 from firesteel_jobmaster.routes import host_routes, job_routes
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.shell import JobMaster
-from firesteel_jobmaster.submission import check_leads, leads_elsewhere, other_job, read_job
+from firesteel_jobmaster.submission import check_leads, check_term, leads_elsewhere, other_job, read_job
 
 logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 2.0
@@ -79,12 +79,14 @@ class JobMasterService(Service):
 
         Raises:
             GraphError: the graph or its settings are malformed, or another job has its id.
-            RpcFault: another host leads.
+            RpcFault: another host leads, or another Dispatcher.
         """
         await check_leads(self._candidate)
         graph, settings = read_job(self._settings, message)
         job = self._jobs.get(graph.job_id)
-        if job is not None and message.takeover > job.start_message.takeover:
+        if job is not None:
+            check_term(graph.job_id, job.start_message, message)
+        if job is not None and str(job.token) in message.given_up:
             job.suspend("the Dispatcher has given this JobMaster up")
             job = None
         if job is None:

@@ -348,9 +348,9 @@ class JobMasterCore(JobScheduling):
         self.checkpoints.coordinator.not_triggered(execution_ids, checkpoint_id)
         return self._take()
 
-    def trigger_checkpoint(self, trigger_id: str) -> list[do.Instruction]:
+    def trigger_checkpoint(self, trigger_id: str, full: bool = False) -> list[do.Instruction]:
         """Somebody wants a checkpoint now; what becomes of it is in the archive, under this id."""
-        self.checkpoints.coordinator.request(trigger_id)
+        self.checkpoints.coordinator.request(trigger_id, full)
         return self._take()
 
     def checkpoint_work_done(self, done: Done) -> list[do.Instruction]:

@@ -183,6 +183,8 @@ class HostService(Service):
             raise RpcFault(RpcCode.INTERNAL, "the JobMaster host stops")
         await check_leads(self._candidate)
         graph, _ = read_job(self._settings, message)
+        if self._core.get(graph.job_id) is not None and (entry := self._registry.read(graph.job_id)) is not None:
+            self._core.adopted(entry)
         answer, instructions = self._core.start_job(graph, message)
         self._perform(instructions)
         if answer is not None:

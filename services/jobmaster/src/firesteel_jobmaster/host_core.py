@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 from firesteel.core.clock import Clock
@@ -15,7 +15,7 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_jobmaster.registry import Entry
-from firesteel_jobmaster.submission import leads_elsewhere, other_job
+from firesteel_jobmaster.submission import check_term, leads_elsewhere, other_job
 
 logger = logging.getLogger(__name__)
 MOST_ENDED = 4
@@ -138,7 +138,7 @@ class HostCore:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._jobs: dict[str, Hosted] = {}
-        self._ended: OrderedDict[str, tuple[JobGraph, m.JobStarted]] = OrderedDict()
+        self._ended: OrderedDict[str, Hosted] = OrderedDict()
 
     def get(self, job_id: str) -> Hosted | None:
         """The JobMaster of a job that is not gone."""
@@ -163,21 +163,22 @@ class HostCore:
 
         Raises:
             GraphError: another job has its id.
-            RpcFault: its JobMaster was lost, and the Dispatcher has not heard of it yet.
+            RpcFault: its JobMaster was lost, and the Dispatcher has not heard of it yet; or another Dispatcher leads.
         """
         remembered = self._ended.get(graph.job_id)
         job = self._jobs.get(graph.job_id)
-        known = job.graph if job is not None else remembered[0] if remembered is not None else None
-        if known is not None and known != graph:
-            raise other_job(graph.job_id)
-        if job is not None and message.takeover > job.start.takeover:
-            if job.state is HostedState.RUNNING and job.process is not None:
-                return self._give_up(job, message, job.process)
-            if job.state is HostedState.LOST:
-                job = None  # those who have to hear of it are being told
+        known = job or remembered
+        if known is not None:
+            if known.graph != graph:
+                raise other_job(graph.job_id)
+            check_term(graph.job_id, known.start, message)
+        if job is not None and job.token in message.given_up:
+            if job.state is not HostedState.LOST and job.process is not None:
+                return self._give_up(job, job.process)
+            job = None  # those who have to hear of it are being told
         if job is None:
-            if remembered is not None:
-                return remembered[1], []
+            if remembered is not None and _is_repeated(message, remembered):
+                return remembered.started, []
             self._jobs[graph.job_id] = self._hosted(graph, message, HostedState.STARTING)
             return None, [ForkJobMaster(graph.job_id)]
         if job.state is HostedState.LOST:
@@ -190,16 +191,13 @@ class HostCore:
         adopt = m.AdoptJob(message.dispatcher_address, message.dispatcher_token, message.dispatcher_term)
         return job.started, [AdoptJobMaster(graph.job_id, adopt)]
 
-    def _give_up(
-        self, job: Hosted, message: m.StartJob, process: ProcessId
-    ) -> tuple[m.JobStarted | None, list[Instruction]]:
+    def _give_up(self, job: Hosted, process: ProcessId) -> tuple[m.JobStarted | None, list[Instruction]]:
         """The Dispatcher has given up a JobMaster that lives: two of them must never lead a job."""
+        if job.given_up:
+            return None, []
         logger.warning("the JobMaster of job %s (process %d) was given up: it is killed", job.graph.job_id, process.pid)
-        job.start = replace(job.start, takeover=message.takeover - 1)
-        if not job.given_up:
-            job.given_up = True
-            return None, [KillProcess(process)]
-        return None, []
+        job.given_up = True
+        return None, [KillProcess(process)]
 
     def _hosted(self, graph: JobGraph, start: m.StartJob, state: HostedState) -> Hosted:
         name = f"JobMaster of {graph.name} ({graph.job_id})"
@@ -226,11 +224,11 @@ class HostCore:
             return []
         return self._lose(entry.job_id, job, "ended while no host was there to see it")
 
-    def adopted(self, job_id: str, start: m.StartJob) -> None:
-        """The JobMaster reports to another Dispatcher now."""
-        job = self._jobs.get(job_id)
-        if job is not None:
-            job.start = start
+    def adopted(self, entry: Entry) -> None:
+        """A JobMaster may have been told without its host that another Dispatcher leads: its file says which."""
+        job = self._jobs.get(entry.job_id)
+        if job is not None and job.token == entry.token and entry.start.dispatcher_term > job.start.dispatcher_term:
+            job.start = entry.start
 
     def ended(self, job_id: str) -> list[Instruction]:
         """The end of the job is stored, and its JobMaster has cleaned up."""
@@ -257,7 +255,8 @@ class HostCore:
         if in_order or job.state is HostedState.ENDED:
             del self._jobs[job_id]
             job.machine.move(HostedState.GONE, what)
-            self._ended[job_id] = (job.graph, job.started)
+            self._ended[job_id] = job
+            self._ended.move_to_end(job_id)
             while len(self._ended) > KEPT_ENDED:
                 self._ended.popitem(last=False)
             return []
@@ -278,3 +277,9 @@ class HostCore:
         if self._jobs.get(job_id) is job:
             del self._jobs[job_id]
         return [ForgetEntry(job_id, job.token)]
+
+
+def _is_repeated(message: m.StartJob, ended: Hosted) -> bool:
+    """Whether an order for a JobMaster that has ended in order is the one that it was made for, and comes twice; else
+    the Dispatcher knows of no end, and wants another one."""
+    return ended.token not in message.given_up and not leads_elsewhere(ended.start, message)

@@ -217,7 +217,8 @@ class JobMaster:
 
     def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
         """See ``JobMasterGateway``."""
-        self._event("a request for a checkpoint", lambda: self.core.trigger_checkpoint(message.trigger_id))
+        trigger_id, full = message.trigger_id, message.full
+        self._event("a request for a checkpoint", lambda: self.core.trigger_checkpoint(trigger_id, full))
 
     def report_metrics(self, message: m.ReportMetrics) -> None:
         """See ``JobMasterGateway``."""

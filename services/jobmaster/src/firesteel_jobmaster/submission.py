@@ -42,6 +42,17 @@ def leads_elsewhere(before: m.StartJob, now: m.StartJob) -> bool:
     return (before.dispatcher_address, before.dispatcher_token) != (now.dispatcher_address, now.dispatcher_token)
 
 
+def check_term(job_id: str, before: m.StartJob, now: m.StartJob) -> None:
+    """Whether a Dispatcher may say what becomes of a job; one that stood still may give orders of long ago.
+
+    Raises:
+        RpcFault: a later one has the job.
+    """
+    if now.dispatcher_term < before.dispatcher_term:
+        text = f"a later Dispatcher than {now.dispatcher_address} has job {job_id}"
+        raise RpcFault(RpcCode.INTERNAL, text)
+
+
 async def check_leads(candidate: Candidate | None) -> None:
     """Whether a host may start JobMasters; one that stood still may get an order that its successor has carried out.
 

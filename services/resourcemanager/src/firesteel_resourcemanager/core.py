@@ -19,7 +19,7 @@ from firesteel_resourcemanager.executors import Executors
 from firesteel_resourcemanager.instructions import CancelLaunch, Instruction, StartFleet
 from firesteel_resourcemanager.registry import FleetState, FormerJobMasterError, Job, Registry, TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
-from firesteel_resourcemanager.slot_life import SlotLife
+from firesteel_resourcemanager.slot_life import FOLLOWED, SlotLife
 from firesteel_resourcemanager.slot_manager import SlotManager
 from firesteel_resourcemanager.slot_table import Slot, SlotState, TaskManager
 from firesteel_resourcemanager.workers import Workers, WorkerState
@@ -267,12 +267,12 @@ class ResourceManagerCore:
             return []
         kept = self.registry.revived(job_id)
         others = job is not None or (kept is not None and kept.token not in ("", token))
-        self.jobs[job_id] = Job(job_id, name, address, token, dict(python or {}))
+        self.jobs[job_id] = Job(job_id, name, address, token, dict(python or {}), epoch=epoch)
         out: list[Instruction] = []
         slots = self.table.of_job(job_id)
-        if others:
-            for slot in slots:
-                out += self._life.release(slot, "a new JobMaster took over")
+        for slot in slots:
+            if slot.epoch < epoch or (others and not epoch):
+                out += self._life.release(slot, FOLLOWED)
         going = [slot for slot in slots if slot.state is SlotState.RELEASING or slot.give_back]
         self.jobs[job_id].former = frozenset(slot.allocation_id for slot in going)
         return out + self._settle(now)
@@ -326,8 +326,9 @@ class ResourceManagerCore:
 
     # -- fleet
 
-    def start(self) -> list[Instruction]:
-        """The service starts."""
+    def start(self, now: float) -> list[Instruction]:
+        """The service leads; it may have waited long for that."""
+        self.registry.started = now
         return [StartFleet()]
 
     def fleet_started(self, attached: frozenset[str] | None, now: float) -> list[Instruction]:

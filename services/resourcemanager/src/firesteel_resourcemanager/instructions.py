@@ -19,6 +19,7 @@ class RequestSlot:
     jobmaster_address: str
     jobmaster_token: str
     python: Mapping[str, Any] = field(default_factory=dict)
+    jobmaster_epoch: int = 0
 
 
 @dataclass(frozen=True)

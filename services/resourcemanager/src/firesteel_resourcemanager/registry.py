@@ -9,11 +9,14 @@ from enum import Enum
 from typing import Any, Final
 
 from firesteel.core.errors import IllegalTransitionError
+from firesteel.service.heartbeat import REGISTERS_AGAIN
 from firesteel_resourcemanager.settings import ResourceManagerSettings
 from firesteel_resourcemanager.slot_table import Slot, SlotState, SlotTable, TaskManager
 
 FIRST_SETBACK, LONGEST_SETBACK = 1.0, 60.0
 """Seconds for which a job that has lost a slot gets no other one: it fails, or declares anew what it needs."""
+REGISTRATION_SECONDS = 2.0
+"""A TaskManager looks each second whether it hears nothing, and then registers."""
 _EPOCHS = 10_000
 """Jobs of which is remembered who led them last."""
 _ENDED_JOBS = 1000
@@ -75,6 +78,8 @@ class Job:
     """Slots that it has lost since it has declared what it wants."""
     not_before: float = 0.0
     """When it gets slots again."""
+    epoch: int = 0
+    """Orders it among the JobMasters of the job; 0: they are in no order."""
     former: frozenset[str] = frozenset()
     """Allocations of the JobMaster before it: tasks in them may still write, so it gets slots when all are freed."""
 
@@ -142,9 +147,17 @@ class Registry:
             if s.state is SlotState.ALLOCATED or (s.state is SlotState.REQUESTED and not s.give_back)
         ]
 
-    def has_former_slots(self, job: Job) -> bool:
-        """Whether slots of the JobMaster before it are not freed yet, on TaskManagers that are there."""
-        return any(self.table.find(allocation) is not None for allocation in job.former)
+    @property
+    def complete_at(self) -> float:
+        """When every TaskManager has registered that can reach this ResourceManager; monotonic seconds."""
+        return self.started + REGISTERS_AGAIN * self.settings.heartbeat_interval + REGISTRATION_SECONDS
+
+    def may_have_former_slots(self, job: Job, now: float) -> bool:
+        """Whether slots of the JobMaster before it are not freed yet: on TaskManagers that are there, or that have not
+        registered here yet. One that can't be reached for longer frees them by itself: it hears of no JobMaster."""
+        if any(self.table.find(allocation) is not None for allocation in job.former):
+            return True
+        return job.epoch > 1 and now < self.complete_at
 
     def missing(self, job: Job) -> int:
         """How many slots a job wants and does not have."""

@@ -99,7 +99,7 @@ class ResourceManagerService(Service):
         self._client = RpcClient(self.session, self._secret, self._clock)  # whoever knows the port may call already
         await self._candidate.announce(self.address, self.token)
         self.spawn(self._candidate.hold(), "leadership")
-        self.perform(self.core.start())
+        self.perform(self.core.start(self.now))
         if self._workers.is_active:
             self.perform(self.core.workers_recovered(await self._workers.recover(self.address), self.now))
             self.spawn(self._watch_workers(), "worker watch")
@@ -269,6 +269,7 @@ class ResourceManagerService(Service):
             request.jobmaster_address,
             request.jobmaster_token,
             request.python,
+            request.jobmaster_epoch,
         )
         where = request.taskmanager_address
         for pause in (*_UNKNOWN_PAUSES, None):

@@ -31,6 +31,7 @@ MISPLACED_PAUSE = 0.5
 """Seconds until a slot that came to the wrong executor, or to none, is launched again; longer each time."""
 LEARNT_PATIENCE = 10.0
 """Seconds in which the process of a slot has to come that another ResourceManager gave away."""
+FOLLOWED = "a new JobMaster took over"
 MOST_LAUNCHES = 5
 """Launches of one slot before it fails."""
 
@@ -247,14 +248,19 @@ class SlotLife:
         assert status.job_id is not None
         if self._table.find(status.allocation_id) is not None:
             return []
-        self._table.allocate(slot, status.allocation_id, status.job_id, SlotState.ALLOCATED)
+        self._table.allocate(slot, status.allocation_id, status.job_id, SlotState.ALLOCATED, status.jobmaster_epoch)
         slot.pid, slot.active, slot.launched = status.pid, status.state == "ACTIVE", True
+        job = self._registry.jobs.get(status.job_id)
+        is_former = job is not None and slot.epoch < job.epoch
+        if job is not None and is_former:
+            job.former |= {slot.allocation_id}
         if status.state == SlotState.RELEASING.value:
             self._table.move(slot, SlotState.RELEASING)
             return []
+        if is_former:
+            return self.release(slot, FOLLOWED)
         if slot.pid is None:  # whoever gave it away may have had its process launched, or not
             self._doubt(slot, now + LEARNT_PATIENCE)
-        job = self._registry.jobs.get(status.job_id)
         if job is not None:
             return self.trim(job)
         return [] if self._registry.keep(status.job_id, now) else self.release(slot, "the job has ended")

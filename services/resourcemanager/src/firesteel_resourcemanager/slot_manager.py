@@ -46,7 +46,7 @@ class SlotManager:
                 continue
             if job.wanted > total or registry.fleet is not FleetState.READY or now < job.not_before:
                 continue
-            if registry.has_former_slots(job):
+            if registry.may_have_former_slots(job, now):
                 continue
             missing = registry.missing(job)
             if missing <= len(free):
@@ -63,7 +63,7 @@ class SlotManager:
         return FailSlot(job.address, job.token, next(iter(self._registry.table.taskmanagers), "(none)"), "", cause)
 
     def _request(self, slot: Slot, job: Job) -> RequestSlot:
-        self._registry.table.allocate(slot, self._new_id(), job.id, SlotState.REQUESTED)
+        self._registry.table.allocate(slot, self._new_id(), job.id, SlotState.REQUESTED, job.epoch)
         taskmanager = self._registry.table.owner(slot)
         return RequestSlot(
             taskmanager.id,
@@ -74,6 +74,7 @@ class SlotManager:
             job.address,
             job.token,
             job.python,
+            job.epoch,
         )
 
     def _too_small(self, job: Job, now: float) -> list[Instruction]:

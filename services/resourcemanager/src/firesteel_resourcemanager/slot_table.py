@@ -41,6 +41,8 @@ class Slot:
     state: SlotState = SlotState.FREE
     allocation_id: str = ""
     job_id: str = ""
+    epoch: int = 0
+    """Of the JobMaster that it was given to, among those of the job; 0: they are in no order."""
     launched: bool = False
     """A fleet was asked to start a process for it, which may run."""
     launches: int = 0
@@ -142,18 +144,18 @@ class SlotTable:
         slot.state = to
         self.touch(slot)
 
-    def allocate(self, slot: Slot, allocation_id: str, job_id: str, state: SlotState) -> None:
+    def allocate(self, slot: Slot, allocation_id: str, job_id: str, state: SlotState, epoch: int = 0) -> None:
         """FREE -> REQUESTED (or ALLOCATED, when learnt from a report)."""
         assert allocation_id not in self._by_allocation, slot
         self.move(slot, state)
-        slot.allocation_id, slot.job_id = allocation_id, job_id
+        slot.allocation_id, slot.job_id, slot.epoch = allocation_id, job_id, epoch
         self._by_allocation[allocation_id] = slot
 
     def clear(self, slot: Slot) -> None:
         """Any other state -> FREE."""
         self.move(slot, SlotState.FREE)
         self._by_allocation.pop(slot.allocation_id)
-        slot.allocation_id, slot.job_id, slot.give_back = "", "", ""
+        slot.allocation_id, slot.job_id, slot.epoch, slot.give_back = "", "", 0, ""
         slot.launched, slot.launches, slot.unsure, slot.ask_at = False, 0, False, None
         slot.ended, slot.pid, slot.free_at, slot.active = None, None, None, False
 

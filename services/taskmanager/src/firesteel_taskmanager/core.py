@@ -114,7 +114,9 @@ class TaskManagerCore:
         if other := self.slots.find(request.allocation_id):
             raise SlotTakenError(f"allocation {request.allocation_id} has slot {other.index}")
         slot.allocation_id = request.allocation_id
-        slot.jobmaster = JobMasterRef(request.job_id, request.jobmaster_address, request.jobmaster_token)
+        slot.jobmaster = JobMasterRef(
+            request.job_id, request.jobmaster_address, request.jobmaster_token, request.jobmaster_epoch
+        )
         slot.python = dict(request.python)
         slot.deadline = now + self._settings.start_timeout
         slot.cancellation = self._settings.cancellation
@@ -146,7 +148,12 @@ class TaskManagerCore:
         """The state of all slots."""
         return tuple(
             SlotStatus(
-                s.index, s.state.value, s.allocation_id or None, s.job_id or None, s.process.pid if s.process else None
+                s.index,
+                s.state.value,
+                s.allocation_id or None,
+                s.job_id or None,
+                s.process.pid if s.process else None,
+                s.jobmaster.epoch,
             )
             for s in self.slots
         )

@@ -14,11 +14,12 @@ from firesteel.protocol.split_messages import OperatorEvents
 
 @dataclass(frozen=True)
 class JobMasterRef:
-    """Where the JobMaster of a job is, and its fencing token."""
+    """Where the JobMaster of a job is, its fencing token, and its epoch among those of the job."""
 
     job_id: str
     address: str
     token: str
+    epoch: int = 0
 
 
 @dataclass(frozen=True)

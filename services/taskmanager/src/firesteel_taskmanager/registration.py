@@ -14,14 +14,11 @@ from typing import Final
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import IllegalTransitionError
-from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel.service.heartbeat import REGISTERS_AGAIN, HeartbeatMonitor
 from firesteel_taskmanager.settings import RegistrationSettings
 
 logger = logging.getLogger(__name__)
 _PEER = "resourcemanager"
-PATIENCE: Final = 2.5
-"""After so many heartbeat intervals without a heartbeat it registers again: that costs nothing if all is well, and a
-ResourceManager that was started anew need not wait for the heartbeat timeout."""
 
 
 class BondState(Enum):
@@ -80,6 +77,7 @@ class Registration:
         self._due = self._unregistered_since = clock.monotonic()
         self._monitor: HeartbeatMonitor | None = None
         self._tick_seconds = 1.0
+        self._patience = settings.longest_pause
         self._moved = False
         """Another leader became known while a registration was on its way."""
 
@@ -112,7 +110,8 @@ class Registration:
         self.token, self._pause = token, self._settings.first_pause
         silence = self._settings.heartbeat_timeout
         if heartbeat_interval > 0:
-            silence = min(silence, PATIENCE * heartbeat_interval)
+            self._patience = REGISTERS_AGAIN * heartbeat_interval
+            silence = min(silence, self._patience)
         self._tick_seconds = min(1.0, silence / 4)
         self._monitor = HeartbeatMonitor(self._clock, silence, self._tick_seconds, failure_threshold=0)
         self._monitor.watch(_PEER)
@@ -138,6 +137,8 @@ class Registration:
                 pause = self._settings.error_pause
             case Answer.REFUSED:
                 pause = self._settings.refused_pause
+        if in_use and answer is not Answer.REFUSED:  # a new ResourceManager waits so long to hear of our slots
+            pause = min(pause, self._patience)
         self._due = min(now + pause, end) if now < end else now + pause
         if self._moved:
             self._due, self._moved = now, False

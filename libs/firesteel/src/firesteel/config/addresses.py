@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from firesteel.config.option import ConfigOption
 from firesteel.config.options import (
     DISPATCHER_ADDRESS,
+    HA_STORAGE_DIRECTORY,
+    HA_TYPE,
+    JOBMANAGER_BIND_HOST,
     JOBMANAGER_RPC_ADDRESS,
     JOBMANAGER_RPC_PORT,
     JOBMASTER_ADDRESS,
@@ -57,13 +62,56 @@ def rest_address(settings: Settings) -> str:
     return base_url(settings.get(REST_ADDRESS), settings.get(REST_PORT))
 
 
-def advertised_host(settings: Settings, own: ConfigOption[str | None]) -> str:
+def leaders_are_announced(settings: Settings) -> bool:
+    """Whether the services of a cluster find one another by what their leaders announce; else by the settings."""
+    kind = (settings.get(HA_TYPE) or "directory").lower()
+    return kind != "none" and (kind != "directory" or settings.get(HA_STORAGE_DIRECTORY) is not None)
+
+
+def advertised_host(
+    settings: Settings, own: ConfigOption[str | None], is_here: Callable[[str], bool] | None = None
+) -> str:
     """The host under which others find a service of the JobManager: that of its own address option, or the common one.
 
+    Where leaders announce themselves, a stand-by on another host may have the same settings, which name the first one:
+    it announces the address that it binds.
+
+    Args:
+        settings: of the cluster.
+        own: the address option of the service.
+        is_here: whether a name is one of this host; by default it is looked up.
+
     Raises:
-        ConfigurationError: an option has a bad value.
+        ConfigurationError: an option has a bad value, or all that is known is the name of another host.
     """
-    return split_address(own, address)[0] if (address := settings.get(own)) else settings.get(JOBMANAGER_RPC_ADDRESS)
+    if address := settings.get(own):
+        return split_address(own, address)[0]
+    host, bind_host = settings.get(JOBMANAGER_RPC_ADDRESS), settings.get(JOBMANAGER_BIND_HOST)
+    if not leaders_are_announced(settings) or (is_here or names_this_host)(host):
+        return host
+    if is_wildcard(bind_host) or is_loopback(bind_host):
+        raise ConfigurationError(
+            f"{JOBMANAGER_RPC_ADDRESS.key} = {host} is not this host ({socket.gethostname()}), and leaders announce "
+            f"where they are: set it to a name of this host here, in the environment by "
+            f"FIRESTEEL_OPTION_JOBMANAGER_RPC_ADDRESS, or set {own.key}."
+        )
+    return bind_host
+
+
+def names_this_host(host: str) -> bool:
+    """Whether a name or an address is one of this host, as far as it can be looked up here. May take seconds."""
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except OSError:
+        return True  # others may know it
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+        except OSError:
+            continue
+        return True
+    return False
 
 
 def base_url(host: str, port: int) -> str:

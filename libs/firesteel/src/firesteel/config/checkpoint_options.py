@@ -1,4 +1,4 @@
-"""Options of checkpoints and state backends. They are checked and kept with the job."""
+"""Options of checkpoints and state backends."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Self
 
 from firesteel.common.configuration import Configuration
@@ -15,8 +14,6 @@ from firesteel.datastream.checks import some_text
 from firesteel.datastream.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend, StateBackend
 
 __all__ = ["EnvironmentCheckpoints"]
-
-logger = logging.getLogger(__name__)
 
 
 class EnvironmentCheckpoints:
@@ -85,7 +82,10 @@ class EnvironmentCheckpoints:
         return self._settings().get(opt.SAVEPOINT_DIRECTORY)
 
     def set_state_backend(self, state_backend: StateBackend) -> Self:
-        """Sets where keyed state lives (PyFlink 1.x; later versions use ``state.backend.type``)."""
+        """Sets where keyed state lives (PyFlink 1.x; later versions use ``state.backend.type``).
+
+        One that this version does not have is named in a warning when the program is submitted.
+        """
         if not isinstance(state_backend, StateBackend):
             raise TypeError(
                 f"set_state_backend() takes a StateBackend such as HashMapStateBackend(), not "
@@ -93,8 +93,6 @@ class EnvironmentCheckpoints:
             )
         for key, text in state_backend.to_options().items():
             self._configuration.set_string(key, text)
-        if not isinstance(state_backend, HashMapStateBackend):
-            logger.warning("set_state_backend(%s): kept with the job; this version has state in memory", state_backend)
         return self
 
     def get_state_backend(self) -> StateBackend | None:

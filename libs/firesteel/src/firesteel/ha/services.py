@@ -32,8 +32,8 @@ from pathlib import Path
 from typing import Final
 
 from firesteel.checkpoint.store import CompletedCheckpointStore
-from firesteel.config import Settings
-from firesteel.config.recovery_options import HA_STORAGE_DIRECTORY, HA_TYPE
+from firesteel.config import Settings, addresses
+from firesteel.config.recovery_options import HA_TYPE
 from firesteel.core.errors import FencedError
 from firesteel.core.plugins import load
 from firesteel.ha.job_directory import JobStore
@@ -168,10 +168,10 @@ def load_retrieval(settings: Settings) -> LeaderRetrieval:
     Raises:
         ConfigurationError: as in ``load_high_availability``.
     """
-    kind = (settings.get(HA_TYPE) or _DIRECTORY).upper()
-    if kind == NONE or (kind == _DIRECTORY.upper() and settings.get(HA_STORAGE_DIRECTORY) is None):
+    if not addresses.leaders_are_announced(settings):
         return ConfiguredLeaders(settings)
-    return load_high_availability(settings, None)
+    made: LeaderRetrieval = load(GROUP, settings.get(HA_TYPE) or _DIRECTORY)(settings, None)
+    return made
 
 
 __all__ = [

@@ -45,9 +45,13 @@ class TriggerCheckpoint(Message):
 
 @dataclass(frozen=True)
 class TriggerJobCheckpoint(Message):
-    """A user wants a checkpoint of a job now; what becomes of it is in the job's archive, under ``trigger_id``."""
+    """A user wants a checkpoint of a job now; what becomes of it is in the job's archive, under ``trigger_id``.
+
+    ``full``: with all state, also where checkpoints are incremental.
+    """
 
     trigger_id: str
+    full: bool = False
 
 
 @dataclass(frozen=True)

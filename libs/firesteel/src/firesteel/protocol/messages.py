@@ -112,13 +112,14 @@ class SetSlots(Message):
 
 @dataclass(frozen=True)
 class SlotStatus(Message):
-    """``state`` is FREE, ALLOCATED, ACTIVE or RELEASING."""
+    """``state`` is FREE, ALLOCATED, ACTIVE or RELEASING; ``jobmaster_epoch`` that of the JobMaster that has it."""
 
     slot_index: int
     state: str
     allocation_id: str | None = None
     job_id: str | None = None
     pid: int | None = None
+    jobmaster_epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,7 @@ class RequestSlot(Message):
 
     Attributes:
         python: what the slot needs of Python; see ``RegisterJobMaster``.
+        jobmaster_epoch: orders the JobMaster among those of the job; stands in reports of the slot.
     """
 
     slot_index: int
@@ -178,6 +180,7 @@ class RequestSlot(Message):
     jobmaster_address: str
     jobmaster_token: str
     python: Mapping[str, Any] = field(default_factory=dict)
+    jobmaster_epoch: int = 0
 
 
 @dataclass(frozen=True)
@@ -252,8 +255,9 @@ class StartJob(Message):
     """The Dispatcher has a JobMaster host run a job; ``dispatcher_term`` as in ``AdoptJob``.
 
     Attributes:
-        takeover: how many JobMasters of this job were lost before; a host that still runs one of them kills it first.
+        takeover: how many JobMasters of this job were lost before, as far as this Dispatcher knows.
         takeover_cause: why the last of them was lost.
+        given_up: fencing tokens of those that were lost last; a host that still runs one of them kills it first.
     """
 
     job_graph: Mapping[str, Any]
@@ -264,6 +268,7 @@ class StartJob(Message):
     dispatcher_term: int = 0
     takeover: int = 0
     takeover_cause: str = ""
+    given_up: tuple[str, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,9 @@ DEFAULT_INTERVAL = 10.0
 DEFAULT_TIMEOUT = 50.0
 DEFAULT_FAILURES = 2
 """Flink's ``heartbeat.interval`` and ``heartbeat.timeout`` in seconds, and ``heartbeat.rpc-failure-threshold``."""
+REGISTERS_AGAIN = 2.5
+"""After so many heartbeat intervals without a heartbeat a TaskManager registers again: that costs nothing if all is
+well, and a ResourceManager that was started anew need not wait for the heartbeat timeout to know who is there."""
 
 
 def is_silence(error: BaseException) -> bool:

@@ -1,7 +1,7 @@
 """Pid files: which process is that, does it still run, where does it listen.
 
-Three lines: the pid, its start time (``firesteel.core.process``), and the base URL once it listens. The third line is
-how whoever started the process knows that it is up.
+Three lines: the pid, its start time (``firesteel.core.process``), and the base URL once it listens, or ``standby``
+while it waits for its turn to lead. The third line is how whoever started the process knows that it is up.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from types import TracebackType
 
 from firesteel.core.errors import FiresteelError
 from firesteel.core.process import ProcessId, is_running, myself
+
+STANDBY = "standby"
 
 
 class AlreadyRunningError(FiresteelError):
@@ -45,6 +47,10 @@ class PidFile:
     def listens_on(self, address: str) -> None:
         """Say that the process is up."""
         self._write(address)
+
+    def stands_by(self) -> None:
+        """Say that the process is up, and listens as soon as it leads."""
+        self._write(STANDBY)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         """Remove it, unless it names another process by now."""

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import sys
+from asyncio import FIRST_COMPLETED
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 R = TypeVar("R", bound=LeaderRetrieval)
 
 EXIT_IN_ORDER, EXIT_FAILED, EXIT_CONFIGURATION = 0, 1, 2
+LOOK_SECONDS = 0.1
+"""Between two looks at whether a service that starts waits for its turn."""
 STOP_SECONDS = 30.0
 """A service that has not stopped by then is given up."""
 
@@ -223,7 +226,7 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, signalled, number)
     try:
-        address = await _start(plan, stop)
+        address = await _start(name, plan, stop, pid_file)
     except ConfigurationError as error:
         return _refuse(name, str(error))
     except OSError as error:
@@ -252,13 +255,19 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
     return EXIT_IN_ORDER
 
 
-async def _start(plan: ServicePlan, stop: asyncio.Event) -> str:
+async def _start(name: str, plan: ServicePlan, stop: asyncio.Event, pid_file: PidFile | None) -> str:
     """Start the service; returns its address, or nothing if it was told to stop while it waited for its turn."""
     loop = asyncio.get_running_loop()
     starting = loop.create_task(plan.service.start(plan.bind_host, plan.port, plan.advertised_host))
     stopping = loop.create_task(stop.wait())
     try:
-        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        said = False
+        while not (await asyncio.wait({starting, stopping}, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED))[0]:
+            if plan.service.is_standby and not said:
+                said = True
+                if pid_file is not None:
+                    pid_file.stands_by()
+                print(f"firesteel-{name} stands by", flush=True)
         if not starting.done() and plan.service.is_standby:
             starting.cancel()
             await asyncio.wait({starting})

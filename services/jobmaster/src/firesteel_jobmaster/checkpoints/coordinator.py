@@ -184,7 +184,7 @@ class CheckpointCoordinator:
         if self.is_settled:
             self.completed.close(self._ended_as)
 
-    def request(self, trigger_id: str) -> None:
+    def request(self, trigger_id: str, full: bool = False) -> None:
         """Somebody wants a checkpoint now. Asked again with the same id, nothing happens."""
         if not self.requests.add(trigger_id):
             return
@@ -194,7 +194,7 @@ class CheckpointCoordinator:
         elif self.requests.is_full:
             self.requests.failed(trigger_id, CheckpointFailure(Reason.TOO_MANY_REQUESTS))
         else:
-            self.requests.queue(Request(Cause.MANUAL, trigger_id))
+            self.requests.queue(Request(Cause.MANUAL, trigger_id, full))
             self._consider()
 
     # -- events: time
@@ -264,7 +264,8 @@ class CheckpointCoordinator:
         self._trigger(pending, pending.plan.trigger)
 
     def _trigger(self, pending: Pending, executions: Sequence[Execution]) -> None:
-        options = {"mode": "AT_LEAST_ONCE" if self.settings.at_least_once else "EXACTLY_ONCE", **self.completed.base()}
+        base = {} if pending.request.full else self.completed.base()
+        options = {"mode": "AT_LEAST_ONCE" if self.settings.at_least_once else "EXACTLY_ONCE", **base}
         orders.trigger(pending, executions, options, self._job.emit)
 
     def outputs_ended(self) -> None:

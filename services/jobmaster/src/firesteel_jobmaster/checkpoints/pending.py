@@ -49,10 +49,12 @@ class Request:
     Attributes:
         cause: why.
         trigger_id: of a request by hand, by which its end is asked for.
+        full: with all state, also where checkpoints are incremental.
     """
 
     cause: Cause
     trigger_id: str = ""
+    full: bool = False
 
 
 @dataclass
