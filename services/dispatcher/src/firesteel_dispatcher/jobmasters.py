@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from firesteel.core.backoff import pauses
 from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
@@ -114,7 +115,7 @@ class JobMasterCalls:
         if delay:
             await asyncio.sleep(delay)
         refusals = 0
-        for pause in _pauses():
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             graph = self._graphs.get(job_id)
             if graph is None or not self._core.may_start(job_id):
                 return
@@ -138,7 +139,7 @@ class JobMasterCalls:
             await asyncio.sleep(pause)
 
     async def _ask_host(self) -> None:
-        for pause in _pauses():
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
                 answer = await RemoteJobMasterHost(self._client, self._addresses.host.address).list_jobs()
             except RpcError as error:
@@ -154,7 +155,7 @@ class JobMasterCalls:
     async def _adopt(self, order: AdoptJob) -> None:
         jobmaster = RemoteJobMaster(self._client, order.address, order.token)
         message = m.AdoptJob(self._addresses.dispatcher, self._addresses.token, self._addresses.term)
-        for pause in _pauses():
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
                 await jobmaster.adopt(message)
             except PeerUnreachableError as error:
@@ -175,7 +176,7 @@ class JobMasterCalls:
 
     async def _cancel(self, order: CancelJob) -> None:
         jobmaster = RemoteJobMaster(self._client, order.address, order.token)
-        for pause in _pauses():
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
                 await jobmaster.cancel()
                 return
@@ -197,10 +198,3 @@ def is_gone(error: RpcError) -> bool:
 
 def _class_of(error: Exception) -> str:
     return f"{type(error).__module__}.{type(error).__qualname__}"
-
-
-def _pauses() -> Iterator[float]:
-    pause = FIRST_PAUSE
-    while True:
-        yield pause
-        pause = min(2 * pause, LONGEST_PAUSE)
