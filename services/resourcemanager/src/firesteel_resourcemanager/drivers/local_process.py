@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -30,7 +29,8 @@ from firesteel.config.options import (
 )
 from firesteel.core.environment import SECRET_VARIABLE
 from firesteel.core.errors import RunDirectoryError
-from firesteel.core.process import ProcessId, descendants, identify, is_running, kill, wait_gone
+from firesteel.core.log_files import last_lines
+from firesteel.core.process import ProcessId, ask_to_end, descendants, identify, is_running, kill, wait_gone
 from firesteel.core.run_directory import private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
 from firesteel.protocol.worker_driver import WorkerDriverContext, WorkerError, WorkerSpec
@@ -213,10 +213,7 @@ class LocalProcessDriver:
     def _last_words(self, name: str) -> str:
         """The last line that a worker printed: services say in one sentence why they end."""
         try:
-            with (self._directory / f"{name}.out").open("rb") as file:
-                file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - _TAIL_BYTES))
-                lines = file.read().decode(errors="replace").strip().splitlines()
+            lines = last_lines(self._directory / f"{name}.out", _TAIL_BYTES)
         except OSError:
             return ""
         return lines[-1] if lines else ""
@@ -253,10 +250,7 @@ class LocalProcessDriver:
         self._identify(worker)
         if worker.kill_at is None and worker.process is not None and is_running(worker.process):
             worker.kill_at = self._context.clock.monotonic() + STOP_GRACE
-            try:
-                os.kill(worker.process.pid, signal.SIGTERM)
-            except ProcessLookupError:
-                pass
+            ask_to_end(worker.process)
 
     def _identify(self, worker: _Worker) -> None:
         if worker.process is None:
