@@ -29,6 +29,7 @@ from firesteel.config.options import (
 )
 from firesteel.core.environment import SECRET_VARIABLE
 from firesteel.core.errors import RunDirectoryError
+from firesteel.core.files import replace_file
 from firesteel.core.log_files import last_lines
 from firesteel.core.process import ProcessId, ask_to_end, descendants, identify, is_running, kill, wait_gone
 from firesteel.core.run_directory import private_directory
@@ -197,11 +198,7 @@ class LocalProcessDriver:
 
     @staticmethod
     def _write_private(path: Path, text: str) -> None:
-        part = path.with_name(f".{path.name}.part")
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.replace(part, path)
+        replace_file(path, text.encode(), durable=False)
 
     def _remove_old_logs(self) -> None:
         outputs = [path for path in self._directory.glob("*.out") if path.stem not in self._workers]
