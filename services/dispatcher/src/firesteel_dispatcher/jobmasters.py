@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from firesteel.core.backoff import pauses
-from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
@@ -132,7 +132,7 @@ class JobMasterCalls:
                 if may_work_later(error) and refusals < MOST_REFUSALS:
                     self._perform(self._core.unreachable(job_id, str(error), self._now()))
                 else:
-                    self._perform(self._core.failed(job_id, _class_of(error), str(error), self._now()))
+                    self._perform(self._core.failed(job_id, class_name(error), str(error), self._now()))
             else:
                 self._perform(self._core.started(job_id, answer.address, answer.jobmaster_token))
                 return
@@ -194,7 +194,3 @@ class JobMasterCalls:
 def is_gone(error: RpcError) -> bool:
     """Whether the one who answered is not the JobMaster of the job."""
     return isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND)
-
-
-def _class_of(error: Exception) -> str:
-    return f"{type(error).__module__}.{type(error).__qualname__}"

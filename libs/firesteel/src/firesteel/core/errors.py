@@ -283,3 +283,9 @@ class ProtocolError(FiresteelError):
 
 class IllegalTransitionError(FiresteelError):
     """A state machine was asked for a move that its table does not have."""
+
+
+def class_name(what: type | BaseException) -> str:
+    """The name of a class, or of that of an error, with its module unless it is one of the builtins."""
+    cls = type(what) if isinstance(what, BaseException) else what
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
