@@ -19,12 +19,12 @@ from firesteel.rpc.gateways import RemoteJobMaster, RemoteTaskManager
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel.service.leaders import Candidate
+from firesteel.service.versions import differences, own_versions
 from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.fleet_driver import LOST, FleetDriver
 from firesteel_resourcemanager.registry import TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
-from firesteel_resourcemanager.versions import differences, own_versions
 from firesteel_resourcemanager.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
