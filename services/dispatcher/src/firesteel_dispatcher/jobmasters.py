@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from firesteel.core.backoff import pauses
-from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError, class_name
+from firesteel.core.errors import PeerUnreachableError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
-from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, may_work_later
+from firesteel.rpc import RpcClient, is_gone, may_work_later
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
 from firesteel.service.leaders import PeerLeader
 from firesteel_dispatcher.core import DispatcherCore
@@ -189,8 +188,3 @@ class JobMasterCalls:
                 logger.info("job %s is not cancelled: %s", order.job_id, error)
                 return
             await asyncio.sleep(pause)
-
-
-def is_gone(error: RpcError) -> bool:
-    """Whether the one who answered is not the JobMaster of the job."""
-    return isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import may_work_later
+from firesteel.rpc import is_gone, may_work_later
 from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.service.heartbeat import is_silence
 from firesteel.service.leaders import PeerLeader
@@ -155,7 +155,7 @@ class ResourceManagerLink:
                     return
                 failures += not is_silence(error)
                 silent = self._clock.monotonic() - heard >= self._settings.heartbeat_timeout
-                gone = isinstance(error, FencedError) or _unknown(error)
+                gone = is_gone(error)
                 if gone or silent or 0 < self._settings.heartbeat_failures <= failures:
                     self._report_lost(term, str(error))
                     return
@@ -201,7 +201,3 @@ class ResourceManagerLink:
 
 def _is_followed(error: RpcError) -> bool:
     return isinstance(error, RpcFault) and error.code is RpcCode.GONE
-
-
-def _unknown(error: RpcError) -> bool:
-    return isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND

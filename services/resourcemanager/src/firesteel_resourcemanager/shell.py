@@ -69,9 +69,9 @@ class ResourceManagerService(Service):
         self._looking = asyncio.Lock()
         self._launch_details: dict[str, tuple[str, str]] = {}
         """TaskManager -> (executor id, control socket), as it said when it granted a slot."""
-        self._tick = min(1.0, settings.heartbeat_timeout / 4)
-        self._taskmanagers = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, settings.failure_threshold)
-        self._jobmasters = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
+        timeout, threshold = settings.heartbeat_timeout, settings.failure_threshold
+        self._taskmanagers = HeartbeatMonitor(clock, timeout, failure_threshold=threshold)
+        self._jobmasters = HeartbeatMonitor(clock, timeout, failure_threshold=0)
 
     # -- life
 
@@ -390,7 +390,7 @@ class ResourceManagerService(Service):
 
     async def _watch_peers(self) -> None:
         while True:
-            await asyncio.sleep(self._tick)
+            await asyncio.sleep(self._taskmanagers.tick_seconds)
             for taskmanager in self._taskmanagers.tick():
                 self.perform(self.core.taskmanager_gone(taskmanager, "it does not answer heartbeats", self.now))
             for job in self._jobmasters.tick():
