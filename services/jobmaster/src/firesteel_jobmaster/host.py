@@ -259,7 +259,7 @@ class HostService(Service):
             self._perform(self._core.start_failed(job_id, str(error)))
             failure = GraphError(str(error))
         except StartError as error:
-            failure = self._start_failed(job_id, job, str(error))
+            failure = self._start_failed(job_id, str(error))
         finally:
             answer = self._starts.pop(job_id)
             if job.address:
@@ -284,7 +284,7 @@ class HostService(Service):
         logger.info("job %s: runs in process %d, log %s", job_id, made.process.pid, self._logs / f"{job_id}.log")
         self.spawn(self._listen(job_id, made), f"connection to job {job_id}")
 
-    def _start_failed(self, job_id: str, job: Hosted, cause: str) -> RpcFault:
+    def _start_failed(self, job_id: str, cause: str) -> RpcFault:
         entry = self._registry.read(job_id)
         if entry is not None:  # it had begun, and may have slots
             self._perform(

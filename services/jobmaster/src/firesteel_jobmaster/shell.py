@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -41,7 +41,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 LONGEST_SUBMIT_DELAY = 5.0
 """Seconds between two tries to submit tasks."""
-Instructions = Iterable[do.Instruction]
 
 
 class JobMaster:

@@ -315,7 +315,7 @@ class ResourceManagerService(Service):
         except Exception as error:  # the fleet is a plug-in
             if self.stopping:
                 return
-            self.perform(self.core.fleet_failed(str(error) or type(error).__name__, self.now))
+            self.perform(self.core.fleet_failed(str(error) or type(error).__name__))
         else:
             logger.info("the fleet is up after %.1f s", self.now - started)
             self.perform(self.core.fleet_started(attached, self.now))

@@ -16,7 +16,6 @@ FiresteelError
 │   ├── CommitError            results of a sink can't be made visible
 │   └── CheckpointCorruptedError  a file of a checkpoint is missing, damaged, foreign or of a later version
 ├── ConfigurationError         an option is unknown or has a bad value (also a ValueError)
-├── TaskCancelledError         raised inside a task to end it; never leaves the slot
 ├── JobError                   what happened to a job, seen by the client
 │   ├── JobFailedError
 │   │   └── UserFunctionError  a user's function raised inside a slot
@@ -173,10 +172,6 @@ class CheckpointCorruptedError(CheckpointError):
 
 class ConfigurationError(FiresteelError, ValueError):
     """An option is unknown or its value is wrong."""
-
-
-class TaskCancelledError(FiresteelError):
-    """Raised inside a task to end it."""
 
 
 class JobError(FiresteelError):
