@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import PeerUnreachableError, RpcError
+from firesteel.core.errors import PeerUnreachableError, RpcError, class_name
 from firesteel.protocol import messages as m
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
@@ -140,7 +140,7 @@ class Outbox:
         if not isinstance(message, m.AcknowledgeCheckpoint) or unknown:
             return None
         text = f"its acknowledgement of {len(message.state)} characters was refused: {error}"
-        failure = TaskFailure("external", f"{RpcError.__module__}.{RpcError.__qualname__}", text, text)
+        failure = TaskFailure("external", class_name(RpcError), text, text)
         reason = DeclineReason.ASYNC_EXCEPTION.value
         decline = m.DeclineCheckpoint(message.execution_id, message.checkpoint_id, reason, failure.to_plain())
         return ReportCheckpoint(self.ref, decline)
