@@ -21,9 +21,9 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.message import RpcFault
 from firesteel.rpc.gateways import RemoteResourceManager
+from firesteel.service.versions import own_versions
 from firesteel_resourcemanager.app import create_service
 from firesteel_resourcemanager.shell import ResourceManagerService
-from firesteel_resourcemanager.versions import own_versions
 from tests.integration.services.cluster_peers import SECRET, Peer, client_of, eventually, serving
 
 PATIENCE = 100.0

@@ -134,7 +134,7 @@ def test_what_can_not_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     def full(_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("firesteel.checkpoint.store.os.fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(CheckpointStorageError, match=r"checkpoint 2 can't be written .*No space left"):
         store.add(StoredCheckpoint(2, "/c/chk-2"))
     assert store.all() == [StoredCheckpoint(1, "/c/chk-1")]

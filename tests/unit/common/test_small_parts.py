@@ -32,6 +32,8 @@ from firesteel.common import (
 )
 from firesteel.common.serialization import DeserializationSchema, RowFieldExtractorSchema, SerializationSchema
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind
+from firesteel.config import Settings
+from firesteel.config.options import HEARTBEAT_INTERVAL
 
 PYFLINK_EXPORTS = [
     "Configuration",
@@ -83,6 +85,15 @@ def test_configuration_keeps_types_and_reads_text() -> None:
     config.set_string("i", "12")
     assert config.get_integer("i", 0) == 12
     assert config.get_string("b", "") == "true"
+
+
+def test_configuration_writes_each_value_as_options_read_it() -> None:
+    interval = HEARTBEAT_INTERVAL
+    config = Configuration.from_dict(
+        {interval.key: timedelta(seconds=10), "list": ["a", timedelta(0)], "map": {"a": 1}}
+    )
+    assert config.to_dict() == {interval.key: "10 s", "list": "a;0 ms", "map": "{a: 1}"}
+    assert Settings(config.to_dict()).get(interval) == timedelta(seconds=10)
 
 
 def test_configuration_says_which_key_is_wrong() -> None:

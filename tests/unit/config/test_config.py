@@ -13,8 +13,9 @@ from firesteel.config import ConfigOption, Secret, Settings, load_settings, opti
 from firesteel.config.keys import current_name, environment_form, flink_keys, is_flink_key, near
 from firesteel.config.load import read_config_file, read_environment
 from firesteel.config.option import INT, LIST, MAP, SECRET, enum_of
-from firesteel.config.values import parse_duration, parse_memory, show_duration, show_memory
+from firesteel.config.values import parse_duration, parse_memory, show_memory
 from firesteel.core.errors import ConfigurationError
+from firesteel.core.option_texts import show_duration
 
 ROOT = Path(__file__).parents[3]
 

@@ -35,7 +35,7 @@ def test_process_size_as_in_flinks_own_configuration() -> None:
     assert made.task_heap == 384 * MIB
     assert (made.flink_size, made.process_size) == (1280 * MIB, 1728 * MIB)
     assert made.slots_size == 1024 * MIB
-    assert (made.slot_size(2), made.slot_managed(2)) == (512 * MIB, 256 * MIB)
+    assert made.slot_size(2) == 512 * MIB
 
 
 def test_flink_size_puts_the_jvm_on_top() -> None:

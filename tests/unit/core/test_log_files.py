@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from firesteel.core.log_files import bound, keep_newest
+from firesteel.core.log_files import bound, keep_newest, last_lines
 
 
 def logs(folder: Path, *names: str) -> None:
@@ -33,3 +33,14 @@ def test_a_log_that_is_too_large_begins_anew_and_its_writer_goes_on(tmp_path: Pa
     assert path.read_bytes() == b"next"
     assert not bound(path, most=100, tail=10)
     assert not bound(tmp_path / "none.log")
+
+
+def test_the_end_of_a_log_is_read_in_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "one.log"
+    path.write_bytes(b"first\nse\xffond\n\nlast\n\n")
+    assert last_lines(path) == ["first", "se\ufffdond", "", "last"]
+    assert last_lines(path, most_bytes=12) == ["", "last"]
+    path.write_bytes(b"x" * 100 + b"\n")
+    assert last_lines(path, most_bytes=11) == ["x" * 10]
+    path.write_bytes(b"")
+    assert last_lines(path) == []

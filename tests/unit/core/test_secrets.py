@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.config.secret import load_rest_token, load_secret
+from firesteel.config.secret import load_secret
 from firesteel.config.settings import Settings
 from firesteel.core.environment import scrub, without_secrets
 from firesteel.core.errors import ConfigurationError
@@ -89,16 +89,6 @@ def test_derived_keys_differ_by_secret_and_purpose() -> None:
     assert len(keys) == 4
     assert rest_token("a") == derive("a", "rest")
     assert len(rest_token("a")) == 64
-
-
-def test_the_rest_token_comes_from_its_file_or_the_secret(tmp_path: Path) -> None:
-    file = secret_file(tmp_path / "token", "a token of its own")
-    settings = Settings({"firesteel.rest.token-file": str(file)})
-    assert load_rest_token(settings, SECRET) == load_rest_token(settings, None) == "a token of its own"
-    assert load_rest_token(Settings({"firesteel.rest.token-file": "token"}), None, tmp_path) == "a token of its own"
-    assert load_rest_token(Settings(), SECRET) == rest_token(SECRET)
-    with pytest.raises(ConfigurationError, match="No token"):
-        load_rest_token(Settings(), None)
 
 
 def test_secrets_of_spark_and_of_jobs_follow_from_the_clusters_and_a_salt() -> None:

@@ -204,6 +204,20 @@ def test_another_jobmaster_follows_one_that_is_lost() -> None:
     assert job.state == "RUNNING"
 
 
+def test_a_jobmaster_that_dies_again_and_again_is_followed_for_ever() -> None:
+    core = DispatcherCore()
+    led(core, takes_over=True)
+    delays: list[float] = []
+    for number in range(1, 1101):
+        started = core.jobmaster_lost("j", "killed", at(number))[-1]
+        assert isinstance(started, StartJob)
+        delays.append(started.delay)
+        assert core.may_start("j")
+        core.started("j", f"http://jm{number}", f"t{number}")
+    assert delays[:8] == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0]
+    assert set(delays[8:]) == {60.0}
+
+
 def test_one_that_is_lost_before_its_answer_has_come_is_followed_as_well() -> None:
     core = DispatcherCore()
     core.submitted("j", "job", "f", {}, NOW, takes_over=True)

@@ -65,7 +65,6 @@ def test_max_parallelism_follows_from_the_parallelism(parallelism: int, expected
     program.map(program.source())
     graph = program.graph(parallelism=parallelism)
     assert {n.max_parallelism for n in graph.nodes.values()} == {expected}
-    assert not any(n.max_parallelism_set for n in graph.nodes.values())
 
 
 def test_an_edge_waits_as_long_as_its_producer_says() -> None:

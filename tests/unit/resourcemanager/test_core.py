@@ -101,7 +101,7 @@ def test_a_fleet_that_does_not_start_fails_waiting_jobs_and_is_tried_again_for_t
     core = make(ready=False)
     add_taskmanager(core, 1)
     add_job(core, "j", 1)
-    (notice,) = core.fleet_failed("no Java", 0.0)
+    (notice,) = core.fleet_failed("no Java")
     assert isinstance(notice, i.FailSlot)
     assert (notice.taskmanager_id, notice.cause) == ("tm", "slots can't be started: no Java")
     core.jobmaster_gone("j", "failed", 0.0)
@@ -130,7 +130,7 @@ def test_a_fleet_that_was_lost_and_does_not_come_back_fails_the_slots_that_wait_
     (slot,) = grant(core, add_job(core, "j", 1))
     core.launch_postponed(slot)
     assert core.fleet_lost("gone", 0.0) == [i.StartFleet()]
-    out = core.fleet_failed("no Java", 0.0)
+    out = core.fleet_failed("no Java")
     assert [type(x) for x in out] == [i.FailSlot, i.FreeSlot]
 
 

@@ -93,6 +93,15 @@ def test_a_lost_executor_is_replaced_after_a_pause_that_grows() -> None:
     assert pauses == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 
 
+def test_a_taskmanager_whose_executors_never_come_is_asked_again_for_ever() -> None:
+    core = make(executors=NONE)
+    (order,) = orders(add_taskmanager(core, 1))
+    for number in range(1100):
+        core.executor_failed("tm", order.attempt, "no Java was found", LONGEST_PAUSE * number)
+        (order,) = orders(core.tick(LONGEST_PAUSE * (number + 1)))
+    core.validate()
+
+
 def test_an_executor_that_lived_long_is_replaced_at_once_as_the_first_failure() -> None:
     core = make(executors=NONE)
     (order,) = orders(add_taskmanager(core, 1))

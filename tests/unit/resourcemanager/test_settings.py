@@ -13,7 +13,6 @@ from firesteel.protocol.worker_driver import WorkerDriverContext
 from firesteel.testing import ManualClock
 from firesteel_resourcemanager.app import DRIVERS
 from firesteel_resourcemanager.settings import ResourceManagerSettings
-from firesteel_resourcemanager.versions import differences
 
 
 def read(embedded: bool = False, **values: str) -> ResourceManagerSettings:
@@ -48,15 +47,3 @@ def test_drivers_are_found_by_name_and_an_unknown_name_is_answered_with_the_know
     assert "a secret" not in repr(context)
     with pytest.raises(ConfigurationError, match="local-process, standalone"):
         plugins.load(DRIVERS, "kubernetes")
-
-
-@pytest.mark.parametrize(
-    ("other", "expected"),
-    [
-        ({"python": "3.11.9", "pyspark": "4.3.0"}, []),
-        ({"python": "3.12.0", "pyspark": "4.3.0"}, ["python 3.12 instead of 3.11"]),
-        ({"python": "3.11"}, ["pyspark (it does not say which) instead of 4.3.0"]),
-    ],
-)
-def test_differences_of_versions_are_named(other: dict[str, str], expected: list[str]) -> None:
-    assert differences({"python": "3.11.2", "pyspark": "4.3.0"}, other) == expected

@@ -19,7 +19,8 @@ import pytest
 
 from firesteel.core.errors import ProgramError
 from firesteel.graph.specs import ChainSpec
-from firesteel.runtime.user_code import BlobDamagedError, extend_path, load_chain, load_main, read_blob, unpack
+from firesteel.ha.blobs import DamagedBlobError
+from firesteel.runtime.user_code import extend_path, load_chain, load_main, read_blob, unpack
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +90,7 @@ def test_blobs_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "blob"
     path.write_bytes(b"data")
     assert read_blob(str(path), hashlib.sha256(b"data").hexdigest()) == b"data"
-    with pytest.raises(BlobDamagedError, match="was changed or not written to its end"):
+    with pytest.raises(DamagedBlobError, match="was changed or not written to its end"):
         read_blob(str(path), hashlib.sha256(b"other").hexdigest())
 
 
@@ -116,7 +117,7 @@ def test_python_files_are_unpacked_once_for_all_slots(tmp_path: Path) -> None:
 
 def test_damaged_python_files_are_refused_and_leave_nothing(tmp_path: Path) -> None:
     path, sha = packed(tmp_path, module="x = 1")
-    with pytest.raises(BlobDamagedError):
+    with pytest.raises(DamagedBlobError):
         unpack(path, "0" * 64)
     Path(path).write_bytes(b"no archive")
     with pytest.raises(ProgramError, match="no zip archive"):

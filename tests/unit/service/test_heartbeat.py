@@ -113,6 +113,27 @@ def test_strangers_are_ignored() -> None:
     assert monitor.peers() == []
 
 
+@pytest.mark.parametrize(("timeout", "tick"), [(50.0, 1.0), (4.0, 1.0), (2.0, 0.5)])
+def test_a_short_timeout_is_looked_at_more_often(timeout: float, tick: float) -> None:
+    clock = ManualClock()
+    monitor = HeartbeatMonitor(clock, timeout)
+    assert monitor.tick_seconds == tick
+    monitor.watch("a")
+    assert run(clock, monitor, timeout - tick, tick) == []
+    assert run(clock, monitor, tick, tick) == ["a"]
+
+
+def test_a_gap_of_three_ticks_is_a_stall_of_our_own_also_with_a_short_timeout() -> None:
+    clock = ManualClock()
+    monitor = HeartbeatMonitor(clock, timeout=2)
+    monitor.watch("a")
+    clock.advance(3 * monitor.tick_seconds)
+    assert monitor.tick() == []
+    assert monitor.lost_seconds == 3 * monitor.tick_seconds
+    assert run(clock, monitor, 1.5, monitor.tick_seconds) == []
+    assert run(clock, monitor, 0.5, monitor.tick_seconds) == ["a"]
+
+
 def test_bad_settings() -> None:
     with pytest.raises(ValueError, match="positive"):
         HeartbeatMonitor(ManualClock(), timeout=0)

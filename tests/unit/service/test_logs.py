@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from firesteel.service.logs import FieldsFilter, log_fields, logger_for, setup_logging
+from firesteel.service.logs import FieldsFilter, log_fields, setup_logging
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def test_lines_say_what_they_are_about(lines: io.StringIO) -> None:
         logging.getLogger("firesteel.test").info("bare")
         with log_fields(job="j1"):
             with log_fields(vertex="Map", subtask=2):
-                logger_for("firesteel.test", attempt=0).info("full")
+                logging.getLogger("firesteel.test").info("full", extra={"attempt": 0})
             logging.getLogger("firesteel.test").info("outer")
     finally:
         root.removeHandler(handler)

@@ -11,12 +11,11 @@ from typing import Any
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import RpcError
-from firesteel.rpc import RpcClient
+from firesteel.rpc import RpcClient, is_gone
 from firesteel.rpc.gateways import RemoteJobMaster
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import Instruction
 from firesteel_dispatcher.job import ENDED, JobRecord, Moment, Phase, UnknownJobError
-from firesteel_dispatcher.jobmasters import is_gone
 from firesteel_dispatcher.views import job_overview
 
 logger = logging.getLogger(__name__)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from firesteel.core.backoff import pauses
 from firesteel.ha.job_directory import JobStore, StoredEnd
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_dispatcher.core import DispatcherCore
@@ -96,8 +97,10 @@ class History:
         return found
 
     async def _store_end(self, job_id: str) -> None:
-        pause = FIRST_PAUSE
-        while (job := self._core.jobs.get(job_id)) is not None and job.archive is not None:
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
+            job = self._core.jobs.get(job_id)
+            if job is None or job.archive is None:
+                return
             try:
                 if self._in_files:
                     ended_ms = int(job.archive.get("end-time", 0))
@@ -109,7 +112,6 @@ class History:
             except OSError as error:
                 logger.error("the end of job %s could not be stored: %s; next try in %g s", job_id, error, pause)
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
             else:
                 self._core.end_stored(job_id, keep_archive=not self._in_files)
                 return

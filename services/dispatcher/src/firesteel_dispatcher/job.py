@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from firesteel.core.backoff import pause_after
 from firesteel.core.errors import FiresteelError, IllegalTransitionError
 from firesteel_dispatcher.views import job_overview
 
@@ -18,6 +19,7 @@ ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 KEPT_FORMER: Final = 16
 IN_A_ROW: Final = 600.0
 """JobMasters of a job that are lost within so many seconds of one another may have a common cause."""
+FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 60.0
 """Seconds between such losses and the next JobMaster, at most."""
 
@@ -167,7 +169,7 @@ class JobRecord:
         self.state, self.progress = "INITIALIZING", "its JobMaster was lost, and another one is started"
         soon = self.lost_in_a_row > 0 and now.monotonic - self.lost_at < IN_A_ROW
         self.lost_at, self.lost_in_a_row = now.monotonic, self.lost_in_a_row + 1 if soon else 1
-        return 0.0 if self.lost_in_a_row == 1 else min(LONGEST_DELAY, 2.0 ** (self.lost_in_a_row - 2))
+        return pause_after(self.lost_in_a_row - 1, FIRST_DELAY, LONGEST_DELAY)  # the first one is followed at once
 
     def end(self, archive: Mapping[str, Any], now: Moment) -> None:
         """It is over."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.core.backoff import pauses
+from firesteel.core.errors import PeerUnreachableError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
-from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, may_work_later
+from firesteel.rpc import RpcClient, is_gone, may_work_later
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
 from firesteel.service.leaders import PeerLeader
 from firesteel_dispatcher.core import DispatcherCore
@@ -114,7 +114,7 @@ class JobMasterCalls:
         if delay:
             await asyncio.sleep(delay)
         refusals = 0
-        for pause in _pauses():
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             graph = self._graphs.get(job_id)
             if graph is None or not self._core.may_start(job_id):
                 return
@@ -131,7 +131,7 @@ class JobMasterCalls:
                 if may_work_later(error) and refusals < MOST_REFUSALS:
                     self._perform(self._core.unreachable(job_id, str(error), self._now()))
                 else:
-                    self._perform(self._core.failed(job_id, _class_of(error), str(error), self._now()))
+                    self._perform(self._core.failed(job_id, class_name(error), str(error), self._now()))
             else:
                 if answer.jobmaster_token not in job.former:
                     self._perform(self._core.started(job_id, answer.address, answer.jobmaster_token))
@@ -141,7 +141,7 @@ class JobMasterCalls:
             await asyncio.sleep(pause)
 
     async def _ask_host(self) -> None:
-        for pause in _pauses():
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
                 answer = await RemoteJobMasterHost(self._client, self._addresses.host.address).list_jobs()
             except RpcError as error:
@@ -157,7 +157,7 @@ class JobMasterCalls:
     async def _adopt(self, order: AdoptJob) -> None:
         jobmaster = RemoteJobMaster(self._client, order.address, order.token)
         message = m.AdoptJob(self._addresses.dispatcher, self._addresses.token, self._addresses.term)
-        for pause in _pauses():
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
                 await jobmaster.adopt(message)
             except PeerUnreachableError as error:
@@ -178,7 +178,7 @@ class JobMasterCalls:
 
     async def _cancel(self, order: CancelJob) -> None:
         jobmaster = RemoteJobMaster(self._client, order.address, order.token)
-        for pause in _pauses():
+        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
                 await jobmaster.cancel()
                 return
@@ -191,19 +191,3 @@ class JobMasterCalls:
                 logger.info("job %s is not cancelled: %s", order.job_id, error)
                 return
             await asyncio.sleep(pause)
-
-
-def is_gone(error: RpcError) -> bool:
-    """Whether the one who answered is not the JobMaster of the job."""
-    return isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND)
-
-
-def _class_of(error: Exception) -> str:
-    return f"{type(error).__module__}.{type(error).__qualname__}"
-
-
-def _pauses() -> Iterator[float]:
-    pause = FIRST_PAUSE
-    while True:
-        yield pause
-        pause = min(2 * pause, LONGEST_PAUSE)

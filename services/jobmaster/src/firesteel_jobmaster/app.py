@@ -6,8 +6,6 @@ import logging
 from collections.abc import Collection
 from pathlib import Path
 
-from aiohttp import web
-
 from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
@@ -239,8 +237,3 @@ def create_host(
         log_directory=log_directory,
         ha=ha,
     )
-
-
-def create_app(*, settings: Settings, secret: str, clock: Clock) -> web.Application:
-    """The application of a JobMaster host, for a runner of one's own."""
-    return create_service(settings=settings, secret=secret, clock=clock).app

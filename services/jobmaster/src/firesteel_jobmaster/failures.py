@@ -13,14 +13,15 @@ from firesteel.core.errors import (
     ProgramError,
     RpcError,
     TaskMemoryExceededError,
+    class_name,
 )
 from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.protocol.deployment import TaskFailure
 
 _RANK = {"user": 0, "type": 0, "slot": 1, "internal": 2, "external": 3, "cancel": 4}
 LAST_RANK = 5
-_SLOT_LOST = f"{FleetError.__module__}.{FleetError.__qualname__}"
-_TOO_LARGE = f"{TaskMemoryExceededError.__module__}.{TaskMemoryExceededError.__qualname__}"
+_SLOT_LOST = class_name(FleetError)
+_TOO_LARGE = class_name(TaskMemoryExceededError)
 """A slot that was killed for its memory says so before it is lost."""
 
 
@@ -63,7 +64,7 @@ def where_is(slot: Slot) -> str:
 
 def external(message: str, error: type[Exception], execution: Execution | None = None) -> TaskFailure:
     """A peer, a slot or the machine is to blame."""
-    name = f"{error.__module__}.{error.__qualname__}"
+    name = class_name(error)
     where = {}
     if execution is not None:
         where = {
@@ -91,15 +92,14 @@ def no_resources(message: str, recoverable: bool = True) -> TaskFailure:
 
 def of_the_user(error: ProgramError) -> TaskFailure:
     """The program, or what it was given, is wrong; found before any task ran."""
-    name = f"{type(error).__module__}.{type(error).__qualname__}"
-    return TaskFailure("user", name, str(error), f"{error}\n", recoverable=False)
+    return TaskFailure("user", class_name(error), str(error), f"{error}\n", recoverable=False)
 
 
 def internal(error: BaseException, doing: str, recoverable: bool = False) -> TaskFailure:
     """Our own bug, or one of a plug-in."""
     return TaskFailure(
         "internal",
-        f"{type(error).__module__}.{type(error).__qualname__}",
+        class_name(error),
         f"The JobMaster failed while {doing}: {error}",
         "".join(traceback.format_exception(error)),
         recoverable=recoverable,

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
-import signal
-from collections import deque
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
 from firesteel.core.errors import GraphError
-from firesteel.core.log_files import keep_newest
-from firesteel.core.process import ProcessId, is_running, kill
+from firesteel.core.log_files import keep_newest, last_lines
+from firesteel.core.process import ProcessId, ask_to_end, is_running, kill
 from firesteel.core.run_directory import RunDirectory, private_directory
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
@@ -212,7 +209,7 @@ class HostService(Service):
                 case AdoptJobMaster(job_id, adopt):
                     self.spawn(self._adopt(job_id, adopt), f"adoption of job {job_id}")
                 case EndProcess(process):
-                    _signal(process)
+                    ask_to_end(process)
                 case KillProcess(process):
                     kill(process)
                 case ReportLoss(job_id, jobmaster):
@@ -265,7 +262,7 @@ class HostService(Service):
             self._perform(self._core.start_failed(job_id, str(error)))
             failure = GraphError(str(error))
         except StartError as error:
-            failure = self._start_failed(job_id, job, str(error))
+            failure = self._start_failed(job_id, str(error))
         finally:
             answer = self._starts.pop(job_id)
             if job.address:
@@ -297,7 +294,7 @@ class HostService(Service):
         logger.info("job %s: runs in process %d, log %s", job_id, made.process.pid, self._logs / f"{job_id}.log")
         self.spawn(self._listen(job_id, made), f"connection to job {job_id}")
 
-    def _start_failed(self, job_id: str, job: Hosted, cause: str) -> RpcFault:
+    def _start_failed(self, job_id: str, cause: str) -> RpcFault:
         entry = self._registry.read(job_id)
         if entry is not None:  # it had begun, and may have slots
             self._perform(
@@ -350,11 +347,10 @@ class HostService(Service):
 
     def _log_tail(self, job_id: str) -> None:
         try:
-            with (self._logs / f"{job_id}.log").open(errors="replace") as file:
-                lines = deque(file, LOG_TAIL)
+            lines = last_lines(self._logs / f"{job_id}.log")[-LOG_TAIL:]
         except OSError:
             return
-        logger.error("last lines of the log of job %s:\n%s", job_id, "".join(lines).rstrip())
+        logger.error("last lines of the log of job %s:\n%s", job_id, "\n".join(lines))
 
     def _trim_logs(self) -> None:
         keep_newest(
@@ -377,7 +373,7 @@ class HostService(Service):
             for job in jobs:
                 if job.process is not None and job.process not in told:
                     told.add(job.process)
-                    _signal(job.process)
+                    ask_to_end(job.process)
                 if job.process is not None and not is_running(job.process):
                     self._process_ended(job.graph.job_id, job.process, "has stopped")
             if asyncio.get_running_loop().time() > deadline:
@@ -396,11 +392,3 @@ class HostService(Service):
         await self.template.close()
         if self._candidate is not None:
             self._candidate.give_up()
-
-
-def _signal(process: ProcessId) -> None:
-    if is_running(process):
-        try:
-            os.kill(process.pid, signal.SIGTERM)
-        except ProcessLookupError:
-            pass

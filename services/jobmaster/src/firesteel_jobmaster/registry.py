@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from firesteel.core.errors import ProtocolError
+from firesteel.core.files import replace_file
 from firesteel.core.process import ProcessId
 from firesteel.core.run_directory import private_directory
 from firesteel.protocol import messages as m
@@ -103,22 +103,7 @@ class Registry:
         Raises:
             OSError: it could not be written.
         """
-        part = self.folder / f".{entry.job_id}.{os.getpid()}"
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(json.dumps(entry.to_plain(), separators=(",", ":")).encode())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, self._path(entry.job_id))
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(self._path(entry.job_id), json.dumps(entry.to_plain(), separators=(",", ":")).encode())
 
     def remove_own(self, job_id: str, token: str) -> None:
         """Forget the JobMaster of a job with this token; the file of one that has followed it stays."""

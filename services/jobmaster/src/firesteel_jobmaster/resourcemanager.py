@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import may_work_later
+from firesteel.rpc import is_gone, may_work_later
 from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.service.heartbeat import is_silence
 from firesteel.service.leaders import PeerLeader
@@ -114,7 +115,7 @@ class ResourceManagerLink:
 
     async def _keep(self, term: int) -> None:
         await asyncio.sleep(self._delay)
-        delay = self._settings.registration_initial
+        waits = pauses(self._settings.registration_initial, self._settings.registration_max)
         while self._is(term):
             try:
                 answer = await self._gateway.register_jobmaster(self._registration)
@@ -123,7 +124,7 @@ class ResourceManagerLink:
                     self._report_followed(term, error)
                     return
                 if isinstance(error, PeerUnreachableError):
-                    pause, delay = delay, min(delay * 2, self._settings.registration_max)
+                    pause = next(waits)
                 else:
                     pause = self._settings.error_delay if may_work_later(error) else self._settings.refused_delay
                 logger.warning("registration at the ResourceManager: %s; next try in %g s", error, pause)
@@ -154,13 +155,13 @@ class ResourceManagerLink:
                     return
                 failures += not is_silence(error)
                 silent = self._clock.monotonic() - heard >= self._settings.heartbeat_timeout
-                gone = isinstance(error, FencedError) or _unknown(error)
+                gone = is_gone(error)
                 if gone or silent or 0 < self._settings.heartbeat_failures <= failures:
                     self._report_lost(term, str(error))
                     return
 
     async def _declare(self, term: int) -> None:
-        declared, delay = None, FIRST_DELAY
+        declared, delays = None, pauses(FIRST_DELAY, LONGEST_DELAY)
         while self._is(term) and self._wanted is not None and declared is not self._wanted:
             wanted = self._wanted
             try:
@@ -168,8 +169,7 @@ class ResourceManagerLink:
                 declared = wanted
             except PeerUnreachableError as error:
                 logger.warning("declaration of slots: %s", error)
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, LONGEST_DELAY)
+                await asyncio.sleep(next(delays))
             except RpcError as error:
                 if _is_followed(error):
                     self._report_followed(term, error)
@@ -201,7 +201,3 @@ class ResourceManagerLink:
 
 def _is_followed(error: RpcError) -> bool:
     return isinstance(error, RpcFault) and error.code is RpcCode.GONE
-
-
-def _unknown(error: RpcError) -> bool:
-    return isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
 from firesteel.config import Settings
 from firesteel.config.options import PYTHON_ENVIRONMENT_TIMEOUT
+from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RpcError
 from firesteel.graph.job_archive import job_timestamps
@@ -39,7 +40,6 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 LONGEST_SUBMIT_DELAY = 5.0
 """Seconds between two tries to submit tasks."""
-Instructions = Iterable[do.Instruction]
 
 
 class JobMaster:
@@ -403,8 +403,9 @@ class JobMaster:
 
     async def _note(self, note: Callable[[], None]) -> None:
         """Remember attempts for the next JobMaster; until that is done none of them runs."""
-        delay = FIRST_DELAY
-        while not self.core.is_terminal:
+        for delay in pauses(FIRST_DELAY, LONGEST_SUBMIT_DELAY):
+            if self.core.is_terminal:
+                return
             try:
                 await in_a_thread(note)
                 return
@@ -414,7 +415,6 @@ class JobMaster:
             except Exception as error:  # high-availability services are plug-ins
                 logger.error("numbers of attempts can't be stored, next try in %g s: %s", delay, error)
             await asyncio.sleep(delay)
-            delay = min(2 * delay, LONGEST_SUBMIT_DELAY)
 
     async def _submit(self, taskmanager_id: str, gateway: RemoteTaskManager, message: m.SubmitTasks) -> None:
         """Have tasks run; said again while the answer may be lost: who has taken them takes them once."""
@@ -423,8 +423,7 @@ class JobMaster:
             return
         allocation = message.allocation_id
         ids = [task["execution_id"] for task in message.deployment["tasks"]]
-        delay = FIRST_DELAY
-        while True:
+        for delay in pauses(FIRST_DELAY, LONGEST_SUBMIT_DELAY):
             try:
                 await gateway.submit_tasks(message)
             except PeerUnreachableError as error:
@@ -434,7 +433,6 @@ class JobMaster:
                     return
                 logger.warning("submit: %s; next try in %g s", error, delay)
                 await asyncio.sleep(delay)
-                delay = min(2 * delay, LONGEST_SUBMIT_DELAY)
             except RpcError as error:
                 self._submit_failed(allocation, ids, error)
                 return

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
-from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import is_gone
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteTaskManager
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
@@ -189,7 +189,7 @@ class TaskManagerLinks:
             async with asyncio.timeout(self._settings.heartbeat_timeout):
                 report = await self._gateways[taskmanager_id].heartbeat_jobmaster(message)
         except (RpcError, TimeoutError) as error:
-            if isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND):
+            if isinstance(error, RpcError) and is_gone(error):
                 self._gone(taskmanager_id, f"TaskManager {taskmanager_id} does not know the job any more: {error}")
                 return True
             logger.warning("heartbeat to %s: %s", taskmanager_id, error)

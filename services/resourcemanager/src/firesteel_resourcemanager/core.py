@@ -337,7 +337,7 @@ class ResourceManagerCore:
         self.executors.fleet_started(attached, now)
         return self._life.launch_waiting() + self._settle(now)
 
-    def fleet_failed(self, message: str, now: float) -> list[Instruction]:
+    def fleet_failed(self, message: str) -> list[Instruction]:
         """The fleet could not be started: jobs that wait fail with the reason; the next declaration tries again."""
         logger.error("the fleet could not be started: %s", message)
         self.registry.move_fleet(FleetState.FAILED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
+from firesteel.core.backoff import pause_after
 from firesteel_resourcemanager.executor import Executor, ExecutorState
 from firesteel_resourcemanager.instructions import Instruction, StartExecutor
 from firesteel_resourcemanager.slot_table import TaskManager
@@ -170,7 +171,7 @@ class Executors:
         steady = executor.state is ExecutorState.ATTACHED and now - executor.since >= STEADY
         executor.failures = 1 if steady else executor.failures + 1
         executor.cause = cause
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (executor.failures - 1))
+        pause = pause_after(executor.failures, FIRST_PAUSE, LONGEST_PAUSE)
         logger.warning(
             "executor %s of TaskManager %s is lost (%d in a row): %s; the next one comes in %g s",
             executor.id or "(no id)", taskmanager_id, executor.failures, cause, pause,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from firesteel.core.backoff import pause_after
 from firesteel.core.errors import IllegalTransitionError
 from firesteel.service.heartbeat import REGISTERS_AGAIN
 from firesteel_resourcemanager.settings import ResourceManagerSettings
@@ -166,7 +167,7 @@ class Registry:
     def set_back(self, job: Job, now: float) -> None:
         """A job has lost a slot that it wanted: a moment without another one, longer each time until it declares."""
         job.setbacks += 1
-        job.not_before = now + min(LONGEST_SETBACK, FIRST_SETBACK * 2.0 ** (job.setbacks - 1))
+        job.not_before = now + pause_after(job.setbacks, FIRST_SETBACK, LONGEST_SETBACK)
 
     def keep(self, job_id: str, now: float, token: str = "") -> bool:
         """Keep the slots of a job until its JobMaster registers (again); False if the job has ended."""

@@ -19,12 +19,12 @@ from firesteel.rpc.gateways import RemoteJobMaster, RemoteTaskManager
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel.service.leaders import Candidate
+from firesteel.service.versions import differences, own_versions
 from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.fleet_driver import LOST, FleetDriver
 from firesteel_resourcemanager.registry import TaskManagerRefusedError
 from firesteel_resourcemanager.settings import ResourceManagerSettings
-from firesteel_resourcemanager.versions import differences, own_versions
 from firesteel_resourcemanager.worker_pool import WorkerPool
 
 logger = logging.getLogger(__name__)
@@ -69,9 +69,9 @@ class ResourceManagerService(Service):
         self._looking = asyncio.Lock()
         self._launch_details: dict[str, tuple[str, str]] = {}
         """TaskManager -> (executor id, control socket), as it said when it granted a slot."""
-        self._tick = min(1.0, settings.heartbeat_timeout / 4)
-        self._taskmanagers = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, settings.failure_threshold)
-        self._jobmasters = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
+        timeout, threshold = settings.heartbeat_timeout, settings.failure_threshold
+        self._taskmanagers = HeartbeatMonitor(clock, timeout, failure_threshold=threshold)
+        self._jobmasters = HeartbeatMonitor(clock, timeout, failure_threshold=0)
 
     # -- life
 
@@ -316,7 +316,7 @@ class ResourceManagerService(Service):
         except Exception as error:  # the fleet is a plug-in
             if self.stopping:
                 return
-            self.perform(self.core.fleet_failed(str(error) or type(error).__name__, self.now))
+            self.perform(self.core.fleet_failed(str(error) or type(error).__name__))
         else:
             logger.info("the fleet is up after %.1f s", self.now - started)
             self.perform(self.core.fleet_started(attached, self.now))
@@ -391,7 +391,7 @@ class ResourceManagerService(Service):
 
     async def _watch_peers(self) -> None:
         while True:
-            await asyncio.sleep(self._tick)
+            await asyncio.sleep(self._taskmanagers.tick_seconds)
             for taskmanager in self._taskmanagers.tick():
                 self.perform(self.core.taskmanager_gone(taskmanager, "it does not answer heartbeats", self.now))
             for job in self._jobmasters.tick():

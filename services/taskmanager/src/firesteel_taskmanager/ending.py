@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from typing import Final
 
-from firesteel.core.errors import FleetError
+from firesteel.core.errors import FleetError, class_name
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.messages import TaskStateUpdate
 from firesteel_taskmanager.instructions import (
@@ -93,8 +93,9 @@ class SlotEndings:
             if task.is_final:
                 continue
             task.state = task.end
-            name = f"{error.__module__}.{error.__qualname__}"
-            plain = task.failure or (None if task.cancelling else TaskFailure(kind, name, cause, "").to_plain())
+            plain = task.failure or (
+                None if task.cancelling else TaskFailure(kind, class_name(error), cause, "").to_plain()
+            )
             out.append(ReportState(slot.jobmaster, TaskStateUpdate(task.execution_id, task.state, now_ms, plain)))
         lost = ReportSlotFailed(slot.jobmaster, slot.allocation_id, cause)
         if all(task.state != "FAILED" for task in slot.tasks.values()):

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
 
+from firesteel.core.backoff import pause_after
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FiresteelError
 from firesteel.protocol.messages import ExecutorLost, ExecutorSpec
@@ -159,7 +160,7 @@ class ExecutorSupervisor:
             logger.info("executor %s, an older one, is gone: %s", entry.spec.executor_id, cause)
             return
         self._failures = self._failures + 1 if lived < SHORT_LIFE else 0
-        pause = min(FIRST_PAUSE * 2 ** (self._failures - 1), LONGEST_PAUSE) if self._failures else 0.0
+        pause = pause_after(self._failures, FIRST_PAUSE, LONGEST_PAUSE)
         logger.error("executor %s: %s; another one is asked for in %.0f s", entry.spec.executor_id, cause, pause)
         await asyncio.sleep(pause)
         if self._newest == key and not self._stopping:

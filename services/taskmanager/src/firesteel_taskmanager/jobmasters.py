@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
-from firesteel.rpc import RpcClient, may_work_later
+from firesteel.rpc import RpcClient, is_gone, may_work_later
 from firesteel.rpc.client import DEFAULT_TIMEOUT
 from firesteel.rpc.gateways import RemoteJobMaster
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import TaskManagerCore
-from firesteel_taskmanager.outbox import Outbox, Report, is_gone
+from firesteel_taskmanager.outbox import Outbox, Report
 from firesteel_taskmanager.settings import TaskManagerSettings
 
 logger = logging.getLogger(__name__)
@@ -64,8 +64,8 @@ class JobMasterLinks:
 
     def __init__(self, owner: _Owner, settings: TaskManagerSettings, clock: Clock) -> None:
         self._owner, self._settings, self._clock = owner, settings, clock
-        self.tick_seconds = min(1.0, settings.heartbeat_timeout / 4)
-        self._monitor = HeartbeatMonitor(clock, settings.heartbeat_timeout, self.tick_seconds, failure_threshold=0)
+        self._monitor = HeartbeatMonitor(clock, settings.heartbeat_timeout, failure_threshold=0)
+        self.tick_seconds = self._monitor.tick_seconds
         self._outboxes: dict[str, Outbox] = {}
         self._offers: dict[str, dict[str, m.SlotOffer]] = {}
 

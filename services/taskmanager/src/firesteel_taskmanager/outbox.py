@@ -9,12 +9,12 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
+from firesteel.core.errors import PeerUnreachableError, RpcError, class_name
 from firesteel.protocol import messages as m
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient
+from firesteel.rpc import RpcClient, is_gone
 from firesteel.rpc.gateways import RemoteJobMaster
 from firesteel_taskmanager.instructions import (
     JobMasterRef,
@@ -31,11 +31,6 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _LARGEST_BATCH = 1000
 _LONGEST_TRY = 12.0
 """Seconds that one failed call and the pause after it can take; what goes beyond was a stall of this process."""
-
-
-def is_gone(error: RpcError) -> bool:
-    """Whether the JobMaster will never hear us: it has ended, or another one leads the job."""
-    return isinstance(error, FencedError) or (isinstance(error, RpcFault) and error.code is RpcCode.NOT_FOUND)
 
 
 class Outbox:
@@ -145,7 +140,7 @@ class Outbox:
         if not isinstance(message, m.AcknowledgeCheckpoint) or unknown:
             return None
         text = f"its acknowledgement of {len(message.state)} characters was refused: {error}"
-        failure = TaskFailure("external", f"{RpcError.__module__}.{RpcError.__qualname__}", text, text)
+        failure = TaskFailure("external", class_name(RpcError), text, text)
         reason = DeclineReason.ASYNC_EXCEPTION.value
         decline = m.DeclineCheckpoint(message.execution_id, message.checkpoint_id, reason, failure.to_plain())
         return ReportCheckpoint(self.ref, decline)

@@ -112,8 +112,8 @@ class Registration:
         if heartbeat_interval > 0:
             self._patience = REGISTERS_AGAIN * heartbeat_interval
             silence = min(silence, self._patience)
-        self._tick_seconds = min(1.0, silence / 4)
-        self._monitor = HeartbeatMonitor(self._clock, silence, self._tick_seconds, failure_threshold=0)
+        self._monitor = HeartbeatMonitor(self._clock, silence, failure_threshold=0)
+        self._tick_seconds = self._monitor.tick_seconds
         self._monitor.watch(_PEER)
 
     def failed(self, answer: Answer, cause: str, in_use: bool) -> list[EndProcess]:

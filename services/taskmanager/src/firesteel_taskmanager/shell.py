@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import platform
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from firesteel import __version__
 from firesteel.config import Settings
 from firesteel.config.memory import TaskManagerMemory
 from firesteel.core.clock import Clock
@@ -27,6 +24,7 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
 from firesteel.service.leaders import PeerLeader
+from firesteel.service.versions import own_versions
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.blobs import BlobCache
 from firesteel_taskmanager.channels import ChannelServer
@@ -398,7 +396,7 @@ class TaskManagerService(Service):
             hardware,
             {} if memory is None else memory.to_rest(),
             self.core.report(),
-            _VERSIONS,
+            own_versions(),
             (self.executors.newest or "") if isinstance(self.executors, ExecutorSupervisor) else "",
         )
 
@@ -427,10 +425,3 @@ class TaskManagerService(Service):
         while True:
             await asyncio.sleep(self._settings.heartbeat_interval)
             self.perform(self.core.ping(self.now))
-
-
-_VERSIONS: dict[str, str] = {
-    "firesteel": __version__,
-    "python": ".".join(platform.python_version_tuple()[:2]),
-    "pyspark": version("pyspark"),
-}

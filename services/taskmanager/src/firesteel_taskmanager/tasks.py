@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from firesteel.core.errors import PeerUnreachableError
+from firesteel.core.errors import PeerUnreachableError, class_name
 from firesteel.protocol.alignment import ReportWatermark
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.messages import AssignSplits, Splits, TaskStateUpdate
@@ -223,8 +223,7 @@ class TaskDecisions:
         if task.failure is not None:
             return []
         if not task.cancelling:
-            name = f"{PeerUnreachableError.__module__}.{PeerUnreachableError.__qualname__}"
-            task.failure = TaskFailure("external", name, cause, "").to_plain()
+            task.failure = TaskFailure("external", class_name(PeerUnreachableError), cause, "").to_plain()
         task.cancelling = True
         return [self._cancel(slot, slot.process, [execution_id], now)]
 

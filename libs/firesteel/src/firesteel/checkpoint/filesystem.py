@@ -33,6 +33,7 @@ from firesteel.checkpoint.state_files import (
 from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
 from firesteel.config import options
 from firesteel.core.errors import CheckpointNumberTakenError, CheckpointStorageError, ConfigurationError
+from firesteel.core.files import sync_directory
 
 SHARED: Final = "shared"
 TASK_OWNED: Final = "taskowned"
@@ -137,7 +138,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
                 with suppress(OSError):  # it goes with the directory
                     draft.unlink(missing_ok=True)
             try:
-                _sync_directory(directory)
+                sync_directory(directory)
                 if final.read_bytes() != data:
                     raise CheckpointStorageError(
                         f"{final} does not hold what was written to it: the storage loses data"
@@ -264,7 +265,7 @@ class _FileWriter(StateWriter):
             os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
-            _sync_directory(self._path.parent)
+            sync_directory(self._path.parent)
             if self._owner != self._path.parent:
                 os.stat(self._owner)
         self._closed = True
@@ -334,17 +335,6 @@ def _create(path: Path, data: bytes) -> None:
         with suppress(OSError):
             path.unlink(missing_ok=True)
         raise
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):  # not for directories, on some file systems
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def _remove_all_but(directory: Path, kept: Collection[str]) -> None:

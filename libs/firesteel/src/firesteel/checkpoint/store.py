@@ -18,11 +18,8 @@ follows.
 from __future__ import annotations
 
 import json
-import os
 import re
-import uuid
 from abc import ABC, abstractmethod
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +27,7 @@ from typing import Any, Final
 from firesteel.checkpoint.handles import checksum
 from firesteel.checkpoint.reading import CheckpointFormatError, member, whole_number
 from firesteel.core.errors import CheckpointStorageError
+from firesteel.core.files import replace_file
 
 _ENTRY: Final = re.compile(r"chk-(\d+)\.json")
 _FIRST_LINE: Final = re.compile(rb"FIRESTEEL-CHECKPOINTS (\d{1,9}) ([0-9a-f]{32})\n")
@@ -215,22 +213,10 @@ class DirectoryCheckpointStore(CompletedCheckpointStore):
         return self._directory / f"chk-{checkpoint_id}.json"
 
     def _write(self, path: Path, content: Any, what: str) -> None:
-        draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            with open(draft, "xb") as file:
-                file.write(_encode(content))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-            descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            replace_file(path, _encode(content), mode=0o666)
         except OSError as error:
-            with suppress(OSError):
-                draft.unlink(missing_ok=True)
             raise CheckpointStorageError(f"{what} can't be written to {path}: {error.strerror or error}") from error
 
 

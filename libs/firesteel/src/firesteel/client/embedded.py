@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from firesteel.client import context
 from firesteel.client.at_exit import before_threads_end
-from firesteel.client.definitions import handed_on
 from firesteel.client.graph_shipment import prepare
 from firesteel.client.job_client import ClusterJobClient
 from firesteel.client.planning import PlanOnly
 from firesteel.common.configuration import Configuration
 from firesteel.config import options
+from firesteel.config.definitions import handed_on
 from firesteel.config.load import load_settings
 from firesteel.config.settings import Settings
 from firesteel.core.errors import FiresteelError, FleetError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from dataclasses import replace
@@ -18,7 +17,7 @@ from firesteel.connectors.file_splits import check_paths
 from firesteel.core.errors import ProgramError
 from firesteel.core.ids import new_job_id
 from firesteel.graph.chaining import build_job_graph
-from firesteel.graph.job_graph import JobGraph
+from firesteel.graph.job_graph import JobGraph, add_blob
 from firesteel.graph.specs import ChainSpec
 from firesteel.graph.stream_graph import StreamGraph
 
@@ -67,7 +66,7 @@ def prepare(graph: StreamGraph, settings: Settings, *, same_host: bool) -> tuple
     if same_host:
         _check_files(job_graph)
     code = shipment.code_blob()
-    main_blob = None if code is None else _added(blobs, code)
+    main_blob = None if code is None else add_blob(blobs, code)
     roots = [] if same_host else program_roots(sys.modules.get("__main__"), sys.path)
     packed = archives(named_files(settings), sys.modules, roots, settings.get(options.PYTHON_FILES_MAX_BYTES))
     environment, dependencies = python_environment(settings)
@@ -76,18 +75,12 @@ def prepare(graph: StreamGraph, settings: Settings, *, same_host: bool) -> tuple
         job_graph,
         python_environment=environment.to_plain(),
         main_blob=main_blob,
-        python_files=tuple(_added(blobs, archive) for archive in packed),
+        python_files=tuple(add_blob(blobs, archive) for archive in packed),
         python_path=python_path() if same_host else (),
         config_layers={key: layer for key, layer in settings.layers().items() if key in config},
         blobs={sha: len(content) for sha, content in blobs.items()},
     )
     return job_graph, blobs
-
-
-def _added(blobs: dict[str, bytes], content: bytes) -> str:
-    name = hashlib.sha256(content).hexdigest()
-    blobs[name] = content
-    return name
 
 
 def python_path() -> tuple[str, ...]:

@@ -115,7 +115,7 @@ def failure_as_error(failure: TaskFailure, job_id: str, job_name: str) -> JobErr
     operator = failure.operator or failure.vertex_name
     lines = [
         f"job {job_name!r} ({job_id}) failed: operator {operator!r} (subtask {failure.subtask}, "
-        f"attempt {failure.attempt}) raised {failure.error_class.removeprefix('builtins.')}: {failure.message}"
+        f"attempt {failure.attempt}) raised {failure.error_class}: {failure.message}"
     ]
     missing = _MISSING_MODULE.search(failure.message) if failure.error_class == "ModuleNotFoundError" else None
     if missing is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from firesteel.client.python_files import Packer
 from firesteel.config import options
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ProgramError
+from firesteel.graph.job_graph import add_blob
 from firesteel.protocol.python_environment import PythonArchive, PythonEnvironment
 
 __all__ = ["python_environment"]
@@ -28,11 +29,7 @@ def python_environment(settings: Settings) -> tuple[PythonEnvironment, dict[str,
     blobs: dict[str, bytes] = {}
     packer = Packer(settings.get(options.PYTHON_FILES_MAX_BYTES))
 
-    def added(content: bytes) -> str:
-        name = hashlib.sha256(content).hexdigest()
-        blobs[name] = content
-        return name
-
+    added = partial(add_blob, blobs)
     requirements = packages = None
     text = settings.get(options.PYTHON_REQUIREMENTS)
     if text:

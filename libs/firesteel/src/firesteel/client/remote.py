@@ -11,7 +11,6 @@ from firesteel.client import context
 from firesteel.client.attached import AttachedWait
 from firesteel.client.connections import Connection, connect
 from firesteel.client.console import Console
-from firesteel.client.definitions import handed_on
 from firesteel.client.detached import DetachedJobExecutionResult
 from firesteel.client.graph_shipment import prepare
 from firesteel.client.job_client import ClusterJobClient
@@ -22,6 +21,7 @@ from firesteel.common.configuration import Configuration
 from firesteel.common.job_execution_result import JobExecutionResult
 from firesteel.common.job_id import JobID
 from firesteel.config import options
+from firesteel.config.definitions import handed_on
 from firesteel.config.load import load_settings
 from firesteel.config.settings import Settings
 from firesteel.core.clock import SystemClock

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
 from typing import Any
 
+from firesteel.core.errors import class_name
+
 _MAX_DEPTH = 6
 
 
@@ -22,7 +24,7 @@ def explain(value: Any, dumps: Callable[[Any], bytes], error: BaseException) -> 
     if culprit is value:
         return f"{path} can't be pickled ({reason})"
     return (
-        f"{path} is a {type(culprit).__module__}.{type(culprit).__qualname__}, which can't be pickled ({reason}); "
+        f"{path} is a {class_name(type(culprit))}, which can't be pickled ({reason}); "
         "create it in open(), or inside the function, instead of carrying it along"
     )
 

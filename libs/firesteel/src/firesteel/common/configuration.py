@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping
 from typing import Any
+
+from firesteel.core.option_texts import show
 
 __all__ = ["Configuration"]
 
@@ -37,7 +38,7 @@ class Configuration:
 
     def get_string(self, key: str, default_value: str | None) -> str | None:
         """Returns the value as text."""
-        return _text(self._values[key]) if key in self._values else default_value
+        return show(self._values[key]) if key in self._values else default_value
 
     def set_string(self, key: str, value: str) -> Configuration:
         """Sets a key; returns this configuration."""
@@ -71,7 +72,7 @@ class Configuration:
         """
         if key not in self._values:
             return default_value
-        text = _text(self._values[key]).strip().lower()
+        text = show(self._values[key]).strip().lower()
         if text not in ("true", "false"):
             raise ValueError(f"The value of {key!r} is neither true nor false: {self._values[key]!r}.")
         return text == "true"
@@ -134,7 +135,7 @@ class Configuration:
 
     def to_dict(self) -> dict[str, str]:
         """Returns all keys with their values as text (``true``, ``3``; bytes as Base64)."""
-        return {key: _text(value) for key, value in self._values.items()}
+        return {key: show(value) for key, value in self._values.items()}
 
     def remove_config(self, key: str) -> bool:
         """Removes a key; returns whether it was there."""
@@ -163,15 +164,3 @@ class Configuration:
 
 
 _MISSING = object()
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (bytes, bytearray)):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, (list, tuple)):
-        return ";".join(map(_text, value))
-    if isinstance(value, Mapping):
-        return ",".join(f"{k}:{_text(v)}" for k, v in value.items())
-    return str(value)

@@ -63,10 +63,6 @@ class TaskManagerMemory:
         """What each of so many slot processes may use."""
         return self.slots_size // slots
 
-    def slot_managed(self, slots: int) -> int:
-        """The managed memory in it: caches and buffers of state backends."""
-        return self.managed // slots
-
     def to_rest(self) -> dict[str, int]:
         """``memoryConfiguration`` of Flink's REST API."""
         return {

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from firesteel.config import values
+from firesteel.core import option_texts
 
 __all__ = [
     "BOOL",
@@ -97,14 +98,14 @@ class OptionType(Generic[T_co]):
 
     name: str
     parse: Callable[[Any], T_co]
-    show: Callable[[Any], str] = values.show
+    show: Callable[[Any], str] = option_texts.show
 
 
 BOOL = OptionType("Boolean", values.parse_bool)
 INT = OptionType("Integer", values.parse_int)
 FLOAT = OptionType("Double", values.parse_float)
 STRING = OptionType("String", values.parse_str)
-DURATION: OptionType[timedelta] = OptionType("Duration", values.parse_duration, values.show_duration)
+DURATION: OptionType[timedelta] = OptionType("Duration", values.parse_duration, option_texts.show_duration)
 MEMORY = OptionType("MemorySize", values.parse_memory, values.show_memory)
 LIST = OptionType("List", values.parse_list)
 MAP = OptionType("Map", values.parse_map)

@@ -115,7 +115,7 @@ SLOT_REQUEST_MAX_INTERVAL = ConfigOption(
     "slot.request.max-interval",
     DURATION,
     timedelta(milliseconds=20),
-    "Slot requests that come within this time are handled together.",
+    "Accepted for compatibility: slot requests are handled as they come.",
     at_least=_ZERO,
 )
 TASK_CANCELLATION_INTERVAL = ConfigOption(

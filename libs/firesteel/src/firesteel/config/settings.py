@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any, TypeVar
 
-from firesteel.config import values
 from firesteel.config.keys import OWN_PREFIX, current_name, flink_keys, is_flink_key, near
 from firesteel.config.option import MASK, ConfigOption, Secret, is_sensitive
 from firesteel.config.options import OPTIONS
 from firesteel.core.errors import ConfigurationError
+from firesteel.core.option_texts import show
 
 __all__ = ["Settings"]
 
@@ -69,7 +69,7 @@ class Settings:
         try:
             return option.parse(raw)
         except ValueError as error:
-            shown = MASK if option.secret or is_sensitive(key) else repr(values.show(raw))
+            shown = MASK if option.secret or is_sensitive(key) else repr(show(raw))
             raise ConfigurationError(
                 f"{key} = {shown} (from {self._layer_of[key]}) is not valid: expected {error}."
             ) from None
@@ -96,7 +96,7 @@ class Settings:
 
     def under(self, prefix: str) -> dict[str, str]:
         """Returns what was set below a prefix, without it, as text."""
-        return {key[len(prefix) :]: values.show(_open(v)) for key, v in self._values.items() if key.startswith(prefix)}
+        return {key[len(prefix) :]: show(_open(v)) for key, v in self._values.items() if key.startswith(prefix)}
 
     def slice(self, options: Iterable[ConfigOption[Any]]) -> Settings:
         """Returns settings of these options only."""
@@ -108,7 +108,7 @@ class Settings:
 
     def to_plain(self) -> dict[str, str]:
         """Returns everything as text, secrets too, to send to another process (``Settings.from_plain``)."""
-        return {key: values.show(_open(value)) for key, value in sorted(self._values.items())}
+        return {key: show(_open(value)) for key, value in sorted(self._values.items())}
 
     @staticmethod
     def from_plain(plain: Mapping[str, str], layer: str = "cluster") -> Settings:

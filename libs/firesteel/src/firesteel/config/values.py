@@ -1,7 +1,8 @@
 """Flink's text forms of option values: durations, memory sizes, booleans, lists and maps.
 
 Each ``parse_…`` takes text or the Python value itself and raises ``ValueError`` with what was expected.
-Each ``show_…`` writes the text that ``parse_…`` reads back.
+``show_memory`` writes the text that ``parse_memory`` reads back;
+``firesteel.core.option_texts`` writes those of the others.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
+
+from firesteel.core.option_texts import show
 
 _NANOS_OF = {
     **dict.fromkeys(("d", "day", "days"), 86_400 * 10**9),
@@ -56,21 +59,6 @@ def parse_duration(raw: Any) -> timedelta:
                 microseconds=int((fraction or "").ljust(6, "0")[:6]),
             )
     raise ValueError("a duration such as '100 ms', '10 s', '1 min' or 'PT0.1S' (a bare number is milliseconds)")
-
-
-def show_duration(value: timedelta) -> str:
-    """The largest unit that divides the duration: ``100 ms``, ``1 min``."""
-    micros = value // timedelta(microseconds=1)
-    for unit, size in (
-        ("d", 86_400_000_000),
-        ("h", 3_600_000_000),
-        ("min", 60_000_000),
-        ("s", 1_000_000),
-        ("ms", 1000),
-    ):
-        if micros and micros % size == 0:
-            return f"{micros // size} {unit}"
-    return f"{micros} us" if micros else "0 ms"
 
 
 def parse_memory(raw: Any) -> int:
@@ -150,16 +138,3 @@ def parse_map(raw: Any) -> dict[str, str]:
         pairs = (entry.split(":", 1) for entry in entries)
         return {key.strip().strip("'\""): value.strip().strip("'\"") for key, value in pairs}
     raise ValueError("a map such as '{a: b, c: d}' or 'a:b,c:d'")
-
-
-def show(value: Any) -> str:
-    """The text form of any value."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, timedelta):
-        return show_duration(value)
-    if isinstance(value, (list, tuple)):
-        return ";".join(map(show, value))
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {show(item)}" for key, item in value.items()) + "}"
-    return str(value)

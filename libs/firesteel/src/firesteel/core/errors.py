@@ -16,7 +16,6 @@ FiresteelError
 │   ├── CommitError            results of a sink can't be made visible
 │   └── CheckpointCorruptedError  a file of a checkpoint is missing, damaged, foreign or of a later version
 ├── ConfigurationError         an option is unknown or has a bad value (also a ValueError)
-├── TaskCancelledError         raised inside a task to end it; never leaves the slot
 ├── JobError                   what happened to a job, seen by the client
 │   ├── JobFailedError
 │   │   └── UserFunctionError  a user's function raised inside a slot
@@ -191,10 +190,6 @@ class ConfigurationError(FiresteelError, ValueError):
     """An option is unknown or its value is wrong."""
 
 
-class TaskCancelledError(FiresteelError):
-    """Raised inside a task to end it."""
-
-
 class JobError(FiresteelError):
     """What happened to a job.
 
@@ -299,3 +294,9 @@ class ProtocolError(FiresteelError):
 
 class IllegalTransitionError(FiresteelError):
     """A state machine was asked for a move that its table does not have."""
+
+
+def class_name(what: type | BaseException) -> str:
+    """The name of a class, or of that of an error, with its module unless it is one of the builtins."""
+    cls = type(what) if isinstance(what, BaseException) else what
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

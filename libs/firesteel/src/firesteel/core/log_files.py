@@ -34,6 +34,23 @@ def keep_newest(folder: Path, pattern: str, count: int, in_use: Callable[[Path],
         path.unlink(missing_ok=True)
 
 
+def last_lines(path: Path, most_bytes: int = 16_384) -> list[str]:
+    """The lines at the end of a log, without the empty ones behind them.
+
+    Args:
+        path: of the log, in UTF-8; what is not is shown as U+FFFD.
+        most_bytes: of its end that are read; the first line may be cut, and is left out unless it is the only one.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    with path.open("rb") as log:
+        start = max(0, log.seek(0, os.SEEK_END) - most_bytes)
+        log.seek(start)
+        lines = log.read(most_bytes).decode("utf-8", "replace").rstrip().splitlines()
+    return lines[1:] if start and len(lines) > 1 else lines
+
+
 def bound(path: Path, most: int = MOST_BYTES, tail: int = TAIL_BYTES) -> bool:
     """Begin a log anew that has become too large; its end is kept as ``<name>.1``.
 

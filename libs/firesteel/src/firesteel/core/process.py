@@ -105,13 +105,14 @@ def wait_gone(processes: Iterable[ProcessId], timeout: float) -> list[ProcessId]
     return left
 
 
+def ask_to_end(process: ProcessId) -> bool:
+    """SIGTERM, unless the process is gone already; whether it was there."""
+    return _send(process, signal.SIGTERM)
+
+
 def kill(process: ProcessId) -> None:
     """SIGKILL, unless the process is gone already."""
-    if is_running(process):
-        try:
-            os.kill(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    _send(process, signal.SIGKILL)
 
 
 def die_with_parent(parent: int | None = None) -> None:
@@ -143,6 +144,16 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)
         mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+
+
+def _send(process: ProcessId, number: signal.Signals) -> bool:
+    if not is_running(process):
+        return False
+    try:
+        os.kill(process.pid, number)
+    except ProcessLookupError:  # it ended after the look
+        return False
+    return True
 
 
 def _stat_fields(pid: int) -> list[str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from firesteel.core.ids import JobId, OperatorId
 from firesteel.functions.sink import Sink
 from firesteel.graph.enumerators import enumerator_spec, enumerator_vertex, source_info
-from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo
+from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, add_blob
 from firesteel.graph.node_ids import operator_ids
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec
 from firesteel.graph.stream_graph import StreamEdge, StreamGraph, StreamNode
@@ -80,15 +79,11 @@ def build_job_graph(
     vertices = []
     for chain in chains:
         name = _name(stream_graph, chain)
-        blob = pickle_chain(_spec(stream_graph, chain, ids, numbers))
-        sha = hashlib.sha256(blob).hexdigest()
-        blobs[sha] = blob
+        sha = add_blob(blobs, pickle_chain(_spec(stream_graph, chain, ids, numbers)))
         vertex = _vertex(chain, ids, name, sha)
         if vertex.source is not None and vertex.source.coordinator is not None:
             spec = enumerator_spec(chain.head, vertex.source.coordinator)
-            blob = pickle_chain(ChainSpec([spec], [[]], []))
-            sha = hashlib.sha256(blob).hexdigest()
-            blobs[sha] = blob
+            sha = add_blob(blobs, pickle_chain(ChainSpec([spec], [[]], [])))
             vertices.append(enumerator_vertex(spec, vertex, sha))
         vertices.append(vertex)
     graph = JobGraph(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -264,3 +265,10 @@ class JobGraph:
 
 def _is_text_to_text(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(text, str) for pair in value.items() for text in pair)
+
+
+def add_blob(blobs: dict[str, bytes], content: bytes) -> str:
+    """Put a blob beside others of a job; its name: the SHA-256 of its content."""
+    name = hashlib.sha256(content).hexdigest()
+    blobs[name] = content
+    return name

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from firesteel.common.types import Row
-from firesteel.core.errors import KeyTypeError
+from firesteel.core.errors import KeyTypeError, class_name
 
 if TYPE_CHECKING:
     import numpy
@@ -199,9 +199,10 @@ def stable_hash(key: Any) -> int:
 
 def key_type_error(cls: type, why: str = "") -> KeyTypeError:
     """The error for a key of a class that is not allowed."""
-    name = cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
     hint = why or next((text for base, text in _HINTS.items() if issubclass(cls, base)), "")
-    return KeyTypeError(f"A value of type {name} can't be a key{': ' + hint if hint else ''}. Allowed are {ALLOWED}.")
+    return KeyTypeError(
+        f"A value of type {class_name(cls)} can't be a key{': ' + hint if hint else ''}. Allowed are {ALLOWED}."
+    )
 
 
 def _derive(cls: type) -> Hasher:

@@ -166,14 +166,13 @@ class StreamNode:
     Attributes:
         id: of its transformation.
         operator: its ``id`` is empty until the JobGraph is made.
-        max_parallelism: decided; ``max_parallelism_set`` says whether the program set it.
+        max_parallelism: decided.
     """
 
     id: int
     operator: OperatorSpec
     parallelism: int
     max_parallelism: int
-    max_parallelism_set: bool
     slot_sharing_group: str
     chaining_strategy: ChainingStrategy
     buffer_timeout_ms: int
@@ -295,7 +294,6 @@ class StreamGraph:
             ),
             parallelism=parallelism,
             max_parallelism=default_max_parallelism(parallelism) if limit == UNSET else limit,
-            max_parallelism_set=limit != UNSET,
             slot_sharing_group=self._group(t),
             chaining_strategy=t.chaining_strategy,
             buffer_timeout_ms=settings.buffer_timeout_ms if t.buffer_timeout_ms is None else t.buffer_timeout_ms,

@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+from firesteel.core.files import sync_directory
+
 
 class Disk:
     """A file system.
@@ -31,6 +33,9 @@ class Disk:
     def sync(self, path: Path) -> None:
         """Make the content of a file, or the names in a directory, safe."""
         if not self.durable:
+            return
+        if path.is_dir():
+            sync_directory(path)
             return
         handle = os.open(path, os.O_RDONLY)
         try:

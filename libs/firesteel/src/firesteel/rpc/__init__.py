@@ -2,8 +2,8 @@
 
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.guard import Guard
-from firesteel.rpc.retries import may_work_later
+from firesteel.rpc.retries import is_gone, may_work_later
 from firesteel.rpc.server import Handler, RpcRequest, rpc_routes
 from firesteel.rpc.signing import Signer
 
-__all__ = ["Guard", "Handler", "RpcClient", "RpcRequest", "Signer", "may_work_later", "rpc_routes"]
+__all__ = ["Guard", "Handler", "RpcClient", "RpcRequest", "Signer", "is_gone", "may_work_later", "rpc_routes"]

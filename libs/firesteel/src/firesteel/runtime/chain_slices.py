@@ -39,17 +39,20 @@ def adapt_columns(segment: Segment, size: int, took: float) -> None:
 
 
 def stamped(pairs: Iterator[tuple[Any, int]], stamp: Stamp) -> Iterator[Any]:
+    """The values of records with timestamps; ``stamp`` holds that of the value that was taken last (epoch ms)."""
     for value, stamp.value in pairs:
         yield value
 
 
 def unstamped(records: Iterator[Any], stamp: Stamp) -> Iterator[Any]:
+    """The values of records without timestamps; ``stamp`` is emptied before each."""
     for value in records:
         stamp.value = None
         yield value
 
 
 def with_stamps(pipeline: Iterator[Any], size: int, stamp: Stamp) -> tuple[list[Any], list[int | None]]:
+    """The next ``size`` results of a pipeline, or all that are left, and the timestamp of each (epoch ms, or None)."""
     results, stamps = [], []
     for result in islice(pipeline, size):
         results.append(result)

@@ -175,12 +175,7 @@ class TaskRuntimeContext(RuntimeContext):
         return self._store().get_aggregating_state(state_descriptor)
 
     def _store(self) -> KeyedStateStore:
-        if self._keyed is None:
-            raise ProgramError(
-                f"operator {self._operator!r} asks for keyed state but is not on a keyed stream: "
-                "call key_by() before it"
-            )
-        return self._keyed
+        return need_keyed(self._operator, self._keyed)
 
 
 class _Timestamp:
@@ -350,3 +345,16 @@ class TaskWriterContext(WriterContext):
     def forget_temporary_file(self, path: str) -> None:
         """Do not delete it any more."""
         self._files(path, False)
+
+
+def need_keyed(operator: str, keyed: KeyedStateStore | None) -> KeyedStateStore:
+    """The keyed state of an operator.
+
+    Raises:
+        ProgramError: the operator is not on a keyed stream.
+    """
+    if keyed is None:
+        raise ProgramError(
+            f"operator {operator!r} asks for keyed state but is not on a keyed stream: call key_by() before it"
+        )
+    return keyed

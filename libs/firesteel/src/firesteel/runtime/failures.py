@@ -26,6 +26,7 @@ from firesteel.core.errors import (
     SuppressRestartsError,
     TypeMismatchError,
     UnsupportedFeatureError,
+    class_name,
 )
 from firesteel.core.short_repr import short_repr
 from firesteel.protocol.deployment import TaskFailure
@@ -65,7 +66,7 @@ def describe_failure(
     own = kind in ("user", "type")
     return TaskFailure(
         kind=kind,
-        error_class=_class_name(error),
+        error_class=class_name(error),
         message=_text(error)[:_MESSAGE_LIMIT],
         traceback=_format(error, own)[-_TRACEBACK_LIMIT:],
         operator=operator or "",
@@ -113,11 +114,6 @@ def _kind(error: BaseException, operator: str | None) -> str:
     return "internal"
 
 
-def _class_name(error: BaseException) -> str:
-    cls = type(error)
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-
-
 def _text(error: BaseException) -> str:
     try:
         return str(error)
@@ -134,7 +130,7 @@ def _format(error: BaseException, only_user_frames: bool) -> str:
     try:
         report = traceback.TracebackException.from_exception(error, compact=True)
     except Exception:  # an exception with a hostile __str__ or __cause__
-        return f"{_class_name(error)}: {_text(error)}\n"
+        return f"{class_name(error)}: {_text(error)}\n"
     if only_user_frames:
         _strip(report, set())
     return "".join(report.format())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from firesteel.core.errors import ProgramError
 from firesteel.functions.checkpointed import FunctionInitializationContext, FunctionSnapshotContext
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import OperatorStateStore
+from firesteel.runtime.context import need_keyed
 from firesteel.state.backend import KeyedStateBackend
 from firesteel.state.operator_state import HeapOperatorState
 
@@ -36,12 +36,7 @@ class InitializationContext(FunctionInitializationContext):
 
     def get_keyed_state_store(self) -> KeyedStateStore:
         """The operator's."""
-        if self._keyed is None:
-            raise ProgramError(
-                f"operator {self._operator!r} asks for keyed state but is not on a keyed stream: "
-                "call key_by() before it"
-            )
-        return self._keyed
+        return need_keyed(self._operator, self._keyed)
 
 
 class SnapshotContext(FunctionSnapshotContext):

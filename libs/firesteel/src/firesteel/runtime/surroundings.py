@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import os
 from collections.abc import MutableMapping
 from typing import Final
 
+from firesteel.config.addresses import is_loopback
 from firesteel.core.errors import ConfigurationError
 
 NETWORK_VARIABLE: Final = "FIRESTEEL_SLOT_NETWORK"
@@ -44,11 +44,4 @@ def listen_addresses(socket_path: str, environ: MutableMapping[str, str] = os.en
     tcp = f"tcp:{bind_host}={host}"
     if transport == "TCP":
         return [tcp]
-    return [unix] if _is_loopback(bind_host) else [unix, tcp]
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return [unix] if is_loopback(bind_host) else [unix, tcp]

@@ -16,25 +16,22 @@ from typing import Any
 
 import cloudpickle
 
-from firesteel.core.errors import FiresteelError, ProgramError
+from firesteel.core.errors import ProgramError
 from firesteel.graph.specs import ChainSpec
-
-
-class BlobDamagedError(FiresteelError):
-    """A blob is not what its name says."""
+from firesteel.ha.blobs import DamagedBlobError
 
 
 def read_blob(path: str, sha256: str) -> bytes:
     """The content of a blob, checked before anything is unpickled.
 
     Raises:
-        BlobDamagedError: its SHA-256 differs from its name.
+        DamagedBlobError: its SHA-256 differs from its name.
         OSError: it can't be read.
     """
     blob = Path(path).read_bytes()
     found = hashlib.sha256(blob).hexdigest()
     if found != sha256:
-        raise BlobDamagedError(f"{path} has SHA-256 {found}, not {sha256}: it was changed or not written to its end")
+        raise DamagedBlobError(f"{path} has SHA-256 {found}, not {sha256}: it was changed or not written to its end")
     return blob
 
 
@@ -53,7 +50,7 @@ def unpack(path: str, sha256: str) -> str:
         The directory with its content.
 
     Raises:
-        BlobDamagedError: its SHA-256 differs from its name.
+        DamagedBlobError: its SHA-256 differs from its name.
         ProgramError: it is no zip archive.
         OSError: it can't be read, or there is no room to unpack it.
     """

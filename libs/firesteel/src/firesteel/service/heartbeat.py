@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from firesteel.core.clock import Clock
 
-DEFAULT_INTERVAL = 10.0
 DEFAULT_TIMEOUT = 50.0
 DEFAULT_FAILURES = 2
-"""Flink's ``heartbeat.interval`` and ``heartbeat.timeout`` in seconds, and ``heartbeat.rpc-failure-threshold``."""
+"""Flink's ``heartbeat.timeout`` in seconds, and ``heartbeat.rpc-failure-threshold``."""
 REGISTERS_AGAIN = 2.5
 """After so many heartbeat intervals without a heartbeat a TaskManager registers again: that costs nothing if all is
 well, and a ResourceManager that was started anew need not wait for the heartbeat timeout to know who is there."""
@@ -39,7 +38,8 @@ class HeartbeatMonitor:
     Args:
         clock: only ``monotonic`` is used.
         timeout: seconds without a sign of life after which a peer has expired.
-        tick: seconds between two calls of ``tick``, as the owner means to make them.
+        tick: seconds between two calls of ``tick``, as the owner means to make them; by default a quarter of the
+            timeout, and at most one.
         failure_threshold: a peer has also expired after so many failed calls in a row; 0 = failed calls do not count.
     """
 
@@ -47,12 +47,14 @@ class HeartbeatMonitor:
         self,
         clock: Clock,
         timeout: float = DEFAULT_TIMEOUT,
-        tick: float = 1.0,
+        tick: float | None = None,
         failure_threshold: int = DEFAULT_FAILURES,
     ) -> None:
-        if timeout <= 0 or tick <= 0:
+        self.tick_seconds = min(1.0, timeout / 4) if tick is None else tick
+        """How often ``tick`` is to be called."""
+        if timeout <= 0 or self.tick_seconds <= 0:
             raise ValueError("timeout and tick are positive numbers of seconds")
-        self._clock, self._timeout, self._tick, self._threshold = clock, timeout, tick, failure_threshold
+        self._clock, self._timeout, self._threshold = clock, timeout, failure_threshold
         self._peers: dict[str, _Peer] = {}
         self._last = clock.monotonic()
         self._stalled_at = float("-inf")
@@ -85,7 +87,7 @@ class HeartbeatMonitor:
         """A call to the peer failed; not counted right after a stall, which may have been the reason."""
         now = self._now()
         entry = self._peers.get(peer)
-        if entry is not None and now - self._stalled_at > 2 * self._tick:
+        if entry is not None and now - self._stalled_at > 2 * self.tick_seconds:
             entry.failures += 1
 
     def tick(self) -> list[str]:
@@ -104,7 +106,7 @@ class HeartbeatMonitor:
         now = self._clock.monotonic()
         gap = now - self._last
         self._last = now
-        if gap > 2 * self._tick:
+        if gap > 2 * self.tick_seconds:
             self.lost_seconds += gap
             self._stalled_at = now
             for peer in self._peers.values():

@@ -27,11 +27,6 @@ def log_fields(**fields: Any) -> Iterator[None]:
         _context.reset(token)
 
 
-def bind_log_fields(**fields: Any) -> None:
-    """As ``log_fields``, for the rest of the current asyncio task."""
-    _context.set({**_context.get(), **fields})
-
-
 class FieldsFilter(logging.Filter):
     """Puts the fields into each record: as attributes, and as the text ``where``."""
 
@@ -42,11 +37,6 @@ class FieldsFilter(logging.Filter):
         text = " ".join(f"{name}={fields[name]}" for name in FIELDS if fields.get(name) is not None)
         record.where = f" [{text}]" if text else ""
         return True
-
-
-def logger_for(name: str, **fields: Any) -> logging.LoggerAdapter[logging.Logger]:
-    """A logger whose lines carry these fields."""
-    return logging.LoggerAdapter(logging.getLogger(name), fields)
 
 
 def setup_logging(level: str = "INFO", stream: TextIO | None = None, file: Path | None = None) -> logging.Handler:

@@ -6,11 +6,11 @@ while it waits for its turn to lead. The third line is how whoever started the p
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from types import TracebackType
 
 from firesteel.core.errors import FiresteelError
+from firesteel.core.files import replace_file
 from firesteel.core.process import ProcessId, is_running, myself
 
 STANDBY = "standby"
@@ -59,9 +59,8 @@ class PidFile:
 
     def _write(self, address: str = "") -> None:
         me = myself()
-        part = self._path.with_name(f".{self._path.name}.{me.pid}")
-        part.write_text(f"{me.pid}\n{me.start}\n" + (f"{address}\n" if address else ""))
-        os.replace(part, self._path)
+        text = f"{me.pid}\n{me.start}\n" + (f"{address}\n" if address else "")
+        replace_file(self._path, text.encode(), mode=0o666, durable=False)  # it means nothing after a restart
 
 
 def read_pid_file(path: Path) -> ProcessId | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from pathlib import Path
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
 from firesteel.config.options import RUN_DIRECTORY
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
-from firesteel.core.process import ProcessId, is_running, kill, wait_gone
+from firesteel.core.process import ProcessId, ask_to_end, is_running, kill, wait_gone
 from firesteel.core.run_directory import RunDirectory
 from firesteel.service.process import cluster_directory
 
@@ -34,10 +33,7 @@ def end_remains(directory: Path) -> list[str]:
     """
     found = list(_remains(directory))
     for process, _, _ in found:
-        try:
-            os.kill(process.pid, signal.SIGTERM)
-        except ProcessLookupError:
-            pass
+        ask_to_end(process)
     stubborn = wait_gone([process for process, _, _ in found], _GRACE_SECONDS)
     for process in stubborn:
         kill(process)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from firesteel.core.files import replace_file
 from firesteel.core.process import ProcessId
 from firesteel.spark.driver import GatewayAddress
 
@@ -63,14 +63,8 @@ class DriverRecord:
         Raises:
             OSError: it can't be written.
         """
-        unfinished = cluster_directory / f".{FILE}"
-        unfinished.unlink(missing_ok=True)
-        handle = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump({**asdict(self), "process": self.process.to_plain()}, file)
-            file.flush()
-            os.fsync(handle)
-        unfinished.replace(cluster_directory / FILE)
+        plain = {**asdict(self), "process": self.process.to_plain()}
+        replace_file(cluster_directory / FILE, json.dumps(plain).encode())
 
     @classmethod
     def read(cls, cluster_directory: Path) -> DriverRecord | None:

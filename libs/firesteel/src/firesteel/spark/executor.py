@@ -25,8 +25,6 @@ from firesteel.spark.spark_settings import encryption, unix_sockets
 from firesteel.spark.workers import prepare_daemon, put_on_path, workers_environment
 
 _MAIN = "firesteel.spark.SlotsExecutor"
-_SPARKS_RESERVE_MB = 300
-"""What Spark sets aside of the heap; it wants half as much again at least."""
 _LEAST_HEAP_MB = 128
 _EXIT_SECONDS = 5.0
 _MAKER_SECONDS = 3.0

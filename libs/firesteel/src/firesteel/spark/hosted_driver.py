@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Mapping
@@ -121,7 +120,7 @@ class HostedDriver:
     def end(self, grace: float) -> None:
         """Ask it for an orderly end; kill it after ``grace`` seconds, or at once if that is 0."""
         if grace > 0 and self.is_running():
-            os.kill(self.identity.pid, signal.SIGTERM)
+            process.ask_to_end(self.identity)
             process.wait_gone([self.identity], grace)
         self.kill()
         deadline = time.monotonic() + _KILLED_SECONDS
@@ -131,4 +130,4 @@ class HostedDriver:
     def kill(self) -> None:
         """SIGKILL: slots go on."""
         if self.is_running():
-            os.kill(self.identity.pid, signal.SIGKILL)
+            process.kill(self.identity)

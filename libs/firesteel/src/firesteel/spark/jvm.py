@@ -13,6 +13,7 @@ from pathlib import Path
 
 from firesteel.core.environment import without_secrets
 from firesteel.core.errors import FleetError
+from firesteel.core.log_files import last_lines
 from firesteel.spark.java import Java
 from firesteel.spark.own_classes import JAR
 
@@ -180,9 +181,7 @@ def child_environment(inherited: Mapping[str, str], added: Mapping[str, str]) ->
 def log_tail(path: Path, lines: int = 15) -> str:
     """The last lines that a JVM and its workers wrote, without Java's stack frames."""
     try:
-        with path.open("rb") as log:
-            log.seek(max(0, path.stat().st_size - 16_384))
-            written = log.read().decode("utf-8", "replace").splitlines()
+        written = last_lines(path)
     except OSError:
         return "(its log can't be read)"
     return "\n".join([line for line in written if not line.lstrip().startswith("at ")][-lines:])

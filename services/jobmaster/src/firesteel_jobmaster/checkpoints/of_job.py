@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from firesteel.checkpoint.metadata import EnumeratorState
 from firesteel.core.clock import Clock
-from firesteel.core.errors import CheckpointCorruptedError
+from firesteel.core.errors import CheckpointCorruptedError, class_name
 from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.protocol.deployment import TaskFailure
 from firesteel_jobmaster import instructions as do
@@ -19,7 +19,7 @@ from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.splits import SplitAssigner
 
 logger = logging.getLogger(__name__)
-_CORRUPTED = f"{CheckpointCorruptedError.__module__}.{CheckpointCorruptedError.__qualname__}"
+_CORRUPTED = class_name(CheckpointCorruptedError)
 
 
 class Core(Protocol):
@@ -165,7 +165,7 @@ class JobCheckpoints:
 
     def restore_failed(self, error: Exception) -> None:
         """See ``Job``."""
-        name = f"{type(error).__module__}.{type(error).__qualname__}"
+        name = class_name(error)
         self._core.fail_job(TaskFailure("user", name, str(error), f"{error}\n", recoverable=False))
 
     def leadership_lost(self, message: str) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -30,7 +29,9 @@ from firesteel.config.options import (
 )
 from firesteel.core.environment import SECRET_VARIABLE
 from firesteel.core.errors import RunDirectoryError
-from firesteel.core.process import ProcessId, descendants, identify, is_running, kill, wait_gone
+from firesteel.core.files import replace_file
+from firesteel.core.log_files import last_lines
+from firesteel.core.process import ProcessId, ask_to_end, descendants, identify, is_running, kill, wait_gone
 from firesteel.core.run_directory import private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
 from firesteel.protocol.worker_driver import WorkerDriverContext, WorkerError, WorkerSpec
@@ -197,11 +198,7 @@ class LocalProcessDriver:
 
     @staticmethod
     def _write_private(path: Path, text: str) -> None:
-        part = path.with_name(f".{path.name}.part")
-        handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.replace(part, path)
+        replace_file(path, text.encode(), durable=False)
 
     def _remove_old_logs(self) -> None:
         outputs = [path for path in self._directory.glob("*.out") if path.stem not in self._workers]
@@ -213,10 +210,7 @@ class LocalProcessDriver:
     def _last_words(self, name: str) -> str:
         """The last line that a worker printed: services say in one sentence why they end."""
         try:
-            with (self._directory / f"{name}.out").open("rb") as file:
-                file.seek(0, os.SEEK_END)
-                file.seek(max(0, file.tell() - _TAIL_BYTES))
-                lines = file.read().decode(errors="replace").strip().splitlines()
+            lines = last_lines(self._directory / f"{name}.out", _TAIL_BYTES)
         except OSError:
             return ""
         return lines[-1] if lines else ""
@@ -253,10 +247,7 @@ class LocalProcessDriver:
         self._identify(worker)
         if worker.kill_at is None and worker.process is not None and is_running(worker.process):
             worker.kill_at = self._context.clock.monotonic() + STOP_GRACE
-            try:
-                os.kill(worker.process.pid, signal.SIGTERM)
-            except ProcessLookupError:
-                pass
+            ask_to_end(worker.process)
 
     def _identify(self, worker: _Worker) -> None:
         if worker.process is None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from firesteel.client.definitions import hand_on
 from firesteel.config import options
+from firesteel.config.definitions import hand_on
 from firesteel.config.load import load_settings, parse_definitions
 from firesteel.config.option import ConfigOption
 from firesteel.config.settings import Settings

@@ -31,7 +31,6 @@ BATCH_ROWS: Final = 2048
 ROW_GROUP_ROWS: Final = 64 * 1024
 _ROW_BYTES: Final = 16
 """A guess for each field that is not in the file yet."""
-ReadColumns = Callable[[Any, Any], Any]
 
 
 class ParquetColumnarRowInputFormat(BulkFormat):

@@ -425,6 +425,11 @@ def _slice(batch: Batch, start: int, count: int) -> Batch:
 
 
 def merge(parts: list[Batch]) -> Batch:
+    """One batch of the rows of several, in their order; all are lists, or all are columns of one schema.
+
+    Args:
+        parts: at least one; either all have timestamps (kinds of rows), or none has.
+    """
     first = parts[0]
     values: Any
     if isinstance(first.values, pa.RecordBatch):

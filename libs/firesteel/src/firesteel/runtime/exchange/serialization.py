@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from firesteel.core.errors import ProtocolError, SerializationError
+from firesteel.core.errors import ProtocolError, SerializationError, class_name
 from firesteel.runtime.batch import Batch, Timestamps
 from firesteel.runtime.copies import COPIES
 
@@ -273,17 +273,12 @@ def _unpicklable(values: list[Any], error: Exception) -> SerializationError:
     for value in values:
         if _fails(value):
             path, leaf = _find(value, 5)
-            where = f"its {path} (a {_type_name(leaf)})" if path else "it"
+            where = f"its {path} (a {class_name(type(leaf))})" if path else "it"
             return SerializationError(
-                f"a record of type {_type_name(value)} can't be sent to another slot: {where} can't be pickled: "
+                f"a record of type {class_name(type(value))} can't be sent to another slot: {where} can't be pickled: "
                 f"{type(error).__name__}: {error}"
             )
     return SerializationError(f"records can't be sent to another slot: {type(error).__name__}: {error}")
-
-
-def _type_name(value: Any) -> str:
-    kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _fails(value: Any) -> bool:

@@ -1,0 +1,58 @@
+"""Files that are replaced as a whole: who reads one finds the old content or the new one, also after a crash."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_NOT_FOR_DIRECTORIES: Final = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
+"""What file systems answer that can't sync a directory, and need not."""
+
+
+def replace_file(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+    """Write a file atomically, over what was there.
+
+    Args:
+        path: of the file; its directory is there.
+        content: all of it.
+        mode: of the file; the umask applies.
+        durable: whether it has to outlive the loss of power once this returns; else it outlives this process only.
+
+    Raises:
+        OSError: it could not be written, or is not safe; nothing else is left in the directory.
+    """
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(part)
+        raise
+    if durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory outlive the loss of power, where the file system offers that.
+
+    Raises:
+        OSError: they may be lost.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NOT_FOR_DIRECTORIES:
+            raise
+    finally:
+        os.close(handle)
