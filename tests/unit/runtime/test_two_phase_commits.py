@@ -1,0 +1,176 @@
+"""What one task does about a two-phase sink: commits what is in a checkpoint, tries again, gives up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from firesteel.checkpoint.assign import OperatorRestore, TaskRestore
+from firesteel.checkpoint.handles import InlineState
+from firesteel.checkpoint.subtask_state import Committables
+from firesteel.functions.two_phase import (
+    ALREADY_COMMITTED,
+    COMMITTED,
+    CommitOutcome,
+    CommitResult,
+    Committable,
+    Committer,
+    TwoPhaseCommitSink,
+    TwoPhaseWriter,
+)
+from firesteel.graph.execution_states import ExecutionState as E
+from firesteel.graph.specs import OperatorKind as K
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch
+from firesteel.runtime.operators.two_phase import MOST_ATTEMPTS
+from tests.unit.runtime.support import spec
+from tests.unit.runtime.test_checkpoints import MADE, bench_of
+
+STORY: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def benches() -> Iterator[None]:
+    STORY.clear()
+    MADE.clear()
+    yield
+    for bench in MADE:
+        bench.loop.close()
+
+
+class Answers(TwoPhaseCommitSink[Any]):
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+
+    def create_writer(self, context: Any) -> TwoPhaseWriter[Any]:
+        return _Writer()
+
+    def create_committer(self, context: Any) -> Committer:
+        return _Committer(self.answers)
+
+
+class _Writer(TwoPhaseWriter[Any]):
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def write(self, values: Any, timestamps: Any) -> None:
+        self.records += values
+
+    def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
+        made, self.records = [str(record).encode() for record in self.records], []
+        return made
+
+
+class _Committer(Committer):
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers = answers
+
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        STORY.append([committable.data for committable in committables])
+        answer = self.answers.pop(0) if self.answers else COMMITTED
+        if isinstance(answer, Exception):
+            raise answer
+        return [answer] * len(committables)
+
+
+RETRY = CommitResult(CommitOutcome.RETRY, "busy")
+UNKNOWN = CommitResult(CommitOutcome.UNKNOWN, "no answer")
+
+
+def test_a_checkpoint_commits_everything_up_to_it_and_nothing_else() -> None:
+    bench = bench_of(spec(K.SINK, Answers()))
+    bench.give(Batch([1]), Barrier(1, 0), Batch([2]), Barrier(2, 0), Batch([3]), Barrier(3, 0))
+    (two,) = bench.reports.acknowledged[2].operators.values()
+    assert [(c.checkpoint_id, [item.data for item in c.items]) for c in two.committables] == [  # type: ignore[union-attr]
+        (1, [b"1", b"1"]), (2, [b"2", b"2"]),
+    ]  # fmt: skip
+    bench.task.checkpoint_complete(2)
+    bench.task.checkpoint_complete(2)
+    bench.run()
+    assert STORY == [[b"1", b"1", b"2", b"2"]]
+
+
+def test_what_is_in_the_checkpoint_is_committed_again_before_the_first_record() -> None:
+    committables = Committables(4, 1, (InlineState(b"a"), InlineState(b"b")))
+    restore = TaskRestore(4, False, {"0" * 32: OperatorRestore(committables=(committables,))})
+    bench_of(spec(K.SINK, Answers(ALREADY_COMMITTED)), restore=restore)
+    assert STORY == [[b"a", b"b"]]
+
+
+@pytest.mark.parametrize("answer", [RETRY, UNKNOWN, OSError("gone")])
+def test_what_may_not_be_committed_is_tried_again_and_the_task_ends_only_then(answer: Any) -> None:
+    bench = bench_of(spec(K.SINK, Answers(answer, answer)))
+    bench.give(Batch([1]), END_OF_INPUT)
+    bench.task.trigger_checkpoint(Barrier(1, 0))
+    bench.run()
+    bench.task.checkpoint_complete(1)
+    bench.run()
+    assert (len(STORY), bench.states[-1]) == (1, E.RUNNING)
+    bench.later(0.1)
+    assert (len(STORY), bench.states[-1]) == (2, E.RUNNING)
+    bench.later(0.2)
+    assert (len(STORY), bench.states[-1]) == (3, E.FINISHED)
+
+
+def test_commits_that_never_succeed_fail_the_task() -> None:
+    bench = bench_of(spec(K.SINK, Answers(*[UNKNOWN] * 99)))
+    bench.give(Batch([1]), Barrier(1, 0))
+    bench.task.checkpoint_complete(1)
+    for _ in range(MOST_ATTEMPTS):
+        bench.later(10.0)
+    assert bench.states[-1] is E.FAILED
+    assert bench.reports.failure is not None
+    assert "of checkpoint 1 could not be committed in 10 attempts: no answer" in bench.reports.failure.message
+
+
+class SecondTime(Answers):
+    """Commits nothing that it is asked for the first time."""
+
+    def create_committer(self, context: Any) -> Committer:
+        return _Hesitant([])
+
+
+class _Hesitant(_Committer):
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        known = {data for asked in STORY for data in asked}
+        super().commit(committables)
+        return [COMMITTED if committable.data in known else RETRY for committable in committables]
+
+
+def test_what_joins_while_others_are_tried_again_has_attempts_of_its_own() -> None:
+    bench = bench_of(spec(K.SINK, SecondTime()))
+    for number in range(1, 3 * MOST_ATTEMPTS):
+        bench.give(Batch([number]), Barrier(number, 0))
+        bench.task.checkpoint_complete(number)  # the one before is not committed yet
+        bench.run()
+        bench.later(0.1 if number > 1 else 0.0)
+        assert bench.states[-1] is E.RUNNING, bench.reports.failure
+    assert STORY[1:3] == [[b"1", b"1", b"2", b"2"], [b"2", b"2", b"3", b"3"]]
+    assert len(STORY) == 3 * MOST_ATTEMPTS - 1
+
+
+def test_a_known_failure_fails_the_task_at_once() -> None:
+    bench = bench_of(spec(K.SINK, Answers(CommitResult(CommitOutcome.FAILED, "the table is gone"))))
+    bench.give(Batch([1]), Barrier(1, 0))
+    bench.task.checkpoint_complete(1)
+    bench.run()
+    assert (len(STORY), bench.states[-1]) == (1, E.FAILED)
+    assert bench.reports.failure is not None
+    expected = "results of sink 'sink' of checkpoint 1 can't be committed: the table is gone"
+    assert bench.reports.failure.message == expected
+
+
+def test_a_committer_has_to_answer_for_each() -> None:
+    class Silent(Answers):
+        def create_committer(self, context: Any) -> Committer:
+            committer = _Committer([])
+            committer.commit = lambda committables: []  # type: ignore[method-assign]
+            return committer
+
+    bench = bench_of(spec(K.SINK, Silent()))
+    bench.give(Batch([1]), Barrier(1, 0))
+    bench.task.checkpoint_complete(1)
+    bench.run()
+    assert bench.reports.failure is not None
+    assert "got 2 committables and answered for 0" in bench.reports.failure.message
