@@ -6,6 +6,7 @@ import logging
 import os
 import stat
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -241,8 +242,10 @@ def test_a_cache_goes_on_from_a_checkpoint_as_often_as_it_has_to(periodic: bool,
     directory = tmp_path / "d"
     sink = CachedResultsSink(str(directory))
 
+    attempts = count()
+
     def written_by(records: list[Any], states: list[bytes]) -> Any:
-        writer = sink.create_writer(Context(0, 1, checkpointing=periodic))
+        writer = sink.create_writer(Context(0, 1, next(attempts), checkpointing=periodic))
         if states:
             writer.restore_state([WriterState(state) for state in states])
         writer.open()
@@ -264,3 +267,29 @@ def test_a_cache_goes_on_from_a_checkpoint_as_often_as_it_has_to(periodic: bool,
     third.close()
     (part,) = directory.iterdir()
     assert [word for word in (b"kept", b"lost", b"last") if word in part.read_bytes()] == [b"kept", b"last"]
+
+
+def test_an_attempt_that_is_still_alive_does_not_write_into_the_cache_of_the_next(tmp_path: Path) -> None:
+    directory = tmp_path / "d"
+    sink = CachedResultsSink(str(directory))
+    states: list[bytes] = []
+    former: list[Any] = []
+    for attempt in range(4):
+        writer = sink.create_writer(Context(0, 1, attempt, checkpointing=True))
+        if states:
+            writer.restore_state([WriterState(state) for state in states])
+        writer.open()
+        assert len(list(directory.iterdir())) <= 2, "its own, and the one that it goes on from"
+        writer.write([attempt], None)
+        if attempt < 3:
+            states = list(writer.snapshot_state())
+            writer.write(["zombie"], None)
+            former.append(writer)
+    (made,) = writer.prepare_commit(end_of_input=True)
+    for zombie in former:
+        zombie.write(["zombie"], None)
+        zombie.abort()
+    sink.create_committer(Context(0, 1, 3)).commit([Committable(made)])
+    assert records_of(list(directory.iterdir())) == [0, 1, 2, 3]
+    for one in (*former, writer):
+        one.close()

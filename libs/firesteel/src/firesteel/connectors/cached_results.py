@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -83,7 +84,8 @@ class _Writer(TwoPhaseWriter[Any]):
     def __init__(self, directory: Path, context: WriterContext) -> None:
         name = _part_name(context.subtask_index, context.parallelism)
         self._context = context
-        self._visible, self._hidden = directory / name, directory / f".{name}.{context.attempt}"
+        self._visible = directory / name
+        self._hidden = directory / f".{name}.{context.attempt}.{uuid.uuid4().hex}"
         self._stream: BinaryIO | None = None
         self._restored: list[tuple[Path, int]] = []
         self._kept = False
@@ -97,19 +99,13 @@ class _Writer(TwoPhaseWriter[Any]):
         try:
             for made in (self._hidden.parent.parent, self._hidden.parent):  # parents= would give them another mode
                 made.mkdir(mode=0o700, exist_ok=True)
-            if len(self._restored) == 1 and self._restored[0][0].name.startswith("."):
-                ((self._hidden, size),) = self._restored
-                self._kept = True
-                self._stream = self._hidden.open("r+b")
-                self._stream.truncate(size)
-                self._stream.seek(size)
-                return
             self._context.register_temporary_file(str(self._hidden))
             self._stream = self._hidden.open("wb")
-            for path, size in self._restored:  # shown, or of several subtasks; the checkpoint may need them once more
+            for path, size in self._restored:  # the attempt before may still write; the checkpoint may be needed again
                 with path.open("rb") as former:
                     while size > 0 and (data := former.read(min(size, _COPIED))):
                         size -= self._stream.write(data)
+            _remove_former(self._hidden, self._visible, {path for path, _ in self._restored})
         except OSError as error:
             raise ProgramError(f"cache(): {self._hidden.parent} can't be written to: {error}; {SHARED}") from error
 
@@ -178,7 +174,20 @@ class _Committer(Committer):
         else:
             result = COMMITTED
         self._context.forget_temporary_file(hidden)
+        _remove_former(Path(hidden), Path(visible), set())
         return result
+
+
+def _remove_former(hidden: Path, visible: Path, needed: set[Path]) -> None:
+    """Remove what attempts before this one have left of the file."""
+    attempt = _attempt_of(hidden)
+    for path in visible.parent.glob(f".{visible.name}.*"):
+        if _attempt_of(path) < attempt and path not in needed:
+            path.unlink(missing_ok=True)
+
+
+def _attempt_of(hidden: Path) -> int:
+    return int(hidden.name.split(".")[2])
 
 
 def _dumps(message: tuple[list[Any], list[int] | None]) -> bytes:
