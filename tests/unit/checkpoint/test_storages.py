@@ -100,7 +100,7 @@ def test_metadata_that_are_not_safe_are_no_checkpoint(tmp_path: Path, monkeypatc
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     with monkeypatch.context() as broken:
-        broken.setattr(filesystem, "_sync_directory", failing)
+        broken.setattr(filesystem, "sync_directory", failing)
         with pytest.raises(CheckpointStorageError, match="can't be written"):
             storage.write_metadata(1, b"ours")
     storage.discard(1)
