@@ -67,6 +67,8 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         self.root = self.base / parameters.job_id if self._own else self.base
         self._threshold = settings.get(options.CHECKPOINTING_INLINE_THRESHOLD)
         self._buffer = max(settings.get(options.CHECKPOINTING_WRITE_BUFFER), self._threshold, 1)
+        self._written: set[Path] = set()
+        """Metadata that this object has written and not removed: others in the directory may be somebody else's."""
 
     @property
     def persistent(self) -> bool:
@@ -134,6 +136,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
                     if error.errno not in _NO_LINKS:
                         raise
                     _create(final, data)
+                self._written.add(final)
             finally:
                 with suppress(OSError):  # it goes with the directory
                     draft.unlink(missing_ok=True)
@@ -167,13 +170,15 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return [entry for number, entry in sorted(found.items()) if number < below]
 
     def discard(self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = ()) -> None:
-        """Remove the directory, unless a complete checkpoint is in it; streams that are open find it gone."""
+        """Remove the directory, unless somebody else's checkpoint is in it; streams that are open find it gone."""
         kept = {str(path) for path in keep}
         self._remove(files, kept)
         directory = self.directory(checkpoint_id)
+        metadata = directory / METADATA
         with told(f"what is left of checkpoint {checkpoint_id} can't be removed from {directory}"):
-            if not (directory / METADATA).exists():
+            if metadata in self._written or not metadata.exists():
                 _remove_all_but(directory, kept)
+                self._written.discard(metadata)
             for number, file in self._shared() if self._own else ():
                 if number == checkpoint_id and str(file) not in kept:
                     file.unlink(missing_ok=True)
@@ -185,6 +190,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
             return
         with told(f"the checkpoint at {metadata.parent} can't be removed"):
             metadata.unlink(missing_ok=True)
+            self._written.discard(metadata)
         kept = {str(path) for path in keep}
         self._remove(files, kept)
         if _CHECKPOINT.fullmatch(metadata.parent.name):
