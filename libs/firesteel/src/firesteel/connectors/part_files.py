@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -14,12 +13,11 @@ import pyarrow as pa
 
 from firesteel.common.serialization import BulkWriter, BulkWriterFactory, Encoder
 from firesteel.core.errors import StateRestoreError
+from firesteel.core.files import sync_directory
 
 _BULK_AT_ONCE: Final = 1000
 """After so many records of a bulk format its size is looked at."""
 _COPIED: Final = 1 << 20
-_NO_SYNC: Final = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
-"""Some file systems say so of directories."""
 
 
 MakeDurable = Callable[[Callable[[], None]], None]
@@ -44,16 +42,11 @@ def sync_folders(folders: Iterable[Path]) -> None:
     """Make names in these folders durable; of those that are there and may be read."""
     for folder in folders:
         try:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            sync_directory(folder)
         except (FileNotFoundError, PermissionError):
             continue
-        try:
-            os.fsync(descriptor)
         except OSError as error:
-            if error.errno not in _NO_SYNC:
-                raise OSError(error.errno, f"{error.strerror}: names in it may be lost", str(folder)) from error
-        finally:
-            os.close(descriptor)
+            raise OSError(error.errno, f"{error.strerror}: names in it may be lost", str(folder)) from error
 
 
 class Former(NamedTuple):
