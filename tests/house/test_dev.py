@@ -223,6 +223,7 @@ def test_no_test_is_in_none_or_two_of_the_processes_of_a_tier() -> None:
     first, second, third = tiers.lanes_of([*folders, "tests/house"], beside)
     files = {str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("test_*.py")}
     assert sorted(files) == sorted([*second, *third])
+    assert third[0].startswith("tests/integration/spark/")  # those first that are named first
     assert "tests/integration/embedded/test_life.py" in second
     assert "tests/house/test_dev.py" in first
     assert tiers.lanes_of(folders, []) == [folders]

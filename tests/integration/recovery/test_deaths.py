@@ -51,4 +51,4 @@ def test_a_jobmaster_that_has_not_cleaned_up_yet(there: Processes, folder: Path)
     assert len(leaders) == 1
     wait_until(lambda: not list((folder / FOLDER).iterdir()), "the directory of the job's checkpoints is removed")
     wait_until(lambda: not list(leaders[0].glob("job-*")), "the job is forgotten")
-    assert "died before it had cleaned up" in there.cluster.the("dispatcher").log()
+    assert "no JobMaster has cleaned up behind" in there.cluster.the("dispatcher").log()
