@@ -58,8 +58,10 @@ def check_settled(cluster: Cluster) -> None:
     for process in cluster.taskmanagers.values():
         for held in process.service.core.slots:
             assert not held.job_id or held.job_id in running, f"{process} holds {held} for a job that has ended"
+    given = {slot.allocation_id: slot.job_id for slot in cluster.resourcemanager.service.core.table}
     for slot_process in cluster.slot_processes.values():
-        assert slot_process.job_id in running, f"slot process {slot_process.pid} is left over"
+        job_id = slot_process.job_id or given.get(slot_process.launch.allocation_id)  # that waits for more slots
+        assert job_id in running, f"slot process {slot_process.pid} is left over"
 
 
 def _splits_read(cluster: Cluster, job_id: str) -> int:

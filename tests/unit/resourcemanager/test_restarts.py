@@ -238,6 +238,23 @@ def test_another_jobmaster_gets_slots_when_those_of_the_one_before_are_free(how:
     assert {request.job_id for request in requests(free(core, second, 3.0))} == {"j"}
 
 
+@pytest.mark.parametrize("declares_at", [2.0, 3.5, 4.5])
+def test_slots_that_are_freed_for_a_successor_are_not_for_jobs_that_wait(declares_at: float) -> None:
+    core = make()
+    add_taskmanager(core, 4)
+    first, second = grant(core, add_job(core, "j", 2))
+    assert requests(add_job(core, "waits", 3, now=1.0)) == []
+    core.register_jobmaster("j", "j", "http://new", "new token", 2.0)
+    steps = {
+        3.0: lambda: free(core, first, 3.0),
+        4.0: lambda: free(core, second, 4.0),
+        declares_at: lambda: core.declare_requirements("j", 2, declares_at),
+    }
+    given = [requests(steps[now]()) for now in sorted(steps)]
+    assert [[request.job_id for request in some] for some in given] == [[], [], ["j", "j"]]
+    assert requests(core.tick(5.0)) == []
+
+
 def test_slots_of_a_taskmanager_that_is_lost_are_not_waited_for() -> None:
     core = make()
     add_taskmanager(core, 1, "one")

@@ -156,9 +156,15 @@ class Registry:
     def may_have_former_slots(self, job: Job, now: float) -> bool:
         """Whether slots of the JobMaster before it are not freed yet: on TaskManagers that are there, or that have not
         registered here yet. One that can't be reached for longer frees them by itself: it hears of no JobMaster."""
-        if any(self.table.find(allocation) is not None for allocation in job.former):
-            return True
-        return job.epoch > 1 and now < self.complete_at
+        return self.former_slots(job) > 0 or (job.epoch > 1 and now < self.complete_at)
+
+    def former_slots(self, job: Job) -> int:
+        """How many slots of the JobMaster before it are known and not freed yet."""
+        return sum(self.table.find(allocation) is not None for allocation in job.former)
+
+    def is_taken_over(self, job: Job) -> bool:
+        """Whether a JobMaster goes on with a job that another one has led, and has none of its slots yet."""
+        return (job.epoch > 1 or bool(job.former)) and self.missing(job) == job.wanted
 
     def missing(self, job: Job) -> int:
         """How many slots a job wants and does not have."""

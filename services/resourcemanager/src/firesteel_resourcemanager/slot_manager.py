@@ -4,7 +4,8 @@ Slots are given to a job all at once, or not at all (a job that held a part of i
 one that does the same). Jobs are served in the order in which they asked. The first that waits holds back the others,
 so that a stream of small jobs can't starve a big one; it does so only while it can be served at all (the cluster has as
 many slots as it needs), and for half of ``slot.request.timeout``: a streaming job may hold its slots for ever, and what
-is held back has to get its own slots before its own time is up.
+is held back has to get its own slots before its own time is up. A job that another JobMaster goes on with comes before
+all others: the slots that are being freed for it are not for those who wait.
 """
 
 from __future__ import annotations
@@ -39,17 +40,22 @@ class SlotManager:
         registry, out = self._registry, list[Instruction]()
         total = registry.table.total()
         free = [s for s in registry.table.free(now) if self._executors.is_usable(registry.table.owner(s))]
-        waiting = [j for j in registry.jobs.values() if registry.missing(j)]
-        for job in sorted(waiting, key=lambda j: j.waiting_since):
+        waiting = [j for j in registry.jobs.values() if registry.missing(j) or (j.former and not j.declared)]
+        kept = 0
+        for job in sorted(waiting, key=lambda j: (not registry.is_taken_over(j), j.waiting_since)):
+            if not job.declared:
+                kept += len(job.former) - registry.former_slots(job)  # it is about to say how many it wants
+                continue
             if job.wanted > total + self._workers.potential():
                 out += self._too_small(job, now)
                 continue
             if job.wanted > total or registry.fleet is not FleetState.READY or now < job.not_before:
                 continue
-            if registry.may_have_former_slots(job, now):
-                continue
             missing = registry.missing(job)
-            if missing <= len(free):
+            if registry.may_have_former_slots(job, now):
+                kept += max(0, missing - registry.former_slots(job))  # the rest is about to be freed for it
+                continue
+            if missing <= len(free) - kept:
                 out += [self._request(slot, job) for slot in free[:missing]]
                 free = free[missing:]
                 continue
