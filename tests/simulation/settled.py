@@ -60,7 +60,7 @@ def check_settled(cluster: Cluster) -> None:
             assert not held.job_id or held.job_id in running, f"{process} holds {held} for a job that has ended"
     given = {slot.allocation_id: slot.job_id for slot in cluster.resourcemanager.service.core.table}
     for slot_process in cluster.slot_processes.values():
-        job_id = slot_process.job_id or given.get(slot_process.launch.allocation_id)  # that waits for more slots
+        job_id = slot_process.job_id or given.get(slot_process.launch.allocation_id, "")  # that waits for more slots
         assert job_id in running, f"slot process {slot_process.pid} is left over"
 
 
