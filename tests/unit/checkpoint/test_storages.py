@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -369,3 +370,48 @@ def test_the_end_of_a_job_leaves_checkpoints_and_the_files_of_others(tmp_path: P
     storage.dispose(str(tmp_path / JOB / "chk-2" / "_metadata"), ())
     storage.close_job()
     assert tree(tmp_path / JOB) == ["notes.txt"]
+
+
+REMOVALS = {
+    "discard": lambda storage, location, file: storage.discard(2, [file]),
+    "dispose": lambda storage, location, file: storage.dispose(location, [file]),
+    "close_job": lambda storage, location, file: storage.close_job(),
+    "close_job, keeping": lambda storage, location, file: storage.close_job([file]),
+}
+
+
+@pytest.mark.parametrize("what", REMOVALS)
+def test_two_remove_the_same_at_the_same_time(what: str, tmp_path: Path) -> None:
+    """Whichever call to the system the other one comes in front of: nothing is an error, and nothing is left."""
+    names = ("unlink", "rmdir", "scandir", "listdir", "open", "stat", "lstat")
+    originals = {name: getattr(os, name) for name in names}
+    number, reached = 0, True
+    while reached:
+        storage = storage_of(tmp_path / str(number))
+        storage.prepare(1)
+        written(storage, LARGE, 1)
+        location = storage.write_metadata(1, b"of the first one")
+        storage.prepare(2)
+        file = written(storage, LARGE, 2)
+        assert isinstance(file, FileState)
+        calls, reached = 0, False
+
+        def other_first(name: str, number: int = number) -> Any:
+            def call(*arguments: Any, **named: Any) -> Any:
+                nonlocal calls, reached
+                calls += 1
+                if calls == number + 1:
+                    reached = True
+                    shutil.rmtree(tmp_path / str(number))
+                return originals[name](*arguments, **named)
+
+            return call
+
+        with pytest.MonkeyPatch.context() as patched:
+            for name in names:
+                patched.setattr(os, name, other_first(name))
+            REMOVALS[what](storage, location, file.path)
+        if reached:
+            assert tree(tmp_path / str(number)) == []
+        number += 1
+    assert number > 5

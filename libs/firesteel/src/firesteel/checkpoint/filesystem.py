@@ -40,6 +40,8 @@ TASK_OWNED: Final = "taskowned"
 _CHECKPOINT: Final = re.compile(r"chk-(\d+)")
 _OF_A_CHECKPOINT: Final = re.compile(r"(\d+)-")
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+_ATTEMPTS: Final = 8
+"""So often a directory is removed that others write into."""
 _KEY: Final = options.CHECKPOINTING_DIRECTORY.key
 
 
@@ -203,15 +205,13 @@ class FileSystemCheckpointStorage(CheckpointStorage):
             if file not in kept and str(path) not in kept and self.root in path.parents:
                 with told(f"state file {path} can't be removed"):
                     path.unlink(missing_ok=True)
-                    if _CHECKPOINT.fullmatch(path.parent.name) and path.parent.exists():
+                    if _CHECKPOINT.fullmatch(path.parent.name):
                         _remove_if_empty(path.parent)
 
     def close_job(self, keep: Collection[str] = ()) -> None:
         """Remove the job's directory, but for checkpoints and what they need."""
         kept = {str(path) for path in keep}
         with told(f"{self.root} can't be removed"):
-            if not self.root.is_dir():
-                return
             left = [directory for _, directory in self._checkpoints()]
             for directory in left:
                 if not (directory / METADATA).exists():
@@ -225,16 +225,11 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def _shared(self) -> list[tuple[int, Path]]:
         """Shared files, with the checkpoints that they were written for."""
-        shared = self.root / SHARED
-        if not shared.is_dir():
-            return []
-        named = [(_OF_A_CHECKPOINT.match(entry.name), entry) for entry in shared.iterdir()]
+        named = [(_OF_A_CHECKPOINT.match(entry.name), entry) for entry in _entries(self.root / SHARED)]
         return [(int(name[1]), entry) for name, entry in named if name is not None]
 
     def _checkpoints(self) -> list[tuple[int, Path]]:
-        if not self.root.is_dir():
-            return []
-        named = [(_CHECKPOINT.fullmatch(entry.name), entry) for entry in self.root.iterdir()]
+        named = [(_CHECKPOINT.fullmatch(entry.name), entry) for entry in _entries(self.root)]
         return sorted((int(name[1]), entry) for name, entry in named if name is not None)
 
 
@@ -343,29 +338,38 @@ def _create(path: Path, data: bytes) -> None:
         raise
 
 
+def _entries(directory: Path) -> list[Path]:
+    """What is in a directory; nothing if it is not there, or not any more."""
+    try:
+        return list(directory.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
 def _remove_all_but(directory: Path, kept: Collection[str]) -> None:
-    """Remove a directory, also while somebody writes into it; if files in it are kept, the others."""
+    """Remove a directory, also while others write into it or remove it; if files in it are kept, the others."""
     if any(Path(path).parent == directory for path in kept):
-        for entry in directory.iterdir():
+        for entry in _entries(directory):
             if str(entry) not in kept:
                 entry.unlink(missing_ok=True)
         return
-    for _ in range(3):
+    for attempt in range(_ATTEMPTS):
+        if not directory.exists():
+            return
         try:
             shutil.rmtree(directory)
         except FileNotFoundError:
-            if not directory.exists():
-                return
+            pass  # somebody else has removed something of it: again, for what may be left
         except OSError as error:
-            if error.errno != errno.ENOTEMPTY:
+            if error.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS - 1:
                 raise
-    if directory.exists():
-        shutil.rmtree(directory)
 
 
 def _remove_if_empty(directory: Path) -> None:
     try:
         directory.rmdir()
+    except FileNotFoundError:
+        pass
     except OSError as error:
         if error.errno != errno.ENOTEMPTY:  # somebody keeps something else there
             raise
