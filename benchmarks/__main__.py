@@ -32,6 +32,9 @@ COUNTS = {
 COLUMNAR = ("w1c", "w1cp", "w2c", "w2cp", "w2p", "w4c", "w4p")
 WINDOWS = ("w3", "w3s", "w3c", "w3cs")
 RATE = 20_000.0
+LOOKS, LOOKS_AT_LATENCY = 1.0, 10.0
+"""Seconds between two looks at memory and processor time: each takes some 40 ms of a core, which would be the 99th
+percentile if it came often."""
 OF_CHECKPOINTS = ("checkpoints", "recovery", "restore")
 WORKLOADS = [
     "w1", "w2", "w4", *COLUMNAR, *WINDOWS, "latency", "latency-checkpoints", "start", "rest", "cluster", "keys",
@@ -106,7 +109,8 @@ def _ours(what: str, parsed: argparse.Namespace) -> dict[str, Any]:
         options = [f"-D{option}" for option in parsed.options]
         texts = [f"--text={text}" for text in parsed.text]
         command = [sys.executable, "-m", "benchmarks", what, "--child", out, "--count", str(count), *options, *texts]
-        watched = measure.run([*command, "--parallelism", str(parsed.parallelism)])
+        every = LOOKS_AT_LATENCY if what.startswith("latency") else LOOKS
+        watched = measure.run([*command, "--parallelism", str(parsed.parallelism)], every=every)
         if watched.code:
             raise SystemExit(f"{what} ended with code {watched.code}: {watched.output[-5:]}")
         result = {
