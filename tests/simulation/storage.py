@@ -18,7 +18,7 @@ from firesteel.checkpoint.storage import CheckpointStorage, StateWriter
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
 from firesteel.ha.memory import MemoryServices
-from firesteel.ha.services import of_job
+from firesteel.ha.retrieval import Attempts, of_job
 from firesteel_jobmaster.attempts import JobAttempts, attempts_of
 from tests.simulation.blocking import pause
 
@@ -299,9 +299,9 @@ class SimulatedHighAvailability:
         store = self._services.completed_checkpoints(job_id, leadership)
         attempts = attempts_of(leadership, takeover)
 
-        def note(first_unused: int) -> None:
+        def note(noted: Attempts) -> None:
             disk.begin("note")
-            attempts.note(first_unused)
+            attempts.note(noted)
             disk.answer("note")
 
         watched = _WatchedStore(store, disk, job_id, leadership.epoch)

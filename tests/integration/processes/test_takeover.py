@@ -103,6 +103,35 @@ def test_a_job_goes_on_from_its_checkpoint_whoever_of_its_coordinators_dies() ->
         assert [path.name for path in cluster.folder.glob("ha/**/ended/*")] == [f"{job}.json"]
 
 
+def test_a_job_need_not_wait_when_its_coordinators_die_together_and_its_taskmanagers_live() -> None:
+    """A ResourceManager that was started anew waits for the TaskManagers of the job, and no longer than it has to."""
+    slow = {"heartbeat.interval": "60 s", "heartbeat.timeout": "150 s"}
+    with running_cluster(options=slow, ha=True) as cluster:
+        gate, out, read = (cluster.folder / name for name in ("gate", "out", "read"))
+        program = cluster.folder / "counts.py"
+        program.write_text(PROGRAM.format(gate=str(gate), out=str(out), read=str(read)))
+        chk = f"execution.checkpointing.dir={cluster.folder / 'checkpoints'}"
+        done = cluster.firesteel("run", "-d", "-p", "2", "-D", chk, str(program))
+        assert done.returncode == 0, done.stdout + done.stderr
+        (job,) = [line["jid"] for line in cluster.rest("GET", "/jobs/overview")[1]["jobs"]]
+        wait_until(lambda: completed(cluster, job) >= 2, "checkpoints are complete")
+        jobmaster = jobmaster_of(cluster.cluster_directory)
+        assert jobmaster is not None
+        coordinators = ("dispatcher", "resourcemanager", "jobmaster")
+        for name in coordinators:
+            cluster.the(name).signal(signal.SIGKILL)
+        os.kill(jobmaster.pid, signal.SIGKILL)
+        for name in coordinators:
+            cluster.the(name).wait()
+        for service in [cluster.launch(name) for name in coordinators]:
+            service.wait_listening()
+        wait_until(lambda: restored(cluster, job) >= 2, "the job goes on", 60)  # not 152 s
+        gate.touch()
+        wait_until(lambda: state(cluster, job) == "FINISHED", "the job ends")
+        found = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
+        assert found == Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
+
+
 def lines_of(path: Any) -> list[tuple[int, int]]:
     """Numbers that were read, each with the process that read it."""
     if not path.exists():

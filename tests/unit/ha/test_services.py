@@ -15,8 +15,10 @@ from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.disk import Disk
+from firesteel.ha.documents import encode
 from firesteel.ha.job_directory import StoredEnd
 from firesteel.ha.memory import MemoryServices
+from firesteel.ha.retrieval import Attempts
 from firesteel.ha.services import DISPATCHER, load_high_availability, of_job
 from firesteel.testing import check_high_availability
 
@@ -84,6 +86,18 @@ def test_a_damaged_record_of_leaders_is_said_and_not_overwritten(tmp_path: Path)
     with pytest.raises(ConfigurationError, match=r"dispatcher\.json is damaged"):
         services.campaign(DISPATCHER)
     assert record.read_bytes() == damaged
+
+
+def test_a_record_from_before_taskmanagers_were_noted_is_read(tmp_path: Path) -> None:
+    services = DirectoryServices(settings(tmp_path))
+    leadership = services.campaign(of_job(JOB))
+    assert leadership is not None
+    leadership.release()
+    (record,) = tmp_path.glob("**/job-*.json")
+    record.write_bytes(encode("leader", {"epoch": 4, "address": "", "token": "", "attempts": 2}))
+    following = services.campaign(of_job(JOB))
+    assert following is not None
+    assert (following.epoch, following.attempts) == (5, Attempts(2, None))
 
 
 def test_a_record_of_leaders_that_can_not_be_read_for_now_is_not_damaged(

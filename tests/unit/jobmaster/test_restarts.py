@@ -309,14 +309,14 @@ def test_attempts_are_counted_on_from_those_of_the_jobmaster_before() -> None:
     d = Driver(two_by_two(), settings(), takeover=(1, "it was killed"), first_attempt=3)
     d.running()
     assert {id_.rpartition("_")[2] for id_ in d.ids()} == {"3"}
-    assert not d.seen(do.NoteAttempts), "the first attempts were noted before it began"
+    assert d.seen(do.NoteAttempts) == [do.NoteAttempts(4, ("tm",))], "where they are was not known before"
     d.report(d.ids()[0], "FAILED", failure())
     d.finish_cancelled()
     d.all.clear()
     fire(d)
     kinds = [type(one) for one in d.all if isinstance(one, do.NoteAttempts | do.SubmitSlot)]
     assert kinds == [do.NoteAttempts, do.SubmitSlot, do.SubmitSlot]
-    assert d.seen(do.NoteAttempts) == [do.NoteAttempts(5)]
+    assert d.seen(do.NoteAttempts) == [do.NoteAttempts(5, ("tm",))]
     assert {id_.rpartition("_")[2] for id_ in d.ids()} == {"4"}
 
 

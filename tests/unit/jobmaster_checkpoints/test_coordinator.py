@@ -162,9 +162,9 @@ def test_another_leader_stops_this_one() -> None:
 
 
 def test_storage_that_can_not_be_read_at_the_start_is_tried_again_for_some_time() -> None:
-    job = FakeJob(timeout=2.5)
+    job = FakeJob()
     job.coordinator.recover()
-    for _ in range(2):
+    for _ in range(590):
         assert not job.coordinator.is_settled
         recover = job.work.pop(0)
         assert isinstance(recover, Recover)
@@ -173,8 +173,9 @@ def test_storage_that_can_not_be_read_at_the_start_is_tried_again_for_some_time(
     job.coordinator.done(Done(job.work.pop(0)))
     assert job.coordinator.is_settled
     assert job.settled == 1
-    other = FakeJob(timeout=0.0)
+    other = FakeJob()
     other.coordinator.recover()
+    other.advance(600)
     other.coordinator.done(Done(other.work.pop(0), error="no answer"))
     (error,) = other.unrestorable
     assert isinstance(error, StateRestoreError)

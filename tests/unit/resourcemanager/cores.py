@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -49,9 +50,17 @@ def add_taskmanager(
     return out
 
 
-def add_job(core: ResourceManagerCore, name: str, slots: int, now: float = 0.0, epoch: int = 0) -> list[i.Instruction]:
+def add_job(
+    core: ResourceManagerCore,
+    name: str,
+    slots: int,
+    now: float = 0.0,
+    epoch: int = 0,
+    former: Collection[str] | None = None,
+) -> list[i.Instruction]:
     """A job registers and says what it wants."""
-    out = core.register_jobmaster(name, name, f"http://{name}", f"token-{name}{epoch or ''}", now, epoch=epoch)
+    token = f"token-{name}{epoch or ''}"
+    out = core.register_jobmaster(name, name, f"http://{name}", token, now, epoch=epoch, former_taskmanagers=former)
     out += core.declare_requirements(name, slots, now)
     core.validate()
     return out

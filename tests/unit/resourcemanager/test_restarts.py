@@ -171,6 +171,22 @@ def test_a_successor_waits_until_all_taskmanagers_have_had_time_to_register() ->
     assert len(requests(core.tick(127.0))) == 1
 
 
+def test_a_successor_waits_no_longer_than_for_the_taskmanagers_of_its_predecessor() -> None:
+    core = make()
+    add_taskmanager(core, 4, "other")
+    assert add_job(core, "j", 1, now=1.0, epoch=2, former=["late", "free"]) == []
+    assert add_taskmanager(core, 1, "free", now=2.0) == []
+    (out,) = add_taskmanager(core, 1, "late", active(0, "x", epoch=1), now=3.0)
+    assert isinstance(out, i.FreeSlot), "it is there, and its slot is not free"
+    assert len(requests(free(core, "x", 3.1))) == 1
+
+
+def test_a_successor_of_which_no_task_ran_waits_for_nobody() -> None:
+    core = make()
+    add_taskmanager(core, 1)
+    assert len(requests(add_job(core, "j", 1, now=1.0, epoch=2, former=[]))) == 1
+
+
 def test_a_later_jobmaster_goes_on_with_slots_of_its_own() -> None:
     core = make()
     add_job(core, "j", 2, now=1.0, epoch=2)

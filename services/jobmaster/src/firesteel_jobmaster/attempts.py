@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from firesteel.ha.retrieval import Attempts
 from firesteel.ha.services import Leadership
 
 
@@ -14,14 +15,15 @@ class JobAttempts:
 
     Attributes:
         first: no JobMaster before has used this number or a larger one.
-        note: remembers for the next JobMaster that numbers below this one may have been used. May block; raises
-            ``FencedError`` where another one leads.
+        note: remembers for the next JobMaster what may run. May block; raises ``FencedError`` where another one leads.
         epoch: of this JobMaster; larger than those of all before.
+        former_taskmanagers: where tasks of the JobMasters before may run; None: not known.
     """
 
     first: int
-    note: Callable[[int], None]
+    note: Callable[[Attempts], None]
     epoch: int = 0
+    former_taskmanagers: tuple[str, ...] | None = ()
 
 
 def attempts_of(leadership: Leadership, takeover: int) -> JobAttempts:
@@ -34,6 +36,7 @@ def attempts_of(leadership: Leadership, takeover: int) -> JobAttempts:
     Raises:
         FencedError: it leads no more.
     """
-    first = max(leadership.attempts, takeover)
-    leadership.note_attempts(first + 1)
-    return JobAttempts(first, leadership.note_attempts, leadership.epoch)
+    before = leadership.attempts
+    first = max(before.first_unused, takeover)
+    leadership.note_attempts(replace(before, first_unused=first + 1))
+    return JobAttempts(first, leadership.note_attempts, leadership.epoch, before.taskmanagers)

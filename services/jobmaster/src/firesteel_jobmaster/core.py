@@ -136,7 +136,6 @@ class JobMasterCore(JobScheduling):
         except Exception as error:  # enumerators are plug-ins, and look at the world outside
             self._sources_failed(error, executions)
             return
-        self._out.append(do.NoteAttempts(self.graph.next_attempt()))
         self._declare()
         self._schedule()
         if self.waits_for_slots:

@@ -134,9 +134,10 @@ class CheckpointWork:
 
 @dataclass(frozen=True)
 class NoteAttempts:
-    """Attempts below this number may have been used: the next JobMaster of the job goes on from there."""
+    """For the next JobMaster: attempts below this number may have been used, and may run at these TaskManagers."""
 
     first_unused: int
+    taskmanagers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

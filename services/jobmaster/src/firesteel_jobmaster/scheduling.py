@@ -48,6 +48,9 @@ class JobScheduling(JobLifeCycle):
         """``_deployed``: at least once, perhaps by a JobMaster before this one."""
         self._has_begun = False
         """This one has deployed something."""
+        self._used: set[str] = set()
+        """TaskManagers at which tasks of this JobMaster may run."""
+        self._noted: do.NoteAttempts | None = None
         self._submitted: set[str] = set()
         self._watched: set[str] = set()
 
@@ -159,6 +162,7 @@ class JobScheduling(JobLifeCycle):
         for execution in new:
             execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
             execution.machine.move(ExecutionState.DEPLOYING, "submitted to its slot")
+        self._note(slot.taskmanager_id for slot in self.graph.placed_slots() if slot.allocation_id in by_slot)
         for slot in self.graph.placed_slots():
             if slot.allocation_id in by_slot:
                 tasks = by_slot[slot.allocation_id]
@@ -166,6 +170,14 @@ class JobScheduling(JobLifeCycle):
                     self.graph, slot.allocation_id, tasks, self._settings.for_slots, self.checkpoints.restore_of
                 )
                 self._out.append(do.SubmitSlot(slot.taskmanager_id, slot.allocation_id, deployment))
+
+    def _note(self, taskmanagers: Iterable[str]) -> None:
+        """Tasks are about to run there; they do when it was noted."""
+        self._used.update(taskmanagers)
+        note = do.NoteAttempts(self.graph.next_attempt(), tuple(sorted(self._used)))
+        if note != self._noted:
+            self._noted = note
+            self._out.append(note)
 
     def tasks_submitted(self, execution_ids: Iterable[str]) -> list[do.Instruction]:
         """The TaskManager took these tasks."""

@@ -16,7 +16,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RpcError
 from firesteel.graph.job_archive import job_timestamps
 from firesteel.graph.job_graph import JobGraph
-from firesteel.ha.retrieval import FixedLeaders, LeaderRetrieval
+from firesteel.ha.retrieval import Attempts, FixedLeaders, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.protocol.message import RpcFault
@@ -112,6 +112,7 @@ class JobMaster:
         registration = m.RegisterJobMaster(
             self.job_id, job_graph.name, address, token, _python(job_graph, start.blob_address),
             epoch=attempts.epoch if attempts is not None else 0,
+            former_taskmanagers=attempts.former_taskmanagers if attempts is not None else None,
         )  # fmt: skip
         self._resourcemanager = ResourceManagerLink(
             RemoteResourceManager(rpc, start.resourcemanager_address),
@@ -328,10 +329,10 @@ class JobMaster:
                 self._dispatcher.end(self.core.archive())
             case do.CheckpointWork(work):
                 self._checkpoint_work.add(work)
-            case do.NoteAttempts(first_unused):
+            case do.NoteAttempts(first_unused, taskmanagers):
                 if self._attempts is not None:
-                    note = self._attempts.note
-                    self._notes.add("note", lambda: self._note(lambda: note(first_unused)))
+                    note, attempts = self._attempts.note, Attempts(first_unused, taskmanagers)
+                    self._notes.add("note", lambda: self._note(lambda: note(attempts)))
             case do.SetTimer(name, seconds):
                 self._set_timer(name, seconds)
             case do.ClearTimer(name):

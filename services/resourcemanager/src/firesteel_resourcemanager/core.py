@@ -247,6 +247,7 @@ class ResourceManagerCore:
         now: float,
         python: Mapping[str, Any] | None = None,
         epoch: int = 0,
+        former_taskmanagers: Collection[str] | None = None,
     ) -> list[Instruction]:
         """A JobMaster presents itself, perhaps again.
 
@@ -256,6 +257,7 @@ class ResourceManagerCore:
             now: monotonic seconds.
             python: what its slots need, for TaskManagers to read.
             epoch: orders it among the JobMasters of the job; 0: it does not.
+            former_taskmanagers: where tasks of the JobMasters before may run; None: not known.
 
         Raises:
             FormerJobMasterError: a later one has registered.
@@ -268,6 +270,8 @@ class ResourceManagerCore:
         kept = self.registry.revived(job_id)
         others = job is not None or (kept is not None and kept.token not in ("", token))
         self.jobs[job_id] = Job(job_id, name, address, token, dict(python or {}), epoch=epoch)
+        if former_taskmanagers is not None:
+            self.jobs[job_id].former_taskmanagers = frozenset(former_taskmanagers)
         out: list[Instruction] = []
         slots = self.table.of_job(job_id)
         for slot in slots:

@@ -81,6 +81,8 @@ class Job:
     """When it gets slots again."""
     epoch: int = 0
     """Orders it among the JobMasters of the job; 0: they are in no order."""
+    former_taskmanagers: frozenset[str] | None = None
+    """Where tasks of the JobMasters before it may run; None: not known."""
     former: frozenset[str] = frozenset()
     """Allocations of the JobMaster before it: tasks in them may still write, so it gets slots when all are freed."""
 
@@ -156,7 +158,11 @@ class Registry:
     def may_have_former_slots(self, job: Job, now: float) -> bool:
         """Whether slots of the JobMaster before it are not freed yet: on TaskManagers that are there, or that have not
         registered here yet. One that can't be reached for longer frees them by itself: it hears of no JobMaster."""
-        return self.former_slots(job) > 0 or (job.epoch > 1 and now < self.complete_at)
+        return self.former_slots(job) > 0 or (job.epoch > 1 and now < self.complete_at and not self._has_former(job))
+
+    def _has_former(self, job: Job) -> bool:
+        """Whether all TaskManagers have registered where tasks of the JobMaster before may run."""
+        return job.former_taskmanagers is not None and job.former_taskmanagers <= self.table.taskmanagers.keys()
 
     def former_slots(self, job: Job) -> int:
         """How many slots of the JobMaster before it are known and not freed yet."""

@@ -163,6 +163,7 @@ class ResourceManagerService(Service):
             self.now,
             message.python,
             message.epoch,
+            message.former_taskmanagers,
         )
         self._jobmasters.watch(message.job_id)
         self.perform(instructions)

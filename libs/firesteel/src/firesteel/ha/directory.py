@@ -34,7 +34,7 @@ from firesteel.ha.documents import DamagedEntryError, read_document, write_docum
 from firesteel.ha.fenced import FencedCheckpointStore
 from firesteel.ha.job_directory import JobStore
 from firesteel.ha.memory import MemoryServices
-from firesteel.ha.retrieval import ConfiguredLeaders, LeaderRetrieval, Listener, PolledWatches
+from firesteel.ha.retrieval import Attempts, ConfiguredLeaders, LeaderRetrieval, Listener, PolledWatches
 from firesteel.ha.services import HighAvailabilityServices, Leader, Leadership, of_job
 
 _LEADER: Final = "leader"
@@ -184,14 +184,14 @@ class DirectoryServices(HighAvailabilityServices):
         """
         with self.led(component, leader.epoch):
             last = self._last(component)
-            self._write(component, replace(leader, attempts=last.attempts if last is not None else 0))
+            self._write(component, replace(leader, attempts=last.attempts if last is not None else Attempts()))
 
-    def note_attempts(self, component: str, epoch: int, first_unused: int) -> None:
+    def note_attempts(self, component: str, epoch: int, attempts: Attempts) -> None:
         """See ``Leadership``."""
         with self.led(component, epoch):
             last = self._last(component)
-            if last is not None and last.attempts < first_unused:
-                self._write(component, replace(last, attempts=first_unused))
+            if last is not None and last.attempts != (noted := attempts.behind(last.attempts)):
+                self._write(component, replace(last, attempts=noted))
 
     def job_store(self, leadership: Leadership) -> JobStore:
         """See ``HighAvailabilityServices``."""
@@ -255,7 +255,7 @@ class DirectoryServices(HighAvailabilityServices):
                 f"{path} is damaged: {error}. Stop the cluster and remove the file; epochs then begin anew"
             ) from error
         where = str(plain["address"]), str(plain["token"])
-        return Leader(int(plain["epoch"]), *where, int(plain.get("attempts", 0)))
+        return Leader(int(plain["epoch"]), *where, Attempts.from_plain(plain.get("attempts", 0)))
 
 
 class _DirectoryLeadership(Leadership):
@@ -266,8 +266,8 @@ class _DirectoryLeadership(Leadership):
     def announce(self, address: str, token: str) -> None:
         self._services.announce(self.component, Leader(self.epoch, address, token))
 
-    def note_attempts(self, first_unused: int) -> None:
-        self._services.note_attempts(self.component, self.epoch, first_unused)
+    def note_attempts(self, attempts: Attempts) -> None:
+        self._services.note_attempts(self.component, self.epoch, attempts)
 
     def check(self) -> None:
         if self._handle < 0:

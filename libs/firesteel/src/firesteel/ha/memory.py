@@ -14,7 +14,7 @@ from firesteel.core.errors import FencedError
 from firesteel.ha.disk import Disk
 from firesteel.ha.fenced import FencedCheckpointStore
 from firesteel.ha.job_directory import JobStore
-from firesteel.ha.retrieval import Listener
+from firesteel.ha.retrieval import Attempts, Listener
 from firesteel.ha.services import HighAvailabilityServices, Leader, Leadership, of_job
 
 
@@ -33,7 +33,7 @@ class MemoryServices(HighAvailabilityServices):
         self._listeners: list[tuple[str, Listener]] = []
         self._epochs: dict[str, int] = {}
         self._leaders: dict[str, Leader] = {}
-        self._attempts: dict[str, int] = {}
+        self._attempts: dict[str, Attempts] = {}
         self._checkpoints: dict[str, MemoryCheckpointStore] = {}
         self._directory: Path | None = None
 
@@ -44,7 +44,7 @@ class MemoryServices(HighAvailabilityServices):
         epoch = self._epochs[component] = self._epochs.get(component, 0) + 1
         self._leaders[component] = Leader(epoch)
         self._tell(component)
-        return _MemoryLeadership(self, component, epoch, self._attempts.get(component, 0))
+        return _MemoryLeadership(self, component, epoch, self._attempts.get(component, Attempts()))
 
     def leader(self, component: str) -> Leader | None:
         """See ``HighAvailabilityServices``."""
@@ -117,10 +117,10 @@ class MemoryServices(HighAvailabilityServices):
         self._checkpoints.pop(job_id, None)
         self._attempts.pop(of_job(job_id), None)
 
-    def note_attempts(self, component: str, epoch: int, first_unused: int) -> None:
+    def note_attempts(self, component: str, epoch: int, attempts: Attempts) -> None:
         """See ``Leadership``."""
         self.check(component, epoch)
-        self._attempts[component] = max(self._attempts.get(component, 0), first_unused)
+        self._attempts[component] = attempts.behind(self._attempts.get(component, Attempts()))
 
     def close(self) -> None:
         """See ``HighAvailabilityServices``."""
@@ -132,14 +132,14 @@ class MemoryServices(HighAvailabilityServices):
 
 
 class _MemoryLeadership(Leadership):
-    def __init__(self, services: MemoryServices, component: str, epoch: int, attempts: int) -> None:
+    def __init__(self, services: MemoryServices, component: str, epoch: int, attempts: Attempts) -> None:
         self._services, self.component, self.epoch, self.attempts = services, component, epoch, attempts
 
     def announce(self, address: str, token: str) -> None:
         self._services.set_leader(self.component, Leader(self.epoch, address, token))
 
-    def note_attempts(self, first_unused: int) -> None:
-        self._services.note_attempts(self.component, self.epoch, first_unused)
+    def note_attempts(self, attempts: Attempts) -> None:
+        self._services.note_attempts(self.component, self.epoch, attempts)
 
     def check(self) -> None:
         self._services.check(self.component, self.epoch)

@@ -10,7 +10,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from firesteel.config import Settings, addresses
@@ -30,6 +30,36 @@ def of_job(job_id: str) -> str:
 
 
 @dataclass(frozen=True)
+class Attempts:
+    """What the JobMasters of a job leave to those that follow about the attempts of its tasks.
+
+    Attributes:
+        first_unused: smaller numbers may have been used.
+        taskmanagers: ids of those where tasks of the last one may run; None: not known.
+    """
+
+    first_unused: int = 0
+    taskmanagers: tuple[str, ...] | None = ()
+
+    def behind(self, before: Attempts) -> Attempts:
+        """These, noted after others: numbers never fall."""
+        return replace(self, first_unused=max(self.first_unused, before.first_unused))
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        named = self.taskmanagers
+        return {"first_unused": self.first_unused, "taskmanagers": None if named is None else list(named)}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any] | int) -> Attempts:
+        """What ``to_plain`` gave; or a number, how it was before TaskManagers were noted."""
+        if isinstance(plain, int):
+            return cls(plain, None if plain else ())
+        named = plain["taskmanagers"]
+        return cls(int(plain["first_unused"]), None if named is None else tuple(map(str, named)))
+
+
+@dataclass(frozen=True)
 class Leader:
     """Who leads a component.
 
@@ -43,11 +73,12 @@ class Leader:
     epoch: int
     address: str = ""
     token: str = field(default="", repr=False)
-    attempts: int = field(default=0, compare=False)
+    attempts: Attempts = field(default=Attempts(), compare=False)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
-        return {"epoch": self.epoch, "address": self.address, "token": self.token, "attempts": self.attempts}
+        attempts = self.attempts.to_plain()
+        return {"epoch": self.epoch, "address": self.address, "token": self.token, "attempts": attempts}
 
 
 Listener = Callable[[Leader | None], None]

@@ -18,7 +18,8 @@
   dirty as long as ``remembers_job``, and clean when the checkpoints that are to go are gone and ``forget_job`` was
   called: by the job's JobMaster, or by the Dispatcher where that one has died before.
 * **Blobs** are named by their SHA-256, compared with it when they are read, and there as long as a job needs them.
-* **Attempts** (``note_attempts``): how far the numbers of a job's attempts have come; they are never used again.
+* **Attempts** (``note_attempts``): how far the numbers of a job's attempts have come, which are never used again, and
+  at which TaskManagers they may run.
 * **Completed checkpoints** (``completed_checkpoints``, led by the job's JobMaster): a short list and a counter of ids
   (``firesteel.checkpoint.store``).
 
@@ -41,6 +42,7 @@ from firesteel.ha.retrieval import (
     DISPATCHER,
     JOBMASTER_HOST,
     RESOURCEMANAGER,
+    Attempts,
     ConfiguredLeaders,
     Leader,
     LeaderRetrieval,
@@ -58,12 +60,12 @@ class Leadership(ABC):
     Attributes:
         component: what is led.
         epoch: larger than that of every leadership of it before.
-        attempts: of the tasks of a job: all leaders before have noted smaller numbers.
+        attempts: of the tasks of a job, as the leader before noted them.
     """
 
     component: str
     epoch: int
-    attempts: int
+    attempts: Attempts
 
     @abstractmethod
     def announce(self, address: str, token: str) -> None:
@@ -74,9 +76,8 @@ class Leadership(ABC):
         """
 
     @abstractmethod
-    def note_attempts(self, first_unused: int) -> None:
-        """Numbers of attempts below this one may have been used: ``attempts`` of all leaderships that follow is not
-        smaller.
+    def note_attempts(self, attempts: Attempts) -> None:
+        """The ``attempts`` of the leadership that follows are these, but numbers never fall.
 
         Raises:
             FencedError: it leads no more.

@@ -20,6 +20,7 @@ class RegisterJobMaster(Message):
     Attributes:
         python: what its slots need of Python (``firesteel.protocol.python_environment``); empty: nothing.
         epoch: orders it among the JobMasters of the job; 0 where nobody is elected.
+        former_taskmanagers: ids of those where tasks of the JobMasters before may run; None: not known.
     """
 
     job_id: str
@@ -28,6 +29,7 @@ class RegisterJobMaster(Message):
     jobmaster_token: str
     python: Mapping[str, Any] = field(default_factory=dict)
     epoch: int = 0
+    former_taskmanagers: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.core.errors import FencedError
 from firesteel.ha.job_directory import StoredEnd
-from firesteel.ha.services import DISPATCHER, RESOURCEMANAGER, HighAvailabilityServices, Leader, Leadership, of_job
+from firesteel.ha.retrieval import DISPATCHER, RESOURCEMANAGER, Attempts, Leader, of_job
+from firesteel.ha.services import HighAvailabilityServices, Leadership
 
 _JOB = "0123456789abcdef" * 2
 _OTHER = "fedcba9876543210" * 2
@@ -130,9 +131,9 @@ def _check_retrieval(one: HighAvailabilityServices, other: HighAvailabilityServi
 
 def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilityServices) -> None:
     first = _lead(one, _COMPONENT)
-    assert first.attempts == 0, "attempts are noted of a job that never ran"
-    first.note_attempts(3)
-    first.note_attempts(2)
+    assert first.attempts == Attempts(), "attempts are noted of a job that never ran"
+    first.note_attempts(Attempts(3, ("tm-1",)))
+    first.note_attempts(Attempts(2, ("tm-1", "tm-2")))
     store = one.completed_checkpoints(_JOB, first)
     numbers = [store.next_id() for _ in range(3)]
     assert numbers == sorted(set(numbers)), f"ids of checkpoints do not rise: {numbers}"
@@ -147,7 +148,7 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
         "removes a checkpoint": lambda: store.remove(numbers[1]),
         "counts checkpoints": lambda: store.next_id(),
         "clears the store": lambda: store.clear(),
-        "notes attempts": lambda: first.note_attempts(99),
+        "notes attempts": lambda: first.note_attempts(Attempts(99)),
     }
     for what, write in stale.items():
         _refused(write, what)
@@ -157,7 +158,8 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
     assert other.campaign(_COMPONENT) is None, "two lead when one that was deposed has let go"
     assert second.epoch > first.epoch, f"the epoch fell from {first.epoch} to {second.epoch}"
     second.announce("http://second:1", "token-2")
-    assert second.attempts == 3, f"the next leader knows of {second.attempts} attempts, not of 3"
+    noted = Attempts(3, ("tm-1", "tm-2"))
+    assert second.attempts == noted, f"the next leader knows of {second.attempts}, not of {noted}"
     following = other.completed_checkpoints(_JOB, second)
     assert following.all() == [kept], f"the next leader finds {following.all()} instead of {[kept]}"
     number = following.next_id()
@@ -196,7 +198,8 @@ def _check_later(services: HighAvailabilityServices) -> None:
     leadership = _lead(services, _COMPONENT)
     store = services.completed_checkpoints(_JOB, leadership)
     assert [one.checkpoint_id for one in store.all()] == [2], "checkpoints did not outlive the services"
-    assert leadership.attempts == 3, f"attempts did not outlive the services: {leadership.attempts}"
+    noted = Attempts(3, ("tm-1", "tm-2"))
+    assert leadership.attempts == noted, f"attempts did not outlive the services: {leadership.attempts}"
     assert leadership.epoch > 3, f"epochs began anew: {leadership.epoch}"
     leadership.release()
     dispatcher = _lead(services, DISPATCHER)
@@ -210,7 +213,7 @@ def _check_later(services: HighAvailabilityServices) -> None:
     assert not services.remembers_job(_JOB), "a job that was forgotten is remembered"
     again = _lead(services, _COMPONENT)
     assert services.completed_checkpoints(_JOB, again).all() == [], "a job that was forgotten has checkpoints"
-    assert again.attempts == 0, "of a job that was forgotten attempts are known"
+    assert again.attempts == Attempts(), "of a job that was forgotten attempts are known"
     again.release()
 
 

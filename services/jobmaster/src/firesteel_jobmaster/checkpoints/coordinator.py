@@ -55,7 +55,7 @@ class CheckpointCoordinator:
         self.settings, self.completed = settings, completed
         self.statistics = CheckpointStatistics(settings.history)
         self._schedule = Schedule(settings)
-        self._recovery = recovery.Recovery(completed, settings.timeout, clock, job.emit)
+        self._recovery = recovery.Recovery(completed, clock, job.emit)
         self._job, self._clock = job, clock
         self._pending: dict[int, Pending] = {}
         self._numbers = self._last_id = 0

@@ -17,6 +17,9 @@ logger = logging.getLogger(__name__)
 TIMER: Final = "checkpoint-recover"
 PAUSE: Final = 1.0
 """Seconds between two tries to read what is there."""
+PATIENCE: Final = 600.0
+"""Seconds for which the checkpoints of a job that has run are tried to be read; a timeout that suits checkpoints may be
+much too short for a storage that is away."""
 PATIENCE_OF_USERS: Final = 10.0
 """Seconds for which a checkpoint that a user has named is tried to be read: the job has nothing to lose yet."""
 
@@ -26,15 +29,12 @@ class Recovery:
 
     Args:
         completed: takes what is found.
-        patience: seconds.
         clock: monotonic.
         emit: has the shell do something.
     """
 
-    def __init__(
-        self, completed: CompletedCheckpoints, patience: float, clock: Clock, emit: Callable[[do.Instruction], None]
-    ) -> None:
-        self._completed, self._patience, self._clock, self._emit = completed, patience, clock, emit
+    def __init__(self, completed: CompletedCheckpoints, clock: Clock, emit: Callable[[do.Instruction], None]) -> None:
+        self._completed, self._clock, self._emit = completed, clock, emit
         self._since: float | None = None
 
     @property
@@ -66,7 +66,7 @@ class Recovery:
         """
         if self._since is None:
             return False
-        patience = min(self._patience, PATIENCE_OF_USERS) if done.of_user else self._patience
+        patience = PATIENCE_OF_USERS if done.of_user else PATIENCE
         patient = self._clock.monotonic() - self._since < patience
         if done.error is not None and not done.corrupted and patient:
             logger.warning("checkpoints can't be read, next try in %g s: %s", PAUSE, done.error)
