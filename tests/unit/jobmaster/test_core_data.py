@@ -132,10 +132,28 @@ def test_a_request_that_comes_again_gets_the_same_splits() -> None:
     assert ([s["id"] for s in given.splits], given.serial) == (["a"], 1)
     assert d.core.request_splits(m.RequestSplits(first, 1)) == (given, [])
     assert d.core.request_splits(m.RequestSplits(second, 1))[0].splits[0]["id"] == "b"
-    last, _ = d.core.request_splits(m.RequestSplits(first, 2))
+    last, _ = d.core.request_splits(m.RequestSplits(first, 2, taken=1))
     assert ([s["id"] for s in last.splits], last.no_more, last.serial) == (["c"], True, 2)
     assert d.core.request_splits(m.RequestSplits(first, 1))[0] == m.Splits((), False)  # it was late
-    assert d.core.request_splits(m.RequestSplits(first, 2))[0] == last
+    assert d.core.request_splits(m.RequestSplits(first, 2, taken=1))[0] == last
+
+
+def test_splits_that_were_lost_are_given_again_behind_later_requests() -> None:
+    """A reader that is pushed splits asks again, while the answer to an earlier request is lost."""
+    source = Trickle()
+    d = Driver(two_by_two(), create=lambda *_: source)
+    d.running()
+    reader = d.ids()[0]
+    d.core.request_splits(m.RequestSplits(reader, 1))
+    source.left.append(Split("pushed", {}))
+    push = d.core.timer_fired("splits")[0]
+    assert isinstance(push, do.PushSplits)
+    source.left.append(Split("lost", {}))
+    lost, _ = d.core.request_splits(m.RequestSplits(reader, 2))
+    source.left.append(Split("next", {}))
+    following, _ = d.core.request_splits(m.RequestSplits(reader, 3, taken=1))
+    assert [push.given.serial, lost.serial, following.serial] == [1, 2, 3]
+    assert d.core.request_splits(m.RequestSplits(reader, 2))[0] == lost
 
 
 def test_a_bug_in_an_enumerator_fails_the_job_cleanly() -> None:

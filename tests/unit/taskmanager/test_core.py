@@ -161,7 +161,7 @@ def test_states_are_reported_and_a_final_one_is_the_last() -> None:
 
 def test_requests_of_tasks_go_to_the_jobmaster_and_answers_come_back() -> None:
     core = running("e")
-    assert core.tasks.splits_wanted(1, {"execution_id": "e"}) == [i.AskForSplits(REF, "a", "e", 1)]
+    assert core.tasks.splits_wanted(1, {"execution_id": "e"}) == [i.AskForSplits(REF, "a", "e", 1, taken=0)]
     (split,) = core.tasks.splits_assigned(AssignSplits("e", ({"id": 1},), False, 1))
     assert isinstance(split, i.Send)
     assert split.message == {
@@ -171,6 +171,7 @@ def test_requests_of_tasks_go_to_the_jobmaster_and_answers_come_back() -> None:
         "no_more": False,
         "serial": 1,
     }
+    assert core.tasks.splits_wanted(1, {"execution_id": "e"}) == [i.AskForSplits(REF, "a", "e", 2, taken=1)]
     assert core.tasks.end_of_data(1, {"execution_id": "e"}) == [i.ReportEndOfData(REF, "e")]
     assert sent(core.tasks.commit("e")) == ["commit"]
     assert core.tasks.metrics(1, {"tasks": {"e": {"n": 1}, "x": {"n": 2}}}) == [i.PublishMetrics(REF, {"e": {"n": 1}})]

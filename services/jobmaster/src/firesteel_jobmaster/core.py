@@ -196,7 +196,7 @@ class JobMasterCore(JobScheduling):
         if not self.is_active or execution.state.is_terminal:
             return m.Splits((), False), self._take()
         try:
-            given = self._splits.answer(execution, request.number)
+            given = self._splits.answer(execution, request.number, request.taken)
         except Exception as error:  # the enumerator is a plug-in
             self._sources_failed(error, [execution])
             return m.Splits((), False), self._take()

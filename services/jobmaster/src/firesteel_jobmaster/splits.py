@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from firesteel.checkpoint.metadata import EnumeratorState
@@ -24,22 +24,23 @@ _WHERE: Final = "The JobMaster looks for it on its own host, and TaskManagers re
 _NOTHING: Final = Splits((), False)
 
 
-@dataclass(frozen=True)
-class _Answer:
-    """The last one that a subtask got.
+@dataclass
+class _Answers:
+    """To the requests of a subtask.
 
     Attributes:
-        number: of its request.
-        serial: of the last splits that it got, by this answer or before.
-        given: the answer.
+        number: of its last request.
+        serial: of the last splits that were given.
+        given: by number of the request; those that may be lost.
     """
 
-    number: int
-    serial: int
-    given: Splits
+    number: int = 0
+    serial: int = 0
+    given: dict[int, Splits] = field(default_factory=dict)
 
-
-_NONE: Final = _Answer(0, 0, _NOTHING)
+    def taken(self, serial: int) -> None:
+        """All splits up to this serial have arrived."""
+        self.given = {number: splits for number, splits in self.given.items() if splits.serial > serial}
 
 
 @contextmanager
@@ -76,7 +77,7 @@ class SplitAssigner:
         self._enumerators = {id_: self._make(vertex) for id_, vertex in self._vertices.items()}
         self._given = {vertex_id: Assignments() for vertex_id in self._enumerators}
         self._waiting: dict[str, Execution] = {}
-        self._answers: dict[str, _Answer] = {}
+        self._answers: dict[str, _Answers] = {}
 
     def _make(self, vertex: JobVertex) -> BuiltInEnumerator:
         assert vertex.source is not None
@@ -190,27 +191,27 @@ class SplitAssigner:
 
     # -- requests
 
-    def answer(self, execution: Execution, number: int) -> Splits:
+    def answer(self, execution: Execution, number: int, taken: int = 0) -> Splits:
         """What a subtask gets for a request; it is remembered if it has to wait.
 
-        Splits are taken from the enumerator once for each number: a repeat gets the same ones, and a request that is
-        older than one that was answered gets nothing.
+        Splits are taken from the enumerator once for each number: a repeat gets the same ones, also behind later
+        requests: a reader that was sent other splits meanwhile has asked again.
 
         Args:
             execution: who asks.
             number: of its request.
+            taken: all splits up to this serial have arrived.
         """
-        last = self._answers.get(execution.id, _NONE)
-        if number < last.number:
-            return _NOTHING
         link = self._links.get(execution.vertex.id)
         if link is not None:
             link.reader_asks(execution, number)
             return _NOTHING
-        if number > last.number:
-            last = self._answers[execution.id] = _Answer(number, last.serial, _NOTHING)
+        answers = self._answers.setdefault(execution.id, _Answers())
+        answers.taken(taken)
+        if number > answers.number:
+            answers.number = number
             self._look(execution)
-        return self._answers[execution.id].given
+        return answers.given.get(number, _NOTHING)
 
     def _look(self, execution: Execution) -> bool:
         """Ask the enumerator; whether it had something."""
@@ -222,10 +223,10 @@ class SplitAssigner:
         if not splits and not no_more:
             return False
         del self._waiting[execution.id]
-        last = self._answers[execution.id]
-        self._given[execution.vertex.id].given(execution.subtask, last.serial + 1, splits)
-        given = Splits(tuple(s.to_plain() for s in splits), no_more, last.serial + 1)
-        self._answers[execution.id] = _Answer(last.number, given.serial, given)
+        answers = self._answers[execution.id]
+        answers.serial += 1
+        self._given[execution.vertex.id].given(execution.subtask, answers.serial, splits)
+        answers.given[answers.number] = Splits(tuple(s.to_plain() for s in splits), no_more, answers.serial)
         return True
 
     def retry(self) -> list[tuple[Execution, Splits]]:
@@ -236,7 +237,8 @@ class SplitAssigner:
                 del self._waiting[execution.id]
                 continue
             if self._look(execution):
-                found.append((execution, self._answers[execution.id].given))
+                answers = self._answers[execution.id]
+                found.append((execution, answers.given[answers.number]))
         return found
 
 

@@ -88,12 +88,13 @@ class ReportSlotFailed:
 
 @dataclass(frozen=True)
 class AskForSplits:
-    """Ask the JobMaster for splits; answer by ``splits_answered``."""
+    """Ask the JobMaster for splits; answer by ``splits_answered``. Those up to the serial ``taken`` are here."""
 
     jobmaster: JobMasterRef
     allocation_id: str
     execution_id: str
     number: int
+    taken: int = 0
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class JobMasterLinks:
         core, left = self._owner.core, self._settings.heartbeat_timeout
         timeout = min(DEFAULT_TIMEOUT, left)
         gateway = RemoteJobMaster(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
-        message = m.RequestSplits(ask.execution_id, ask.number)
+        message = m.RequestSplits(ask.execution_id, ask.number, ask.taken)
         pause = _RETRY_PAUSES[0]
         while core.tasks.is_live(ask.allocation_id, ask.execution_id):
             started = self._clock.monotonic()

@@ -56,7 +56,7 @@ class TaskDecisions:
         if slot is None or task is None:
             return []
         task.requests += 1
-        return [AskForSplits(slot.jobmaster, slot.allocation_id, task.execution_id, task.requests)]
+        return [AskForSplits(slot.jobmaster, slot.allocation_id, task.execution_id, task.requests, task.taken)]
 
     def watermark(self, channel: int, message: Mapping[str, Any]) -> list[Instruction]:
         """A source says how far it has come, and wants to know how far its group has."""

@@ -16,10 +16,12 @@ class RequestSplits(Message):
     Attributes:
         execution_id: who asks.
         number: 1, 2, 3, ... for each subtask; a repeat carries the same one, and gets the same answer.
+        taken: the TaskManager has all splits up to this serial: answers with larger ones may be lost.
     """
 
     execution_id: str
     number: int
+    taken: int = 0
 
 
 @dataclass(frozen=True)
