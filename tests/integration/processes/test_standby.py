@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.processes.cluster import Cluster, ServiceProcess, running_cluster, wait_until
 from tests.integration.processes.test_recovery import jobmaster_of
-from tests.integration.processes.test_takeover import KEYS, PROGRAM, RECORDS, completed, restored, state
+from tests.integration.processes.test_takeover import KEYS, RECORDS, completed, counting, restored, state
 from tests.ports import free_ports
 
 pytestmark = pytest.mark.timeout(500)
@@ -50,14 +50,7 @@ def _waits(service: ServiceProcess) -> bool:
 def test_stand_bys_take_over_from_leaders_that_are_killed() -> None:
     with running_cluster(options={"restart-strategy.type": "none"}, ha=True) as cluster:
         stand_bys = StandBys(cluster)
-        gate, out, read = (cluster.folder / name for name in ("gate", "out", "read"))
-        program = cluster.folder / "counts.py"
-        program.write_text(PROGRAM.format(gate=str(gate), out=str(out), read=str(read)))
-        chk = f"execution.checkpointing.dir={cluster.folder / 'checkpoints'}"
-        done = cluster.firesteel("run", "-d", "-p", "2", "-D", chk, str(program))
-        assert done.returncode == 0, done.stdout + done.stderr
-        (job,) = [line["jid"] for line in cluster.rest("GET", "/jobs/overview")[1]["jobs"]]
-        wait_until(lambda: completed(cluster, job) >= 2, "checkpoints are complete")
+        job, gate, out, _ = counting(cluster)
 
         stand_bys.takes_over("dispatcher")
         wait_until(lambda: state(cluster, job) == "RUNNING", "the next Dispatcher has found the job")

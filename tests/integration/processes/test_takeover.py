@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,15 +56,7 @@ env.execute("counts")
 
 def test_a_job_goes_on_from_its_checkpoint_whoever_of_its_coordinators_dies() -> None:
     with running_cluster(options={"restart-strategy.type": "none"}, ha=True) as cluster:
-        gate, out, read = (cluster.folder / name for name in ("gate", "out", "read"))
-        program = cluster.folder / "counts.py"
-        program.write_text(PROGRAM.format(gate=str(gate), out=str(out), read=str(read)))
-        chk = f"execution.checkpointing.dir={cluster.folder / 'checkpoints'}"
-        done = cluster.firesteel("run", "-d", "-p", "2", "-D", chk, str(program))
-        assert done.returncode == 0, done.stdout + done.stderr
-        (job,) = [line["jid"] for line in cluster.rest("GET", "/jobs/overview")[1]["jobs"]]
-
-        wait_until(lambda: completed(cluster, job) >= 2, "checkpoints are complete")
+        job, gate, out, read = counting(cluster)
         before = jobmaster_of(cluster.cluster_directory)
         assert before is not None
         first = {pid for _, pid in lines_of(read)}
@@ -107,14 +100,7 @@ def test_a_job_need_not_wait_when_its_coordinators_die_together_and_its_taskmana
     """A ResourceManager that was started anew waits for the TaskManagers of the job, and no longer than it has to."""
     slow = {"heartbeat.interval": "60 s", "heartbeat.timeout": "150 s"}
     with running_cluster(options=slow, ha=True) as cluster:
-        gate, out, read = (cluster.folder / name for name in ("gate", "out", "read"))
-        program = cluster.folder / "counts.py"
-        program.write_text(PROGRAM.format(gate=str(gate), out=str(out), read=str(read)))
-        chk = f"execution.checkpointing.dir={cluster.folder / 'checkpoints'}"
-        done = cluster.firesteel("run", "-d", "-p", "2", "-D", chk, str(program))
-        assert done.returncode == 0, done.stdout + done.stderr
-        (job,) = [line["jid"] for line in cluster.rest("GET", "/jobs/overview")[1]["jobs"]]
-        wait_until(lambda: completed(cluster, job) >= 2, "checkpoints are complete")
+        job, gate, out, _ = counting(cluster)
         jobmaster = jobmaster_of(cluster.cluster_directory)
         assert jobmaster is not None
         coordinators = ("dispatcher", "resourcemanager", "jobmaster")
@@ -130,6 +116,19 @@ def test_a_job_need_not_wait_when_its_coordinators_die_together_and_its_taskmana
         wait_until(lambda: state(cluster, job) == "FINISHED", "the job ends")
         found = Counter(line for path in out.rglob("part-*") for line in path.read_text().splitlines())
         assert found == Counter(f"{n % KEYS},{n // KEYS + 1}" for n in range(RECORDS))
+
+
+def counting(cluster: Cluster) -> tuple[str, Path, Path, Path]:
+    """Runs the program until two checkpoints are complete: the job, what ends it soon, its results, what it reads."""
+    gate, out, read = (cluster.folder / name for name in ("gate", "out", "read"))
+    program = cluster.folder / "counts.py"
+    program.write_text(PROGRAM.format(gate=str(gate), out=str(out), read=str(read)))
+    chk = f"execution.checkpointing.dir={cluster.folder / 'checkpoints'}"
+    done = cluster.firesteel("run", "-d", "-p", "2", "-D", chk, str(program))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (job,) = [line["jid"] for line in cluster.rest("GET", "/jobs/overview")[1]["jobs"]]
+    wait_until(lambda: completed(cluster, job) >= 2, "checkpoints are complete")
+    return str(job), gate, out, read
 
 
 def lines_of(path: Any) -> list[tuple[int, int]]:
