@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECTS = [ROOT / "libs" / "firesteel", *sorted(path.parent for path in ROOT.glob("services/*/pyproject.toml"))]
 
-LINES_ALLOWED = 500
+LINES_ALLOWED = 1000
 LONG_FILES: dict[str, str] = {}
 """Files that may be longer, and why."""
 
@@ -48,7 +48,7 @@ def test_files_keep_their_budget() -> None:
     lengths = {path.relative_to(ROOT).as_posix(): len(path.read_bytes().splitlines()) for path in tracked("*.py")}
     assert lengths
     too_long = {name: length for name, length in lengths.items() if length > LINES_ALLOWED and name not in LONG_FILES}
-    assert not too_long, f"split these, or give a reason in LONG_FILES: {too_long}"
+    assert not too_long, f"cut these by concept, or give a reason in LONG_FILES: {too_long}"
     assert all(lengths.get(name, 0) > LINES_ALLOWED for name in LONG_FILES), "an entry of LONG_FILES is out of date"
 
 
