@@ -112,7 +112,7 @@ class Session:
         options: how the tests are given to how many workers.
         second_look: whether tests that timed out are run once more, alone. For tiers that start real processes and so
             depend on the machine. Tests marked ``exact`` never are: no second look may hide a lost record.
-        preparations: modules that make ready what the tests wait for longest, while other tiers run.
+        preparations: by tier, modules that make ready what its tests wait for longest, while other tiers run.
     """
 
     name: str
@@ -120,11 +120,11 @@ class Session:
     marks: str
     options: Sequence[str] = ()
     second_look: bool = False
-    preparations: Sequence[str] = ()
+    preparations: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-    def only(self, name: str) -> Session:
-        """One tier of it."""
-        return dataclasses.replace(self, name=name, tiers={name: self.tiers[name]})
+    def only(self, *names: str) -> Session:
+        """Some tiers of it."""
+        return dataclasses.replace(self, tiers={name: self.tiers[name] for name in names})
 
     def __call__(self, *options: str) -> dict[str, Result]:
         """Run it; the results of its tiers."""
@@ -212,29 +212,24 @@ def cases_of(report: Path) -> list[Case]:
 PURE = Session(
     "pure",
     {"house": ["tests/house"], "unit": ["tests/unit"], "simulation": ["tests/simulation"]},
-    "not server and not long",
+    "not long",
     ["-n", str(CORES), "--dist", "worksteal"],
 )
 REAL = Session(
     "real",
-    {"integration": ["tests/integration", "tests/docs"]},
-    "not server and not long",
-    # Files stay together, and folders whose files share a cluster (tests/conftest.py); processes wait now and then.
-    ["-n", str(CORES + 1), "--dist", "loadgroup", "--no-loadscope-reorder"],
+    {"integration": ["tests/integration", "tests/docs"], "servers": ["tests/servers"]},
+    "not long",
+    # Files stay together, and folders whose files share a cluster (tests/conftest.py). Processes wait for each other
+    # half of their time.
+    ["-n", str(2 * CORES), "--dist", "loadgroup", "--no-loadscope-reorder"],
     second_look=True,
-    preparations=["firesteel.spark.training"],
-)
-SERVERS = Session(
-    "servers",
-    {"servers": ["tests/servers"]},
-    "server and not long",
-    second_look=True,
-    preparations=["tests.servers.prepare"],
+    preparations={"integration": "firesteel.spark.training", "servers": "tests.servers.prepare"},
 )
 LONG = Session("long", {"long": ["tests"]}, "long")
-SESSIONS = (PURE, REAL, SERVERS, LONG)
-REQUIRED = (*READERS, *PURE.tiers, *REAL.tiers)
+SESSIONS = (PURE, REAL, LONG)
 EXTRA = ("servers", "long")
+"""Tiers that are asked for."""
+REQUIRED = (*READERS, *PURE.tiers, "integration")
 
 
 @contextmanager
@@ -340,9 +335,8 @@ def conclude(results: dict[str, Result]) -> int:
 
 def slowest(count: int = 40) -> int:
     """Prints the slowest files and tests of the last run."""
-    cases = [
-        case for session in SESSIONS for path in BUILD.glob(f"junit-{session.name}.xml") for case in cases_of(path)
-    ]
+    reports = [BUILD / f"junit-{session.name}.xml" for session in SESSIONS]
+    cases = [case for report in reports if report.exists() for case in cases_of(report)]
     files: Counter[str] = Counter()
     for case in cases:
         files[case.node.partition("::")[0]] += case.seconds  # type: ignore[assignment] # a Counter of seconds
@@ -374,17 +368,17 @@ def every(options: list[str]) -> int:
         sys.exit(f"dev: ./dev test does not know {' '.join(sorted(unknown))}; it takes --servers, --long and --slowest")
     started = time.monotonic()
     SUMMARY.unlink(missing_ok=True)
-    extra = [session for session in (SERVERS, LONG) if f"--{session.name}" in options]
+    real = REAL if "--servers" in options else REAL.only("integration")
     with ExitStack() as stack:
-        modules = [module for session in (REAL, *extra) for module in session.preparations]
-        prepared = [stack.enter_context(preparation(module)) for module in modules]
+        prepared = [stack.enter_context(preparation(real.preparations[tier])) for tier in real.tiers]
         results = read_code(list(READERS)) | run_session(PURE)
         for wait in prepared:
             wait()
-    results |= run_session(REAL)
-    for session in (SERVERS, LONG):
-        missing = {session.name: Result("tests", reason=f"not asked for (--{session.name})")}
-        results |= run_session(session) if session in extra else missing
+    results |= run_session(real)
+    if "--long" in options:
+        results |= run_session(LONG)
+    for name in EXTRA:
+        results.setdefault(name, Result("tests", reason=f"not asked for (--{name})"))
     remember_unsteady(results, memory_of_unsteady())
     code = conclude(results)
     print(f"{(time.monotonic() - started) / 60:.1f} minutes", file=sys.stderr)

@@ -208,7 +208,7 @@ def make_suite(root: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> Non
 
 def session(*folders: str, options: tuple[str, ...] = (), second_look: bool = True) -> tiers.Session:
     """One tier for each folder."""
-    return tiers.Session("some", {one: [f"tests/{one}"] for one in folders}, "not server", options, second_look)
+    return tiers.Session("some", {one: [f"tests/{one}"] for one in folders}, "not long", options, second_look)
 
 
 @pytest.mark.parametrize(
