@@ -238,7 +238,7 @@ JOBMASTER_ORPHAN_TIMEOUT = ConfigOption(
     "firesteel.jobmaster.orphan-timeout",
     DURATION,
     timedelta(minutes=5),
-    "A JobMaster that has no slots and has reached neither Dispatcher nor ResourceManager for this time ends by itself. "
+    "A JobMaster without slots that has reached neither Dispatcher nor ResourceManager for this time ends by itself. "
     "A job that runs goes on without them; the end of one is kept for an hour. At least heartbeat.timeout.",
     at_least=_MILLISECOND,
 )

@@ -211,10 +211,7 @@ class Service:
         """Second phase of ``stop``, when background tasks have ended; the session is still open."""
 
     async def on_stopped(self) -> None:
-        """The end of ``stop``, when the ports are closed: a leader gives up here, so that its successor finds them free.
-
-        The session is closed.
-        """
+        """The end of ``stop``, when ports and session are closed: a leader gives up, its successor finds them free."""
 
     def _background_failed(self, name: str, error: BaseException) -> None:
         if self.failure is None:

@@ -8,7 +8,7 @@ from firesteel.core.errors import FencedError
 
 
 class Leaving(Enum):
-    """What becomes of what a service looks after when it stops: Spark's driver, executors, slots, workers, JobMasters."""
+    """What becomes of all that a service looks after when it stops: driver, executors, slots, workers, JobMasters."""
 
     HAND_OVER = "HAND_OVER"
     """It goes on, and a successor finds it: the default, whether the service was told to stop (SIGTERM, a roll-out),

@@ -38,7 +38,7 @@ RECORDS: tuple[tuple[str, str, Read, float], ...] = (
     ("driver.json", "driver of Spark", _in_record, 5.0),
 )
 """Files in a cluster's directory, what they stand for, how they are read, and the seconds for an end in order. One kind
-is ended after the other: JobMasters give their slots back, TaskManagers end theirs, and then nobody needs the driver."""
+ends after the other: JobMasters give their slots back, TaskManagers end theirs, and then nobody needs the driver."""
 _KILLED_SECONDS = 5.0
 
 
