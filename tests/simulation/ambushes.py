@@ -28,7 +28,7 @@ IN_CALLS = tuple(
 )  # fmt: skip
 _VICTIMS = (
     "here", "here", "jobmaster", "jobmaster", "jobmaster", "taskmanager", "slot", "dispatcher", "resourcemanager",
-    "task", "task", "cut", "freeze", "deposed", "deposed",
+    "task", "task", "cut", "freeze", "deposed", "deposed", "machine", "jobmaster-host", "stop", "stop",
 )  # fmt: skip
 
 
@@ -77,20 +77,24 @@ class Ambushes:
             if ambush.passes < 0:
                 self._laid.remove(ambush)
                 self._world.tell(f"{self._cluster.short(job_id)}: {point!r} hits {ambush.victim}")
-                self._strike(ambush.victim, task)
+                self._strike(ambush.victim, job_id, task)
 
-    def _strike(self, victim: str, task: CheckpointedTask | None) -> None:
+    def _strike(self, victim: str, job_id: str, task: CheckpointedTask | None) -> None:
         cluster, story, world = self._cluster, self._story, self._world
         if victim == "here" and task is not None:
             cluster.kill_slot(task.slot.pid)
             return
         match victim:
             case "here" | "jobmaster":
-                if cluster.jobmaster is not None and cluster.jobmaster.alive:
-                    cluster.jobmaster.doomed = True
-                    world.after(0.0, lambda: story.kill_coordinator("jobmaster"))
-            case "dispatcher" | "resourcemanager":
+                for process in cluster.job_processes.of_job(job_id):
+                    process.doomed = True
+                    world.after(0.0, process.kill)
+            case "dispatcher" | "resourcemanager" | "jobmaster-host":
                 world.after(0.0, lambda: story.kill_coordinator(victim))
+            case "machine":
+                world.after(0.0, story.kill_jobmaster_machine)
+            case "stop":
+                world.after(0.0, story.stop_coordinator)
             case "taskmanager":
                 world.after(0.0, story.kill_taskmanager)
             case "slot":
@@ -103,6 +107,6 @@ class Ambushes:
             case "cut":
                 world.after(0.0, story.cut_jobmaster)
             case "freeze":
-                world.after(0.0, story.freeze_jobmaster)
+                world.after(0.0, lambda: story.freeze_jobmaster(job_id))
             case "deposed":
                 world.after(0.0, story.depose_jobmaster)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import signal
 import types
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,25 +13,28 @@ from pathlib import Path
 from typing import Any
 
 import firesteel_dispatcher.app
-import firesteel_jobmaster.app
 import firesteel_resourcemanager.app
 import firesteel_taskmanager.app
 import firesteel_taskmanager.executors
-from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.config import Settings
+from firesteel.core.errors import ConfigurationError, FencedError, PeerUnreachableError
 from firesteel.core.process import ProcessId
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo, SourceInfo
 from firesteel.ha.retrieval import ConfiguredLeaders
+from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel_dispatcher.submission import Submission
-from firesteel_jobmaster.attempts import JobAttempts
+from firesteel.service.background import first_of
+from firesteel.service.process import STOP_SECONDS
+from firesteel_jobmaster.host import HostService
 from firesteel_jobmaster.shell import JobMaster
 from tests.simulation.attempts import AttemptsSeen
 from tests.simulation.checkpointed import Channel, CheckpointedTask
 from tests.simulation.checkpointed_jobs import CheckpointedJob, draw_job
-from tests.simulation.hosts import ElectedHosts, JobMasterHosts
+from tests.simulation.election import ProcessServices
+from tests.simulation.hosts import Coordinators
+from tests.simulation.jobmaster_processes import JobMasterProcesses
 from tests.simulation.ledger import Ledger
-from tests.simulation.obedience import DISPATCHER, RESOURCEMANAGER
 from tests.simulation.settled import check_attempts
 from tests.simulation.slots import SimulatedChannels, SimulatedExecutor, SimulatedFleet, SlotProcess, SparkDriver
 from tests.simulation.storage import Disk, SimulatedHighAvailability, SimulatedStorage
@@ -58,9 +63,12 @@ class Cluster:
         directory: what the Dispatcher finds again after a restart.
         taskmanagers: how many, each on a host of its own.
         slots: of each.
+        standbys: each coordinator has another one beside it, which waits for its turn.
     """
 
-    def __init__(self, world: World, directory: Path, taskmanagers: int = 3, slots: int = 2) -> None:
+    def __init__(
+        self, world: World, directory: Path, taskmanagers: int = 3, slots: int = 2, standbys: bool = False
+    ) -> None:
         self.world, self.directory, self.slots = world, directory, slots
         self.settings = Settings(SETTINGS)
         self.slot_processes: dict[int, SlotProcess] = {}
@@ -97,12 +105,14 @@ class Cluster:
         self.attempts = AttemptsSeen(world.broken.append)
         self.led: dict[str, list[JobMaster]] = {}
         """All JobMasters that a job ever had."""
-        self.hosts = JobMasterHosts()
-        self.resourcemanager = self.dispatcher = None  # type: Process | None
+        self.job_processes = JobMasterProcesses(self)
+        self.ha.has_standbys = standbys
+        self.coordinators = {name: Coordinators(name) for name in (RESOURCEMANAGER, JOBMASTER_HOST, DISPATCHER)}
         self.taskmanagers: dict[str, Process] = {}
-        self.start_resourcemanager()
-        self.start_jobmaster()
-        self.start_dispatcher()
+        for component in self.coordinators:
+            self.start_coordinator(component)
+        for component in self.coordinators if standbys else ():
+            self.start_coordinator(component)
         for index in range(taskmanagers):
             self.start_taskmanager(f"tm{index}")
 
@@ -117,72 +127,139 @@ class Cluster:
 
     # -- processes
 
-    def _begin(self, process: Process, service: Any) -> Process:
+    def _begin(self, process: Process, service: Any, again: Callable[[], object]) -> Process:
+        """Run a service as its ``main`` does; somebody starts it again whatever has ended it."""
         process.service = service
-        service._session = object()
-        service._address = process.address
+        world = self.world
 
-        async def begin() -> None:
-            if service.name == "dispatcher":
-                await service.lead()
-            await service.on_start()
-            service._started = True
+        async def live() -> None:
+            stop = asyncio.Event()
+            process.loop.add_signal_handler(signal.SIGTERM, stop.set)
+            starting, stopping = asyncio.create_task(service.start()), asyncio.create_task(stop.wait())
+            what = "has ended in order"
+            try:
+                await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if not starting.done() and service.is_standby:
+                    starting.cancel()
+                    await asyncio.wait({starting})
+                    return
+                await starting
+                await first_of(stop.wait(), service.end_wanted())
+                stopped_at = world.now
+                await service.stop()
+                took = world.now - stopped_at
+                assert took < STOP_SECONDS or process.was_frozen, f"took {took:.0f} s to stop"
+                if service.failure is not None:
+                    what = f"has ended with {type(service.failure).__name__}: {service.failure}"
+            except (FencedError, ConfigurationError, OSError) as error:
+                what = f"could not start: {error}"
+            except Exception as error:
+                world.broken.append(f"{process}: {type(error).__name__}: {error}")
+                raise
+            finally:
+                world.after(0.0, lambda: process.exit(what))
 
-        process.run(begin)
+        def gone(what: str) -> None:
+            self.tell(f"{process} {what}")
+            world.after(process.away_for or world.rng.uniform(0.5, 10.0), again)
+
+        process.gone = gone
+        process.run(live)
         self.tell(f"{process} starts")
         return process
 
     def _directory(self) -> Any:
         return types.SimpleNamespace(path=Path("/sim"), socket_path=lambda name: Path("/sim") / name)
 
-    def start_resourcemanager(self) -> None:
-        with self.world.building_process("resourcemanager", "rm", "http://rm:8082") as process:
-            service = firesteel_resourcemanager.app.create_service(
-                settings=self.settings,
-                secret=_SECRET,
-                clock=process,
-                fleet=SimulatedFleet(self),
-                cluster_directory=self.directory,
-            )
-        self.world.obedience.leads(RESOURCEMANAGER, service.token)
-        self.resourcemanager = self._begin(process, service)
+    def start_coordinator(self, component: str, host: str = "") -> None:
+        """A process on a host, or on another one than all before; it leads, or waits for its turn."""
+        these = self.coordinators[component]
+        host = host or these.new_host()
+        last = these.processes.get(host)
+        if host in these.retired or (last is not None and last.alive):
+            return
+        name = component.partition("-")[0]
+        with self.world.building_process(name, host, these.address(host)) as process:
+            ha = ProcessServices(self.ha, process, self.directory)
+            service = self._make(component, process, ha)
+        these.processes[host] = process
+        self._begin(process, service, lambda: self.start_coordinator(component, host))
+
+    def _make(self, component: str, process: Process, ha: ProcessServices) -> Any:
+        common: dict[str, Any] = {"settings": self.settings, "secret": _SECRET, "clock": process, "ha": ha}
+        if component == RESOURCEMANAGER:
+            fleet = SimulatedFleet(self)
+            return firesteel_resourcemanager.app.create_service(**common, fleet=fleet, cluster_directory=self.directory)
+        if component == DISPATCHER:
+            return firesteel_dispatcher.app.create_service(**common, lasting=True)
+        own = self.directory / process.host
+        own.mkdir(exist_ok=True, mode=0o700)
+        return HostService(
+            **common,
+            run_directory=self._directory(),
+            cluster_directory=own,
+            bind_host="0.0.0.0",
+            advertised_host=process.host,
+            log_directory=own,
+        )
+
+    def leading(self, component: str) -> Process:
+        """Who leads a component, or did so last, as far as it is known; else the first one that was started."""
+        found = self.ha.announced.get(component)
+        return found or next(iter(self.coordinators[component].processes.values()))
 
     @property
-    def jobmaster(self) -> Process | None:
-        """The JobMaster host that leads."""
-        return self.hosts.process
+    def resourcemanager(self) -> Process:
+        return self.leading(RESOURCEMANAGER)
 
-    def start_jobmaster(self) -> None:
-        """On the host that leads, if there is no process."""
-        if self.jobmaster is not None and self.jobmaster.alive:
-            return
-        hosts = self.hosts
-        hosts.depose()
-        with self.world.building_process("jobmaster", hosts.name, hosts.address) as process:
-            service = firesteel_jobmaster.app.create_service(
-                settings=self.settings, secret=_SECRET, clock=process, ha=hosts.services
-            )
-        hosts.process = self._begin(process, service)
+    @property
+    def dispatcher(self) -> Process:
+        return self.leading(DISPATCHER)
 
-    def elect_jobmaster(self) -> None:
-        """Another JobMaster host leads from now on; the one before lives on, with its JobMasters."""
-        self.tell(f"{self.jobmaster} leads no more")
-        self.hosts.next()
-        self.start_jobmaster()
+    @property
+    def jobmaster_host(self) -> Process:
+        return self.leading(JOBMASTER_HOST)
 
-    def start_dispatcher(self) -> None:
-        with self.world.building_process("dispatcher", "disp", "http://disp:6123") as process:
-            service = firesteel_dispatcher.app.create_service(
-                settings=self.settings,
-                secret=_SECRET,
-                clock=process,
-                ha=ElectedHosts(self.settings, self.directory, self.hosts),
-                lasting=True,
-            )
-        self.world.obedience.leads(DISPATCHER, service.token)
-        self.dispatcher = self._begin(process, service)
+    def jobmasters(self, job_id: str) -> list[JobMaster]:
+        """All JobMasters of a job that live."""
+        services = [process.service for process in self.job_processes.of_job(job_id)]
+        return [job for one in services if one is not None and (job := one._jobs.get(job_id)) is not None]
+
+    def depose(self, component: str) -> None:
+        """Somebody else leads from now on; the process that did lives on, until it sees that."""
+        process = self.leading(component)
+        self.tell(f"{process} leads no more")
+        self.ha.election.depose(component)
+        if not self.ha.has_standbys:
+            self.coordinators[component].retired.add(process.host)
+            self.start_coordinator(component)
+
+    def kill(self, process: Process, away_for: float = 0.0) -> None:
+        """SIGKILL; it comes back after so many seconds."""
+        process.away_for = away_for
+        process.kill()
+
+    def kill_machine(self, host: str, away_for: float = 0.0) -> None:
+        """All processes of a coordinator's machine; what it had not removed yet may stay."""
+        self.disk.is_fair = False
+        for process in self.job_processes.on_host(host):
+            process.kill()
+        for these in self.coordinators.values():
+            if host in these.processes and these.processes[host].alive:
+                self.kill(these.processes[host], away_for)
+
+    def start_all(self) -> None:
+        """Whatever is down."""
+        for component, these in self.coordinators.items():
+            for host in list(these.processes):
+                self.start_coordinator(component, host)
+        for name in list(self.taskmanagers):
+            self.start_taskmanager(name)
 
     def start_taskmanager(self, name: str) -> None:
+        """If it is down."""
+        if name in self.taskmanagers and self.taskmanagers[name].alive:
+            return
         incarnation = self.world.rng.getrandbits(24)
         with self.world.building_process(name, name, f"http://{name}:{1 + incarnation % 60000}") as process:
             service = firesteel_taskmanager.app.create_service(
@@ -192,7 +269,9 @@ class Cluster:
                 run_directory=self._directory(),
                 taskmanager_id=f"{name}-{incarnation:06x}",
                 slots=self.slots,
-                leaders=ConfiguredLeaders(self.settings),
+                leaders=ProcessServices(self.ha, process, self.directory)
+                if self.ha.has_standbys
+                else ConfiguredLeaders(self.settings),
                 stdout=lambda text: None,
                 bind_host="127.0.0.1",
                 advertised_host=name,
@@ -203,21 +282,7 @@ class Cluster:
             replaced: Any = service
             replaced.channels = channels
             replaced.blobs.process = process
-        self.taskmanagers[name] = self._begin(process, service)
-
-    def kill_resourcemanager(self) -> None:
-        """Its Spark driver is a process of its own."""
-        assert self.resourcemanager is not None
-        self.tell(f"{self.resourcemanager} is killed")
-        self.resourcemanager.kill()
-
-    def kill_jobmaster(self, process: Process | None = None) -> None:
-        """A host, that which leads if none is named, with all its JobMasters."""
-        process = process or self.jobmaster
-        assert process is not None
-        self.tell(f"{process} is killed")
-        process.kill()
-        self.disk.is_fair = False  # what it had not removed yet may stay
+        self.taskmanagers[name] = self._begin(process, service, lambda: self.start_taskmanager(name))
 
     def kill_executor(self) -> None:
         running = [e for e in self.executors.values() if e.running]
@@ -226,17 +291,9 @@ class Cluster:
             self.tell(f"executor {executor.spec.executor_id} of {executor.taskmanager} is killed")
             executor.end("killed")
 
-    def kill_dispatcher(self) -> None:
-        """The files that it holds open are closed by the kernel."""
-        assert self.dispatcher is not None
-        self.tell(f"{self.dispatcher} is killed")
-        self.dispatcher.kill()
-        self.dispatcher.service.ha.close()
-
     def kill_taskmanager(self, name: str) -> None:
         """The process and all below it."""
         process = self.taskmanagers[name]
-        self.tell(f"{process} is killed")
         process.kill()
         for executor in list(self.executors.values()):
             if executor.taskmanager is process:
@@ -372,11 +429,6 @@ class Cluster:
         self._send(graph)
         return graph.job_id
 
-    def lead(self, job_id: str, takeover: int) -> tuple[CompletedCheckpointStore | None, JobAttempts]:
-        """A JobMaster of a job begins to lead it; gives what those before it have stored."""
-        store, attempts = self.ha.lead(job_id, takeover)
-        return store if job_id in self.checkpointed else None, attempts
-
     def storage(self, job_id: str) -> SimulatedStorage:
         """Of a job's state."""
         job = self.checkpointed.get(job_id)
@@ -393,14 +445,19 @@ class Cluster:
     def _send(self, graph: JobGraph) -> None:
         """As a client does: again, with the same id, until the Dispatcher has answered."""
         dispatcher, answered = self.dispatcher, []
-        assert dispatcher is not None
 
         async def do() -> None:
+            if not dispatcher.service._started or dispatcher.service.stopping:
+                return
             received = self.directory / f"received-{self.new_pid()}"
             received.mkdir()
             blob = received / "chain"
             blob.write_bytes(bytes(_CHAIN_BYTES))
-            await dispatcher.service.submit(Submission(graph, {_CHAIN: blob}), received)
+            try:
+                await dispatcher.service.submit(Submission(graph, {_CHAIN: blob}), received)
+            except (FencedError, OSError) as error:
+                self.tell(f"{dispatcher} does not take {self.short(graph.job_id)}: {error}")
+                return
             answered.append(True)
 
         if dispatcher.alive:
@@ -410,19 +467,20 @@ class Cluster:
     def cancel(self, job_id: str) -> None:
         self.tell(f"{self.short(job_id)} is cancelled by its user")
         self.cancelled.add(job_id)
-        assert self.dispatcher is not None
-        service = self.dispatcher.service
-        if not self.dispatcher.alive:
+        dispatcher, service = self.dispatcher, self.dispatcher.service
+        if not dispatcher.alive or not service._started or service.stopping:
             return
 
         async def do() -> None:
             if job_id in service.core.jobs and not service.core.job(job_id).ended:
-                await service.cancel(job_id)
+                try:
+                    await service.cancel(job_id)
+                except (FencedError, OSError) as error:
+                    self.tell(f"{dispatcher} does not cancel {self.short(job_id)}: {error}")
 
-        self.dispatcher.run(do)
+        dispatcher.run(do)
 
     def job_state(self, job_id: str) -> str:
-        assert self.dispatcher is not None
         return str(self.dispatcher.service.core.job(job_id).state)
 
     # -- what must always hold
@@ -451,14 +509,15 @@ class Cluster:
 
     def check_tables(self) -> None:
         """What the services believe is consistent in itself."""
-        assert self.resourcemanager is not None
         self.resourcemanager.service.core.table.validate()
         for process in self.taskmanagers.values():
             if process.alive:
                 process.service.core.slots.validate()
-        for host in self.hosts.alive():
-            check_attempts(self, host.service)
+        for process in self.job_processes.alive.values():
+            if process.service is not None:
+                check_attempts(self, process.service)
         for process in self.world.processes.values():
-            failure = process.service.failure
-            assert failure is None, f"{process} has failed: {failure!r}"
+            failure = process.service.failure if process.service is not None else None
+            outside = isinstance(failure, FencedError | PeerUnreachableError)
+            assert failure is None or outside, f"{process} has failed: {failure!r}"
             assert not process.loop.errors, f"{process}: {process.loop.errors}"

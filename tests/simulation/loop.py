@@ -43,6 +43,7 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self._selector = _NothingToSelect()
         self._time = time
         self._dead: set[asyncio.Task[Any]] = set()
+        self._signals: dict[int, Callable[[], object]] = {}
         self.errors: list[str] = []
         self.set_exception_handler(self._note)
 
@@ -82,6 +83,16 @@ class ProcessLoop(asyncio.BaseEventLoop):
         self._ready.clear()  # type: ignore[attr-defined]
         self._scheduled.clear()  # type: ignore[attr-defined]
         self.close()
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:  # type: ignore[override]
+        """As of a loop of the system; ``signalled`` calls it."""
+        self._signals[sig] = functools.partial(callback, *args)
+
+    def signalled(self, sig: int) -> bool:
+        """The process gets a signal; whether it handles it."""
+        if sig in self._signals:
+            self.call_soon(self._signals[sig])
+        return sig in self._signals
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
         """Threads would bring real time in: the call is made at once, or where it may block, by a simulated one."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-RESOURCEMANAGER, DISPATCHER = "ResourceManager", "Dispatcher"
+from firesteel.ha.services import DISPATCHER, RESOURCEMANAGER
+from firesteel_jobmaster.host import HostService
+
 
 
 class Obedience:
@@ -70,9 +72,12 @@ class Obedience:
                 self._follows(callee, RESOURCEMANAGER, caller.service.token, call)
 
     def _jobmasters(self, callee: Any, call: Any) -> None:
-        for job_id, job in callee.service._jobs.items():
-            token = job.start_message.dispatcher_token
-            self._follows(callee, DISPATCHER, token, call, f" for job {job_id}")
+        if isinstance(callee.service, HostService):
+            followed = {id_: hosted.start for id_, hosted in callee.service._core._jobs.items()}
+        else:
+            followed = {id_: job.start_message for id_, job in callee.service._jobs.items()}
+        for job_id, start in followed.items():
+            self._follows(callee, DISPATCHER, start.dispatcher_token, call, f" for job {job_id}")
 
     def _follows(self, receiver: Any, what: str, token: str, call: Any, about: str = "") -> None:
         """A receiver follows a leader: never one that was before another that it has followed."""

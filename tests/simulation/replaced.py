@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import firesteel.service.base
 import firesteel_dispatcher.core
 import firesteel_jobmaster.settings
 import firesteel_resourcemanager.app
@@ -16,18 +17,17 @@ import firesteel_taskmanager.app
 import firesteel_taskmanager.executors
 from firesteel.checkpoint.storage import StorageParameters
 from firesteel.connectors import enumerators
-from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.disk import Disk
-from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.protocol.messages import JobMasterLost, StartJob
-from firesteel.rpc.gateways import RemoteDispatcher
 from firesteel.service.base import Service
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.ends import ended_archive
 from firesteel_dispatcher.job import JobRecord
+from firesteel_jobmaster import host, job_process
 from firesteel_jobmaster.app import JobMasterService
-from firesteel_jobmaster.lanes import until_it_works
+from firesteel_jobmaster.shell import JobMaster
 from tests.simulation.cluster import _SERVICES, Cluster
+from tests.simulation.election import ProcessServices
+from tests.simulation.jobmaster_processes import PipeEnd, Session, SimulatedTemplate, process_id, running_process
 from tests.simulation.stand_ins import SimulatedBlobs, Trickle
 from tests.simulation.storage import SimulatedStorage
 from tests.simulation.world import SimulatedRpcClient, World
@@ -44,62 +44,37 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
     def token_hex(count: int | None = None) -> str:
         return f"{world.rng.getrandbits(8 * (count or 32)):0{2 * (count or 32)}x}"
 
-    async def listen(service: Service, *_: Any, **__: Any) -> str:
-        return "http://rest:8081"
+    async def listen(service: Service, app: Any, *_: Any, **__: Any) -> str:
+        if app is not service.app:
+            return "http://rest:8081"
+        process = running_process()
+        process.listens = True
+        return process.address
 
     replaced = {"RpcClient": SimulatedRpcClient, "rpc_routes": rpc_routes}
 
-    async def open_connection(host: str, port: int) -> Any:
-        return await world.connect(asyncio.get_running_loop().process, host, port)  # type: ignore[attr-defined]
+    async def open_connection(host: str = "", port: int = 0, *, sock: PipeEnd | None = None) -> Any:
+        if sock is not None:
+            return sock.reader, sock
+        return await world.connect(running_process(), host, port)
 
     create = JobMasterService._create
 
-    def create_job(service: JobMasterService, graph: JobGraph, settings: Any, message: StartJob, *_: Any) -> Any:
-        """As a process of its own does, which leads the job from then on."""
-        store, attempts = cluster().lead(graph.job_id, message.takeover)
-        more: dict[str, Any] = {} if store is None else {"checkpoint_store": store}
-        job = create(service, graph, settings, message, attempts=attempts, **more)
+    def create_job(service: JobMasterService, *arguments: Any) -> JobMaster:
+        job = create(service, *arguments)
         world.obedience.leads(f"job {job.job_id}", job.token)
-        cluster().led.setdefault(graph.job_id, []).append(job)
-
-        async def forget() -> None:
-            await job.acknowledged.wait()
-            await job.checkpoints_closed()
-            if job.is_over:
-                cluster().ha.forget(graph.job_id)
-
-        service.spawn(forget(), f"what outlives the JobMaster of job {graph.job_id}")
+        cluster().led.setdefault(job.job_id, []).append(job)
         return job
+
+    def job_service(**arguments: Any) -> JobMasterService:
+        service = running_process().service = JobMasterService(**arguments)
+        return service
+
+    def services(_: Any, directory: Path) -> ProcessServices:
+        return ProcessServices(cluster().ha, running_process(), directory)
 
     def storage(parameters: StorageParameters) -> SimulatedStorage:
         return cluster().storage(parameters.job_id)
-
-    begin = JobMasterService.start_job
-    begun: dict[str, tuple[int, str]] = {}
-    """Host and job -> incarnation of its process, and token of the JobMaster."""
-
-    async def start_job(service: JobMasterService, message: StartJob) -> Any:
-        """As a host that finds on disk which jobs a former one had begun: it says that they are lost."""
-        own: Any = service._clock
-        job_id = message.job_graph["job_id"]
-        key = f"{own.host} {job_id}"
-        incarnation, token = begun.get(key, (own.incarnation, ""))
-        if incarnation != own.incarnation and token not in message.given_up:
-            cause = "its JobMaster was lost"
-            client = SimulatedRpcClient(None, "", own)
-            dispatcher = RemoteDispatcher(client, message.dispatcher_address)  # type: ignore[arg-type]
-            lost = JobMasterLost(job_id, cause, token)
-
-            async def tell() -> None:
-                await until_it_works("loss", lambda: dispatcher.jobmaster_lost(lost), lambda: True)
-                if begun.get(key) == (incarnation, token):
-                    del begun[key]
-
-            service.spawn(tell(), f"loss of the JobMaster of job {job_id}")
-            raise RpcFault(RpcCode.INTERNAL, cause)
-        started = await begin(service, message)
-        begun[key] = own.incarnation, started.jobmaster_token
-        return started
 
     end = JobRecord.end
 
@@ -133,7 +108,16 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
         mock.patch.object(DispatcherCore, "end_stored", end_is_stored),
         mock.patch.object(firesteel_dispatcher.core, "ended_archive", told_by_dispatcher),
         mock.patch.object(DispatcherCore, "restored_end", end_is_restored),
-        mock.patch.object(JobMasterService, "start_job", start_job),
+        mock.patch.object(firesteel.service.base, "aiohttp", mock.Mock(ClientSession=Session)),
+        mock.patch("os.fsync"),
+        mock.patch.object(host, "TemplateProcess", lambda ended: SimulatedTemplate(cluster(), ended)),
+        mock.patch.object(host, "ask_to_end", lambda process: cluster().job_processes.ask_to_end(process)),
+        mock.patch.object(host, "kill", lambda process: cluster().job_processes.kill(process)),
+        mock.patch.object(host, "is_running", lambda process: cluster().job_processes.is_running(process)),
+        mock.patch.object(job_process, "JobMasterService", job_service),
+        mock.patch.object(job_process, "SystemClock", running_process),
+        mock.patch.object(job_process, "myself", lambda: process_id(running_process())),
+        mock.patch.object(job_process, "load_high_availability", services),
         mock.patch.object(firesteel_jobmaster.settings, "load_checkpoint_storage", storage),
         mock.patch.dict(enumerators._BUILT_IN, {"trickle": trickle}),
         mock.patch("asyncio.open_connection", open_connection),

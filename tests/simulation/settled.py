@@ -34,7 +34,6 @@ def check_attempts(cluster: Cluster, service: JobMasterService) -> None:
 
 def check_settled(cluster: Cluster) -> None:
     """Every job has ended or runs, and nothing is held for nobody."""
-    assert cluster.resourcemanager is not None
     running: set[str] = set()
     for job_id in cluster.submitted:
         state, name = cluster.job_state(job_id), cluster.short(job_id)
@@ -76,15 +75,13 @@ def _splits_read(cluster: Cluster, job_id: str) -> int:
 
 def _led_by(cluster: Cluster, job_id: str) -> JobMaster | None:
     """The JobMaster that the Dispatcher knows, if it lives."""
-    assert cluster.dispatcher is not None
     record = cluster.dispatcher.service.core.job(job_id)
     token = record.jobmaster[1] if record.jobmaster is not None else ""
-    return next((job for job in cluster.hosts.jobmasters(job_id) if job.token == token), None)
+    return next((job for job in cluster.jobmasters(job_id) if job.token == token), None)
 
 
 def waits_in_vain(cluster: Cluster, job_id: str) -> bool:
     """Whether a job that may be restarted needs slots which endless jobs will never give back."""
-    assert cluster.resourcemanager is not None
     led = {id_: job.core for id_ in cluster.submitted if (job := _led_by(cluster, id_)) is not None}
     waiting = [id_ for id_, core in led.items() if core.waits_for_slots]
     needed = sum(led[id_].pool.needed for id_ in waiting)  # what one of them has, another one lacks

@@ -340,6 +340,12 @@ class SimulatedFleet:
         self.driver = None
 
     def stop(self) -> None:
+        """The driver ends, and with it all slots."""
+        if self.driver is not None and self.driver is self.cluster.drivers.get(self.cluster.driver_url()):
+            self.cluster.kill_driver()
+        self.driver = None
+
+    def detach(self) -> None:
         self.driver = None
 
     def is_alive(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO
 
 from firesteel.checkpoint.handles import FileState, InlineState, StateHandle, checksum
@@ -18,13 +18,12 @@ from firesteel.checkpoint.storage import CheckpointStorage, StateWriter
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
 from firesteel.ha.memory import MemoryServices
-from firesteel.ha.retrieval import Attempts, of_job
-from firesteel_jobmaster.attempts import JobAttempts, attempts_of
+from firesteel.ha.services import Leadership
 from tests.simulation.blocking import pause
 
 if TYPE_CHECKING:
     from tests.simulation.ledger import Ledger
-    from tests.simulation.world import World
+    from tests.simulation.world import Process, World
 
 METADATA = "_metadata"
 Step = Callable[[str, str], None]
@@ -277,50 +276,65 @@ class _Writer(StateWriter):
 
 
 class SimulatedHighAvailability:
-    """Who leads which job, and what its leaders have stored.
+    """Who leads what, and what leaders of jobs have stored.
 
     Args:
         disk: whose weather it shares.
     """
 
+    has_standbys = False
+
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self._services = MemoryServices()
+        self.election = MemoryServices()
+        self.announced: dict[str, Process] = {}
+        """Component -> who has led it last, and has said so."""
+        self.fails = 0.0
+        """How likely a call does not reach it."""
+        self.away: set[str] = set()
+        """Hosts that can't reach it at all."""
         self._forgotten: dict[str, list[StoredCheckpoint]] = {}
         """What was left of jobs when they were forgotten."""
 
-    def lead(self, job_id: str, takeover: int) -> tuple[CompletedCheckpointStore, JobAttempts]:
-        """A JobMaster leads the job from now on; whoever did before is deposed, and may not know it."""
-        component, disk = of_job(job_id), self._disk
-        self._services.depose(component)
-        leadership = self._services.campaign(component)
-        assert leadership is not None
-        disk.ledger.leads(job_id, leadership.epoch)
-        store = self._services.completed_checkpoints(job_id, leadership)
-        attempts = attempts_of(leadership, takeover)
+    def reach(self, process: Process, what: str) -> None:
+        """A process asks for something.
 
-        def note(noted: Attempts) -> None:
-            disk.begin("note")
-            attempts.note(noted)
-            disk.answer("note")
+        Raises:
+            OSError: it is not to be had.
+        """
+        disk = self._disk
+        if what.startswith(("campaign for job-", "noting", "forgetting")):
+            pause(disk.seconds())
+        if process.host in self.away or disk.chance(self.fails):
+            disk.world.tell(f"{process}: {what} fails")
+            raise OSError(5, f"{what}: input/output error")
 
-        watched = _WatchedStore(store, disk, job_id, leadership.epoch)
-        return watched, replace(attempts, note=note)
+    def led(self, component: str, epoch: int) -> None:
+        """Somebody leads from now on."""
+        if component.startswith("job-"):
+            self._disk.ledger.leads(component.removeprefix("job-"), epoch)
+
+    def checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
+        """What the JobMasters of a job have stored."""
+        store = self.election.completed_checkpoints(job_id, leadership)
+        if job_id not in self._disk.ledger.accounts:
+            return store
+        return _WatchedStore(store, self._disk, job_id, leadership.epoch)
 
     def forget(self, job_id: str) -> None:
         """A JobMaster believes that nobody needs anything of the job any more."""
         self._forgotten.setdefault(job_id, self.left_of(job_id))
         self._disk.ledger.forgotten(job_id)
-        self._services.forget_job(job_id)
+        self.election.forget_job(job_id)
 
     def left_of(self, job_id: str) -> list[StoredCheckpoint]:
         """What the next leader of a job would find, or would have found when it was forgotten."""
         if job_id in self._forgotten:
             return self._forgotten[job_id]
-        leadership = self._services.campaign(f"reader of {job_id}")
+        leadership = self.election.campaign(f"reader of {job_id}")
         assert leadership is not None
         leadership.release()
-        return self._services.completed_checkpoints(job_id, leadership).all()
+        return self.election.completed_checkpoints(job_id, leadership).all()
 
 
 class _WatchedStore(CompletedCheckpointStore):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import signal
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from firesteel.core.errors import FencedError
+from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER
 from tests.simulation.ambushes import Ambushes
 from tests.simulation.cluster import _SERVICES, Cluster
 from tests.simulation.replaced import simulated
@@ -18,6 +21,7 @@ from tests.simulation.settled import check_settled
 from tests.simulation.storage import Weather
 from tests.simulation.world import Process, World
 
+COMPONENTS = (DISPATCHER, RESOURCEMANAGER, JOBMASTER_HOST)
 FAULTS_FOR = 240.0
 CALM_FOR = 420.0
 CALM_AT_LEAST = 150.0
@@ -46,6 +50,8 @@ class _Teller(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info is not None and record.exc_info[1] is not None:
             error = record.exc_info[1]
+            if isinstance(error, FencedError):
+                return  # another one leads: the process ends
             text = "".join(traceback.format_exception(error))
             self._world.broken.append(f"{record.getMessage()}: {type(error).__name__}: {error}\n{text}")
         self._world.tell(f"    {record.name.partition('.')[0].removeprefix('firesteel_')}: {record.getMessage()[:300]}")
@@ -65,7 +71,6 @@ class Story:
         self.seed, self.kind, self.world = seed, kind, World(seed)
         self.calm, self.lossy = kind == "calm", kind == "lossy"
         self.cluster: Cluster
-        self._restarts: list[Callable[[], None]] = []
 
     def run(self) -> None:
         world = self.world
@@ -78,8 +83,11 @@ class Story:
             logger.setLevel(logging.WARNING)
         try:
             with simulated(world, lambda: self.cluster), tempfile.TemporaryDirectory() as directory:
-                self.cluster = Cluster(world, Path(directory), world.rng.randint(2, 4), world.rng.randint(1, 3))
-                cluster = self.cluster
+                cluster = self.cluster = Cluster.__new__(Cluster)
+                standbys = world.rng.random() < 0.4 and not self.calm and not self.lossy
+                cluster.__init__(  # type: ignore[misc] # what it starts asks for it
+                    world, Path(directory), world.rng.randint(2, 4), world.rng.randint(1, 3), standbys
+                )
                 identify = mock.patch("firesteel_taskmanager.shell.identify", cluster.identify)
                 running = mock.patch(
                     "firesteel_taskmanager.shell.is_running", lambda process: process.pid in cluster.slot_processes
@@ -179,30 +187,52 @@ class Story:
         cluster, rng = self.cluster, self.world.rng
         kinds = [self.kill_taskmanager, self.kill_slot, self._cut, self._cut, self._freeze, self._cancel]
         kinds += [self._kill_coordinator, self._kill_coordinator, cluster.kill_driver, cluster.kill_executor]
-        kinds += [self.depose_jobmaster]
+        kinds += [self.depose_jobmaster, self.stop_coordinator, self.stop_coordinator, self.depose]
+        kinds += [self.kill_jobmaster, self.kill_jobmaster, self.kill_jobmaster_machine]
         rng.choice(kinds)()
 
     def _kill_coordinator(self) -> None:
-        self.kill_coordinator(self.world.rng.choice(["resourcemanager", "dispatcher", "jobmaster"]))
+        self.kill_coordinator(self.world.rng.choice(COMPONENTS))
 
-    def kill_coordinator(self, which: str) -> None:
-        """One of the services of which there is one; it is started again after a while."""
+    def _away(self) -> float:
+        return self.world.rng.uniform(0.2, 60)
+
+    def kill_coordinator(self, component: str) -> None:
+        """The process that leads; it is started again after a while. JobMasters go on without their host."""
+        self.cluster.kill(self.cluster.leading(component), self._away())
+
+    def kill_jobmaster(self) -> None:
+        """The process of one."""
+        processes = list(self.cluster.job_processes.alive.values())
+        if processes:
+            process = self.world.rng.choice(processes)
+            process.doomed = True
+            process.kill()
+
+    def kill_jobmaster_machine(self) -> None:
+        """The JobMaster host with all its JobMasters."""
+        self.cluster.kill_machine(self.cluster.jobmaster_host.host, self._away())
+
+    def stop_coordinator(self) -> None:
+        """One of all that live is asked to end, as in a rolling restart; another one follows."""
         cluster, rng = self.cluster, self.world.rng
-        kill, start, process = {
-            "resourcemanager": (cluster.kill_resourcemanager, cluster.start_resourcemanager, cluster.resourcemanager),
-            "dispatcher": (cluster.kill_dispatcher, cluster.start_dispatcher, cluster.dispatcher),
-            "jobmaster": (cluster.kill_jobmaster, cluster.start_jobmaster, cluster.jobmaster),
-        }[which]
-        assert process is not None
-        if process.alive:
-            kill()
-            self._restarts.append(start)
-            self.world.after(rng.uniform(0.2, 60), lambda: self._restart(start))
+        alive = [process for these in cluster.coordinators.values() for process in these.alive()]
+        if alive:
+            process = rng.choice(alive)
+            self.world.tell(f"{process} is asked to end")
+            process.away_for = rng.choice([0.5, 5.0, 30.0])
+            process.signal(signal.SIGTERM)
 
-    def _restart(self, start: Callable[[], None]) -> None:
-        if start in self._restarts:
-            self._restarts.remove(start)
-            start()
+    def depose(self) -> None:
+        """The time of a leader is over, which it may not know."""
+        cluster, rng = self.cluster, self.world.rng
+        component = rng.choice([DISPATCHER, RESOURCEMANAGER] if cluster.ha.has_standbys else [JOBMASTER_HOST])
+        process = cluster.leading(component)
+        if not process.alive or not process.service._started:
+            return
+        if rng.random() < 0.5:
+            self._stop(process, rng.choice([3.0, 40.0, 100.0]))
+        cluster.depose(component)
 
     def kill_taskmanager(self) -> None:
         """One of them; it is started again after a while."""
@@ -227,7 +257,7 @@ class Story:
 
     def cut_jobmaster(self) -> None:
         """Its host can't reach one of the others."""
-        own = self.cluster.hosts.name
+        own = self.cluster.jobmaster_host.host
         hosts = sorted({p.host for p in self.world.processes.values()} - {own})
         self._part(own, self.world.rng.choice(hosts))
 
@@ -248,17 +278,16 @@ class Story:
         world = self.world
         self._stop(world.rng.choice([p for p in world.processes.values() if p.alive]))
 
-    def freeze_jobmaster(self) -> None:
-        """All threads of its host stop for a while."""
-        process = self.cluster.jobmaster
-        if process is not None and process.alive:
+    def freeze_jobmaster(self, job_id: str) -> None:
+        """All threads of its process stop for a while."""
+        for process in self.cluster.job_processes.of_job(job_id):
             self._stop(process)
 
     def _stop(self, process: Process, seconds: float = 0.0) -> None:
         rng, world = self.world.rng, self.world
         seconds = seconds or rng.choice([0.5, 3.0, 40.0, 100.0])
         world.tell(f"{process} is frozen for {seconds:g} s")
-        process.frozen = True
+        process.frozen = process.was_frozen = True
 
         def thaw() -> None:
             process.frozen = False
@@ -270,24 +299,21 @@ class Story:
         """Another JobMaster host leads, and the Dispatcher hears nothing from the JobMasters of the one before, which
         go on: they are given up, and live beside those that follow them."""
         cluster, rng, world = self.cluster, self.world.rng, self.world
-        former = cluster.jobmaster
-        if former is None or not former.alive or not former.service._started:
+        former = cluster.jobmaster_host
+        if not former.alive or not former.service._started:
             return
         seconds = rng.choice([60.0, 60.0, 90.0])
         how = rng.choice(["cut", "cut", "frozen", "dispatcher"])
         if how == "cut":
-            self._part(former.host, "disp", seconds)
+            self._part(former.host, cluster.dispatcher.host, seconds)
         elif how == "frozen":
-            self._stop(former, seconds)
+            for process in (former, *cluster.job_processes.on_host(former.host)):
+                self._stop(process, seconds)
         else:
-            self.kill_coordinator("dispatcher")
-        cluster.elect_jobmaster()
+            self.kill_coordinator(DISPATCHER)
+        cluster.depose(JOBMASTER_HOST)
         if rng.random() < 0.5:
-            world.after(rng.uniform(seconds, 2 * seconds), lambda: self._kill_former(former))
-
-    def _kill_former(self, process: Process) -> None:
-        if process.alive:
-            self.cluster.kill_jobmaster(process)
+            world.after(rng.uniform(seconds, 2 * seconds), lambda: cluster.kill_machine(former.host))
 
     def fail_task(self) -> None:
         """One raises."""
@@ -306,11 +332,9 @@ class Story:
         world.loss = world.duplication = 0.0
         for process in world.processes.values():
             process.frozen = False
-        for name, process in self.cluster.taskmanagers.items():
-            if not process.alive:
-                self.cluster.start_taskmanager(name)
-        for start in list(self._restarts):
-            self._restart(start)
+        self.cluster.ha.fails = 0.0
+        self.cluster.ha.away.clear()
+        self.cluster.start_all()
         self.cluster.faults_go_on = False
         self.cluster.disk.weather = Weather()
         world.tell("all faults are over")

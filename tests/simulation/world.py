@@ -10,6 +10,7 @@ import json
 import math
 import random
 import re
+import signal
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -41,6 +42,13 @@ class Process:
         self.incarnation = next(world.incarnations)
         self.connections: list[Callable[[], None]] = []
         """Told when the kernel closes the connections of a dead process."""
+        self.away_for = 0.0
+        """Seconds until it is started again; 0 = soon."""
+        self.was_frozen = False
+        self.listens = False
+        """Whether its port is open."""
+        self.gone: Callable[[str], None] = lambda what: None
+        """Told how it has ended."""
 
     def __repr__(self) -> str:
         return f"{self.name}#{self.incarnation}"
@@ -70,10 +78,22 @@ class Process:
         self.loop.call_soon(lambda: self.loop.create_task(make()))
 
     def kill(self) -> None:
+        self.exit("was killed by signal 9 (SIGKILL)")
+
+    def exit(self, what: str) -> None:
+        """It is gone; who forked or started it hears how."""
+        if not self.alive:
+            return
         self.alive = False
         self.loop.kill()
         for told in self.connections:
             told()
+        self.gone(what)
+
+    def signal(self, number: signal.Signals) -> None:
+        """As of ``kill``; one that is frozen sees it when it goes on."""
+        if self.alive and not self.loop.signalled(number):
+            self.world.after(0.0, lambda: self.exit(f"was killed by signal {number.value} ({number.name})"))
 
 
 class World:
@@ -163,10 +183,10 @@ class World:
 
     def register_handlers(self, handlers: Mapping[str, Any], token_of: Any, prefix: str) -> None:
         """In place of HTTP routes."""
-        assert self.building is not None
+        process = asyncio.get_running_loop().process  # type: ignore[attr-defined]
         pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", prefix) + r"/rpc/(?P<method>\w+)")
-        answers = rpc_server._Answers(self.building)
-        self.building.endpoints.append((pattern, handlers, token_of, answers))
+        answers = rpc_server._Answers(process)
+        process.endpoints.append((pattern, handlers, token_of, answers))
 
     # -- network
 
@@ -206,7 +226,7 @@ class World:
 
         def arrived() -> None:
             callee = self.processes.get(address)
-            if callee is None or not callee.alive:
+            if callee is None or not callee.listens or not callee.alive:
                 self._flies(_host(address), caller.host, lambda: answered(None))
                 return
             callee.run(lambda: self._serve(callee, path, body, caller, answered))

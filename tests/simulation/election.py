@@ -1,0 +1,131 @@
+"""High-availability services as the processes of a simulated cluster see them: one election, fallible ways to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from firesteel.checkpoint.store import CompletedCheckpointStore
+from firesteel.ha.disk import Disk
+from firesteel.ha.job_directory import JobStore
+from firesteel.ha.retrieval import Attempts, Leader, Listener
+from firesteel.ha.services import HighAvailabilityServices, Leadership
+from tests.simulation.blocking import pause
+
+if TYPE_CHECKING:
+    from tests.simulation.storage import SimulatedHighAvailability
+    from tests.simulation.world import Process
+
+_TOLD_WITHIN = 0.3
+
+
+class ProcessServices(HighAvailabilityServices):
+    """Those of one process. What it leads is led no more when it dies; when it stands still, somebody has to depose it.
+
+    Args:
+        shared: what all see.
+        process: whose they are.
+        directory: of jobs, for Dispatchers.
+    """
+
+    def __init__(self, shared: SimulatedHighAvailability, process: Process, directory: Path) -> None:
+        self._shared, self._process, self._directory = shared, process, directory
+        self._held: list[Leadership] = []
+        process.connections.append(self._let_go)
+
+    @property
+    def has_standbys(self) -> bool:  # type: ignore[override]
+        return self._shared.has_standbys
+
+    def _let_go(self) -> None:
+        """The kernel does it when the process is gone."""
+        for leadership in self._held:
+            leadership.release()
+        self._held.clear()
+
+    def campaign(self, component: str) -> Leadership | None:
+        self._shared.reach(self._process, f"campaign for {component}")
+        leadership = self._shared.election.campaign(component)
+        if leadership is None:
+            return None
+        self._held.append(leadership)
+        self._shared.led(component, leadership.epoch)
+        return _WatchedLeadership(leadership, self._shared, self._process)
+
+    def depose(self, component: str) -> None:
+        self._shared.reach(self._process, f"deposing of {component}")
+        self._shared.election.depose(component)
+
+    def leader(self, component: str) -> Leader | None:
+        return self._shared.election.leader(component)
+
+    def watch(self, component: str, listener: Listener) -> Callable[[], None]:
+        process, world = self._process, self._process.world
+        told: list[bool] = []
+
+        def tell(leader: Leader | None) -> None:
+            if process.alive:
+                process.loop.call_soon(listener, leader)
+
+        def hear(leader: Leader | None) -> None:
+            if not told:  # at once
+                told.append(True)
+                listener(leader)
+            elif process.alive:
+                world.after(world.rng.uniform(0.0, _TOLD_WITHIN), lambda: tell(self.leader(component)))
+
+        stop = self._shared.election.watch(component, hear)
+        process.connections.append(stop)
+        return stop
+
+    @contextmanager
+    def _guard(self, leadership: Leadership) -> Iterator[None]:
+        leadership.check()
+        yield
+
+    def job_store(self, leadership: Leadership) -> JobStore:
+        return JobStore(self._directory / "dispatcher", Disk(), lambda: self._guard(leadership))
+
+    def completed_checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
+        assert isinstance(leadership, _WatchedLeadership)
+        return self._shared.checkpoints(job_id, leadership.inner)
+
+    def forget_job(self, job_id: str) -> None:
+        self._shared.reach(self._process, f"forgetting job {job_id[:6]}")
+        self._shared.forget(job_id)
+
+    def remembers_job(self, job_id: str) -> bool:
+        return self._shared.election.remembers_job(job_id)
+
+    def close(self) -> None:
+        self._let_go()
+
+
+class _WatchedLeadership(Leadership):
+    """What can happen on the way to the services, and between their deed and their answer."""
+
+    def __init__(self, inner: Leadership, shared: SimulatedHighAvailability, process: Process) -> None:
+        self.inner, self._shared, self._process = inner, shared, process
+        self.component, self.epoch, self.attempts = inner.component, inner.epoch, inner.attempts
+
+    def announce(self, address: str, token: str) -> None:
+        self._shared.reach(self._process, f"announcing {self.component}")
+        self.inner.announce(address, token)
+        if token and not self.component.startswith("job-"):
+            self._process.world.obedience.leads(self.component, token)
+        self._shared.announced[self.component] = self._process
+
+    def note_attempts(self, attempts: Attempts) -> None:
+        self._shared.reach(self._process, "noting attempts")
+        self.inner.note_attempts(replace(attempts))
+        pause(0.0)
+
+    def check(self) -> None:
+        self._shared.reach(self._process, f"looking who leads {self.component}")
+        self.inner.check()
+
+    def release(self) -> None:
+        self.inner.release()
