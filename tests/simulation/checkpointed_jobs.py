@@ -45,7 +45,7 @@ class CheckpointedJob:
 
 
 def draw_job(
-    rng: random.Random, parallelism: int, chain: str, chain_bytes: int, number: int
+    rng: random.Random, parallelism: int, chain: str, chain_bytes: int, number: int, restarts: int | None = None
 ) -> tuple[CheckpointedJob, JobGraph]:
     """A job.
 
@@ -54,6 +54,7 @@ def draw_job(
         parallelism: of all vertices.
         chain, chain_bytes: the blob that all vertices have.
         number: names it.
+        restarts: how often it may be restarted; None: as chance will have it.
     """
     endless = rng.random() < 0.2
     splits = {str(i): _UNENDING if endless else rng.randint(5, 60) for i in range(rng.randint(1, 6))}
@@ -64,7 +65,7 @@ def draw_job(
         splits=splits,
         endless=endless,
         union=rng.random() < 0.15 and not some_end_alone,
-        restarts=rng.choice([0, 3, AMPLE, AMPLE, AMPLE]),
+        restarts=rng.choice([0, 3, AMPLE, AMPLE, AMPLE]) if restarts is None else restarts,
         retention=rng.choice(["NO_EXTERNALIZED_CHECKPOINTS", "DELETE_ON_CANCELLATION", "RETAIN_ON_CANCELLATION"]),
         inline_threshold=rng.choice([0, 0, 1000]),
     )

@@ -106,6 +106,8 @@ class Cluster:
         self.led: dict[str, list[JobMaster]] = {}
         """All JobMasters that a job ever had."""
         self.job_processes = JobMasterProcesses(self)
+        self.skews: dict[str, float] = {}
+        """Host -> seconds by which its clock is ahead."""
         self.ha.has_standbys = standbys
         self.coordinators = {name: Coordinators(name) for name in (RESOURCEMANAGER, JOBMASTER_HOST, DISPATCHER)}
         self.taskmanagers: dict[str, Process] = {}
@@ -182,6 +184,7 @@ class Cluster:
         with self.world.building_process(name, host, these.address(host)) as process:
             ha = ProcessServices(self.ha, process, self.directory)
             service = self._make(component, process, ha)
+        process.skew = self.skews.get(host, 0.0)
         these.processes[host] = process
         self._begin(process, service, lambda: self.start_coordinator(component, host))
 
@@ -415,9 +418,9 @@ class Cluster:
         self._send(graph)
         return job_id
 
-    def submit_checkpointed(self, parallelism: int) -> str:
-        """A user submits a job with checkpoints; returns its id."""
-        job, graph = draw_job(self.world.rng, parallelism, _CHAIN, _CHAIN_BYTES, len(self.submitted))
+    def submit_checkpointed(self, parallelism: int, restarts: int | None = None) -> str:
+        """A user submits a job with checkpoints, which may be restarted so often; returns its id."""
+        job, graph = draw_job(self.world.rng, parallelism, _CHAIN, _CHAIN_BYTES, len(self.submitted), restarts)
         self.checkpointed[graph.job_id] = job
         subtasks = [f"{v.id}_{number}" for v in graph.vertices for number in range(v.parallelism)]
         self.ledger.open(graph.job_id, job.splits, subtasks, counts=True)

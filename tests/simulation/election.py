@@ -87,7 +87,15 @@ class ProcessServices(HighAvailabilityServices):
         yield
 
     def job_store(self, leadership: Leadership) -> JobStore:
-        return JobStore(self._directory / "dispatcher", Disk(), lambda: self._guard(leadership))
+        return JobStore(self._directory / "dispatcher", _Disk(self), lambda: self._guard(leadership))
+
+    def reach(self, what: str) -> None:
+        """Ask for something.
+
+        Raises:
+            OSError: it is not to be had.
+        """
+        self._shared.reach(self._process, what)
 
     def completed_checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
         assert isinstance(leadership, _WatchedLeadership)
@@ -102,6 +110,22 @@ class ProcessServices(HighAvailabilityServices):
 
     def close(self) -> None:
         self._let_go()
+
+
+class _Disk(Disk):
+    """Of the jobs of a cluster, as far away as its high-availability services."""
+
+    def __init__(self, services: ProcessServices) -> None:
+        super().__init__()
+        self._services = services
+
+    def write(self, path: Path, content: bytes) -> None:
+        self._services.reach(f"writing {path.name}")
+        super().write(path, content)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._services.reach(f"renaming to {target.name}")
+        super().rename(source, target)
 
 
 class _WatchedLeadership(Leadership):

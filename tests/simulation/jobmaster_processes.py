@@ -137,6 +137,7 @@ class JobMasterProcesses:
         self._port += 1
         with world.building_process("job", host, f"http://{host}:{self._port}") as process:
             pass
+        process.skew = self._cluster.skews.get(host, 0.0)
         pid = process.incarnation
         self.alive[pid], self._jobs[pid] = process, job_id
         end.attach(process)

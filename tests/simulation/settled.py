@@ -96,6 +96,11 @@ def _check_end(cluster: Cluster, job_id: str, state: str) -> None:
     if state in ("FINISHED", "FAILED", "CANCELED"):
         check_counted(cluster.short(job_id), archive, jobmasters, cluster.attempts)
     failure = archive.get("failure")
+    name = cluster.short(job_id)
+    assert state != "CANCELED" or job_id in cluster.cancelled, f"{name} is CANCELED, and no user wanted that"
+    if state == "FAILED" and job_id not in cluster.cancelled:
+        reason = cluster.failures.get(job_id, "")
+        assert "told-by" not in archive, f"{name} has FAILED by no fault of its own: {reason}"
     if state != "FAILED" or failure is None or "told-by" in archive or not failure.get("recoverable", True):
         return
     used, most = archive["restarts"]["numRestarts"] - jobmasters[-1].core.graph.job_attempt, cluster.restarts[job_id]

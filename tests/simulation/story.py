@@ -15,6 +15,7 @@ from unittest import mock
 from firesteel.core.errors import FencedError
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER
 from tests.simulation.ambushes import Ambushes
+from tests.simulation.checkpointed_jobs import AMPLE
 from tests.simulation.cluster import _SERVICES, Cluster
 from tests.simulation.replaced import simulated
 from tests.simulation.settled import check_settled
@@ -23,6 +24,8 @@ from tests.simulation.world import Process, World
 
 COMPONENTS = (DISPATCHER, RESOURCEMANAGER, JOBMASTER_HOST)
 FAULTS_FOR = 240.0
+LONG = 330.0
+"""Seconds of outages that are longer than all that anybody waits for others."""
 CALM_FOR = 420.0
 CALM_AT_LEAST = 150.0
 """Whoever was cut off or frozen has been given up by then, and slots that do not come have been waited for."""
@@ -64,13 +67,15 @@ class Story:
         seed: of all chance in it.
         kind: ``faults``; ``calm``: nothing fails, and every job comes to its end; ``lossy``: messages are lost,
             doubled and late, and that is all; ``checkpoints``: jobs take checkpoints, and there are faults at all steps
-            of them.
+            of them; ``outages``: what jobs stand on is away for minutes, can't be written, or has a clock that is
+            wrong, and no job ends by that.
     """
 
     def __init__(self, seed: int, kind: str = "faults") -> None:
         self.seed, self.kind, self.world = seed, kind, World(seed)
         self.calm, self.lossy = kind == "calm", kind == "lossy"
         self.cluster: Cluster
+        self._faults_for = FAULTS_FOR
 
     def run(self) -> None:
         world = self.world
@@ -117,9 +122,11 @@ class Story:
             world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
         if self.kind == "checkpoints":
             self._checkpoints()
+        elif self.kind == "outages":
+            self._outages()
         else:
             self._jobs()
-        self._until(FAULTS_FOR)
+        self._until(self._faults_for)
         self._heal()
         self._until_settled()
         if self.calm:
@@ -143,6 +150,76 @@ class Story:
             world.after(rng.uniform(40, FAULTS_FOR * 0.6), self.depose_jobmaster)
         Ambushes(self, rng.randint(0, 8))
 
+    def _outages(self) -> None:
+        world, cluster, rng = self.world, self.cluster, self.world.rng
+        most = len(cluster.taskmanagers) * cluster.slots
+        for host in ("jm", "jm2", "disp", "disp2", "rm", "rm2"):
+            cluster.skews[host] = rng.choice([0.0, 0.0, -3600.0, 3600.0])
+        for _ in range(rng.randint(1, 2)):
+            if rng.random() < 0.6:
+                job = functools.partial(cluster.submit_checkpointed, rng.randint(1, min(3, most)), AMPLE)
+            else:
+                job = functools.partial(cluster.submit, rng.randint(1, most), rng.randint(1, 3), True, AMPLE)
+            world.after(rng.uniform(20, 60), job)
+        kinds = [self._storage_away, self._storage_away, self._no_forks, self._no_forks, self._long_outage]
+        kinds += [self._long_outage, self._long_cut, self.depose, self.depose, self.stop_coordinator]
+        for _ in range(rng.randint(1, 4)):
+            world.after(rng.uniform(30, FAULTS_FOR), rng.choice(kinds))
+        for _ in range(rng.randint(0, 3)):
+            world.after(rng.uniform(40, FAULTS_FOR), rng.choice([self.kill_jobmaster, self.kill_jobmaster_machine]))
+        if rng.random() < 0.5:
+            self._faults_for = FAULTS_FOR + LONG
+
+    def _storage_away(self) -> None:
+        """High-availability services can't be reached for a while: by one host or, now and then, by any."""
+        world, ha = self.world, self.cluster.ha
+        seconds = world.rng.choice([5.0, 30.0, 100.0])
+        if world.rng.random() < 0.5:
+            host = world.rng.choice(sorted({p.host for these in self.cluster.coordinators.values()
+                                            for p in these.processes.values()}))
+            world.tell(f"{host} can't reach the high-availability services for {seconds:g} s")
+            ha.away.add(host)
+            world.after(seconds, lambda: ha.away.discard(host))
+            return
+        ha.fails = world.rng.choice([0.1, 0.5, 1.0])
+        world.tell(f"of the calls to high-availability services {ha.fails:.0%} fail for {seconds:g} s")
+
+        def heal() -> None:
+            ha.fails = 0.0
+
+        world.after(seconds, heal)
+
+    def _no_forks(self) -> None:
+        """There is no memory for more processes, just when some are lost."""
+        world, processes = self.world, self.cluster.job_processes
+        seconds = world.rng.choice([5.0, 30.0, 100.0])
+        processes.forks_fail = world.rng.choice([0.5, 1.0])
+        world.tell(f"of forks {processes.forks_fail:.0%} fail for {seconds:g} s")
+        world.after(1.0, self.kill_jobmaster)
+
+        def heal() -> None:
+            processes.forks_fail = 0.0
+
+        world.after(seconds, heal)
+
+    def _long_outage(self) -> None:
+        """A coordinator is away for longer than any timeout, perhaps with its machine."""
+        cluster, rng = self.cluster, self.world.rng
+        process = cluster.leading(rng.choice(COMPONENTS))
+        if process.alive:
+            self.world.tell(f"{process.host} is away for {LONG:g} s")
+            if rng.random() < 0.5:
+                cluster.kill_machine(process.host, LONG)
+            else:
+                cluster.kill(process, LONG)
+
+    def _long_cut(self) -> None:
+        """A Dispatcher that is started again can't reach healthy JobMasters for longer than any timeout."""
+        cluster = self.cluster
+        self._part(cluster.jobmaster_host.host, cluster.dispatcher.host, LONG)
+        if self.world.rng.random() < 0.7:
+            cluster.kill(cluster.dispatcher, 1.0)
+
     def _jobs(self) -> None:
         world, cluster, rng = self.world, self.cluster, self.world.rng
         most = len(cluster.taskmanagers) * cluster.slots if self.calm or self.lossy else 5
@@ -156,8 +233,8 @@ class Story:
 
     def _until_settled(self) -> None:
         """What the last faults have caused has come out; everything has come right then, or does so in time."""
-        end = FAULTS_FOR + CALM_FOR
-        self._until(FAULTS_FOR + CALM_AT_LEAST)
+        end = self._faults_for + CALM_FOR
+        self._until(self._faults_for + CALM_AT_LEAST)
         while self.world.now < end:
             try:
                 check_settled(self.cluster)
@@ -332,7 +409,7 @@ class Story:
         world.loss = world.duplication = 0.0
         for process in world.processes.values():
             process.frozen = False
-        self.cluster.ha.fails = 0.0
+        self.cluster.ha.fails = self.cluster.job_processes.forks_fail = 0.0
         self.cluster.ha.away.clear()
         self.cluster.start_all()
         self.cluster.faults_go_on = False

@@ -42,6 +42,8 @@ class Process:
         self.incarnation = next(world.incarnations)
         self.connections: list[Callable[[], None]] = []
         """Told when the kernel closes the connections of a dead process."""
+        self.skew = 0.0
+        """Seconds by which its clock is ahead of the others."""
         self.away_for = 0.0
         """Seconds until it is started again; 0 = soon."""
         self.was_frozen = False
@@ -59,7 +61,7 @@ class Process:
         return 1000.0 + (self.world.now - self._born) * self._rate
 
     def epoch_ms(self) -> int:
-        return int(1_700_000_000_000 + self.world.now * 1000)
+        return int(1_700_000_000_000 + (self.world.now + self.skew) * 1000)
 
     def due_at(self) -> float:
         """When its loop has something to do: in the past, or when its next timer is due."""
