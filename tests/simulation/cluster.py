@@ -79,6 +79,8 @@ class Cluster:
         self.processed: Counter[tuple[str, str, str, int]] = Counter()
         """Splits that were read, by job, secret of its JobMaster, subtask and attempt."""
         self.splits: dict[str, int] = {}
+        self.sinks: dict[str, int] = {}
+        """How many subtasks of a job have results for readers."""
         self.restarts: dict[str, int] = {}
         """How often a job may be restarted, at most."""
         self.endless: set[str] = set()
@@ -376,7 +378,7 @@ class Cluster:
         return ProcessId(pid, pid) if pid in self.slot_processes else None
 
     def committed(self, slot: SlotProcess, execution_id: str) -> None:
-        key = (slot.job_id, f"{execution_id} {slot.run}")
+        key = (slot.job_id, execution_id.rpartition("_")[0])
         self.commits[key] = self.commits.get(key, 0) + 1
         self.changed = True
         self.tell(f"slot {slot.pid} commits {self.short(slot.job_id, execution_id)}")
@@ -411,6 +413,7 @@ class Cluster:
             config = {"restart-strategy.type": "fixed-delay", "restart-strategy.fixed-delay.attempts": str(restarts)}
         graph = JobGraph(job_id, name, tuple(made), edges, config, {_CHAIN: _CHAIN_BYTES})
         self.splits[job_id], self.restarts[job_id] = splits, restarts
+        self.sinks[job_id] = parallelism
         if endless:
             self.endless.add(job_id)
         self.submitted.append(job_id)
@@ -508,7 +511,7 @@ class Cluster:
                 )
                 acting[key] = slot.pid
         for key, count in self.commits.items():
-            assert count == 1, f"{self.short(*key)} was committed {count} times"
+            assert count == 1, f"readers see the results of {self.short(*key)} {count} times"
 
     def check_tables(self) -> None:
         """What the services believe is consistent in itself."""

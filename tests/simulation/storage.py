@@ -306,7 +306,8 @@ class SimulatedHighAvailability:
         if what.startswith(("campaign for job-", "noting", "forgetting")):
             pause(disk.seconds())
         if process.host in self.away or disk.chance(self.fails):
-            disk.world.tell(f"{process}: {what} fails")
+            if not what.startswith("looking"):
+                disk.world.tell(f"{process}: {what} fails")
             raise OSError(5, f"{what}: input/output error")
 
     def led(self, component: str, epoch: int) -> None:

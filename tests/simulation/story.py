@@ -154,7 +154,7 @@ class Story:
         world, cluster, rng = self.world, self.cluster, self.world.rng
         most = len(cluster.taskmanagers) * cluster.slots
         for host in ("jm", "jm2", "disp", "disp2", "rm", "rm2"):
-            cluster.skews[host] = rng.choice([0.0, 0.0, -3600.0, 3600.0])
+            cluster.skews[host] = rng.choice([0.0, 0.0, -1000.0, 1000.0])
         for _ in range(rng.randint(1, 2)):
             if rng.random() < 0.6:
                 job = functools.partial(cluster.submit_checkpointed, rng.randint(1, min(3, most)), AMPLE)
