@@ -164,14 +164,6 @@ COMPLETED_STORE_MAX_CAPACITY = ConfigOption(
     "Most ended jobs that are kept; the oldest are forgotten first.",
     at_least=0,
 )
-JOBMASTER_START_TIMEOUT = ConfigOption(
-    "firesteel.jobmaster.start-timeout",
-    DURATION,
-    timedelta(minutes=5),
-    "How long a job waits for a JobMaster host that can't be reached, before it fails. After a restart of the "
-    "Dispatcher: how long it looks for the JobMaster of a job that was running.",
-    at_least=_ZERO,
-)
 CLUSTER_SHUTDOWN_TIMEOUT = ConfigOption(
     "cluster.services.shutdown-timeout",
     DURATION,
