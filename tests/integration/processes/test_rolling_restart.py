@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from firesteel.core.process import ProcessId, is_running
+from firesteel.core.process import ProcessId, ask_to_end, is_running
+from firesteel.service.remains import end_remains
 from tests.integration.processes.cluster import COORDINATORS, Cluster, ServiceProcess, running_cluster, wait_until
 from tests.integration.processes.test_coordinators import Running
 from tests.integration.processes.test_open_doors import running_tasks
@@ -241,6 +242,33 @@ OPTIONS = {"restart-strategy.type": "none"}
 def test_coordinators_are_restarted_one_after_the_other_and_the_job_does_not_notice(stand_bys: bool) -> None:
     with running_cluster(options=OPTIONS, ha=stand_bys) as cluster:
         Rolling(cluster, stand_bys=stand_bys).roll(1)
+
+
+@pytest.mark.exact
+@pytest.mark.timeout(400)
+def test_a_job_moves_to_another_host_at_once_when_its_jobmaster_is_stopped() -> None:
+    """As before the maintenance of a machine: who leads there hands over, and what is left there is ended."""
+    with running_cluster(options={**OPTIONS, "heartbeat.timeout": "600 s"}, ha=True) as cluster:
+        rolling = Rolling(cluster, stand_bys=False)
+        elsewhere, (port,) = cluster.folder / "elsewhere", free_ports(1)
+        directory = f"firesteel.cluster.directory={elsewhere}"
+        other = cluster.launch("jobmaster", f"{PORTS['jobmaster']}={port}", directory)
+        wait_until(partial(_waits, other), "another JobMaster host waits")
+        first = cluster.the("jobmaster", 0)
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 0
+        other.wait_listening()
+        rolling.nobody_noticed()
+        before = completed(cluster, rolling.running.job)
+        assert ask_to_end(rolling.jobmaster)
+        wait_until(lambda: jobmaster_of(elsewhere), "a JobMaster on the other host")
+        wait_until(lambda: restored(cluster, rolling.running.job) >= before, "the job goes on from its checkpoint")
+        assert attempts(cluster, rolling.running.job) == {1}
+        (entry,) = cluster.rest("GET", f"/jobs/{rolling.running.job}/exceptions")[1]["exceptionHistory"]["entries"]
+        assert "its JobMaster was stopped" in entry["stacktrace"]
+        rolling.running.slots = wait_until(rolling.running.slots_now, "it has other slots")
+        rolling.finish()
+        end_remains(elsewhere)
 
 
 @pytest.mark.long

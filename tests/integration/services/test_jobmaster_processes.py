@@ -346,6 +346,19 @@ def test_jobmasters_go_on_when_their_host_is_told_to_stop_and_the_next_one_finds
     run(folder, test)
 
 
+def test_a_jobmaster_that_waits_for_slots_ends_when_nobody_comes_back(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        await host.run(A)
+        process = host.process_of(A)
+        assert await asyncio.to_thread(host.terminate) == 0
+        assert is_running(process)
+        await others.stop()
+        assert not await asyncio.to_thread(wait_gone, [process], PATIENCE)
+        assert host.entry(A).exists(), "the next host has another one go on with the job"
+
+    run(folder, test, **{"firesteel.jobmaster.orphan-timeout": "1 s", "heartbeat.timeout": "1 s"})
+
+
 def test_the_end_of_the_cluster_has_a_host_give_slots_back_and_leave_nothing(folder: Path) -> None:
     async def test(host: Host, others: Others) -> None:
         others.slots = 2

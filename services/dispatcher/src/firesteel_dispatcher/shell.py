@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
+from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
@@ -48,6 +49,7 @@ T = TypeVar("T")
 _COLLECT_MARGIN: Final = 10.0
 _END_SECONDS: Final = 2.0
 """A JobMaster that reports an end gets an answer within this time."""
+SUSPENDED: Final = JobStatus.SUSPENDED.name
 _SHUTDOWN_CALL: Final = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two calls to a service that is to end with the cluster."""
@@ -457,6 +459,10 @@ class DispatcherService(Service):
     def job_state_changed(self, message: m.JobStateChanged) -> None:
         """See ``DispatcherGateway``."""
         token = message.jobmaster_token
+        if message.state == SUSPENDED:  # it was stopped, and has given its slots back: another one need not wait
+            text = "its JobMaster was stopped before the job had ended"
+            self.perform(self.core.jobmaster_lost(message.job_id, text, self.now(), token))
+            return
         self.perform(self.core.state_changed(message.job_id, message.state, message.timestamps, token))
         if self.core.is_former(message.job_id, token):
             return
