@@ -57,10 +57,13 @@ async def check_leads(candidate: Candidate | None) -> None:
     """Whether a host may start JobMasters; one that stood still may get an order that its successor has carried out.
 
     Raises:
-        RpcFault: another host leads; the Dispatcher is to ask that one.
+        RpcFault: another host leads, and the Dispatcher is to ask that one; or who leads can't be read for now.
     """
     try:
         if candidate is not None:
             await candidate.check()
     except FencedError as error:
         raise RpcFault(RpcCode.INTERNAL, f"this JobMaster host leads no more: {error}") from error
+    except OSError as error:
+        text = f"whether this JobMaster host leads can't be read for now, ask again: {error}"
+        raise RpcFault(RpcCode.INTERNAL, text) from error
