@@ -105,14 +105,14 @@ def test_commit_phase() -> None:
         assert others.jobmaster is not None
         sinks = [i for i in others.executions if i.startswith(f"{2:032x}")]
         sources = [i for i in others.executions if i not in sinks]
-        others.refuse["commit"] = 2
+        others.refuse["notify_checkpoint_complete"] = 2
         for sink in sinks:
             await others.jobmaster.end_of_data(m.ExecutionRef(sink))
-        assert not others.calls("commit")
+        assert not others.calls("trigger_checkpoint")
         await others.report("FINISHED", *sources)
         archive = (await others.wait_for("job_finished"))["archive"]
         assert archive["state"] == "FINISHED"
-        assert len(others.calls("commit")) == 4, "two that failed were repeated"
+        assert len(others.calls("notify_checkpoint_complete")) == 4, "two that failed were repeated"
 
     run(test)
 

@@ -74,7 +74,6 @@ class JobMasterCore(JobScheduling):
         self._create = create
         self._splits: SplitAssigner | None = None
         self._alignment = AlignmentGroups(self._is_live)
-        self._committing = False
         self._missed: Counter[str] = Counter()
         self.is_followed = False
         """Another JobMaster leads the job."""
@@ -123,11 +122,10 @@ class JobMasterCore(JobScheduling):
         self._fail(failure, execution=executions[0] if len(executions) == 1 else None, failed=executions)
 
     def _start_again(self, executions: Sequence[Execution]) -> None:
-        """See ``JobLifeCycle``: sources begin anew, and so does the commit at the end."""
+        """See ``JobLifeCycle``: sources begin anew, or go on from the checkpoint."""
         if not self.checkpoints.is_settled:
             self._start_when_settled += executions
             return
-        self._committing = False
         self._submitted = {id_ for id_ in self._submitted if self._is_live(id_)}
         self._missed = Counter({id_: count for id_, count in self._missed.items() if self._is_live(id_)})
         try:
@@ -282,7 +280,7 @@ class JobMasterCore(JobScheduling):
         return self._take()
 
     def end_of_data(self, execution_id: str) -> list[do.Instruction]:
-        """A task has all its results durable and waits for the commit.
+        """A task has all its results durable and waits for the checkpoint whose completion commits them.
 
         Raises:
             RpcFault: this job has no such task.
@@ -296,29 +294,17 @@ class JobMasterCore(JobScheduling):
                 self.checkpoints.task_reported(execution)
             execution.end_of_data = True
             self.checkpoints.coordinator.outputs_ended()
-            if self._committing:  # said again: the commit may have been lost
-                self._commit(execution)
-            else:
-                self._check_commit()
+            self._check_commit()
         return self._take()
 
     def _check_commit(self) -> None:
-        if self.state is not JobStatus.RUNNING or self._committing:
+        """All results are durable: what is to be committed is stored, and its being stored commits it."""
+        if self.state is not JobStatus.RUNNING:
             return
         executions = [e for e in self.graph.executions() if e.vertex.enumerates is None]
-        if all(e.end_of_data or e.state is ExecutionState.FINISHED for e in executions):
-            if self.checkpoints.commits_at_end:
-                self.checkpoints.coordinator.all_data_ended()
-                return
-            self._committing = True
-            for execution in executions:
-                if execution.end_of_data and not execution.state.is_terminal:
-                    self._commit(execution)
-
-    def _commit(self, execution: Execution) -> None:
-        if execution.slot is not None:
-            slot = execution.slot
-            self._out.append(do.CommitInSlot(slot.taskmanager_id, slot.allocation_id, execution.id))
+        left = [e for e in executions if e.state is not ExecutionState.FINISHED]
+        if left and all(e.end_of_data for e in left):
+            self.checkpoints.coordinator.all_data_ended()
 
     # Checkpoints
 

@@ -356,9 +356,6 @@ class JobMaster:
             case do.CancelSlotTasks(tm, allocation, ids):
                 cancel = m.CancelTasks(self.job_id, ids)
                 call(tm, allocation, "cancel", lambda gateway: gateway.cancel_tasks(cancel))
-            case do.CommitInSlot(tm, allocation, execution_id):
-                commit = m.CommitTask(execution_id, self.job_id, allocation)
-                call(tm, allocation, "commit", lambda gateway: gateway.commit(commit))
             case do.PushSplits(tm, allocation, execution_id, given):
                 assign = m.AssignSplits(
                     execution_id, given.splits, given.no_more, given.serial, self.job_id, allocation
