@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 KEYS = 5
-_METRICS = ("start_delay_ms", "alignment_ms", "sync_ms", "async_ms", "state_size", "checkpointed_size")
+METRICS = ("start_delay_ms", "alignment_ms", "sync_ms", "async_ms", "state_size", "checkpointed_size")
 _END = object()
 _COUNTS = ({"name": "counts"},)
 _UNION = OperatorListState(({"name": "all", "kind": "union"},))
@@ -388,7 +388,7 @@ class CheckpointedTask:
         if not self._at("after write"):
             return
         self.ledger.acknowledged(self.job_id, self.subtask, number)
-        metrics = dict.fromkeys(_METRICS, 0)
+        metrics = dict.fromkeys(METRICS, 0)
         said = {"type": "acknowledge_checkpoint", "execution_id": self.execution_id, "checkpoint_id": number}
         self.slot.say({**said, "metrics": metrics}, state.to_bytes())
         self._at("after acknowledge")

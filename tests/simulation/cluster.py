@@ -78,6 +78,9 @@ class Cluster:
         self.commits: dict[tuple[str, str], int] = {}
         self.processed: Counter[tuple[str, str, str, int]] = Counter()
         """Splits that were read, by job, secret of its JobMaster, subtask and attempt."""
+        self.shown: set[tuple[str, str]] = set()
+        self.shown_by: dict[str, str] = {}
+        """Job -> secret of the JobMaster under which its results came to be."""
         self.splits: dict[str, int] = {}
         self.sinks: dict[str, int] = {}
         """How many subtasks of a job have results for readers."""
@@ -377,7 +380,12 @@ class Cluster:
     def identify(self, pid: int) -> ProcessId | None:
         return ProcessId(pid, pid) if pid in self.slot_processes else None
 
-    def committed(self, slot: SlotProcess, execution_id: str) -> None:
+    def committed(self, slot: SlotProcess, execution_id: str, name: str) -> None:
+        """A sink shows what stands under a name; shown before, nothing happens."""
+        if (slot.job_id, name) in self.shown:
+            return
+        self.shown.add((slot.job_id, name))
+        self.shown_by.setdefault(slot.job_id, name.split()[1])
         key = (slot.job_id, execution_id.rpartition("_")[0])
         self.commits[key] = self.commits.get(key, 0) + 1
         self.changed = True

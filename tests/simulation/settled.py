@@ -47,7 +47,7 @@ def check_settled(cluster: Cluster) -> None:
             assert state in ("FINISHED", "FAILED", "CANCELED"), f"{name} is {state} for ever"
         if job_id in cluster.checkpointed:
             _check_checkpointed(cluster, job_id, state)
-        elif state == "FINISHED":
+        elif state == "FINISHED" and job_id in cluster.shown_by:
             read = _splits_read(cluster, job_id)
             assert read == cluster.splits[job_id], f"{name}: {read} of {cluster.splits[job_id]} splits"
         if job_id in cluster.sinks:
@@ -67,8 +67,8 @@ def check_settled(cluster: Cluster) -> None:
 
 
 def _splits_read(cluster: Cluster, job_id: str) -> int:
-    """By the last attempts of the last JobMaster."""
-    last = [secret for job, secret, _, _ in cluster.processed if job == job_id][-1]
+    """By the last attempts under the JobMaster whose results are shown."""
+    last = cluster.shown_by[job_id]
     read: dict[str, int] = {}
     for (job, secret, subtask, _), count in sorted(cluster.processed.items(), key=lambda item: item[0][3]):
         if (job, secret) == (job_id, last):

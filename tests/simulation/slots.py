@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from firesteel.checkpoint.assign import TaskRestore
+from firesteel.checkpoint.handles import InlineState
+from firesteel.checkpoint.subtask_state import Committables, OperatorSubtaskState, TaskState
 from firesteel.core.errors import FleetError
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.messages import ExecutorSpec
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
-from tests.simulation.checkpointed import CheckpointedTask
+from tests.simulation.checkpointed import METRICS, CheckpointedTask
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -83,7 +86,13 @@ class SimulatedChannels:
 
 @dataclass
 class RunningTask:
-    """One execution in a simulated slot."""
+    """One execution in a simulated slot, of a job without checkpoints.
+
+    Attributes:
+        had_ended: it stood at its end when the job was restored: all that is left is to show what it had.
+        prepared: names of results that it has and nobody sees yet.
+        recorded: the checkpoint that has taken them; its completion shows them.
+    """
 
     execution_id: str
     is_source: bool
@@ -94,6 +103,10 @@ class RunningTask:
     no_more: bool = False
     asked: bool = False
     waits_for_commit: bool = False
+    had_ended: bool = False
+    prepared: list[str] = field(default_factory=list)
+    recorded: int = 0
+    completed: bool = False
 
 
 @dataclass
@@ -176,17 +189,14 @@ class SlotProcess:
                 for execution_id in message["execution_ids"]:
                     if execution_id in self.checkpointed:
                         self.checkpointed[execution_id].received(message)
+                    elif execution_id in self.tasks:
+                        self._checkpoint(self.tasks[execution_id], message["type"], message["checkpoint_id"])
             case "assign_splits":
                 task = self.tasks.get(message["execution_id"])
                 if task is not None:
                     task.splits_left += len(message["splits"])
                     task.no_more, task.asked = task.no_more or message["no_more"], False
                     self._later(task)
-            case "commit":
-                task = self.tasks.get(message["execution_id"])
-                if task is not None and task.waits_for_commit and task.state == "RUNNING":
-                    self.cluster.committed(self, task.execution_id)
-                    self._state(task, "FINISHED")
             case "cancel":
                 for task in self.tasks.values():
                     named = message["execution_ids"] is None or task.execution_id in message["execution_ids"]
@@ -220,12 +230,55 @@ class SlotProcess:
             upstream = tuple(f"{s}_{plain['attempt']}" for s in by_target.get(plain["vertex_id"], ()))
             task = RunningTask(plain["execution_id"], plain["is_source"], plain["needs_commit"], upstream)
             self.tasks[task.execution_id] = task
-            if task.is_source:
+            if plain["restore"] is not None:
+                self._restore(task, plain["vertex_id"], TaskRestore.from_plain(plain["restore"]))
+            elif task.is_source:
                 self.cluster.processed[self._key(task)] = 0
             self.cluster.tell(f"slot {self.pid} runs {self.cluster.short(self.job_id, task.execution_id)}")
             self._state(task, "INITIALIZING", known=True)
             self._state(task, "RUNNING")
             self._later(task)
+
+    def _restore(self, task: RunningTask, vertex_id: str, restore: TaskRestore) -> None:
+        task.had_ended = restore.finished
+        mine = restore.operators.get(vertex_id)
+        for committables in mine.committables if mine is not None else ():
+            for item in committables.items:
+                assert isinstance(item, InlineState)
+                task.prepared.append(item.data.decode())
+
+    def _checkpoint(self, task: RunningTask, what: str, number: int) -> None:
+        """Of what is to be committed in the end; there are no others."""
+        if task.state != "RUNNING":
+            return
+        if what == "checkpoint_complete":
+            task.completed = task.completed or number == task.recorded
+            self._show(task)
+        elif what == "trigger_checkpoint":
+            task.recorded = number
+            vertex_id = task.execution_id.partition("_")[0]
+            items = tuple(InlineState(name.encode()) for name in task.prepared)
+            state = OperatorSubtaskState({}, None, (), (Committables(number, 1, items),)) if items else None
+            said = {"type": "acknowledge_checkpoint", "execution_id": task.execution_id, "checkpoint_id": number}
+            written = TaskState({} if state is None else {vertex_id: state}, True, 0)
+            self.say({**said, "metrics": dict.fromkeys(METRICS, 0)}, written.to_bytes())
+
+    def _show(self, task: RunningTask) -> None:
+        """Commit; what can't be now, or of which nobody knows whether it was, is committed again."""
+        world, left = self.cluster.world, []
+        if not self.alive or task.state != "RUNNING":
+            return
+        for name in task.prepared:
+            fate = world.rng.random() if self.cluster.faults_go_on else 1.0
+            if fate >= 0.1:
+                self.cluster.committed(self, task.execution_id, name)
+            if fate < 0.2:
+                left.append(name)
+        task.prepared = left
+        if left:
+            world.after(world.rng.uniform(0.1, 2.0), lambda: self._show(task))
+        elif task.completed:
+            self._state(task, "FINISHED")
 
     def _key(self, task: RunningTask) -> tuple[str, str, str, int]:
         subtask, _, attempt = task.execution_id.rpartition("_")
@@ -247,12 +300,16 @@ class SlotProcess:
     def _work(self, task: RunningTask) -> None:
         if not self.alive or task.state != "RUNNING" or task.waits_for_commit:
             return
-        if self.cluster.is_endless(self.job_id) or not self._has_ended(task):
+        if task.had_ended and task.needs_commit:
+            self._show(task)
+        elif not task.had_ended and (self.cluster.is_endless(self.job_id) or not self._has_ended(task)):
             if not task.is_source:
                 self._later(task)
             return
         if task.needs_commit:
             task.waits_for_commit = True
+            if not task.had_ended:
+                task.prepared = [f"{task.execution_id} {self.run}"]
             self.say({"type": "end_of_data", "execution_id": task.execution_id})
         else:
             self._state(task, "FINISHED")
