@@ -60,7 +60,8 @@ def check_counted(name: str, archive: Mapping[str, Any], jobmasters: Sequence[Jo
     """
     if "told-by" in archive or not jobmasters:
         return  # it is no JobMaster that has told the end
-    last = jobmasters[-1]
+    ended = [one for one in jobmasters if one.core.state.name == archive["state"]]
+    last = ended[-1] if ended else jobmasters[-1]  # the one that has told the end; others may have come too late
     graph, before = last.core.graph, last.core.graph.job_attempt
     restarts = sum(one.core.graph.restarts - one.core.graph.job_attempt for one in jobmasters)
     most = restarts + len(jobmasters)

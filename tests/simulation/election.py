@@ -141,6 +141,7 @@ class _WatchedLeadership(Leadership):
         if token and not self.component.startswith("job-"):
             self._process.world.obedience.leads(self.component, token)
         self._shared.announced[self.component] = self._process
+        self._shared.announced_at[self.component] = self._process.world.now
 
     def note_attempts(self, attempts: Attempts) -> None:
         self._shared.reach(self._process, "noting attempts")

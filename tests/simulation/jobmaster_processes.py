@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from firesteel.core.process import ProcessId
+from firesteel.ha.services import JOBMASTER_HOST
 from firesteel_jobmaster.job_process import _JobProcess
 from firesteel_jobmaster.order import Order
 from firesteel_jobmaster.template_process import TemplateError, describe_exit
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _LOCAL = (0.0001, 0.001)
 _FORK = (0.01, 0.2)
 _FIRST_PORT = 20_000
+_KNOWS_AFTER = 3.0
+"""Seconds after which a host has seen that another one leads, or looks before it does something."""
 _EXIT_CRASHED = 70
 
 
@@ -211,6 +214,9 @@ class SimulatedTemplate:
     async def fork(self, job_id: str, timeout: float) -> PipeEnd:
         """See ``TemplateProcess``."""
         cluster, world = self._cluster, self._cluster.world
+        leads, since = cluster.ha.announced[JOBMASTER_HOST], cluster.ha.announced_at[JOBMASTER_HOST]
+        if leads is not self.process and world.now - since > _KNOWS_AFTER:
+            world.broken.append(f"{self.process} makes a JobMaster, and {leads} has led for {world.now - since:.1f} s")
         if cluster.faults_go_on and world.rng.random() < cluster.job_processes.forks_fail / 2:
             raise TemplateError("no process to fork JobMasters from became ready")
         mine, its = PipeEnd(world, self.process), PipeEnd(world, None)

@@ -289,6 +289,7 @@ class SimulatedHighAvailability:
         self.election = MemoryServices()
         self.announced: dict[str, Process] = {}
         """Component -> who has led it last, and has said so."""
+        self.announced_at: dict[str, float] = {}
         self.fails = 0.0
         """How likely a call does not reach it."""
         self.away: set[str] = set()

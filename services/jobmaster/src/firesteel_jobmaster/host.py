@@ -275,6 +275,10 @@ class HostService(Service):
         except StartError as error:
             if self._registry.has(job_id):  # the job had begun
                 raise
+            try:
+                await check_leads(self._candidate)  # the successor of this host may have started one by now
+            except RpcFault as fault:
+                raise StartError(f"{error}; {fault}") from error
             logger.warning("job %s: %s; one more try", job_id, error)
             return await self._make_once(job_id, job)
 
