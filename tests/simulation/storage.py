@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Process, World
 
 METADATA = "_metadata"
+_FOR_EVER = 1e9
 Step = Callable[[str, str], None]
 
 
@@ -40,6 +41,7 @@ class Weather:
         halves: what fails leaves a part behind.
         lies: state is cut off or gone, and said to be written.
         rots: state is changed after it was written.
+        hangs: nobody ever hears of it again.
     """
 
     slow: tuple[float, float] = (0.0005, 0.02)
@@ -48,6 +50,7 @@ class Weather:
     halves: float = 0.0
     lies: float = 0.0
     rots: float = 0.0
+    hangs: float = 0.0
 
 
 class Disk:
@@ -77,6 +80,10 @@ class Disk:
     def begin(self, what: str) -> None:
         """An operation takes its time, and may fail."""
         pause(self.seconds())
+        if self.chance(self.weather.hangs):
+            self.is_fair = False
+            self.world.tell(f"{what} hangs")
+            pause(_FOR_EVER)
         if self.chance(self.weather.fails):
             raise CheckpointStorageError(f"{what}: the disk does not answer")
 

@@ -68,7 +68,7 @@ class Story:
         kind: ``faults``; ``calm``: nothing fails, and every job comes to its end; ``lossy``: messages are lost,
             doubled and late, and that is all; ``checkpoints``: jobs take checkpoints, and there are faults at all steps
             of them; ``outages``: what jobs stand on is away for minutes, can't be written, or has a clock that is
-            wrong, and no job ends by that.
+            wrong, and no job ends by that; ``hangs``: as ``checkpoints``, with calls to the storage that never return.
     """
 
     def __init__(self, seed: int, kind: str = "faults") -> None:
@@ -120,7 +120,7 @@ class Story:
             world.loss, world.duplication = 0.1, 0.1
         else:
             world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
-        if self.kind == "checkpoints":
+        if self.kind in ("checkpoints", "hangs"):
             self._checkpoints()
         elif self.kind == "outages":
             self._outages()
@@ -138,7 +138,7 @@ class Story:
 
     def _checkpoints(self) -> None:
         world, cluster, rng = self.world, self.cluster, self.world.rng
-        weather = cluster.disk.weather = rng.choice(_WEATHERS)()
+        weather = cluster.disk.weather = rng.choice(_WEATHERS)() if self.kind == "checkpoints" else Weather(hangs=0.01)
         cluster.disk.is_fair = not (weather.fails or weather.forgets or weather.halves)
         most = len(cluster.taskmanagers) * cluster.slots
         for _ in range(rng.randint(1, 3)):
