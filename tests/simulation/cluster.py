@@ -38,7 +38,7 @@ from tests.simulation.ledger import Ledger
 from tests.simulation.settled import check_attempts
 from tests.simulation.slots import SimulatedChannels, SimulatedExecutor, SimulatedFleet, SlotProcess, SparkDriver
 from tests.simulation.storage import Disk, SimulatedHighAvailability, SimulatedStorage
-from tests.simulation.world import Process, World
+from tests.simulation.world import PlantedError, Process, World
 
 SETTINGS = {
     "heartbeat.interval": "10 s",
@@ -532,6 +532,6 @@ class Cluster:
                 check_attempts(self, process.service)
         for process in self.world.processes.values():
             failure = process.service.failure if process.service is not None else None
-            outside = isinstance(failure, FencedError | PeerUnreachableError)
+            outside = isinstance(failure, FencedError | PeerUnreachableError | PlantedError)
             assert failure is None or outside, f"{process} has failed: {failure!r}"
             assert not process.loop.errors, f"{process}: {process.loop.errors}"

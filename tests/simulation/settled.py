@@ -19,6 +19,8 @@ SILENT_FOR = 100.0
 
 def check_attempts(cluster: Cluster, service: JobMasterService) -> None:
     """Of every subtask one attempt runs at most, slots are used once, and no strategy allows more than it may."""
+    names = [name for name in service.background.names() if "heartbeats to" in name]
+    assert len(names) == len(set(names)), f"two exchanges of heartbeats with one TaskManager: {names}"
     for job in service._jobs.values():
         graph = job.core.graph
         for vertex in graph.vertices.values():

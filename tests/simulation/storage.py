@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 METADATA = "_metadata"
 _FOR_EVER = 1e9
+_HANGS = (_FOR_EVER, 20.0, 100.0, 200.0)
+MOST_FOR_EVER = 3
+"""As many as a JobMaster bears, and one less."""
 Step = Callable[[str, str], None]
 
 
@@ -41,7 +44,7 @@ class Weather:
         halves: what fails leaves a part behind.
         lies: state is cut off or gone, and said to be written.
         rots: state is changed after it was written.
-        hangs: nobody ever hears of it again.
+        hangs: nobody hears of it for long, or ever again.
     """
 
     slow: tuple[float, float] = (0.0005, 0.02)
@@ -68,6 +71,7 @@ class Disk:
         self.files: dict[str, bytes] = {}
         self.directories: set[str] = set()
         self.numbers = itertools.count(1)
+        self.hung_for_ever = 0
         self.is_fair = True
         """What is asked for is done, though perhaps not what was asked for."""
 
@@ -82,8 +86,10 @@ class Disk:
         pause(self.seconds())
         if self.chance(self.weather.hangs):
             self.is_fair = False
+            seconds = self.world.rng.choice(_HANGS[self.hung_for_ever >= MOST_FOR_EVER :])
+            self.hung_for_ever += seconds == _FOR_EVER
             self.world.tell(f"{what} hangs")
-            pause(_FOR_EVER)
+            pause(seconds)
         if self.chance(self.weather.fails):
             raise CheckpointStorageError(f"{what}: the disk does not answer")
 

@@ -20,7 +20,7 @@ from tests.simulation.cluster import _SERVICES, Cluster
 from tests.simulation.replaced import simulated
 from tests.simulation.settled import check_settled
 from tests.simulation.storage import Weather
-from tests.simulation.world import Process, World
+from tests.simulation.world import PlantedError, Process, World
 
 COMPONENTS = (DISPATCHER, RESOURCEMANAGER, JOBMASTER_HOST)
 FAULTS_FOR = 240.0
@@ -53,8 +53,8 @@ class _Teller(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info is not None and record.exc_info[1] is not None:
             error = record.exc_info[1]
-            if isinstance(error, FencedError):
-                return  # another one leads: the process ends
+            if isinstance(error, FencedError | PlantedError):
+                return  # another one leads, or follows: the process ends
             text = "".join(traceback.format_exception(error))
             self._world.broken.append(f"{record.getMessage()}: {type(error).__name__}: {error}\n{text}")
         self._world.tell(f"    {record.name.partition('.')[0].removeprefix('firesteel_')}: {record.getMessage()[:300]}")
@@ -163,6 +163,7 @@ class Story:
             world.after(rng.uniform(20, 60), job)
         kinds = [self._storage_away, self._storage_away, self._no_forks, self._no_forks, self._long_outage]
         kinds += [self._long_outage, self._long_cut, self.depose, self.depose, self.stop_coordinator]
+        kinds += [self._plant, self._plant]
         for _ in range(rng.randint(1, 4)):
             world.after(rng.uniform(30, FAULTS_FOR), rng.choice(kinds))
         for _ in range(rng.randint(0, 3)):
@@ -188,6 +189,22 @@ class Story:
             ha.fails = 0.0
 
         world.after(seconds, heal)
+
+    def _plant(self) -> None:
+        """A JobMaster has a bug, which a message brings out."""
+        world = self.world
+        jobs = [job for id_ in self.cluster.submitted for job in self.cluster.jobmasters(id_) if not job.is_over]
+        if not jobs:
+            return
+        core = world.rng.choice(jobs).core
+        method = world.rng.choice(["taskmanager_heartbeat", "timer_fired", "update_task_states", "offer_slots"])
+
+        def raises(*_: Any) -> Any:
+            del core.__dict__[method]
+            world.tell(f"{method} of a JobMaster raises")
+            raise PlantedError(f"a bug in {method}")
+
+        core.__dict__[method] = raises
 
     def _no_forks(self) -> None:
         """There is no memory for more processes, just when some are lost."""

@@ -27,6 +27,10 @@ _STORY = 400
 Endpoint = tuple[re.Pattern[str], Mapping[str, Any], Any, Any]
 
 
+class PlantedError(Exception):
+    """A bug of ours, as far as a service knows."""
+
+
 class Process:
     """One simulated process: a loop, a clock that drifts, and the calls that it answers."""
 
