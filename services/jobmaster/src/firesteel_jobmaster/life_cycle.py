@@ -143,11 +143,6 @@ class JobLifeCycle(ABC):
             self._out.append(do.ReportState(self.state.name, job_timestamps(self.graph)))
         return self._take()
 
-    def internal_error(self, error: BaseException, doing: str) -> list[do.Instruction]:
-        """A bug of ours: the job fails cleanly. What the failed event had already decided is still done."""
-        self._fail(failures.internal(error, doing))
-        return self._take()
-
     def _fail(
         self,
         failure: TaskFailure | Mapping[str, Any],
