@@ -157,11 +157,6 @@ class JobLifeCycle(ABC):
             and self._clock.monotonic() - heard >= self._settings.orphan_timeout
         )
 
-    def internal_error(self, error: BaseException, doing: str) -> list[do.Instruction]:
-        """A bug of ours: the job fails cleanly. What the failed event had already decided is still done."""
-        self._fail(failures.internal(error, doing))
-        return self._take()
-
     def _fail(
         self,
         failure: TaskFailure | Mapping[str, Any],

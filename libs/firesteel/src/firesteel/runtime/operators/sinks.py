@@ -145,6 +145,7 @@ class SinkOperator(Consumer):
 
     def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...]:
         """What a checkpoint has to hold, by the checkpoint at which it was prepared."""
+        assert self._writer is not None
         if not self._finished or type(self._writer).finish is SinkWriter.finish:
             return ()
         try:
