@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
 
+from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.common.coerce import make_coercer
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
@@ -20,7 +21,6 @@ from firesteel.core.short_repr import short_repr
 from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointListener
 from firesteel.functions.functions import Function
 from firesteel.functions.output_tag import OutputTag, tags_exist
-from firesteel.graph.key_hash import stable_hash
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.checkpoints.parts import KeyedPart
 from firesteel.runtime.checkpoints.restored import KeyedWritten, OperatorRestored, no_such_part
@@ -116,6 +116,10 @@ class Operator(UserCode):
     def snapshot_parts(self) -> Mapping[str, KeyedPart]:
         """Its parts with state by key, by names that stay the same; operator state is beside them."""
         return {} if self.keyed is None else {KEYED: self.keyed}
+
+    def key_kinds(self) -> KeyKinds | None:
+        """What is known of the keys of its state; None if it stands in columns, which know their types."""
+        return None
 
     def restore(self, restored: OperatorRestored) -> None:
         """Take over state, before ``open``.
@@ -245,21 +249,3 @@ def not_iterable(what: str, results: Any) -> ProgramError:
 def is_iterable(value: Any) -> bool:
     """Whether ``iter(value)`` would work."""
     return hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")
-
-
-class KeyCheck:
-    """Checks keys at the door of a keyed operator: each type in full at first sight, then by class only.
-
-    Partitioners have hashed every key before; this catches a key selector that gives another key the second time.
-    """
-
-    def __init__(self) -> None:
-        self.seen: set[type] = set()
-
-    def __call__(self, key: Any) -> None:
-        """Raises:
-        KeyTypeError: a value of this type can't be a key.
-        """
-        stable_hash(key)
-        hash(key)
-        self.seen.add(key.__class__)

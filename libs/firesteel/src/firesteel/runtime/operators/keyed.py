@@ -49,7 +49,7 @@ class KeyedProcessOperator(TimedFunction):
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             results = function(value, context)
             if results is None:
                 continue
@@ -81,7 +81,7 @@ class ReduceOperator(KeyedTransform):
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             before = get(key, _MISSING)
             result = value if before is _MISSING else function(before, value)
             if coerce is not None:

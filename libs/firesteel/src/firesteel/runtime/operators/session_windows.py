@@ -48,7 +48,7 @@ class SessionWindowOperator(WindowTransform):
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             timestamp = stamp.value
             start = timestamp if event_time else clock()
             if start is None:

@@ -117,7 +117,7 @@ class WindowOperator(WindowTransform):
             timestamp = stamp.value
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             results = add(key, value, timestamp)
             if results:
                 yield from results
@@ -162,7 +162,7 @@ class AlignedWindowOperator(WindowTransform):
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             timestamp = stamp.value
             if timestamp is None or not low <= timestamp < high:
                 pane = pane_of(timestamp)
@@ -181,7 +181,7 @@ class AlignedWindowOperator(WindowTransform):
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             timestamp = stamp.value
             if timestamp is None or not low <= timestamp < high:
                 pane = pane_of(timestamp)
@@ -200,7 +200,7 @@ class AlignedWindowOperator(WindowTransform):
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             timestamp = stamp.value
             if timestamp is None or not low <= timestamp < high:
                 pane = pane_of(timestamp)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from firesteel.common.nan_keys import with_one_nan
 from firesteel.state.columnar.growing import GrowingArray
 
 Ints = npt.NDArray[np.int64]
@@ -31,7 +32,7 @@ class Interner:
         """The number of each value; -1 for those that are not known, unless they are added. Nulls give anything."""
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        known = [-1 if value is None else self._code(value, add) for value in column.dictionary.to_pylist()]
+        known = [-1 if value is None else self._code(with_one_nan(value), add) for value in column.dictionary.to_pylist()]
         codes = np.array([*known, -1], np.int64)
         indices = column.indices
         if indices.null_count:
