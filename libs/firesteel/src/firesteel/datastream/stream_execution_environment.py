@@ -392,6 +392,7 @@ def _graph_settings(settings: Settings, parallelism: int, job_name: str | None =
         chain_different_max_parallelism=settings.get(opt.PIPELINE_CHAIN_DIFFERENT_MAX_PARALLELISM),
         auto_generate_uids=settings.get(opt.PIPELINE_AUTO_GENERATE_UIDS),
         strict_integers=settings.get(opt.TYPES_STRICT_INTEGERS),
+        object_reuse=settings.get(opt.PIPELINE_OBJECT_REUSE),
     )
 
 

@@ -1,8 +1,8 @@
 """What kind of value a key is: plain data that stands in checkpoints, so that a key of another kind is told apart.
 
-A kind is a text (``number``, ``str``, ``Colour``) or a list: ``["tuple", kind, kind]``, ``["Row", names, kind, kind]``.
-Keys of different kinds are never equal; all numbers are of one kind. ``None`` goes with every kind, since any key may be
-missing.
+A kind is a text (``number``, ``str``, ``Colour``) or a list: ``["tuple", kind, kind]``,
+``["Row", names, kind, kind]``. Keys of different kinds are never equal; all numbers are of one kind. ``None`` goes with
+every kind, since any key may be missing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def kind_of(key: Any, depth: int = 0) -> Kind:
         return ANYTHING
     if isinstance(key, Enum) and not isinstance(key, int | str):
         return type(key).__qualname__
-    if isinstance(key, numbers.Number | Decimal) or type(key).__module__ == "numpy" and hasattr(key, "__float__"):
+    if isinstance(key, numbers.Number | Decimal) or (type(key).__module__ == "numpy" and hasattr(key, "__float__")):
         return "number"
     if isinstance(key, tuple):
         return ["tuple", *(kind_of(part, depth + 1) for part in key)]

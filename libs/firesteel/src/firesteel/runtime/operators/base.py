@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 
 from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.common.coerce import make_coercer
+from firesteel.common.own_copies import own_copy
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
@@ -58,6 +59,9 @@ class Operator(UserCode):
     writes_elsewhere: ClassVar[bool] = False
     """What its ``snapshot_state`` raises fails the task and not the checkpoint alone: it may have written a half, which
     must not be in the next one."""
+
+    gives_away: ClassVar[bool] = False
+    """Nobody changes its results when it has given them."""
 
     tagged: bool = False
     """Its results may hold ``SideRecord`` objects. Such an operator has to expand."""
@@ -202,7 +206,9 @@ class Operator(UserCode):
                 f"operator {self.name!r} yields to side output {tag.tag_id!r} with the type {tag.type_info}, but it "
                 f"has the type {known[0]} elsewhere: use one OutputTag for both"
             )
-        return SideRecord(tag.tag_id, value if known[1] is None else known[1](value))
+        if known[1] is not None:
+            value = known[1](value)
+        return SideRecord(tag.tag_id, value if self.spec.object_reuse else own_copy(value))
 
     def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
         """What the user's ``open`` is handed."""

@@ -32,7 +32,7 @@ class Interner:
         """The number of each value; -1 for those that are not known, unless they are added. Nulls give anything."""
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        known = [-1 if value is None else self._code(with_one_nan(value), add) for value in column.dictionary.to_pylist()]
+        known = [-1 if value is None else self._code(value, add) for value in column.dictionary.to_pylist()]
         codes = np.array([*known, -1], np.int64)
         indices = column.indices
         if indices.null_count:
@@ -41,6 +41,7 @@ class Interner:
         return chosen
 
     def _code(self, value: Any, add: bool) -> int:
+        value = with_one_nan(value)
         code = self._codes.get(value, -1)
         if code < 0 and add:
             if self._free:
