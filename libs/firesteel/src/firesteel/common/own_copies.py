@@ -10,6 +10,7 @@ import dataclasses
 import datetime
 import decimal
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from firesteel.common.types import Row
@@ -94,6 +95,14 @@ def _of_dataclass(value: Any) -> Any:
     return made
 
 
+def _of_slotted(names: tuple[str, ...], value: Any) -> Any:
+    made = object.__new__(value.__class__)
+    for name in names:
+        if hasattr(value, name):
+            object.__setattr__(made, name, own_copy(getattr(value, name)))
+    return made
+
+
 class _Copiers(dict[type, Copier | None]):
     """What copies values of a class; None: they are passed as they are."""
 
@@ -111,8 +120,11 @@ def _copier_of(cls: type) -> Copier | None:
         return None  # it says itself what it is made of
     if not dataclasses.is_dataclass(cls) or cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return None
-    plain = cls.__new__ is object.__new__ and "__dict__" in dir(cls) and not hasattr(cls, "__slots__")
-    return _of_dataclass if plain and not hasattr(cls, "__copy__") and not hasattr(cls, "__deepcopy__") else None
+    if cls.__new__ is not object.__new__ or hasattr(cls, "__copy__") or hasattr(cls, "__deepcopy__"):
+        return None
+    if not any("__slots__" in parent.__dict__ for parent in cls.__mro__[:-1]):
+        return _of_dataclass
+    return partial(_of_slotted, tuple(field.name for field in dataclasses.fields(cls)))
 
 
 _BUILT_IN: Final[dict[type, Copier | None]] = {
