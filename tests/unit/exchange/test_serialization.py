@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import threading
 from collections import namedtuple
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import ProtocolError, SerializationError
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
+from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter, dump_values
 from firesteel.runtime.exchange.sizes import batch_bytes, record_bytes
 
 int64 = st.integers(-(2**63), 2**63 - 1)
@@ -92,6 +94,40 @@ def test_large_arrays_are_neither_copied_into_a_message_nor_out_of_it() -> None:
     data = bytearray(b"".join(segments))
     back = MessageReader("peer").loads(data).values[0]
     assert np.shares_memory(back, np.frombuffer(data, np.uint8))
+
+
+class OwnRow(Row):
+    """Of the user's."""
+
+
+rows = st.one_of(
+    st.builds(Row, st.integers(), st.text()),
+    st.builds(lambda a, b: Row(a=a, b=b), st.integers(), st.builds(Row, st.text())),
+    st.builds(lambda a: Row.of_kind(RowKind.DELETE, a=a, b=1), st.integers()),
+    st.builds(OwnRow, st.integers()),
+)
+
+
+@given(st.one_of(*(st.lists(one, max_size=8) for one in (rows, st.builds(Row, st.integers(), st.text())))))
+def test_rows_come_back_as_they_were(values: list[Any]) -> None:
+    back = through(Batch(values)).values
+    assert isinstance(back, list)
+    assert back == values
+    assert [(type(row), row._fields, row.get_row_kind()) for row in back] == [
+        (type(row), row._fields, row.get_row_kind()) for row in values
+    ]
+
+
+def test_many_rows_are_written_together_and_stay_apart() -> None:
+    row = Row(name="a", amount=1)
+    values = [row, row, *(Row(name="b", amount=number) for number in range(1000))]
+    back = through(Batch(values)).values
+    assert back == values
+    back[0]["amount"] = 5
+    assert back[1] == row
+    one_by_one = sum(len(pickle.dumps(value, 5)) for value in values)
+    assert len(dump_values(values, [])) < one_by_one / 4
+    assert b"_remake_all" in dump_values(values, [])
 
 
 def columns(start: int, count: int) -> pa.RecordBatch:

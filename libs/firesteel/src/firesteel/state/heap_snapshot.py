@@ -13,6 +13,7 @@ from typing import Any, Final
 import cloudpickle
 
 from firesteel.common.nan_keys import WHOLE, with_one_nan
+from firesteel.common.types import to_pickle
 from firesteel.core.errors import SerializationError
 from firesteel.core.short_repr import short_repr
 from firesteel.state.backend import SEVERAL, KeyedSnapshot, StateChunk, StateInfo
@@ -293,7 +294,7 @@ class HeapSnapshot(KeyedSnapshot):
             return 0, b""
         if source.together:
             try:
-                return count, pickle.dumps((keys, values, packed), protocol=5)
+                return count, pickle.dumps((to_pickle(keys), to_pickle(values), packed), protocol=5)
             except Exception:  # the user's code raises what it likes; below, whose value it is comes out
                 source.together = False
         packed += [(key, self._packed(source, key, value)) for key, value in zip(keys, values, strict=True)]
