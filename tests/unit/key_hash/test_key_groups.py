@@ -139,7 +139,12 @@ def test_more_keys_than_are_remembered_are_hashed_together(make: Any, monkeypatc
     assigner = KeyGroupAssigner(3, 128, capacity=100)
     assert [assigner(key) for key in keys] == expected
     hashed: list[Any] = []
-    monkeypatch.setattr(key_groups, "stable_hash", lambda key: hashed.append(key) or stable_hash(key))
+
+    def counting(key: Any) -> int:
+        hashed.append(key)
+        return stable_hash(key)
+
+    monkeypatch.setattr(key_groups, "stable_hash", counting)
     assert assigner.assign(keys) == expected
     assert hashed == []
     assert assigner.assign(keys[:10]) == expected[:10], "few are looked for one after the other"

@@ -17,7 +17,7 @@ from firesteel.common.types import Row
 
 Copier = Callable[[Any], Any]
 
-ATOMS: Final = frozenset(
+ATOMS: Final[frozenset[type]] = frozenset(
     {
         int,
         str,
@@ -116,7 +116,7 @@ class _Copiers(dict[type, Copier | None]):
 
 
 def _copier_of(cls: type) -> Copier | None:
-    if cls.__reduce_ex__ is not object.__reduce_ex__ or cls.__reduce__ is not object.__reduce__:
+    if any("__reduce__" in one.__dict__ or "__reduce_ex__" in one.__dict__ for one in cls.__mro__[:-1]):
         return None  # it says itself what it is made of
     if not dataclasses.is_dataclass(cls) or cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         return None

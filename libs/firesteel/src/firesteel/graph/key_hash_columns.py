@@ -85,13 +85,14 @@ def _hash_rows(rows: Sequence[Row]) -> Hashes | None:
             return None
     columns = list(zip(*[row._values for row in rows], strict=True))
     start = 31 * (ROW_TAG if names is None else NAMED_ROW_TAG) + RowKind.INSERT.value & MASK
-    hashes: Hashes | None = np.full(len(rows), start, np.uint32)
+    hashes: Hashes = np.full(len(rows), start, np.uint32)
     if names is None:
         return _hash_parts(hashes, columns)
     for name, column in sorted(zip(names, columns, strict=False), key=lambda pair: pair[0]):
-        hashes = _hash_parts(hashes * np.uint32(31) + np.uint32(stable_hash(name)), (column,))
-        if hashes is None:
+        found = _hash_parts(hashes * np.uint32(31) + np.uint32(stable_hash(name)), (column,))
+        if found is None:
             return None
+        hashes = found
     return hashes
 
 
