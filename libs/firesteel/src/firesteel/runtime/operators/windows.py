@@ -172,9 +172,9 @@ class AlignedWindowOperator(WindowTransform):
             if not tables or pane.past:
                 yield from self._rarely(key, value, timestamp, pane)
                 continue
-            fixed = not slides or own_copy(value) is value
+            copied, last = slides and own_copy(value) is not value, tables[-1]
             for table in tables:
-                before, mine = table.get(key, missing), value if fixed else own_copy(value)
+                before, mine = table.get(key, missing), own_copy(value) if copied and table is not last else value
                 table[key] = mine if before is missing else reduce(before, mine)
 
     def _aggregate(self, records: Iterator[Any], add: Any, create: Any) -> Iterator[Any]:
@@ -193,9 +193,9 @@ class AlignedWindowOperator(WindowTransform):
             if not tables or pane.past:
                 yield from self._rarely(key, value, timestamp, pane)
                 continue
-            fixed = not slides or own_copy(value) is value
+            copied, last = slides and own_copy(value) is not value, tables[-1]
             for table in tables:
-                before, mine = table.get(key, missing), value if fixed else own_copy(value)
+                before, mine = table.get(key, missing), own_copy(value) if copied and table is not last else value
                 table[key] = add(mine, create() if before is missing else before)
 
     def _collect(self, records: Iterator[Any]) -> Iterator[Any]:
