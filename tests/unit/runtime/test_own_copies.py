@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -102,6 +103,19 @@ def test_a_copy_is_equal_and_shares_nothing(form: str) -> None:
     assert type(made) is type(value)
     into_first(made, made)
     assert amount(value) == 1
+
+
+def test_what_collections_has() -> None:
+    given = [defaultdict(list, {"a": [1]}), Counter("aab"), OrderedDict(b=[1], a=[2]), deque([[1], [2]], 5)]
+    made = own_copy(given)
+    assert made == given
+    assert [type(one) for one in made] == [type(one) for one in given]
+    assert (made[0]["new"], list(made[2]), made[3].maxlen) == ([], ["b", "a"], 5)
+    made[0]["a"].append(2)
+    made[1]["c"] += 1
+    made[2]["b"].append(2)
+    made[3][0].append(2)
+    assert given == [{"a": [1]}, Counter("aab"), OrderedDict(b=[1], a=[2]), deque([[1], [2]], 5)]
 
 
 def test_what_can_not_be_changed_or_copied_is_itself() -> None:

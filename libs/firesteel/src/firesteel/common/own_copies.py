@@ -1,14 +1,17 @@
 """Copies of records that can be changed in place, so that two who hold a record don't see each other's changes.
 
-Dicts, lists, sets, byte arrays, rows and dataclasses that are not frozen are copied, with such values inside them, also
-inside tuples. Objects of other classes are not: nobody can tell what a copy of them would mean.
+Dicts, lists, sets, byte arrays, what ``collections`` has of such, rows and dataclasses that are not frozen are copied,
+with such values inside them, also inside tuples. Objects of other classes are not: nobody can tell what a copy of them
+would mean.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import datetime
 import decimal
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -103,6 +106,17 @@ def _of_slotted(names: tuple[str, ...], value: Any) -> Any:
     return made
 
 
+def _of_other_dict(value: Any) -> Any:
+    made = copy.copy(value)
+    for key, part in value.items():
+        made[key] = own_copy(part)
+    return made
+
+
+def _of_deque(value: deque[Any]) -> deque[Any]:
+    return deque(map(own_copy, value), value.maxlen)
+
+
 class _Copiers(dict[type, Copier | None]):
     """What copies values of a class; None: they are passed as they are."""
 
@@ -135,5 +149,9 @@ _BUILT_IN: Final[dict[type, Copier | None]] = {
     set: set.copy,
     bytearray: bytearray.copy,
     Row: _of_row,
+    OrderedDict: _of_other_dict,
+    defaultdict: _of_other_dict,
+    Counter: _of_other_dict,
+    deque: _of_deque,
 }
 COPIERS: Final = _Copiers(_BUILT_IN)
