@@ -11,7 +11,6 @@ from tests.servers.conftest import HEARTBEAT_TIMEOUT, SLOTS
 from tests.servers.endless import Endless, run_another
 
 pytestmark = [
-    pytest.mark.server,
     pytest.mark.timeout(900),
     pytest.mark.may_skip(reason="a machine where no Docker engine can be had, or whose root one is not"),
     pytest.mark.usefixtures("root"),

@@ -10,11 +10,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,22 +24,11 @@ from firesteel.core.secret import rest_token
 from firesteel.service.pid_file import STANDBY
 from tests.leaks import NO_ARCHIVES
 from tests.ports import free_ports
+from tests.waiting import PATIENCE, wait_until
 
-PATIENCE = 100.0
-"""Seconds after which a test gives up waiting for something that must come true."""
 BIN = Path(sys.executable).parent
 STOP_ORDER = ("taskmanager", "dispatcher", "jobmaster", "resourcemanager")
 MARK = "FIRESTEEL_TEST_CLUSTER"
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """The condition's first true value."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"did not come true within {seconds:g} s: {what}")
-        time.sleep(0.05)
-    return value
 
 
 def rest_call(url: str, method: str, path: str, body: Any = None, *, secret: str = "") -> tuple[int, Any]:

@@ -22,6 +22,7 @@ from tests.integration.recovery.programs import PROGRAMS, World, expected
 from tests.integration.recovery.records import STOP
 from tests.integration.recovery.stepped_sink import written
 from tests.integration.recovery.stepped_storage import FOLDER, NAME
+from tests.waiting import wait_until
 
 ANY_MOMENT = "at a random moment"
 INTERVAL_MS = 100
@@ -201,10 +202,7 @@ class Trial:
         assert well(), "the job has failed"
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, "\n".join([f"did not come true: {what}", *self._log])
-            time.sleep(0.01)
+        wait_until(condition, lambda: "\n".join([what, *self._log]))
 
     def _compare(self, name: str, found: Counter[str]) -> None:
         wanted = expected(PROGRAMS[name], self.folder)

@@ -26,6 +26,7 @@ from firesteel_jobmaster.app import create_host
 from firesteel_jobmaster.host import HostService
 from tests.integration.services.jobmaster_peers import PATIENCE, QUICK, SECRET, Others
 from tests.unit.jobmaster.jobs import two_by_two
+from tests.waiting import eventually
 
 
 async def start(host: HostService, others: Others, number: int = 1) -> m.JobStarted:
@@ -35,10 +36,7 @@ async def start(host: HostService, others: Others, number: int = 1) -> m.JobStar
     return await calls.start_job(m.StartJob(graph, others.address, "", others.address, others.address))
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
+until = eventually
 
 
 def run(folder: Path, test: Callable[[HostService, Others], Awaitable[None]]) -> None:

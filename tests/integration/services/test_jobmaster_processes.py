@@ -27,6 +27,7 @@ from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
 from tests.integration.services.jobmaster_peers import PATIENCE, QUICK, SECRET, Others
 from tests.unit.jobmaster.jobs import two_by_two
+from tests.waiting import eventually
 
 A, B = "a" * 32, "b" * 32
 
@@ -153,11 +154,7 @@ def run(folder: Path, test: Callable[[Host, Others], Awaitable[None]], **setting
     asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """What no call tells of."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
+until = eventually
 
 
 async def state_of(others: Others, started: m.JobStarted) -> str:
