@@ -22,12 +22,13 @@ from firesteel.core.process import ProcessId, identify, is_running, kill, wait_g
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import rest_token
 from firesteel.service.pid_file import STANDBY
+from firesteel.service.remains import end_remains
 from tests.leaks import NO_ARCHIVES
 from tests.ports import free_ports
 from tests.waiting import PATIENCE, wait_until
 
 BIN = Path(sys.executable).parent
-STOP_ORDER = ("taskmanager", "dispatcher", "jobmaster", "resourcemanager")
+COORDINATORS = ("dispatcher", "jobmaster", "resourcemanager")
 MARK = "FIRESTEEL_TEST_CLUSTER"
 
 
@@ -271,14 +272,20 @@ class Cluster:
         return "".join(f"----- {one.name} ({one.pid})\n{one.log()}\n" for one in self.services)
 
     def stop(self) -> None:
-        """Stop all services in order."""
-        for name in STOP_ORDER:
-            for service in self.services:
-                if service.name == name:
-                    service.signal(signal.SIGTERM)
-            for service in self.services:
-                if service.name == name:
-                    service.wait()
+        """End the cluster as ``stop-cluster.sh`` does: the coordinators hand over, and what they have left is ended."""
+        for name in COORDINATORS:
+            self._stop(name)
+        if self.cluster_directory.exists():
+            end_remains(self.cluster_directory)
+        self._stop("taskmanager")
+
+    def _stop(self, name: str) -> None:
+        """All services of a name."""
+        named = [service for service in self.services if service.name == name]
+        for service in named:
+            service.signal(signal.SIGTERM)
+        for service in named:
+            service.wait()
 
     def close(self) -> None:
         """Stop what runs, and check that nothing is left.

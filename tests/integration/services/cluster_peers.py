@@ -171,6 +171,10 @@ class ProcessFleet:
                 process.kill()
                 process.wait()
 
+    def detach(self) -> None:
+        """See ``Fleet``."""
+        self.stop()
+
     def stop(self) -> None:
         """See ``Fleet``."""
         with self._lock:

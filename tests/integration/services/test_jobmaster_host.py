@@ -20,6 +20,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMasterHost
+from firesteel.service.leaving import Leaving
 from firesteel_jobmaster import host as host_module
 from firesteel_jobmaster import job_start
 from firesteel_jobmaster.app import create_host
@@ -48,7 +49,7 @@ def run(folder: Path, test: Callable[[HostService, Others], Awaitable[None]]) ->
             await host.start()
             await test(host, others)
         finally:
-            await host.stop()
+            await host.stop(Leaving.END_CLUSTER)
             await others.stop()
         assert host.failure is None
 

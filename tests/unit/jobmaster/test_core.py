@@ -396,3 +396,22 @@ def test_collector() -> None:
     assert d.core.collector("f" * 32).vertex.id == vertex_id(2)
     with pytest.raises(ProtocolError, match="no collect operator"):
         d.core.collector("0" * 32)
+
+
+def test_a_jobmaster_that_waits_for_slots_and_reaches_nobody_is_an_orphan() -> None:
+    d = Driver(two_by_two(), JobMasterSettings(orphan_timeout=60.0))
+    d.start()
+    heard = d.clock.monotonic()
+    d.clock.advance(59.0)
+    assert not d.core.is_orphan(heard)
+    d.clock.advance(1.0)
+    assert d.core.is_orphan(heard)
+    assert not d.core.is_orphan(heard + 1.0), "somebody was there"
+    d.offer(0, 1)
+    for submit in d.seen(do.SubmitSlot):
+        d.did(d.core.tasks_submitted(tasks_of(submit)))
+    assert not d.core.is_orphan(heard), "a job that runs needs nobody"
+    for id_ in d.ids():
+        d.report(id_, "FINISHED")
+    assert not d.core.pool.slots()
+    assert not d.core.is_orphan(heard), "its end is not known to anybody else"

@@ -181,6 +181,9 @@ class JobMasterService(Service):
     async def on_stop(self) -> None:
         """Give up calls that nobody answers."""
         await self._calls.close()
+
+    async def on_stopped(self) -> None:
+        """Another host may lead."""
         if self._candidate is not None:
             self._candidate.give_up()
 

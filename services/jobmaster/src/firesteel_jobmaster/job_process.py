@@ -16,6 +16,8 @@ A process that ends without the last of them was lost, as far as others are conc
 it has left.
 
 A host that goes away after ``go`` changes nothing: the job goes on, and the file of the JobMaster tells the next host.
+If nobody comes (no Dispatcher, no ResourceManager) and the job has no slots, the process ends after a while; the file
+stays, and the next host has another JobMaster go on with the job.
 """
 
 from __future__ import annotations
@@ -193,6 +195,12 @@ class _JobProcess:
             except Exception as error:  # high-availability services are plug-ins
                 logger.warning("whether this process still leads job %s can't be read: %s", job.job_id, error)
 
+    async def _orphaned(self, job: JobMaster) -> None:
+        """Look from time to time whether anybody is there for the job; returns when nobody has been for too long."""
+        while not job.is_orphan:
+            await asyncio.sleep(CHECK_SECONDS)
+        logger.error("job %s has no slots, and neither Dispatcher nor ResourceManager: this process ends", job.job_id)
+
     def _attempts(self) -> JobAttempts | None:
         """Those of all JobMasters of the job."""
         return None if self._leadership is None else attempts_of(self._leadership, self._start.takeover)
@@ -202,6 +210,7 @@ class _JobProcess:
 
     async def _until_the_end(self, service: JobMasterService, job: JobMaster) -> None:
         waits = [job.acknowledged.wait(), job.followed_by_another.wait(), self._stop.wait(), service.end_wanted()]
+        waits.append(self._orphaned(job))
         if self._leadership is not None:
             waits.append(self._hold(self._leadership, job))
         await first_of(*waits)

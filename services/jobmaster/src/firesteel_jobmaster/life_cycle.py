@@ -141,6 +141,20 @@ class JobLifeCycle(ABC):
             self._out.append(do.ReportState(self.state.name, job_timestamps(self.graph)))
         return self._take()
 
+    def is_orphan(self, heard: float) -> bool:
+        """Whether this JobMaster waits for slots, and nobody is there who could give it some.
+
+        One whose tasks run goes on without Dispatcher and ResourceManager, and an end is kept for the next Dispatcher.
+
+        Args:
+            heard: when one of both was last reached, in monotonic seconds.
+        """
+        return (
+            not self.is_terminal
+            and not self.pool.slots()
+            and self._clock.monotonic() - heard >= self._settings.orphan_timeout
+        )
+
     def internal_error(self, error: BaseException, doing: str) -> list[do.Instruction]:
         """A bug of ours: the job fails cleanly. What the failed event had already decided is still done."""
         self._fail(failures.internal(error, doing))

@@ -149,6 +149,11 @@ class JobMaster:
         return self._dispatcher.is_end_stored
 
     @property
+    def is_orphan(self) -> bool:
+        """Whether it waits for slots, and has reached nobody for ``firesteel.jobmaster.orphan-timeout``."""
+        return self.core.is_orphan(max(self._dispatcher.heard, self._resourcemanager.heard))
+
+    @property
     def is_over(self) -> bool:
         """Whether the end of the job is stored, so that nobody needs its checkpoints any more, or who led it.
 
