@@ -73,12 +73,16 @@ class Host:
         may_start: cleared, it keeps the Dispatcher waiting for the answer to ``start_job``.
         running: job id -> graph; ``list_jobs`` tells them.
         failing: so many times it fails to start a job.
+        code: how it says so.
+        silent: its JobMasters do not answer.
         mistaken: so many times it answers with a JobMaster that was given up.
     """
 
     may_start: asyncio.Event = field(default_factory=asyncio.Event)
     running: dict[str, Any] = field(default_factory=dict)
     failing: int = 0
+    code: RpcCode = RpcCode.INTERNAL
+    silent: bool = False
     mistaken: int = 0
     token: str = "jm"
     details: Callable[[], Any] = archive
@@ -94,7 +98,7 @@ class Host:
             await self.may_start.wait()
             if self.failing:
                 self.failing -= 1
-                raise RpcFault(RpcCode.INTERNAL, f"no template, {self.failing} more times")
+                raise RpcFault(self.code, f"no template, {self.failing} more times")
             self.running[call["job_graph"]["job_id"]] = call["job_graph"]
             if self.mistaken:
                 self.mistaken -= 1
@@ -106,15 +110,20 @@ class Host:
             where = {"address": peer.address, "jobmaster_token": self.token}
             return {"jobs": [{"job_id": job, "job_graph": plain, **where} for job, plain in self.running.items()]}
 
+        def of_jobmaster(answer: Callable[[], Any]) -> Any:
+            if self.silent:
+                raise RpcFault(RpcCode.INTERNAL, "as good as frozen")
+            return answer()
+
         data = base64.b64encode(pickle.dumps([1, 2])).decode()
         peer = Peer(
             {
                 "start_job": start_job,
                 "list_jobs": list_jobs,
                 "shut_down": lambda _: {},
-                "adopt": lambda _: {},
+                "adopt": lambda _: of_jobmaster(dict),
                 "cancel": lambda _: {},
-                "details": lambda _: self.details(),
+                "details": lambda _: of_jobmaster(self.details),
                 "collect": lambda call: {**call, "count": 2, "end": False, "data": data, "state": "RUNNING"},
             }
         )

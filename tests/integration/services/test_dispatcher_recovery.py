@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import re
 import socket
@@ -23,8 +24,10 @@ from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, GraphError, PeerUnreachableError
 from firesteel.core.run_directory import private_directory
 from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.gateways import RemoteDispatcher
 from firesteel.rpc.signing import Signer
+from firesteel_dispatcher.job import Phase
 from tests.integration.services.cluster_peers import SECRET, client_of, serving
 from tests.integration.services.dispatcher_world import (
     BLOB,
@@ -347,15 +350,93 @@ def test_a_job_waits_for_a_host_that_is_away_and_shows_it() -> None:
     run(scenario())
 
 
-def test_a_job_does_not_wait_for_a_host_for_ever() -> None:
+def test_a_job_that_waits_for_a_host_can_be_cancelled() -> None:
     async def scenario() -> None:
-        async with world(options={"firesteel.jobmaster.start-timeout": "300 ms"}) as w:
+        async with world() as w:
             await w.jobmaster.stop()
             await w.rest.submit(graph(), {SHA: BLOB})
+            while not (await w.get("/jobs/overview"))[1]["jobs"][0].get("firesteel-progress", "").startswith("waiting"):
+                pass
+            await w.rest.cancel(JOB)
             result = await w.rest.execution_result(JOB, WAIT_MS)
             assert result is not None
-            trace = result["failure-cause"]["stack-trace"]
-            assert "no JobMaster could be started within 0.3 s (firesteel.jobmaster.start-timeout)" in trace
+            assert result["application-status"] == "CANCELED"
+
+    run(scenario())
+
+
+def test_a_dispatcher_that_was_cut_off_leaves_its_jobmaster_alone_and_leads_it_again() -> None:
+    async def scenario() -> None:
+        async with world(options={"heartbeat.interval": "50 ms", "heartbeat.timeout": "250 ms"}) as w:
+            await w.submit()
+            await w.jobmaster.wait_for("details")
+            port = int(w.jobmaster.address.rpartition(":")[2])
+            await w.jobmaster.stop()  # the host, and with it the JobMaster
+            details: dict[str, Any] = {}
+            while details.get("state") != "RECONCILING":
+                details = (await w.get(f"/jobs/{JOB}"))[1]
+            assert "gave no sign of life" in details["firesteel-progress"] or str(port) in details["firesteel-progress"]
+            back = w.host.peer = w.host.new_peer()
+            await back.start("127.0.0.1", port)
+            try:
+                await back.wait_for("adopt")
+                while (details := (await w.get(f"/jobs/{JOB}"))[1])["state"] != "RUNNING":
+                    pass
+                assert details["firesteel-progress"] == ""
+                assert (back.of("cancel"), back.of("start_job")) == ([], [])
+            finally:
+                await back.stop()
+
+    run(scenario())
+
+
+def test_a_silent_jobmaster_whose_host_answers_is_given_up() -> None:
+    async def scenario() -> None:
+        async with world(options={"heartbeat.interval": "50 ms", "heartbeat.timeout": "250 ms"}) as w:
+            w.service.settings = dataclasses.replace(w.service.settings, takes_over=True)
+            w.service._takes_over = True
+            await w.submit()
+            await w.jobmaster.wait_for("details")
+            w.host.silent = True
+            await w.jobmaster.wait_for("start_job", 2)
+            assert w.jobmaster.of("start_job")[-1]["given_up"] == ["jm"]
+            w.host.silent = False
+            while (await w.get(f"/jobs/{JOB}"))[1]["state"] != "RUNNING":
+                pass
+            assert w.jobmaster.of("cancel") == []
+
+    run(scenario())
+
+
+def test_a_late_answer_of_a_jobmaster_that_was_followed_deposes_nobody() -> None:
+    async def scenario() -> None:
+        async with world(options={"heartbeat.interval": "1 h", "heartbeat.timeout": "2 h"}) as w:
+            w.service._takes_over = True
+            await w.submit()
+            await w.jobmaster.wait_for("details")
+            answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            while w.service.details._asking:
+                await asyncio.sleep(0.01)
+            seen = len(w.jobmaster.of("details"))
+
+            async def late() -> Any:
+                return await answer
+
+            w.host.details = late
+            w.service.details.outdated(JOB)
+            asked = asyncio.ensure_future(w.service.details.refresh_job(JOB))
+            await w.jobmaster.wait_for("details", seen + 1)
+            w.host.details = archive
+            w.service.jobmaster_lost(m.JobMasterLost(JOB, "killed", "jm"))
+            await w.jobmaster.wait_for("start_job", 2)
+            while (led := w.service.core.job(JOB)).jobmaster is None:
+                await asyncio.sleep(0)
+            answer.set_exception(RpcFault(RpcCode.NOT_FOUND, "no JobMaster here runs the job"))
+            await asked
+            while JOB in w.service.details._asking:
+                await asyncio.sleep(0.01)
+            assert (led.phase, led.takeovers) == (Phase.LED, 1)
+            assert len(w.jobmaster.of("start_job")) == 2
 
     run(scenario())
 

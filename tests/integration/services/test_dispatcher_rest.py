@@ -203,11 +203,11 @@ def test_a_jobmaster_that_hangs_does_not_hold_up_the_lists() -> None:
     run(scenario())
 
 
-def test_a_job_whose_jobmaster_is_silent_fails() -> None:
+def test_a_job_whose_jobmaster_is_silent_fails_where_nothing_outlives_it() -> None:
     async def scenario() -> None:
         async with world(options={"heartbeat.interval": "50 ms", "heartbeat.timeout": "300 ms"}) as w:
             await w.submit()
-            await w.jobmaster.stop()
+            w.host.silent = True
             result = await w.rest.execution_result(JOB, 40_000)
             assert result is not None
             assert "no sign of life" in result["failure-cause"]["stack-trace"]

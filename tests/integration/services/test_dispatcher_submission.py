@@ -21,7 +21,8 @@ from firesteel.core.errors import GraphError, RpcError, UnauthorizedError
 from firesteel.graph.chaining import client_versions
 from firesteel.ha.disk import Disk
 from firesteel.ha.job_directory import JobStore
-from firesteel_dispatcher.jobmasters import MOST_REFUSALS
+from firesteel.protocol.message import RpcCode
+from firesteel_dispatcher import jobmasters
 from firesteel_dispatcher.shell import DispatcherService
 from tests.integration.services.dispatcher_world import BEARER, BLOB, JOB, SHA, World, graph, run, world
 
@@ -256,16 +257,34 @@ def test_a_host_that_fails_to_start_a_jobmaster_is_asked_again() -> None:
     run(scenario())
 
 
-def test_a_job_fails_with_the_cause_when_its_jobmaster_can_not_be_started() -> None:
+@pytest.mark.parametrize("code", [code for code in RpcCode if code is not RpcCode.REFUSED])
+def test_whatever_a_host_answers_but_that_the_job_is_wrong_the_job_waits(
+    code: RpcCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobmasters, "FIRST_PAUSE", 0.01)
+
     async def scenario() -> None:
         async with world() as w:
-            w.host.failing = 1000
+            w.host.failing, w.host.code = 7, code
+            await w.submit()
+            await w.jobmaster.wait_for("start_job", 7)
+            await w.jobmaster.wait_for("details")  # it is led
+            assert w.service.core.job(JOB).progress == ""
+
+    run(scenario())
+
+
+def test_a_job_that_the_host_refuses_fails_with_the_reason() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            w.host.failing, w.host.code = 1000, RpcCode.REFUSED
             await w.submit()
             result = await w.rest.execution_result(JOB, 120_000)
             assert result is not None
             assert result["application-status"] == "FAILED"
+            assert result["failure-cause"]["class"] == "firesteel.core.errors.GraphError"
             assert "no template" in str(result)
-            assert len(w.jobmaster.of("start_job")) == MOST_REFUSALS
+            assert len(w.jobmaster.of("start_job")) == 1
 
     run(scenario())
 

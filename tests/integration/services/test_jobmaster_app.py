@@ -258,7 +258,7 @@ def test_old_tokens_and_unknown_jobs() -> None:
         bad = two_by_two().to_plain() | {"config": {"slot.request.timeout": "soon"}}
         with pytest.raises(RpcFault, match=r"slot\.request\.timeout") as caught:
             await submit(others, service, JobGraph.from_plain({**bad, "job_id": "d" * 32}))
-        assert caught.value.code is RpcCode.BAD_REQUEST
+        assert caught.value.code is RpcCode.REFUSED
 
     run(test)
 

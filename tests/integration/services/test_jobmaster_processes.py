@@ -173,7 +173,7 @@ def test_a_job_in_a_process_of_its_own_from_its_start_to_its_end(folder: Path) -
         assert await host.run(A) == started, "the same job again is no second one"
         with pytest.raises(RpcFault, match="another job with the id") as caught:
             await host.run(A, name="another")
-        assert caught.value.code is RpcCode.BAD_REQUEST
+        assert caught.value.code is RpcCode.REFUSED
         (listed,) = (await host.calls.list_jobs()).jobs
         assert (listed.job_id, listed.address, listed.jobmaster_token) == (
             A,

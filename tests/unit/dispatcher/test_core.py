@@ -128,15 +128,116 @@ def test_an_ended_job_can_not_be_cancelled_and_its_end_is_told_once() -> None:
     assert job.overview["state"] == "FINISHED"
 
 
-def test_a_job_waits_for_a_host_until_its_time_is_up() -> None:
-    core = DispatcherCore(Limits(start_timeout=60))
-    submitted(core, now=at(10))
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_job_waits_for_a_host_for_ever_and_can_be_cancelled_meanwhile(
+    lost: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    core = DispatcherCore()
+    submitted(core, takes_over=True)
+    if lost:
+        core.may_start("j")
+        core.started("j", *JM)
+        core.jobmaster_lost("j", "killed", at(5), JM[1])
     assert core.may_start("j")
-    assert core.unreachable("j", "connection refused", at(69)) == []
-    assert (core.job("j").state, core.job("j").progress) == ("INITIALIZING", "waiting: connection refused")
-    assert core.unreachable("j", "connection refused", at(70)) == [StoreEnd("j"), CleanUp("j")]
+    for second, reason in ((0, "no template"), (59, "no template"), (60, "host-a:6124: connection refused")):
+        assert core.unreachable("j", reason, at(1e6 + second)) == []
+    assert (core.job("j").state, core.job("j").progress) == (
+        "INITIALIZING", "waiting: host-a:6124: connection refused",
+    )  # fmt: skip
+    assert [r.message for r in caplog.records if "waits" in r.message] == [
+        "job j (job j) waits: no template", "job j (job j) waits: host-a:6124: connection refused",
+    ]  # fmt: skip
+    assert core.may_start("j")
+    assert core.cancel("j", at(1e6)) == [], "the host was asked just now, and may start it"
+    assert core.unreachable("j", "refused", at(1e6)) == [StoreEnd("j"), CleanUp("j")]
+    assert core.job("j").state == "CANCELED"
+
+
+@pytest.mark.parametrize("retention", ["NO_EXTERNALIZED_CHECKPOINTS", "RETAIN_ON_CANCELLATION"])
+def test_a_job_that_a_host_refuses_fails_with_its_reason_and_keeps_its_checkpoints(retention: str) -> None:
+    core = DispatcherCore()
+    settings = Settings({"execution.checkpointing.externalized-checkpoint-retention": retention})
+    core.submitted("j", "job", "f", submitted_archive(two_by_two(), settings, 5), NOW, takes_over=True)
+    core.may_start("j")
+    core.started("j", *JM)
+    core.jobmaster_lost("j", "killed", at(5), JM[1])
+    assert core.may_start("j")
+    assert core.refused("j", "GraphError", "slot.request.timeout: soon is no duration", at(6)) == [
+        StoreEnd("j"),
+        CleanUp("j"),
+    ]
     assert core.job("j").state == "FAILED"
-    assert "within 60 s (firesteel.jobmaster.start-timeout): connection refused" in message(core)
+    assert message(core).startswith("slot.request.timeout: soon is no duration. Its completed checkpoints stay")
+    assert (core.job("j").archive or {})[CLEAN_UP] == closing.CleanUp.KEEP
+
+
+# Silence
+
+
+def test_a_jobmaster_that_is_cut_off_is_neither_given_up_nor_cancelled_and_goes_on() -> None:
+    core = DispatcherCore(Limits(silence=50))
+    led(core, takes_over=True)
+    assert core.jobmaster_silent("j", "no sign of life", at(50)) == [AdoptJob("j", *JM)]
+    assert core.unreachable("j", "no answer", at(60)) == [AskHost()]
+    for time in range(60, 1000, 10):  # the host is cut off as well
+        assert core.host_away("no route", at(time)) == [AdoptJob("j", *JM)]
+        assert core.unreachable("j", "no answer", at(time + 5)) == []
+    job = core.job("j")
+    assert (job.phase, job.state, job.progress) == (Phase.RECOVERING, "RECONCILING", "waiting: no answer")
+    assert core.host_lists({"j": JM}, at(1000)) == [AdoptJob("j", *JM)], "the cut heals: it gets its time to answer"
+    assert core.adopted("j", *JM) == [RememberJobMaster("j", *JM)]
+    assert (job.phase, job.progress, job.takeovers, list(job.former)) == (Phase.LED, "", 0, [])
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_a_jobmaster_that_is_silent_while_its_host_answers_is_lost(follows: bool) -> None:
+    core = DispatcherCore(Limits(silence=50))
+    led(core, takes_over=follows)
+    core.jobmaster_silent("j", "no sign of life", at(50))
+    assert core.unreachable("j", "no answer", at(60)) == [AskHost()]
+    did = core.host_lists({"j": JM}, at(60))
+    if follows:
+        assert did == [ForgetJobMaster("j"), StartJob("j")]
+        assert list(core.job("j").former) == [JM[1]]
+        assert core.job("j").takeover_cause == "the JobMaster of the job gives no sign of life (no answer)"
+    else:
+        assert did == [StoreEnd("j"), CleanUp("j"), AdoptJob("j", *JM), CancelJob("j", *JM)]
+        assert "the cluster keeps nothing" in message(core)
+        assert (core.job("j").archive or {})[CLEAN_UP] == closing.CleanUp.KEEP
+
+
+def test_a_frozen_jobmaster_of_before_the_restart_is_followed_after_the_heartbeat_timeout() -> None:
+    core = DispatcherCore(Limits(silence=50))
+    restored(core, jobmaster=JM, takes_over=True)
+    assert core.host_lists({"j": JM}, at(1)) == [AdoptJob("j", *JM)]
+    assert core.unreachable("j", "no answer", at(49)) == []
+    assert core.unreachable("j", "no answer", at(50)) == [AskHost()]
+    assert core.host_lists({"j": JM}, at(50)) == [ForgetJobMaster("j"), StartJob("j")]
+
+
+def test_a_job_whose_jobmaster_is_cut_off_can_be_cancelled() -> None:
+    core = DispatcherCore(Limits(silence=50))
+    led(core, takes_over=True)
+    core.jobmaster_silent("j", "no sign of life", at(50))
+    core.host_away("no route", at(60))
+    assert core.cancel("j", at(100)) == []
+    assert core.unreachable("j", "no answer", at(149)) == [AskHost()], "it may run, and hear of it"
+    assert core.unreachable("j", "no answer", at(150)) == [
+        StoreEnd("j"), CleanUp("j"), AdoptJob("j", *JM), CancelJob("j", *JM),
+    ]  # fmt: skip
+    assert core.job("j").state == "CANCELED"
+    assert core.host_lists({"j": JM}, at(999)) == [AdoptJob("j", *JM), CancelJob("j", *JM)]
+
+
+def test_what_is_heard_of_a_jobmaster_that_was_followed_deposes_nobody() -> None:
+    core = DispatcherCore()
+    led(core, takes_over=True)
+    core.jobmaster_lost("j", "killed", at(1), JM[1])
+    core.may_start("j")
+    core.started("j", "http://jm2", "t2")
+    assert core.jobmaster_lost("j", "a probe of long ago says that it is gone", at(2), JM[1]) == []
+    assert core.jobmaster_silent("unknown", "silent", at(2)) == []
+    assert (core.job("j").phase, core.job("j").jobmaster) == (Phase.LED, ("http://jm2", "t2"))
 
 
 def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
@@ -158,14 +259,15 @@ def test_a_lost_jobmaster_fails_its_job_and_must_end_if_it_lives() -> None:
 
 
 def test_a_job_that_was_given_up_and_runs_somewhere_is_looked_for() -> None:
-    core = DispatcherCore(Limits(start_timeout=1))
+    core = DispatcherCore()
     submitted(core)
     assert core.may_start("j")
+    core.cancel("j", NOW)
     core.unreachable("j", "no answer", at(2))
     assert core.state_changed("j", "RUNNING", {}) == [AskHost()]
     assert core.host_lists({"j": JM}, at(3)) == [AdoptJob("j", *JM), CancelJob("j", *JM)]
     assert core.adopted("j", *JM) == []
-    assert core.job("j").state == "FAILED"
+    assert core.job("j").state == "CANCELED"
 
 
 def test_what_a_jobmaster_had_still_to_do_behind_the_end_of_its_job_is_done_by_others() -> None:
@@ -271,15 +373,6 @@ def test_pauses_grow_while_jobmasters_die_one_after_another() -> None:
     assert delays == [0, 1, 2, 4, 8, 16, 32, 60, 60, 0]
 
 
-def test_a_job_that_nobody_could_start_again_fails_in_time() -> None:
-    core = DispatcherCore(Limits(start_timeout=300))
-    led(core, takes_over=True)
-    core.jobmaster_lost("j", "killed", at(5))
-    assert core.unreachable("j", "no host", at(304)) == []
-    assert core.unreachable("j", "no host", at(306)) == [StoreEnd("j"), CleanUp("j")]
-    assert "no JobMaster could be started" in message(core)
-
-
 def test_a_cancelled_job_gets_no_other_jobmaster() -> None:
     core = DispatcherCore()
     led(core, takes_over=True)
@@ -297,19 +390,19 @@ def test_the_loss_of_another_jobmaster_than_the_stored_one_is_old_news() -> None
 
 
 @pytest.mark.parametrize(
-    ("retention", "failed", "cancelled"),
+    ("retention", "cancelled"),
     [
-        ("NO_EXTERNALIZED_CHECKPOINTS", "remove", "remove"),
-        ("DELETE_ON_CANCELLATION", "keep", "remove"),
-        ("RETAIN_ON_CANCELLATION", "keep", "keep"),
+        ("NO_EXTERNALIZED_CHECKPOINTS", "remove"),
+        ("DELETE_ON_CANCELLATION", "remove"),
+        ("RETAIN_ON_CANCELLATION", "keep"),
     ],
 )
-def test_what_becomes_of_checkpoints_is_known_without_a_jobmaster(retention: str, failed: str, cancelled: str) -> None:
+def test_what_becomes_of_checkpoints_is_known_without_a_jobmaster(retention: str, cancelled: str) -> None:
     cluster = Settings({"execution.checkpointing.externalized-checkpoint-retention": retention})
     archive = submitted_archive(two_by_two(), cluster, 5)
     found = [ended_archive(archive, how, "E", "why", 9) for how in (False, True)]
-    assert [(one["state"], one[CLEAN_UP]) for one in found] == [("FAILED", failed), ("CANCELED", cancelled)]
-    assert [Remains.of({}, one).how for one in found] == [closing.CleanUp(failed), closing.CleanUp(cancelled)]
+    assert [(one["state"], one[CLEAN_UP]) for one in found] == [("FAILED", "keep"), ("CANCELED", cancelled)]
+    assert [Remains.of({}, one).how for one in found] == [closing.CleanUp.KEEP, closing.CleanUp(cancelled)]
 
 
 def test_a_restored_job_whose_jobmaster_is_gone_goes_on() -> None:
@@ -336,14 +429,15 @@ def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() ->
 
 
 def test_without_a_host_jobmasters_are_looked_for_where_they_were() -> None:
-    core = DispatcherCore(Limits(start_timeout=60))
+    core = DispatcherCore()
     restored(core, "new")
     restored(core, "old", jobmaster=JM)
     assert core.host_away("refused", at(1)) == [AdoptJob("old", *JM)]
     assert core.job("new").progress == "waiting: the JobMaster host can't be reached: refused"
     assert core.adopted("old", *JM) == [RememberJobMaster("old", *JM)]
-    assert core.host_away("refused", at(61)) == [StoreEnd("new"), CleanUp("new")]
-    assert "not found again within 60 s" in message(core, "new")
+    assert core.host_away("refused", at(1e6)) == []
+    core.cancel("new", at(1e6))
+    assert core.host_away("refused", at(2e6)) == [StoreEnd("new"), CleanUp("new")]
 
 
 def test_an_end_may_be_reported_before_the_adoption_is_answered() -> None:
@@ -408,7 +502,7 @@ def test_unknown_jobs_are_refused() -> None:
 JOBS = ("a", "b", "c")
 EVENTS = st.sampled_from(
     ["submit", "restore", "may_start", "started", "unreachable", "lists", "lists_nothing", "away", "adopted", "state",
-     "finished", "lost", "cancel", "stored", "tick"]
+     "finished", "lost", "silent", "cancel", "stored", "tick"]
 )  # fmt: skip
 
 
@@ -419,7 +513,7 @@ EVENTS = st.sampled_from(
 def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
     events: list[tuple[str, str, float]], kept: int
 ) -> None:
-    core = DispatcherCore(Limits(kept=kept, expiration=200, start_timeout=60))
+    core = DispatcherCore(Limits(kept=kept, expiration=200, silence=60))
     now, ends = 0.0, 0
     accepted: set[str] = set()
     done: set[str] = set()
@@ -443,7 +537,9 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
                 if known.ended:
                     assert did == [CancelJob(job, *JM)]
             case "unreachable":
+                wanted = known is not None and known.cancel_wanted
                 did = core.unreachable(job, "r", moment)
+                assert wanted or not any(isinstance(i, StoreEnd) for i in did), "trouble has ended a job"
             case "lists" if known is not None and (known.jobmaster or known.ended):
                 did = core.host_lists({job: JM}, moment)
                 if known.ended:
@@ -461,6 +557,9 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
                 did = core.finished(job, archive(job), moment)
             case "lost":
                 did = core.jobmaster_lost(job, "l", moment)
+            case "silent":
+                did = core.jobmaster_silent(job, "s", moment)
+                assert not any(isinstance(i, StoreEnd | CancelJob) for i in did)
             case "cancel" if known is not None and not known.ended:
                 did = core.cancel(job, moment)
             case "stored":
@@ -480,7 +579,9 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
         assert sum(j.ended for j in core.jobs.values()) <= kept
         assert sum(core.counts().values()) == len(core.jobs)
     # Once faults stop, every job ends or runs.
-    core.host_away("r", at(now + 1))
-    for job in list(core.jobs):
-        core.unreachable(job, "r", at(now + 1000))
+    core.host_lists({job.id: JM for job in core.jobs.values() if job.jobmaster}, at(now + 1))
+    for record in list(core.jobs.values()):
+        core.adopted(record.id, *JM)
+        if core.may_start(record.id):
+            core.started(record.id, *JM)
     assert all(j.phase in (Phase.LED, Phase.ENDED) for j in core.jobs.values())

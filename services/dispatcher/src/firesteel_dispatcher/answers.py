@@ -59,7 +59,9 @@ def with_errors(handler: Handler) -> Handler:
         except ClosingError:
             return error_response(503, "The cluster is being shut down: it takes no more jobs.")
         except RpcFault as error:
-            status = {RpcCode.NOT_FOUND: 404, RpcCode.BAD_REQUEST: 400, RpcCode.GONE: 410}.get(error.code, 500)
+            status = {RpcCode.NOT_FOUND: 404, RpcCode.BAD_REQUEST: 400, RpcCode.REFUSED: 400, RpcCode.GONE: 410}.get(
+                error.code, 500
+            )
             return error_response(status, str(error))
         except RpcError as error:
             return error_response(503, f"Another service of the cluster does not answer: {error}")

@@ -7,9 +7,13 @@ A job's way::
                    +--------------+                 |
                      ^   a JobMaster runs it, or    |
        nobody ran it |   was lost and is followed   |
-                   +--------------+        +------+ |
-    restarted ---> |  RECOVERING  | -----> | LED  | +
-                   +--------------+ found  +------+
+                   +--------------+ found  +------+ |
+    restarted ---> |  RECOVERING  | <----> | LED  | +
+                   +--------------+ silent +------+
+
+No trouble of the infrastructure ends a job: it waits. A JobMaster counts as lost when somebody who knows says so (its
+host, or whoever has its address now), or when it is silent while its host answers. While its host is silent, too, this
+Dispatcher may be the one that is cut off, and the JobMaster well: it is left alone.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from firesteel_dispatcher.instructions import (
 )
 from firesteel_dispatcher.job import (
     ENDED,
+    TOLD_EVERY,
     JobConflictError,
     JobEndedError,
     JobRecord,
@@ -52,7 +57,9 @@ _CLIENT_GONE: Final = (
 _NOT_TAKEN_OVER: Final = "The job is not started again, since {why}."
 _KEEPS_NOTHING: Final = "the cluster keeps nothing (high-availability.type: NONE)"
 _NO_RECORD: Final = "there is no record of it in this cluster (its graph was damaged, or removed)"
-_HARDLY: Final = "it was cancelled before a JobMaster ran it"
+_CHECKPOINTS_STAY: Final = (
+    "Its completed checkpoints stay: a new submission goes on from one with execution.state-recovery.path"
+)
 
 
 class DispatcherCore:
@@ -132,7 +139,6 @@ class DispatcherCore:
         client_timeout: float | None,
     ) -> JobRecord:
         job = JobRecord(job_id, name, fingerprint, archive, timestamps=dict(archive.get("timestamps", {})))
-        job.give_up_at = now.monotonic + self._limits.start_timeout
         job.client_timeout = client_timeout
         if client_timeout is not None:
             job.client_deadline = now.monotonic + client_timeout
@@ -164,6 +170,7 @@ class DispatcherCore:
         job.phase, job.state = Phase.RECOVERING, "RECONCILING"
         job.progress = "the Dispatcher was restarted and looks for the JobMaster of the job"
         job.jobmaster, job.cancel_wanted, job.takes_over = jobmaster, cancel_wanted, takes_over
+        job.silent_until = job.cancel_by = now.monotonic + self._limits.silence
 
     def restored_end(
         self, job_id: str, name: str, fingerprint: str, overview: Mapping[str, Any], ended_at: float
@@ -189,6 +196,9 @@ class DispatcherCore:
             elif job.phase is Phase.ENDED:  # it was given up, but it lives: its slots must not stay taken
                 found += [AdoptJob(job_id, address, token), CancelJob(job_id, address, token)]
             elif job.phase is Phase.RECOVERING:
+                if job.jobmaster == (address, token) and now.monotonic >= job.silent_until:
+                    found += self._replace(job, f"the JobMaster of the job gives no sign of life ({job.reason})", now)
+                    continue
                 job.jobmaster = (address, token)
                 found.append(AdoptJob(job_id, address, token))
         for job in [j for j in self.jobs.values() if j.phase is Phase.RECOVERING and j.id not in running]:
@@ -199,16 +209,19 @@ class DispatcherCore:
         if job.jobmaster is not None:
             return self._replace(job, "its JobMaster ended while no Dispatcher ran", now)
         if job.cancel_wanted:
-            return self.failed(job.id, LOST, _HARDLY, now)
+            return self._cancelled(job, now)
         job.move(Phase.WAITING)
         job.state, job.progress = "INITIALIZING", ""
-        job.give_up_at = now.monotonic + self._limits.start_timeout
         return [StartJob(job.id)]
 
     def host_away(self, reason: str, now: Moment) -> list[Instruction]:
-        """The JobMaster host does not answer: JobMasters that live without it may be found where they were last."""
+        """The JobMaster host does not answer: JobMasters that live without it may be found where they were last.
+
+        Their silence says nothing now; it counts anew when the host answers again.
+        """
         found: list[Instruction] = []
         for job in [j for j in self.jobs.values() if j.phase is Phase.RECOVERING]:
+            job.silent_until = now.monotonic + self._limits.silence
             if job.jobmaster is not None:
                 found.append(AdoptJob(job.id, *job.jobmaster))
             found += self.unreachable(job.id, f"the JobMaster host can't be reached: {reason}", now)
@@ -258,23 +271,37 @@ class DispatcherCore:
 
     def _led(self, job: JobRecord, address: str, token: str) -> list[Instruction]:
         job.move(Phase.LED)
-        job.jobmaster, job.being_started, job.progress = (address, token), False, ""
+        job.jobmaster, job.being_started, job.progress, job.reason = (address, token), False, "", ""
+        job.told_at = float("-inf")
         found: list[Instruction] = [RememberJobMaster(job.id, address, token)]
         return [*found, CancelJob(job.id, address, token)] if job.cancel_wanted else found
 
     def unreachable(self, job_id: str, reason: str, now: Moment) -> list[Instruction]:
-        """A job without JobMaster could not get one now; it goes on waiting until its time is up."""
+        """A job without JobMaster could not get one now, or its JobMaster was not reached: it waits, for ever.
+
+        Only cancelling ends it then; while a JobMaster may run it, that one is given some time to hear of it.
+        """
         job = self.jobs.get(job_id)
         if job is None or job.phase not in (Phase.WAITING, Phase.RECOVERING):
             return []
-        job.being_started, job.progress = False, f"waiting: {reason}"
-        if job.phase is Phase.WAITING and job.cancel_wanted:
-            return self.failed(job_id, LOST, _HARDLY, now)
-        if now.monotonic < job.give_up_at:
+        if now.monotonic - job.told_at >= TOLD_EVERY:
+            job.told_at = now.monotonic
+            logger.warning("job %s (%s) waits: %s", job_id, job.name, reason)
+        job.being_started, job.reason, job.progress = False, reason, f"waiting: {reason}"
+        if job.cancel_wanted and (job.phase is Phase.WAITING or now.monotonic >= job.cancel_by):
+            return self._cancelled(job, now)
+        if job.phase is Phase.RECOVERING and now.monotonic >= job.silent_until:
+            return [AskHost()]  # who says whether it is the JobMaster that is gone, or this Dispatcher that is cut off
+        return []
+
+    def refused(self, job_id: str, error_class: str, message: str, now: Moment) -> list[Instruction]:
+        """A host has looked at a job that has no JobMaster, and says that no JobMaster can ever run it."""
+        job = self.jobs.get(job_id)
+        if job is None or job.phase is not Phase.WAITING:
             return []
-        what = "no JobMaster could be started" if job.phase is Phase.WAITING else "its JobMaster was not found again"
-        text = f"{what} within {self._limits.start_timeout:g} s (firesteel.jobmaster.start-timeout): {reason}"
-        return self.failed(job_id, LOST, text, now)
+        if job.cancel_wanted:
+            return self._cancelled(job, now)
+        return self._failed(job, error_class, f"{message}. {_CHECKPOINTS_STAY}." if job.takeovers else message, now)
 
     # -- what JobMasters and their host report
 
@@ -312,20 +339,25 @@ class DispatcherCore:
         self.jobs[job_id] = self.jobs.pop(job_id)
         return [StoreEnd(job_id), *self._forget(now)]
 
-    def failed(self, job_id: str, error_class: str, message: str, now: Moment) -> list[Instruction]:
-        """The job failed without a JobMaster that could say so: none could be started, or it is lost.
+    def _failed(self, job: JobRecord, error_class: str, message: str, now: Moment) -> list[Instruction]:
+        """The job failed without a JobMaster that could say so."""
+        logger.error("job %s (%s) failed: %s", job.id, job.name, message)
+        return self._end_alone(job, False, error_class, message, now)
 
-        What those before have left of its checkpoints is cleaned up.
-        """
-        job = self.jobs.get(job_id)
-        if job is None or job.phase is Phase.ENDED or job.archive is None:
-            return []
-        cancelled = job.cancel_wanted and job.jobmaster is None
-        if not cancelled:
-            logger.error("job %s (%s) failed: %s", job_id, job.name, message)
+    def _cancelled(self, job: JobRecord, now: Moment) -> list[Instruction]:
+        """The job is cancelled while no JobMaster is there that could do it."""
+        return self._end_alone(job, True, "", "", now)
+
+    def _end_alone(
+        self, job: JobRecord, cancelled: bool, error_class: str, message: str, now: Moment
+    ) -> list[Instruction]:
+        """The job ends without a JobMaster. What is left of its checkpoints is cleaned up. Should a JobMaster live
+        after all (on a host that leads no more, or cannot be reached, say), it has to end."""
+        assert job.archive is not None
+        jobmaster = job.jobmaster
         archive = ended_archive(job.archive, cancelled, error_class, message, now.epoch_ms)
-        stored, *others = self.finished(job_id, archive, now)
-        return [stored, CleanUp(job_id), *others]
+        stored, *others = self.finished(job.id, archive, now)
+        return [stored, CleanUp(job.id), *others, *_end_stray(job.id, jobmaster)]
 
     def is_former(self, job_id: str, token: str) -> bool:
         """Whether a token is that of a JobMaster that was given up, or that another one leads instead of."""
@@ -333,7 +365,7 @@ class DispatcherCore:
         return job is not None and job.is_former(token)
 
     def jobmaster_lost(self, job_id: str, cause: str, now: Moment, token: str = "") -> list[Instruction]:
-        """The JobMaster of a job is gone, or silent for too long: another one follows, or the job fails.
+        """The JobMaster of a job is gone: another one follows, or the job fails if the cluster keeps nothing of it.
 
         If the job has ended, what its JobMaster had still to do is done by others.
 
@@ -350,27 +382,35 @@ class DispatcherCore:
             return []  # the one that was found in the store may live
         if job.phase is Phase.ENDED:  # whether it had cleaned up is not known
             return [CleanUp(job_id)] if token else []
-        if token and job.phase is Phase.WAITING and job.takes_over:  # it had begun, and its answer did not come
+        if job.phase is Phase.WAITING and not token:
+            return []  # it has none
+        if job.phase is Phase.WAITING and job.takes_over:  # it had begun, and its answer did not come
             job.former.append(token)
             job.takeovers, job.takeover_cause = job.takeovers + 1, cause
             return []
         return self._replace(job, cause, now)
 
+    def jobmaster_silent(self, job_id: str, cause: str, now: Moment) -> list[Instruction]:
+        """The JobMaster of a job gave no sign of life in time: it is looked for, as after a restart."""
+        job = self.jobs.get(job_id)
+        if job is None or job.phase is not Phase.LED or job.jobmaster is None:
+            return []
+        logger.warning("job %s (%s): %s; it is looked for", job_id, job.name, cause)
+        job.move(Phase.RECOVERING)
+        job.state, job.progress, job.reason = "RECONCILING", f"waiting: {cause}", cause
+        job.silent_until, job.cancel_by = now.monotonic, now.monotonic + self._limits.silence
+        return [AdoptJob(job_id, *job.jobmaster)]
+
     def _replace(self, job: JobRecord, cause: str, now: Moment) -> list[Instruction]:
-        """A JobMaster is lost. Where none follows it, it has to end should it live after all (on a host that leads no
-        more, say); else its host sees to that, or the one that follows is preferred to it."""
-        lost = job.jobmaster
-        if job.cancel_wanted and job.takes_over and job.phase is not Phase.WAITING:
-            job.jobmaster = None  # the job is cancelled, then
-            return [*self.failed(job.id, LOST, cause, now), *_end_stray(job.id, lost)]
-        if not job.takes_over or job.phase is Phase.WAITING:
+        """A JobMaster is lost, and another one follows it, which its host, or whoever elects leaders, prefers to it."""
+        if job.cancel_wanted:
+            return self._cancelled(job, now)
+        if not job.takes_over:
             why = _KEEPS_NOTHING if job.has_record else _NO_RECORD
-            text = cause if job.takes_over else f"{cause}. {_NOT_TAKEN_OVER.format(why=why)}"
-            return [*self.failed(job.id, LOST, text, now), *_end_stray(job.id, lost)]
+            text = f"{cause}. {_NOT_TAKEN_OVER.format(why=why)} {_CHECKPOINTS_STAY}."
+            return self._failed(job, LOST, text, now)
         logger.warning("job %s (%s) gets another JobMaster: %s", job.id, job.name, cause)
-        delay = job.lose_jobmaster(cause, now)
-        job.give_up_at = now.monotonic + delay + self._limits.start_timeout
-        return [ForgetJobMaster(job.id), StartJob(job.id, delay)]
+        return [ForgetJobMaster(job.id), StartJob(job.id, job.lose_jobmaster(cause, now))]
 
     def end_stored(self, job_id: str, keep_archive: bool) -> None:
         """The end of a job is safe; without ``keep_archive`` it is read from where it was stored."""
@@ -392,12 +432,13 @@ class DispatcherCore:
         job = self.job(job_id)
         if job.phase is Phase.ENDED:
             raise JobEndedError(f"Job {job_id} has already ended as {job.state}")
-        job.cancel_wanted = True
+        if not job.cancel_wanted:
+            job.cancel_wanted, job.cancel_by = True, now.monotonic + self._limits.silence
         if job.phase is Phase.LED:
             assert job.jobmaster is not None
             return [CancelJob(job_id, *job.jobmaster)]
         if job.phase is Phase.WAITING and not job.being_started:
-            return self.failed(job_id, LOST, _HARDLY, now)
+            return self._cancelled(job, now)
         return []
 
     def client_alive(self, job_id: str, seconds: float, now: Moment) -> None:

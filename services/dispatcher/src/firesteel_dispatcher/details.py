@@ -7,7 +7,7 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import RpcError
@@ -20,6 +20,8 @@ from firesteel_dispatcher.views import job_overview
 
 logger = logging.getLogger(__name__)
 Archive = Mapping[str, Any]
+PROGRESS: Final = "firesteel-progress"
+"""Of a job that waits: for what."""
 
 
 class ArchiveCache:
@@ -145,7 +147,7 @@ class JobDetails:
         """Lines of ``/jobs/overview`` in the order of submission; ended jobs last."""
         jobs = list(self._core.jobs.values())
         return [
-            job.overview if job.overview is not None else job_overview(archive)
+            job.overview if job.overview is not None else {**job_overview(archive), PROGRESS: job.progress}
             for job, archive in zip(jobs, await asyncio.gather(*map(self._of_running, jobs)), strict=True)
         ]
 
@@ -178,20 +180,23 @@ class JobDetails:
         start = archive.get("start-time", now)
         return {
             **archive, "state": job.state, "timestamps": dict(job.timestamps), "now": now, "duration": now - start,
-            "firesteel-progress": job.progress, "firesteel-settings": (job.archive or {}).get("firesteel-settings", {}),
+            PROGRESS: job.progress, "firesteel-settings": (job.archive or {}).get("firesteel-settings", {}),
         }  # fmt: skip
 
     async def _ask(self, job: JobRecord) -> None:
         assert job.jobmaster is not None
-        gateway = RemoteJobMaster(self._client, *job.jobmaster)
+        asked = address, token = job.jobmaster
+        gateway = RemoteJobMaster(self._client, address, token)
         try:
             answer = await gateway.details()
         except RpcError as error:
             if is_gone(error):
                 text = f"the JobMaster of the job is lost: {error}"
-                self._perform(self._core.jobmaster_lost(job.id, text, self._now()))
+                self._perform(self._core.jobmaster_lost(job.id, text, self._now(), token))
             else:
                 logger.warning("no details of job %s: %s", job.id, error)
+            return
+        if job.jobmaster != asked:  # it was followed by another one meanwhile
             return
         self._heard(job.id)
         if not job.ended:

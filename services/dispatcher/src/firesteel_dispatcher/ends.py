@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from firesteel.graph.job_archive import CLEAN_UP, CLEAN_UPS
+from firesteel.checkpoint.closing import CleanUp
+from firesteel.graph.job_archive import CLEAN_UP, IF_CANCELLED
 
 
 def ended_archive(
     archive: Mapping[str, Any], cancelled: bool, error_class: str, message: str, now_ms: int
 ) -> dict[str, Any]:
     """The archive of a job that failed, or was cancelled, while nobody led it.
+
+    Completed checkpoints of one that failed stay, whatever their retention is: that is for failures of the job, which
+    its JobMaster counts.
 
     Args:
         archive: how the job looked last.
@@ -28,10 +32,10 @@ def ended_archive(
     record = {**failure, "timestamp": now_ms, "taskName": "", "endpoint": "", "taskManagerId": ""}
     start = archive.get("start-time", now_ms)
     before = list(archive.get("exceptions", []))
-    rest = {key: value for key, value in archive.items() if key != CLEAN_UPS}
+    rest = {key: value for key, value in archive.items() if key != IF_CANCELLED}
     return {
         **rest,
-        CLEAN_UP: archive.get(CLEAN_UPS, {}).get(state),
+        CLEAN_UP: archive.get(IF_CANCELLED) if cancelled else CleanUp.KEEP,
         "state": state,
         "end-time": now_ms,
         "now": now_ms,

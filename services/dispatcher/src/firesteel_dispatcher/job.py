@@ -22,6 +22,8 @@ IN_A_ROW: Final = 600.0
 FIRST_DELAY: Final = 1.0
 LONGEST_DELAY: Final = 60.0
 """Seconds between such losses and the next JobMaster, at most."""
+TOLD_EVERY: Final = 60.0
+"""Seconds between two lines of the log about a job that waits."""
 
 
 class UnknownJobError(FiresteelError):
@@ -42,7 +44,7 @@ class Phase(StrEnum):
     WAITING = "WAITING"
     """It is stored; no JobMaster runs it yet."""
     RECOVERING = "RECOVERING"
-    """A former Dispatcher accepted it; whether a JobMaster runs it is not known."""
+    """A former Dispatcher accepted it, or its JobMaster is silent: whether a JobMaster runs it is not known."""
     LED = "LED"
     """A JobMaster runs it."""
     ENDED = "ENDED"
@@ -51,7 +53,7 @@ class Phase(StrEnum):
 MOVES: Final[Mapping[Phase, frozenset[Phase]]] = {
     Phase.WAITING: frozenset({Phase.LED, Phase.ENDED}),
     Phase.RECOVERING: frozenset({Phase.WAITING, Phase.LED, Phase.ENDED}),
-    Phase.LED: frozenset({Phase.WAITING, Phase.ENDED}),
+    Phase.LED: frozenset({Phase.RECOVERING, Phase.WAITING, Phase.ENDED}),
     Phase.ENDED: frozenset(),
 }
 """Any other move is a bug."""
@@ -72,12 +74,12 @@ class Limits:
     Attributes:
         kept: so many ended jobs can still be asked for.
         expiration: and for so long.
-        start_timeout: so long a job waits for a JobMaster that can't be reached.
+        silence: so long a JobMaster whose host answers may be silent when it is looked for.
     """
 
     kept: int = 2**31 - 1
     expiration: float = 3600.0
-    start_timeout: float = 300.0
+    silence: float = 50.0
 
 
 @dataclass
@@ -96,7 +98,10 @@ class JobRecord:
         cancel_wanted: somebody cancelled it.
         being_started: a JobMaster was asked for, and the answer is not here yet.
         progress: what it waits for, for people; empty = nothing.
-        give_up_at: monotonic time until which it waits for a JobMaster.
+        reason: why it waits, without more.
+        told_at: monotonic time at which the log was told so.
+        silent_until: monotonic time until which its JobMaster may be silent while it is looked for.
+        cancel_by: monotonic time until which a JobMaster that is looked for may hear that it was cancelled.
         client_timeout: seconds after which it ends with its silent client; None = it does not.
         client_deadline: monotonic time at which its client counts as gone.
         takes_over: another JobMaster follows one that was lost.
@@ -122,7 +127,10 @@ class JobRecord:
     cancel_wanted: bool = False
     being_started: bool = False
     progress: str = ""
-    give_up_at: float = 0.0
+    reason: str = ""
+    told_at: float = float("-inf")
+    silent_until: float = 0.0
+    cancel_by: float = 0.0
     client_timeout: float | None = None
     client_deadline: float | None = None
     takes_over: bool = False
@@ -166,7 +174,7 @@ class JobRecord:
         self.move(Phase.WAITING)
         self.jobmaster, self.being_started = None, False
         self.takeovers, self.takeover_cause = self.takeovers + 1, cause
-        self.state, self.progress = "INITIALIZING", "its JobMaster was lost, and another one is started"
+        self.state, self.progress = "INITIALIZING", f"its JobMaster was lost, and another one is started: {cause}"
         soon = self.lost_in_a_row > 0 and now.monotonic - self.lost_at < IN_A_ROW
         self.lost_at, self.lost_in_a_row = now.monotonic, self.lost_in_a_row + 1 if soon else 1
         return pause_after(self.lost_in_a_row - 1, FIRST_DELAY, LONGEST_DELAY)  # the first one is followed at once

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from firesteel.core.backoff import pauses
-from firesteel.core.errors import PeerUnreachableError, RpcError, class_name
+from firesteel.core.errors import GraphError, ProtocolError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient, is_gone, may_work_later
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
 from firesteel.service.leaders import PeerLeader
@@ -23,8 +24,6 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 """Seconds; short enough that jobs start soon when the host comes."""
-MOST_REFUSALS: Final = 5
-"""A host that failed so often to start a JobMaster will not succeed: the job fails with the last cause."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], Any]
 
 
@@ -113,7 +112,6 @@ class JobMasterCalls:
     async def _start(self, job_id: str, delay: float) -> None:
         if delay:
             await asyncio.sleep(delay)
-        refusals = 0
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             graph = self._graphs.get(job_id)
             if graph is None or not self._core.may_start(job_id):
@@ -127,11 +125,12 @@ class JobMasterCalls:
             try:
                 answer = await host.start_job(message)
             except RpcError as error:
-                refusals += not isinstance(error, PeerUnreachableError)
-                if may_work_later(error) and refusals < MOST_REFUSALS:
+                if isinstance(error, RpcFault) and error.code is RpcCode.REFUSED:
+                    self._perform(self._core.refused(job_id, class_name(GraphError), str(error), self._now()))
+                else:  # whatever else it is, the job is not to blame
                     self._perform(self._core.unreachable(job_id, str(error), self._now()))
-                else:
-                    self._perform(self._core.failed(job_id, class_name(error), str(error), self._now()))
+            except ProtocolError as error:  # a host of another version, say
+                self._perform(self._core.unreachable(job_id, f"the host's answer can't be read: {error}", self._now()))
             else:
                 if answer.jobmaster_token not in job.former:
                     self._perform(self._core.started(job_id, answer.address, answer.jobmaster_token))
@@ -144,7 +143,7 @@ class JobMasterCalls:
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
                 answer = await RemoteJobMasterHost(self._client, self._addresses.host.address).list_jobs()
-            except RpcError as error:
+            except (RpcError, ProtocolError) as error:
                 logger.info("the JobMaster host does not say what runs: %s", error)
                 self._perform(self._core.host_away(str(error), self._now()))
             else:
@@ -160,8 +159,6 @@ class JobMasterCalls:
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
                 await jobmaster.adopt(message)
-            except PeerUnreachableError as error:
-                self._perform(self._core.unreachable(order.job_id, str(error), self._now()))
             except RpcError as error:
                 if is_gone(error):
                     text = f"its JobMaster is gone: {error}"
@@ -182,12 +179,12 @@ class JobMasterCalls:
             try:
                 await jobmaster.cancel()
                 return
-            except PeerUnreachableError as error:
+            except RpcError as error:
+                if not may_work_later(error):  # it knows of the end of the job, or another one leads it
+                    logger.info("job %s is not cancelled: %s", order.job_id, error)
+                    return
                 job = self._core.jobs.get(order.job_id)
                 if job is None or (job.ended and self._now().monotonic - job.ended_at > self._patience):
                     logger.warning("the JobMaster of job %s was not told to cancel it: %s", order.job_id, error)
                     return
-            except RpcError as error:  # it knows of the end of the job, or another one leads it
-                logger.info("job %s is not cancelled: %s", order.job_id, error)
-                return
             await asyncio.sleep(pause)

@@ -17,7 +17,7 @@ class DispatcherSettings:
         max_content_length: ``rest.server.max-content-length``.
         details_age: details of a running job may be so old.
         details_patience: a JobMaster that does not tell details within this time is not waited for.
-        limits: of the history and of waiting.
+        limits: of the history and of silence.
         history_in_files: ended jobs are kept in files (``completed-application-store.type``).
         history_cache: bytes of those that are kept in memory, too.
         shutdown_timeout: ``cluster.services.shutdown-timeout``.
@@ -49,7 +49,7 @@ class DispatcherSettings:
             limits=Limits(
                 kept=settings.get(options.COMPLETED_STORE_MAX_CAPACITY),
                 expiration=settings.get(options.COMPLETED_STORE_EXPIRATION_TIME).total_seconds(),
-                start_timeout=settings.get(options.JOBMASTER_START_TIMEOUT).total_seconds(),
+                silence=settings.get(options.HEARTBEAT_TIMEOUT).total_seconds(),
             ),
             history_in_files=settings.get(options.COMPLETED_STORE_TYPE) == "File",
             history_cache=settings.get(options.COMPLETED_STORE_CACHE_SIZE),

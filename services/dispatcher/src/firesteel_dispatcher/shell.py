@@ -503,6 +503,6 @@ class DispatcherService(Service):
             await asyncio.sleep(self._tick)
             now = self.now()
             for job_id in self._heartbeats.tick():
-                text = "the JobMaster of the job gave no sign of life"
-                self.perform(self.core.jobmaster_lost(job_id, text, now))
+                text = f"its JobMaster gave no sign of life for {self.settings.heartbeat_timeout:g} s"
+                self.perform(self.core.jobmaster_silent(job_id, text, now))
             self.perform(self.core.tick(now))

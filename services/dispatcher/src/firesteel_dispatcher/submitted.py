@@ -7,7 +7,7 @@ from typing import Any
 from firesteel.checkpoint.closing import clean_up_of
 from firesteel.config import Settings
 from firesteel.graph.execution_graph import ExecutionGraph
-from firesteel.graph.job_archive import CLEAN_UPS, archive_of
+from firesteel.graph.job_archive import IF_CANCELLED, archive_of
 from firesteel.graph.job_graph import JobGraph
 from firesteel_dispatcher.job_settings import set_for_job
 
@@ -29,5 +29,5 @@ def submitted_archive(graph: JobGraph, cluster: Settings, submitted_ms: int) -> 
     """The archive of a job that was submitted then (epoch ms); ``firesteel-settings`` holds what was set for it."""
     archive = archive_of(ExecutionGraph(graph, _Standing(submitted_ms)))
     settings = cluster.with_layer("program", dict(graph.config))
-    clean_ups = {state: str(clean_up_of(settings, state)) for state in ("FAILED", "CANCELED")}
-    return {**archive, "firesteel-settings": set_for_job(cluster, graph), CLEAN_UPS: clean_ups}
+    if_cancelled = str(clean_up_of(settings, "CANCELED"))
+    return {**archive, "firesteel-settings": set_for_job(cluster, graph), IF_CANCELLED: if_cancelled}

@@ -36,7 +36,7 @@ from typing import Any
 from firesteel.checkpoint.store import CompletedCheckpointStore
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
-from firesteel.core.errors import ConfigurationError, FencedError, FiresteelError
+from firesteel.core.errors import ConfigurationError, FencedError, FiresteelError, ProgramError
 from firesteel.core.process import myself
 from firesteel.ha.services import (
     HighAvailabilityServices,
@@ -149,8 +149,11 @@ class _JobProcess:
             return None
         try:
             job = service.create_job(self._start, store, self._leaders, attempts)
-        except FiresteelError as error:
+        except (ProgramError, ConfigurationError) as error:
             self._tell({"refused": str(error)})
+            return None
+        except (FiresteelError, OSError) as error:
+            self._tell({"failed": str(error)})
             return None
         if self._leadership is not None:
             self._leadership.announce(job.address, job.token)

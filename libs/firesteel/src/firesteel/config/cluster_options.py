@@ -98,7 +98,7 @@ CLUSTER_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     None,
     "What the services of this host have to find again after a restart: graphs and blobs of jobs, the way to the Spark "
     "driver. Not set: a directory of mode 0700 below the one for temporary files, named after the ResourceManager's "
-    "port.",
+    "port and the configuration directory: each of these has its own.",
 )
 SECRET_FILE: ConfigOption[str | None] = ConfigOption(
     "firesteel.security.secret-file",
@@ -163,14 +163,6 @@ COMPLETED_STORE_MAX_CAPACITY = ConfigOption(
     2**31 - 1,
     "Most ended jobs that are kept; the oldest are forgotten first.",
     at_least=0,
-)
-JOBMASTER_START_TIMEOUT = ConfigOption(
-    "firesteel.jobmaster.start-timeout",
-    DURATION,
-    timedelta(minutes=5),
-    "How long a job waits for a JobMaster host that can't be reached, before it fails. After a restart of the "
-    "Dispatcher: how long it looks for the JobMaster of a job that was running.",
-    at_least=_ZERO,
 )
 CLUSTER_SHUTDOWN_TIMEOUT = ConfigOption(
     "cluster.services.shutdown-timeout",

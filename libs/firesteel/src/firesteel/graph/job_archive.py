@@ -27,8 +27,8 @@ TASK_METRICS = "task-metrics"
 """Of a subtask: all metrics by their ids, for the paths below ``/metrics``."""
 CLEAN_UP = "checkpoint-clean-up"
 """Of a job that has ended: what becomes of its checkpoints (``firesteel.checkpoint.closing``); None = nothing."""
-CLEAN_UPS = "checkpoint-clean-ups"
-"""Of a job that nobody leads: the same for each state in which it may end without a JobMaster."""
+IF_CANCELLED = "checkpoint-clean-up-if-cancelled"
+"""Of a job that nobody leads: the same for the case that it is cancelled before somebody does."""
 _DOWN = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.CANCELLING)
 _FAILED = (JobStatus.FAILING, JobStatus.FAILED)
 _TIMED_STATES = (

@@ -24,6 +24,8 @@ class RpcCode(StrEnum):
     UNKNOWN_EXECUTION = "UNKNOWN_EXECUTION"
     """The JobMaster is the right one, and has no such attempt of a task (any more)."""
     BAD_REQUEST = "BAD_REQUEST"
+    REFUSED = "REFUSED"
+    """The message is well, but what it is about (a graph, its settings) is not, and never will be."""
     UNAUTHORIZED = "UNAUTHORIZED"
     INTERNAL = "INTERNAL"
     VERSION = "VERSION"

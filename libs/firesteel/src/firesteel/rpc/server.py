@@ -38,6 +38,7 @@ _STATUS = {
     RpcCode.NOT_FOUND: 404,
     RpcCode.UNKNOWN_EXECUTION: 404,
     RpcCode.BAD_REQUEST: 400,
+    RpcCode.REFUSED: 400,
     RpcCode.VERSION: 400,
     RpcCode.UNAUTHORIZED: 401,
     RpcCode.INTERNAL: 500,
@@ -115,9 +116,9 @@ def rpc_routes(
 ) -> list[web.RouteDef]:
     """Routes that answer ``POST <prefix>/rpc/<method>``.
 
-    A handler refuses a call by raising ``RpcFault``, ``FencedError``, ``ProtocolError`` or ``GraphError`` (bad
-    request), ``JobNotFoundError`` or ``NoResourceAvailableError``; anything else is our bug, logged and answered as
-    ``INTERNAL``. A call whose id was answered within the last five minutes gets the same answer again.
+    A handler refuses a call by raising ``RpcFault``, ``FencedError``, ``ProtocolError`` (bad request), ``GraphError``
+    (``REFUSED``), ``JobNotFoundError`` or ``NoResourceAvailableError``; anything else is our bug, logged and answered
+    as ``INTERNAL``. A call whose id was answered within the last five minutes gets the same answer again.
 
     Args:
         handlers: by method name.
@@ -190,8 +191,10 @@ async def _perform(call: RpcRequest, handlers: Mapping[str, Handler], token_of: 
         return _refusal(RpcCode.FENCED, str(error))
     except RpcFault as fault:
         return _refusal(fault.code, str(fault))
-    except (ProtocolError, GraphError) as error:
+    except ProtocolError as error:
         return _refusal(RpcCode.BAD_REQUEST, str(error))
+    except GraphError as error:
+        return _refusal(RpcCode.REFUSED, str(error))
     except JobNotFoundError as error:
         return _refusal(RpcCode.NOT_FOUND, str(error))
     except NoResourceAvailableError as error:
