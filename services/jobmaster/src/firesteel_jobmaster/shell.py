@@ -26,7 +26,7 @@ from firesteel.rpc.gateways import RemoteDispatcher, RemoteResourceManager, Remo
 from firesteel.service.logs import log_fields
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
-from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, in_a_thread
+from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, call_seconds, in_a_thread
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.collecting import collect
 from firesteel_jobmaster.core import JobMasterCore
@@ -91,6 +91,7 @@ class JobMaster:
             spawn_call,
             run_blocking or in_a_thread,
             self._end_is_stored,
+            call_seconds(settings.checkpoints.timeout),
         )
         takeover = start.takeover, start.takeover_cause
         self.core = core or JobMasterCore(
