@@ -474,3 +474,42 @@ def test_a_source_gives_its_own_watermarks_where_no_strategy_does() -> None:
         if expected:
             assert [isinstance(piece, Fed) for piece in pieces] == [True, False, True, False]
         loop.close()
+
+
+def test_the_slowest_split_lets_go_of_the_watermark_when_it_ends_with_an_empty_batch() -> None:
+    """No other record comes, so nothing else would have anybody look again."""
+    source, clock = AnySource(), ManualClock()
+    loop = TaskLoop(clock)
+    time = SourceTime("src", "src (1/1)#0", MONOTONOUS, clock, None)
+    given = SourceInput("src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time, 0.2)
+    given.run_on(loop, Guard())
+    given.add_splits([Split("slow", None), Split("fast", None)], no_more=True)
+    source.reader.script.extend(
+        [
+            SourceBatch([1], "slow", 1, [10]),
+            SourceBatch([2], "fast", 1, [1000]),
+            Wait(),
+            SourceBatch([], "slow", None, split_finished=True),
+            Wait(),
+        ]
+    )
+    found: list[Any] = []
+
+    def poll() -> None:
+        while (piece := given.poll()) is not None:
+            found.append(piece)
+
+    def intervals() -> None:
+        for _ in range(5):
+            clock.now += 0.2
+            while loop.run_once(block=False):
+                pass
+            poll()
+
+    poll()
+    intervals()
+    assert [piece for piece in found if isinstance(piece, Watermark)] == [Watermark(9)]
+    source.reader.context.wake_up()
+    intervals()
+    assert [piece for piece in found if isinstance(piece, Watermark)] == [Watermark(9), Watermark(999)]
+    loop.close()

@@ -324,7 +324,9 @@ class SourceInput(UserCode, BarrierHead):
             if own is not None:
                 self._pieces.append(own)
         if answer.split_finished:
-            time.finished(answer.split_id)
+            others = time.finished(answer.split_id)
+            if others is not None:
+                self._pieces.append(others)
         self._guard.active = None
         self._arm_interval()
 
