@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.sink_stages import SinkStage, StageFactory
 from firesteel.functions.two_phase import (
@@ -47,7 +48,9 @@ class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
 
     def create_committer(self, context: WriterContext) -> Committer:
         """The user's."""
-        return _Unwrapping(self._sink.create_committer(context))
+        committer = self._sink.create_committer(context)
+        refuse_coroutines("a committer", committer)
+        return _Unwrapping(committer)
 
 
 class _Writers(StageFactory):
@@ -59,7 +62,9 @@ class _Writers(StageFactory):
         self._sink = sink
 
     def create(self, context: WriterContext) -> SinkStage:
-        return _WriterStage(self._sink.create_writer(context), self._sink.version)
+        writer = self._sink.create_writer(context)
+        refuse_coroutines("a writer", writer)
+        return _WriterStage(writer, self._sink.version)
 
 
 class _WriterStage(SinkStage):
