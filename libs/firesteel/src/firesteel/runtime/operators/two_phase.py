@@ -84,6 +84,11 @@ class TwoPhaseSinkOperator(SinkOperator):
         return writer
 
     @property
+    def blocking(self) -> bool:
+        """Its writer or its committer may wait for long."""
+        return super().blocking or not self.sink.commits_quickly
+
+    @property
     def drained(self) -> bool:
         """Nothing waits for the committer."""
         return not self._committing
