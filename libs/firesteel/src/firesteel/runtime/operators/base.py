@@ -20,6 +20,7 @@ from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointListener
+from firesteel.functions.coroutines import refuse_result
 from firesteel.functions.functions import Function
 from firesteel.functions.output_tag import OutputTag, tags_exist
 from firesteel.graph.specs import OperatorSpec
@@ -93,14 +94,23 @@ class Operator(UserCode):
                 self._opened.append(function)
                 if isinstance(function, CheckpointedFunction):
                     self.initialize(function)
-                function.open(runtime_context)
+                self.call(function, "open", runtime_context)
         if self.may_tag and (self.spec.extra.get("side_outputs") or tags_exist()):
             self.enable_tags()
 
     def initialize(self, function: CheckpointedFunction) -> None:
         """Have a function take over what was restored."""
         restored = self.restored is not None
-        function.initialize_state(InitializationContext(self.name, self.operator_state, self.keyed, restored=restored))
+        context = InitializationContext(self.name, self.operator_state, self.keyed, restored=restored)
+        self.call(function, "initialize_state", context)
+
+    def call(self, function: Any, method: str, *arguments: Any) -> None:
+        """Call a method of one of the user's functions that is not about a record.
+
+        Raises:
+            UnsupportedFeatureError: it gave something to await.
+        """
+        refuse_result(f"operator {self.name!r}", function, method, getattr(function, method)(*arguments))
 
     # -- checkpoints
 
@@ -149,7 +159,7 @@ class Operator(UserCode):
         """A barrier is here: bring operator state up to date; calls the user's ``snapshot_state``."""
         for function in (*self._opened, *self._beside):
             if isinstance(function, CheckpointedFunction):
-                function.snapshot_state(context)
+                self.call(function, "snapshot_state", context)
 
     def check_fit_for_checkpoints(self) -> None:
         """A barrier is here, and no operator has done anything about it yet.
@@ -162,13 +172,13 @@ class Operator(UserCode):
         """The checkpoint is complete, and with it all before it."""
         for function in (*self._opened, *self._beside):
             if isinstance(function, CheckpointListener):
-                function.notify_checkpoint_complete(checkpoint_id)
+                self.call(function, "notify_checkpoint_complete", checkpoint_id)
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
         """The checkpoint was given up."""
         for function in (*self._opened, *self._beside):
             if isinstance(function, CheckpointListener):
-                function.notify_checkpoint_aborted(checkpoint_id)
+                self.call(function, "notify_checkpoint_aborted", checkpoint_id)
 
     def enable_tags(self) -> None:
         """From now on results may be pairs of tag and value. As long as there are no tags, nothing looks for them."""
@@ -219,12 +229,16 @@ class Operator(UserCode):
         self._helpers.append(helper)
 
     def close(self) -> None:
-        """Release everything; closes what was opened, the function first."""
-        try:
-            while self._opened:
-                self._opened.pop().close()
-        finally:
-            self.operator_state.close()
+        """Release everything; closes what was opened, the function first, and all of it whatever one of them raises."""
+        first: BaseException | None = None
+        while self._opened:
+            try:
+                self.call(self._opened.pop(), "close")
+            except BaseException as error:  # user code
+                first = first or error
+        self.operator_state.close()
+        if first is not None:
+            raise first
 
 
 class Transform(Operator, ABC):
