@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def columns() -> CsvSchemaBuilder:
 
 
 CSV = CsvReaderFormat.for_schema(columns().build())
+LINES = StreamFormat.text_line_format()
 
 
 def fails(file_format: FileFormat, path: Path, cuts: Any = ()) -> MalformedDataError:
@@ -56,7 +58,7 @@ def fails(file_format: FileFormat, path: Path, cuts: Any = ()) -> MalformedDataE
     [
         ('{"id": 2, "price": ', "Expecting value"),
         ('{"id": 2}', "field 'price': the field is missing"),
-        ('{"id": "x", "price": 1.0}', "field 'id': invalid literal"),
+        ('{"id": "x", "price": 1.0}', "field 'id': 'x' is no whole number"),
         ('{"id": 3000000000, "price": 1}', "field 'id': 3000000000 does not fit 32 bits"),
         ('{"id": 1.5, "price": 1}', "field 'id': an integer is expected, not 1.5"),
         ('{"id": 1, "price": true}', "field 'price': a number is expected, not True"),
@@ -97,7 +99,7 @@ def test_bytes_that_are_no_utf_8(tmp_path: Path) -> None:
     [
         ("2", "1 fields for 2 columns"),
         ("2,b,c", "3 fields for 2 columns"),
-        ("x,b", "column 'id': invalid literal"),
+        ("x,b", "column 'id': 'x' is no whole number"),
         ("9999999999,b", "column 'id': 9999999999 does not fit 32 bits"),
         ('2,"b"c', "',' expected after '\"'"),
         ('2,"b', "unexpected end of data"),
@@ -332,7 +334,7 @@ def test_avro_that_does_not_fit_the_schema(tmp_path: Path) -> None:
     assert "record 1 of the block's 4 can't be read: SchemaResolutionError" in error.reason
 
 
-@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".deflate"])
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst", ".lz4", ".deflate"])
 @pytest.mark.parametrize("file_format", [StreamFormat.text_line_format(), CSV, JSON])
 def test_files_that_are_not_compressed_as_they_are_called(file_format: FileFormat, ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{ending}"
@@ -342,20 +344,37 @@ def test_files_that_are_not_compressed_as_they_are_called(file_format: FileForma
     assert [type(bad) for bad in read_file(file_format, path, policy=EMIT)] == [MalformedRecord]
 
 
-@pytest.mark.parametrize(
-    ("file_format", "text"), [(CSV, "1,a\n2,b\n"), (JSON, '{"id": 1, "price": 1}\n{"id": 2, "price": 2}\n')]
-)
-def test_marks_of_other_encodings_are_named(file_format: FileFormat, text: str, tmp_path: Path) -> None:
+TEXTS = [(CSV, "1,a\n2,b\n"), (JSON, '{"id": 1, "price": 1}\n{"id": 2, "price": 2}\n'), (LINES, "é\nb\n")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize(("file_format", "text"), TEXTS)
+def test_files_of_other_encodings_are_named(file_format: FileFormat, text: str, encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "a"
-    path.write_bytes(text.encode("utf-8-sig"))
+    path.write_bytes(("\ufeff" + text).encode(encoding))
     error = fails(file_format, path)
-    assert (error.line, error.offset) == (1, 0)
-    assert error.reason.startswith(("column 'id'", "Expecting value"))
-    assert "the file begins with a byte order mark: write it as UTF-8 without one" in error.reason
-    assert len(read_file(file_format, path, policy=SKIP)) == 1
-    for encoding in ("utf-16-le", "utf-16-be"):
-        path.write_bytes(("\ufeff" + text).encode(encoding))
-        assert "the file begins as UTF-16: write it as UTF-8" in fails(file_format, path).reason
+    assert (error.reason, error.offset) == ("the file begins as UTF-16 or UTF-32: write it as UTF-8", 0)
+    assert read_file(file_format, path, policy=SKIP) == []
+    assert [type(bad) for bad in read_file(file_format, path, policy=EMIT)] == [MalformedRecord]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("a.zip", "zip"), ("a.csv.SNAPPY", "Snappy"), ("a.tar", "tar"), ("a.tar.gz", "tar"), ("a.br", "Br")],
+)
+@pytest.mark.parametrize(
+    "file_format", [LINES, CSV, CsvReaderFormat.for_schema(columns().set_use_header().build()), JSON]
+)
+def test_files_of_a_kind_that_holds_no_records_are_named(
+    file_format: FileFormat, name: str, kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"1,a\n2,b\n")
+    assert re.match(rf"files of the kind {kind}.* can't be read: .*\.zst", fails(file_format, path).reason)
+    malformed = MalformedRecords(SKIP)
+    assert read_split(file_format, Split("a", {"path": str(path), "start": 0, "end": 8}), malformed, [3], []) == []
+    assert malformed.count == 1
+    assert [type(bad) for bad in read_file(file_format, path, policy=EMIT)] == [MalformedRecord]
 
 
 def test_skips_are_counted_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

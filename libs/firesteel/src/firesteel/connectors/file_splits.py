@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Any, Final
 
-from firesteel.connectors.file_streams import compression_of
+from firesteel.connectors.file_streams import compression_of, unreadable
 from firesteel.connectors.split_list import SplitListEnumerator
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Plain, Split
@@ -197,7 +197,8 @@ def ranges(path: str, size: int, config: Mapping[str, Any]) -> Iterator[Split]:
     split_bytes = int(config.get("split_bytes", DEFAULT_SPLIT_BYTES))
     if size == 0:
         return
-    if split_bytes <= 0 or (config.get("decompress", True) and compression_of(path) is not None):
+    whole = config.get("decompress", True) and (compression_of(path) is not None or unreadable(path) is not None)
+    if split_bytes <= 0 or whole:
         yield Split(f"{path}:0", {"path": path, "start": 0, "end": size})
         return
     count = max(1, round(size / split_bytes))

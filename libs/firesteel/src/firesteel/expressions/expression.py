@@ -27,9 +27,10 @@ class Expression:
     Python's operators make larger expressions: ``+ - * / // % **``, ``== != < <= > >=``, and ``& | ^ ~`` for and, or,
     exclusive or, not (Python's own words can't be used). A null makes the result null, except where a method says
     otherwise and in ``&`` and ``|``: false and null is false, true or null is true. Division by zero is infinite or NaN
-    with ``/`` and among DOUBLEs, and an error among whole numbers; a whole number that overflows is an error, too. What
-    stands behind a condition, behind the first value of ``coalesce``, and on the right of ``&`` and ``|`` is computed in
-    the rows where it counts: ``when(col("n") != 0).then(col("total") // col("n"))`` never divides by zero.
+    with ``/`` and among DOUBLEs, and an error among whole numbers; a whole number that overflows is an error, too.
+
+    What stands behind a condition, behind the first value of ``coalesce``, and on the right of ``&`` and ``|`` may fail
+    in rows where it does not count: ``when(col("n") != 0).then(col("total") // col("n"))`` never divides by zero.
 
     Attributes:
         function: what is computed; ``column``, ``literal``, or a name of ``firesteel.expressions.functions``.

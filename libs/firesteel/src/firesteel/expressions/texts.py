@@ -102,7 +102,7 @@ def _method(e: Node) -> str:
 
 
 def _constant(value: Any) -> str:
-    if isinstance(value, float) and not value - value == 0:
+    if isinstance(value, float) and value - value != 0:
         return f"float({str(float(value))!r})"
     if isinstance(value, Instant):
         return f"Instant({value.seconds}, {value.nanos})"

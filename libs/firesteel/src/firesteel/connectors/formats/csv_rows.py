@@ -38,7 +38,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         if self._read is None:
             self._read = RowReader(self._schema)
         try:
-            text = str(message, "utf-8")
+            text = str(message, "utf-8").removeprefix("\ufeff")
             if self._schema.dialect.allow_comments and text.startswith("#"):
                 return None
             rows = list(csv.reader([text], **self._options))
