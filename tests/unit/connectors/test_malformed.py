@@ -155,12 +155,25 @@ def test_header_of_csv(tmp_path: Path) -> None:
         assert read_file(file_format, path, cuts, sizes=[1], restarts=range(5)) == good
     strict = CsvReaderFormat.for_schema(schema.set_strict_headers().build())
     assert "the header names the columns name, other, id, not id, name" in fails(strict, path).reason
-    path.write_text("id,nom\n1,a\n")
+    path.write_text("name,number\na,1\n")
     error = fails(CsvReaderFormat.for_schema(columns().set_use_header().build()).rows_are_lines(), path, [3])
-    assert "name not there" in error.reason
+    assert "id not there, and name in another place" in error.reason
     assert error.line == 1
     lines = CsvReaderFormat.for_schema(columns().set_use_header().build()).rows_are_lines()
     assert len(read_file(lines, path, [3, 7], policy=EMIT)) == 1
+    path.write_text("id,nom,more\n1,a,b\n")
+    assert "more columns than in the schema" in fails(lines, path).reason
+
+
+@pytest.mark.parametrize("header", ["number,name", "Id,NAME", "id,nom", "x,y", "id", '"", ""'])
+@pytest.mark.parametrize("text", ["b", '"b\n"'])
+def test_a_header_with_other_names_goes_by_position(header: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(f"\ufeff{header}\n1,a\n2,{text}\n".encode())
+    file_format = CsvReaderFormat.for_schema(columns().set_use_header().build())
+    assert read_file(file_format, path) == [Row(id=1, name="a"), Row(id=2, name=text.strip('"'))]
+    strict = CsvReaderFormat.for_schema(columns().set_use_header().set_strict_headers().build())
+    assert fails(strict, path).reason.startswith("the header names the columns")
 
 
 @pytest.mark.parametrize("file_format", [StreamFormat.text_line_format(), CSV])

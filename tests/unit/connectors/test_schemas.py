@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pyarrow.parquet as pq
@@ -456,3 +456,43 @@ def test_a_number_that_no_double_holds_is_malformed() -> None:
     as_json = JsonRowDeserializationSchema.builder().type_info(Types.ROW_NAMED(["n"], [DOUBLE])).build()
     with pytest.raises(MalformedDataError, match="is too large"):
         as_json.deserialize(b'{"n": ' + b"7" * 400 + b"}")
+
+
+DECIMALS = [
+    ("1.5", "1.50"),
+    ("1.005", "1.01"),
+    ("-1.005", "-1.01"),
+    ("1e1", "10.00"),
+    ("99.994", "99.99"),
+    ("0", "0.00"),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), DECIMALS)
+def test_decimal_numbers_have_the_scale_of_their_column(text: str, value: str, tmp_path: Path) -> None:
+    money = DataTypes.DECIMAL(4, 2)
+    row = DataTypes.ROW([DataTypes.FIELD("a", DataTypes.STRING()), DataTypes.FIELD("d", money)])
+    built = CsvSchema.builder().add_string_column("a").add_number_column("d", money)
+    built.add_array_column("many", element_type=money)
+    again = CsvSchema.builder().add_columns_from(built.build()).build()
+    path = tmp_path / "rows"
+    for quoted in ("x", '"x\nx"'):  # by columns, and by rows
+        path.write_text(f"{quoted},{text},{text};{text}\n")
+        (read,) = read_file(CsvReaderFormat.for_schema(again), path)
+        assert [str(read.d), *map(str, read.many)] == [value] * 3
+    message = CsvRowDeserializationSchema.Builder(row).build().deserialize(f"x,{text}".encode())
+    assert str(message.d) == value
+    line = CsvRowSerializationSchema.Builder(row).build().serialize(Row(a="x", d=Decimal(text)))
+    assert line == f"x,{value}\n".encode()
+    path.write_text(f"x,{text}\n")
+    (read,) = read_file(CsvReaderFormat.for_schema(CsvSchema(cast("Any", row))), path)
+    assert str(read.d) == value
+    plain = Types.ROW_NAMED(["d"], [Types.BIG_DEC()])
+    assert str(CsvRowDeserializationSchema.Builder(plain).build().deserialize(text.encode()).d) == str(Decimal(text))
+
+
+@pytest.mark.parametrize("text", ["100", "99.995", "1e400", "-123456789012345678901234567890"])
+def test_decimal_numbers_that_do_not_fit_their_column(text: str) -> None:
+    row = DataTypes.ROW([DataTypes.FIELD("d", DataTypes.DECIMAL(4, 2))])
+    with pytest.raises(MalformedDataError, match=r"column 'd': .* does not fit DECIMAL\(4, 2\)"):
+        CsvRowDeserializationSchema.Builder(row).build().deserialize(text.encode())

@@ -225,11 +225,21 @@ class _CsvCursor(SplitCursor[Any]):
         if header == list(names):
             return
         missing = [name for name in names if name not in header]
-        if self._dialect.strict_headers or missing:
-            lacks = f"; {', '.join(missing)} not there" if missing else ""
-            raise ValueError(f"the header names the columns {', '.join(header)}, not {', '.join(names)}{lacks}")
-        self._order = [header.index(name) for name in names]
-        self._width = len(header)
+        wrong = f"the header names the columns {', '.join(header)}, not {', '.join(names)}"
+        if self._dialect.strict_headers:
+            raise ValueError(wrong + (f"; {', '.join(missing)} not there" if missing else ""))
+        if not missing:
+            self._order = [header.index(name) for name in names]
+            self._width = len(header)
+        elif len(header) > len(names):
+            raise ValueError(f"{wrong}; {', '.join(missing)} not there, and there are more columns than in the schema")
+        else:
+            moved = [name for place, name in enumerate(names) if name in header and header.index(name) != place]
+            if moved:
+                raise ValueError(
+                    f"{wrong}; {', '.join(missing)} not there, and {', '.join(moved)} in another place, so columns are "
+                    "known neither by name nor by position"
+                )
 
     def read(self, max_records: int) -> Chunk[Any] | Wait:
         """At most so many rows."""

@@ -9,7 +9,7 @@ import datetime
 import importlib
 import re
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any, Final
 
 from firesteel.common.time import Instant
@@ -32,6 +32,9 @@ from firesteel.common.typeinfo import (
 from firesteel.common.value_texts import double_text, float_text
 
 FromText = Callable[[str], Any]
+Digits = Any
+"""Precision and scale of decimal numbers, as ``digits_of`` gives them; None = none were declared."""
+_EXACT: Final = Context(prec=100)
 ToText = Callable[[Any], str]
 
 INTEGERS: Final = {
@@ -83,6 +86,37 @@ def as_type(declared: Any, owner: str) -> TypeInformation:
     if not isinstance(inner, TypeInformation):
         raise TypeError(f"{owner} takes type information, not {declared!r}")
     return inner
+
+
+def digits_of(declared: Any) -> Digits:
+    """Precision and scale of the decimal numbers in a data type of the Table API; None = it has none.
+
+    Of a row there is one for each field, of an array those of its elements.
+    """
+    if not type(declared).__module__.startswith("firesteel.table."):
+        return None
+    if declared.name == "DECIMAL":
+        precision, scale = declared.parameters
+        return precision, scale
+    if declared.name == "ROW":
+        return [digits_of(one) for one in declared.field_types()]
+    return digits_of(declared.element_type) if declared.name == "ARRAY" else None
+
+
+def rounded(value: Decimal, digits: tuple[int, int]) -> Decimal:
+    """The number with the digits behind the point that its type has, halves away from zero, as Flink does.
+
+    Raises:
+        ValueError: it has more digits in front of the point than the type; Flink makes it null.
+    """
+    precision, scale = digits
+    try:
+        found = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+    except InvalidOperation:
+        found = None
+    if found is None or len(found.as_tuple().digits) > precision:
+        raise ValueError(f"{value!s:.50} does not fit DECIMAL({precision}, {scale})")
+    return found
 
 
 def element_type(declared: TypeInformation) -> TypeInformation | None:
