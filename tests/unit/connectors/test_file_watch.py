@@ -88,7 +88,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), tmp_path)
     with pytest.raises(ProgramError, match="at least a millisecond"):
         builder.monitor_continuously(Duration.of_nanos(5))
-    with pytest.raises(TypeError, match="takes a Duration, not int"):
+    with pytest.raises(TypeError, match=r"a Time, Duration or timedelta such as .*, not int"):
         builder.monitor_continuously(5)  # type: ignore[arg-type]
     missing = FileSource.for_record_stream_format(StreamFormat.text_line_format(), tmp_path / "missing")
     config = missing.monitor_continuously(Duration.of_millis(5)).build().enumerator().config

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from firesteel.common.time import Duration
+from firesteel.common.time import Span, duration_of
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamFormat
 from firesteel.connectors.file_splits import DEFAULT_SPLIT_BYTES
@@ -150,7 +150,7 @@ class FileSourceBuilder:
         self._interval_ms: int | None = None
         self._malformed = MalformedPolicy.FAIL
 
-    def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
+    def monitor_continuously(self, discovery_interval: Span) -> FileSourceBuilder:
         """Look for new files again and again; the source never ends.
 
         Each file is read once. It has to be complete when it appears: write it under a name that begins with a dot
@@ -159,11 +159,10 @@ class FileSourceBuilder:
         Raises:
             ProgramError: the interval is below a millisecond.
         """
-        if not isinstance(discovery_interval, Duration):
-            raise TypeError(f"monitor_continuously() takes a Duration, not {type(discovery_interval).__name__}")
-        if discovery_interval.to_millis() < 1:
+        millis = duration_of("the discovery interval", discovery_interval).to_millis()
+        if millis < 1:
             raise ProgramError("file source: the discovery interval is at least a millisecond")
-        self._interval_ms = discovery_interval.to_millis()
+        self._interval_ms = millis
         return self
 
     def process_static_file_set(self) -> FileSourceBuilder:
