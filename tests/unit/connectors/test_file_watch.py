@@ -160,7 +160,9 @@ def test_large_trees_are_listed_in_pieces(
     found: list[str] = []
     for request in range(20):
         if request == snapshot_after:
+            before = stats
             state: Any = json.loads(json.dumps(enumerator.snapshot()))
+            assert stats == before, "a snapshot looks at nothing"
             enumerator = listing(tmp_path)
             enumerator.restore(state)
         before = stats

@@ -185,7 +185,7 @@ def test_spans_of_all_kinds_make_the_same_windows(second: Span) -> None:
     for of in (
         lambda s: TumblingEventTimeWindows.of(whole, s),
         lambda s: TumblingProcessingTimeWindows.of(s),
-        lambda s: SlidingEventTimeWindows.of(whole, s, s),
+        lambda s: SlidingEventTimeWindows.of(whole, s, Duration.of_millis(5)),
         lambda s: SlidingProcessingTimeWindows.of(whole, s),
         lambda s: EventTimeSessionWindows.with_gap(s),
         lambda s: ProcessingTimeSessionWindows.with_gap(s),

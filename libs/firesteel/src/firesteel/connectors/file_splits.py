@@ -96,8 +96,9 @@ def _file(path: str) -> Iterator[tuple[str, int]]:
 class FileEnumerator(SplitListEnumerator):
     """Lists files when it begins anew, and hands out ranges of them, the files in order.
 
-    They are listed in pieces, one for each request; a snapshot lists what is left. One that is restored lists nothing:
-    files that were read may be gone.
+    They are listed in pieces, one for each request. A snapshot looks at no folder: until all are listed it has the names
+    of those that were, and one that is restored goes on with the others; after that it has what is left, and nothing is
+    listed again: files that were read may be gone.
 
     Configuration: ``paths``, ``split_bytes`` (0 = do not cut files), ``decompress`` (files whose names say that they
     are compressed are not cut).
@@ -128,17 +129,17 @@ class FileEnumerator(SplitListEnumerator):
         if not isinstance(error, FileNotFoundError):  # it was removed in the meantime
             raise error
 
-    def _look(self, *, at_all: bool = False) -> bool:
-        """List some files more, or all that are left; whether these were the last.
+    def _look(self) -> bool:
+        """List some files more; whether these were the last.
 
         Raises:
             ProgramError, OSError: a folder can't be listed; the next look begins again.
         """
         if self._listing is None:
             self._listing = list_files(self._paths, self._refused)
-        looked, most = 0, None if at_all else ENTRIES_AT_ONCE
+        looked = 0
         try:
-            for path, size in islice(self._listing, most):
+            for path, size in islice(self._listing, ENTRIES_AT_ONCE):
                 looked += 1
                 if size and path not in self._seen:
                     self._seen.add(path)
@@ -146,15 +147,10 @@ class FileEnumerator(SplitListEnumerator):
         except BaseException:
             self._listing = None
             raise
-        if most is not None and looked >= most:
+        if looked >= ENTRIES_AT_ONCE:
             return False
         self._listing = None
         return True
-
-    def _list(self, *, at_all: bool = False) -> None:
-        if not self._listed and self._look(at_all=at_all):
-            self._listed = True
-            self._seen.clear()
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
         """The next ranges: several small files at once, so that many small files do not need many requests.
@@ -163,7 +159,9 @@ class FileEnumerator(SplitListEnumerator):
             ProgramError: a folder can't be read.
             OSError: it can't be listed.
         """
-        self._list()
+        if not self._listed and self._look():
+            self._listed = True
+            self._seen.clear()
         return self._take(parallelism)
 
     def _take(self, parallelism: int) -> list[Split]:
@@ -182,13 +180,16 @@ class FileEnumerator(SplitListEnumerator):
         return self._listed and super().exhausted
 
     def snapshot(self) -> Plain:
-        """The splits that are left."""
-        self._list(at_all=True)
-        return super().snapshot()
+        """The splits that are left; beside them the files that were listed, while others are not."""
+        left = super().snapshot()
+        return left if self._listed else {"seen": sorted(self._seen), "left": left}
 
     def restore(self, state: Plain) -> None:
         """Continue from a snapshot."""
-        self._listed = True
+        self._listed = isinstance(state, list)
+        if isinstance(state, dict):
+            self._seen = set(state["seen"])
+            state = state["left"]
         super().restore(state)
 
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from firesteel.connectors.file_splits import FileEnumerator, check_paths
-from firesteel.connectors.split_list import SplitListEnumerator
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ProgramError
-from firesteel.functions.source import Plain, Split
+from firesteel.functions.source import Split
 
 logger = logging.getLogger(__name__)
 
@@ -69,13 +68,3 @@ class WatchedFilesEnumerator(FileEnumerator):
     def exhausted(self) -> bool:
         """Never."""
         return False
-
-    def snapshot(self) -> Plain:
-        """The files seen and the splits that are left."""
-        return {"seen": sorted(self._seen), "left": SplitListEnumerator.snapshot(self)}
-
-    def restore(self, state: Plain) -> None:
-        """Continue from a snapshot."""
-        assert isinstance(state, dict)
-        self._seen = set(state["seen"])
-        super().restore(state["left"])
