@@ -61,11 +61,11 @@ class FileSource(Source[Any]):
 
     Made by ``FileSource.for_record_stream_format(StreamFormat.text_line_format(), *paths).build()`` or by
     ``FileSource.for_bulk_file_format(...)``. Folders are read with all below them; names that begin with a dot or an
-    underscore are left out. Files of stream formats that end with .gz, .bz2, .xz, .zst, .lz4 or .deflate are
+    underscore are left out. Paths may have wildcards: ``*``, ``?``, ``[...]``, and ``**`` for any number of folders. Files of stream formats that end with .gz, .bz2, .xz, .zst, .lz4 or .deflate are
     decompressed and never cut.
 
     Args:
-        paths: files and folders.
+        paths: files, folders, and patterns of them (``/data/2026-*/**/*.csv``).
         file_format: how their records are read.
         split_bytes: about so long are ranges; 0 = files are not cut.
         interval_ms: time between two looks for new files; None = the files that are there at the start are all.
@@ -218,17 +218,20 @@ class FileSourceBuilder:
 
 
 def local_path(path: str | os.PathLike[str], what: str, does: str) -> str:
-    """The absolute path that a path or ``file:`` URI names.
+    """The absolute path that a path or ``file:`` URI names; ``~`` is the home directory of the program's user.
 
     Raises:
-        ProgramError: it is on another file system or host, or empty.
+        ProgramError: it is on another file system or host, or empty, or there is no such home directory.
     """
     text = os.fspath(path)
     if not text:
         raise ProgramError(f"{what}: the path is empty")
     uri = _URI.match(text)
     if uri is None and not text.startswith("file:"):
-        return str(Path(text).absolute())
+        try:
+            return str(Path(text).expanduser().absolute())
+        except RuntimeError as error:
+            raise ProgramError(f"{what}: {text!r}: {error}; write ./{text} for a name that begins so") from None
     scheme, host, rest = uri.groups() if uri is not None else ("file", None, None)
     if scheme != "file":
         raise ProgramError(f"{what}: {text!r}: this version {does} local files only, not {scheme}://")

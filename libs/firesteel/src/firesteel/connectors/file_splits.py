@@ -7,9 +7,10 @@ import socket
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, Final
 
+from firesteel.connectors.file_patterns import is_pattern, matches, root_of
 from firesteel.connectors.file_streams import compression_of, unreadable
 from firesteel.connectors.split_list import SplitListEnumerator
 from firesteel.core.errors import ProgramError
@@ -21,17 +22,32 @@ ENTRIES_AT_ONCE: Final = 2000
 """So many files are looked at for one request: a large tree must not hold up the JobMaster."""
 
 
-def check_paths(paths: Sequence[str]) -> None:
+def check_paths(paths: Sequence[str], refused: Callable[[OSError], None], *, may_match_nothing: bool = False) -> None:
     """Refuse paths that can't be read.
+
+    Args:
+        paths: files, folders and patterns.
+        refused: as of ``list_files``.
+        may_match_nothing: files that a pattern means may come later; the folder in front of its wildcards is there.
 
     Raises:
         ProgramError: names the path and what is wrong with it.
     """
     for path in paths:
-        if not os.path.exists(path):
-            raise ProgramError(f"file source: {path!r} does not exist on {socket.gethostname()}")
-        if not os.access(path, os.R_OK):
-            raise _unreadable(path)
+        if is_pattern(path):
+            root = root_of(path)
+            _check(root, f" (of {path!r})")
+            if not may_match_nothing and next(matches(path, refused), None) is None:
+                raise ProgramError(f"file source: nothing matches {path!r} on {socket.gethostname()}")
+        else:
+            _check(path)
+
+
+def _check(path: str, of: str = "") -> None:
+    if not os.path.exists(path):
+        raise ProgramError(f"file source: {path!r}{of} does not exist on {socket.gethostname()}")
+    if not os.access(path, os.R_OK):
+        raise _unreadable(path)
 
 
 def list_files(paths: Sequence[str], refused: Callable[[OSError], None]) -> Iterator[tuple[str, int]]:
@@ -40,13 +56,13 @@ def list_files(paths: Sequence[str], refused: Callable[[OSError], None]) -> Iter
     Links are followed; each folder below a path is read once, however many links lead to it.
 
     Args:
-        paths: files and folders.
+        paths: files, folders and patterns.
         refused: called when a folder can't be listed; then it is left out, unless this raises.
 
     Raises:
         OSError: a file can't be looked at.
     """
-    for path in paths:
+    for path in chain.from_iterable(matches(path, refused) if is_pattern(path) else (path,) for path in paths):
         if os.path.isdir(path):
             for folder, names in _folders(path, refused):
                 for name in sorted(names):
@@ -96,9 +112,9 @@ def _file(path: str) -> Iterator[tuple[str, int]]:
 class FileEnumerator(SplitListEnumerator):
     """Lists files when it begins anew, and hands out ranges of them, the files in order.
 
-    They are listed in pieces, one for each request. A snapshot looks at no folder: until all are listed it has the names
-    of those that were, and one that is restored goes on with the others; after that it has what is left, and nothing is
-    listed again: files that were read may be gone.
+    They are listed in pieces, one for each request. A snapshot looks at no folder. Until all are listed it has the
+    names of those that were, and one that is restored goes on with the others; after that it has what is left, and
+    nothing is listed again: files that were read may be gone.
 
     Configuration: ``paths``, ``split_bytes`` (0 = do not cut files), ``decompress`` (files whose names say that they
     are compressed are not cut).
@@ -120,7 +136,7 @@ class FileEnumerator(SplitListEnumerator):
         Raises:
             ProgramError: a path does not exist on this host, or can't be read.
         """
-        check_paths(self._paths)
+        check_paths(self._paths, self._refused)
 
     def _refused(self, error: OSError) -> None:
         """What is in a folder that can't be listed would be missing in silence."""

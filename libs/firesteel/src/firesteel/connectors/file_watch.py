@@ -34,6 +34,14 @@ class WatchedFilesEnumerator(FileEnumerator):
         self._next_look = self._clock.monotonic()
         self._complaints: set[str] = set()
 
+    def start(self) -> None:
+        """Look whether the paths are there; patterns need match nothing yet.
+
+        Raises:
+            ProgramError: a path does not exist on this host, or can't be read.
+        """
+        check_paths(self._paths, self._refused, may_match_nothing=True)
+
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
         """The next ranges; looks for new files when there are none left and it is time."""
         if not self._left:
@@ -46,7 +54,7 @@ class WatchedFilesEnumerator(FileEnumerator):
             return
         try:
             if self._listing is None:
-                check_paths(self._paths)
+                self.start()
             over = self._look()
         except (ProgramError, OSError) as error:
             self._complain(str(error))
