@@ -61,8 +61,8 @@ class FileSource(Source[Any]):
 
     Made by ``FileSource.for_record_stream_format(StreamFormat.text_line_format(), *paths).build()`` or by
     ``FileSource.for_bulk_file_format(...)``. Folders are read with all below them; names that begin with a dot or an
-    underscore are left out. Paths may have wildcards: ``*``, ``?``, ``[...]``, and ``**`` for any number of folders. Files of stream formats that end with .gz, .bz2, .xz, .zst, .lz4 or .deflate are
-    decompressed and never cut.
+    underscore are left out. Paths may have wildcards: ``*``, ``?``, ``[...]``, and ``**`` for any number of folders.
+    Files of stream formats that end with .gz, .bz2, .xz, .zst, .lz4 or .deflate are decompressed and never cut.
 
     Args:
         paths: files, folders, and patterns of them (``/data/2026-*/**/*.csv``).
