@@ -179,6 +179,12 @@ class CheckpointConfig:
             self._configuration().set_string(key, text)
         return self
 
+    def get_checkpoint_storage(self) -> CheckpointStorage | None:
+        """Returns where checkpoints go, the path as it was written; None if nothing was set, or a plug-in."""
+        from firesteel.datastream.checkpoint_storage import storage_of
+
+        return storage_of(self._settings())
+
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
         """Sets a directory for checkpoints (PyFlink 1.x)."""
         from firesteel.datastream.checkpoint_storage import FileSystemCheckpointStorage
