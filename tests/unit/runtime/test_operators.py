@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from firesteel.common.typeinfo import Types
+from firesteel.common.typeinfo import ExternalTypeInfo, Types
 from firesteel.common.types import Row, RowKind
 from firesteel.common.value_texts import text_of
 from firesteel.core.errors import KeyTypeError, ProgramError, TypeMismatchError, UnsupportedFeatureError
@@ -393,6 +394,13 @@ def test_key_selectors_are_opened_before_and_closed_after_the_records() -> None:
         (Types.TUPLE([Types.STRING(), Types.INT()]), ("a", 1), "(a,1)"),
         (Types.LIST(Types.BOOLEAN()), [True, False], "[true, false]"),
         (Types.MAP(Types.STRING(), Types.TUPLE([Types.INT()])), {"a": (1,)}, "{a=(1)}"),
+        (Types.FLOAT(), 163.3000030517578125, "163.3"),
+        (Types.FLOAT(), 3.4028234663852886e38, "3.4028235e+38"),
+        (Types.FLOAT(), 1.401298464324817e-45, "1.4013e-45"),
+        (Types.ROW([Types.LIST(Types.FLOAT()), Types.FLOAT()]), Row([0.10000000149011612], None), "+I[[0.1], null]"),
+        (Types.DOUBLE(), 163.3000030517578125, "163.3000030517578"),
+        (Types.LIST(Types.DOUBLE()), [math.nan, math.inf, -math.inf, -0.0], "[NaN, Infinity, -Infinity, -0.0]"),
+        (ExternalTypeInfo(Types.BOOLEAN()), True, "true"),
     ],
 )
 def test_typed_records_are_printed_as_pyflink_prints_them(type_info: Any, value: Any, text: str) -> None:
