@@ -176,10 +176,9 @@ def test_requests_of_tasks_go_to_the_jobmaster_and_answers_come_back() -> None:
     }
     assert core.tasks.splits_wanted(1, {"execution_id": "e"}) == [i.AskForSplits(REF, "a", "e", 2, taken=1)]
     assert core.tasks.end_of_data(1, {"execution_id": "e"}) == [i.ReportEndOfData(REF, "e")]
-    assert sent(core.tasks.commit("e")) == ["commit"]
     assert core.tasks.metrics(1, {"tasks": {"e": {"n": 1}, "x": {"n": 2}}}) == [i.PublishMetrics(REF, {"e": {"n": 1}})]
     with pytest.raises(UnknownExecutionError, match="does not run on tm"):
-        core.tasks.commit("nobody")
+        core.slots.channel_of("nobody")
 
 
 def test_two_jobs_of_the_same_program_are_told_apart() -> None:
@@ -188,10 +187,8 @@ def test_two_jobs_of_the_same_program_are_told_apart() -> None:
     register(core, 2, "b", 101)
     deploy(core, "e", job="job 2", allocation="b")
     with pytest.raises(UnknownExecutionError, match="several jobs"):
-        core.tasks.commit("e")
-    (to_second,) = core.tasks.commit("e", job="job 2")
-    assert isinstance(to_second, i.Send)
-    assert to_second.channel == 2
+        core.slots.channel_of("e")
+    assert core.slots.channel_of("e", "job 2") == 2
 
 
 # -- cancelling

@@ -358,7 +358,7 @@ class DispatcherService(Service):
     def _follows_jobmasters(self) -> bool:
         """Whether a JobMaster that is lost is followed by another one, whatever the restart strategy of its job is:
         that counts failures of the job."""
-        return self._takes_over and self.settings.takes_over
+        return self.settings.takes_over
 
     async def cancel(self, job_id: str) -> None:
         """Cancel a job; when this returns, a restart of the Dispatcher does not lose it.

@@ -70,6 +70,12 @@ class DispatcherReporter:
         self._persistent = False
         self._news.set()
 
+    def silence(self) -> None:
+        """The JobMaster has crashed: what it believes is told to nobody."""
+        self._state = self._end = None
+        self._persistent = False
+        self._news.set()
+
     def _work_on(self) -> None:
         self._news.set()
         if not self._working:

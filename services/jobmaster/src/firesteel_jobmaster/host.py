@@ -306,8 +306,11 @@ class HostService(Service):
     async def _listen(self, job_id: str, made: StartedProcess) -> None:
         try:
             while line := await made.reader.readline():
-                if "ended" in json.loads(line):
+                said = json.loads(line)
+                if "ended" in said:
                     self._perform(self._core.ended(job_id))
+                elif "crashed" in said:
+                    self._core.crashed(job_id, made.process, said["crashed"])
         except OSError:
             pass  # it is gone; how, the template tells
         finally:

@@ -58,6 +58,7 @@ class Hosted:
         machine: its state.
         process, address, token: known once it runs.
         cause: why it was lost.
+        crash: what it said of itself before its process ended.
         given_up: it is being killed, since the Dispatcher wants another one.
     """
 
@@ -68,6 +69,7 @@ class Hosted:
     address: str = ""
     token: str = field(default="", repr=False)
     cause: str = ""
+    crash: str = ""
     given_up: bool = False
 
     @property
@@ -245,6 +247,12 @@ class HostCore:
         ended.sort(key=lambda j: j.machine.entered_ms[HostedState.ENDED])
         return [EndProcess(j.process) for j in ended[:-MOST_ENDED] if j.process is not None]
 
+    def crashed(self, job_id: str, process: ProcessId, what: str) -> None:
+        """The process of a JobMaster is about to end, and says why."""
+        job = self._jobs.get(job_id)
+        if job is not None and job.process == process:
+            job.crash = what
+
     def process_ended(self, job_id: str, process: ProcessId, what: str, in_order: bool) -> list[Instruction]:
         """The process of a JobMaster is gone.
 
@@ -301,6 +309,7 @@ class HostCore:
 
     def _lose(self, job_id: str, job: Hosted, what: str) -> list[Instruction]:
         pid = job.process.pid if job.process is not None else 0
+        what = f"{job.crash}, and {what}" if job.crash else what
         job.cause = f"The JobMaster of job {job.graph.name!r} (process {pid}) {what} before the job had ended"
         logger.error("%s", job.cause)
         job.machine.move(HostedState.LOST, what)

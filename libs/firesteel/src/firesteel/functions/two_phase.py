@@ -8,7 +8,8 @@ are committed again before the first record (``recommit``): so a committer gets 
 several subtasks of different attempts, and must know those that were committed before.
 
 At the end of a bounded input ``prepare_commit`` is called once more, and the task ends when that is committed: after a
-last checkpoint, or, in a job without checkpoints, when all tasks of the job have come to their end.
+last checkpoint. In a job without checkpoints that one is taken when all tasks have come to their end, and holds nothing
+but committables.
 
 What a writer keeps open over a barrier (a file that goes on growing) it gives to the checkpoint with
 ``snapshot_state``, and gets back with ``restore_state``.

@@ -24,7 +24,14 @@ from firesteel_jobmaster.checkpoints import orders, recovery
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 from firesteel_jobmaster.checkpoints.job import Job
 from firesteel_jobmaster.checkpoints.pending import Cause, Pending, Phase, Request, UnionStateError, check_operators
-from firesteel_jobmaster.checkpoints.plan import NotReadyError, enumerators_of, heads, plan_checkpoint
+from firesteel_jobmaster.checkpoints.plan import (
+    NotReadyError,
+    Plan,
+    enumerators_of,
+    heads,
+    plan_checkpoint,
+    plan_commit,
+)
 from firesteel_jobmaster.checkpoints.reasons import NOT_READY, CheckpointFailure, Reason, Tolerance, declined
 from firesteel_jobmaster.checkpoints.requests import Requests
 from firesteel_jobmaster.checkpoints.restoring import RestorePoint
@@ -84,8 +91,19 @@ class CheckpointCoordinator:
 
     @property
     def commits_at_end(self) -> bool:
-        """Whether a bounded job ends with a checkpoint, whose completion commits the last results."""
+        """Whether all tasks wait at their end for a last checkpoint, with all their state.
+
+        Else it has only what sinks are to commit, and those with sinks wait for it: it is the record of the commit.
+        """
         return self.is_periodic and self.settings.after_tasks_finish
+
+    def _is_record(self, request: Request) -> bool:
+        return request.cause is Cause.FINAL and not self.commits_at_end
+
+    def _plan(self, request: Request) -> Plan:
+        if self._is_record(request):
+            return plan_commit(self._job.graph)
+        return plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
 
     @property
     def is_settled(self) -> bool:
@@ -243,7 +261,7 @@ class CheckpointCoordinator:
         now = self._clock.monotonic()
         self._schedule.begun(request, now)
         try:
-            plan = plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
+            plan = self._plan(request)
         except NotReadyError as error:
             logger.info("no checkpoint (%s): %s", request.cause, error)
             failure = CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}.")
@@ -262,17 +280,18 @@ class CheckpointCoordinator:
         if done.error is not None:
             if done.hung:
                 self.completed.not_removed(done.work)
-            if done.checkpoint_id:
+            if done.checkpoint_id and not self._is_record(pending.request):
                 self.statistics.begin(done.checkpoint_id, pending.trigger_ms, pending.plan.running)
             self._abort(pending, CheckpointFailure(Reason.IO_EXCEPTION, done.error))
             return
         try:
-            pending.plan = plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
+            pending.plan = self._plan(pending.request)
         except NotReadyError as error:
             self._abort(pending, CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}."))
             return
         pending.phase = Phase.WAITING
-        self.statistics.begin(pending.checkpoint_id, pending.trigger_ms, pending.plan.running)
+        if not self._is_record(pending.request):
+            self.statistics.begin(pending.checkpoint_id, pending.trigger_ms, pending.plan.running)
         self._trigger(pending, pending.plan.trigger)
 
     def _trigger(self, pending: Pending, executions: Sequence[Execution]) -> None:
@@ -460,14 +479,16 @@ class CheckpointCoordinator:
     def _give_up(self, pending: Pending, failure: CheckpointFailure) -> None:
         pending.given_up = failure
         name = pending.checkpoint_id or f"(attempt {pending.number})"
+        record = self._is_record(pending.request)
         logger.warning("checkpoint %s did not complete: %s", name, failure)
-        started = pending.checkpoint_id or None
+        started = None if record else pending.checkpoint_id or None
         if started is not None or failure.reason.counts:
             self.statistics.fail(started, self._clock.epoch_ms(), str(failure))
         self.requests.failed(pending.request.trigger_id, failure)
         if self._active:
             self._schedule.failed(pending.request, self._clock.monotonic())
-        if failure.reason.counts and pending.request.cause is not Cause.MANUAL and not self._closed:
+        counts = failure.reason is Reason.TASK_FAILURE if record else failure.reason.counts
+        if counts and pending.request.cause is not Cause.MANUAL and not self._closed:
             self._tolerance.failed(failure)  # who asked by hand hears of it, and the job goes on
 
     def _fail_job_if_exceeded(self) -> None:

@@ -65,7 +65,7 @@ class TwoPhaseSinkOperator(SinkOperator):
         """By the checkpoint at whose barrier it was prepared; not in the hands of the committer yet."""
         self._committing: list[_Asked] = []
         """The committer has to be asked, or asked once more."""
-        self._finished = self._closed = False
+        self._closed = False
 
     @property
     def sink(self) -> TwoPhaseCommitSink[Any]:
@@ -151,7 +151,7 @@ class TwoPhaseSinkOperator(SinkOperator):
         self._prepared[_END] = self._prepare(end_of_input=True)
 
     def commit(self) -> None:
-        """Make the results visible: all tasks of a job without checkpoints have come to their end."""
+        """Make the results visible: a checkpoint is complete that no record comes behind, or the job needs none."""
         self._commit_up_to(_END)
 
     def abort(self) -> None:
