@@ -45,6 +45,10 @@ start)
         done
         die "the JobManager did not start on host $this_host; the logs are in $logs."
     fi
+    # What it finds again after a restart: a stand-by has not said it yet.
+    for service in $missing; do
+        sed -n '/^firesteel\.cluster\.directory is /p' "$logs/$prefix-$service-0-$this_host.out"
+    done | sort -u
     ;;
 start-foreground)
     find_python

@@ -175,6 +175,7 @@ def test_a_cluster_is_started_and_stopped(home: Home) -> None:
         f"Made a cluster secret: {home.conf}/cluster-secret.",
         "Starting cluster.",
         *[f"Starting {name} on host {here()}." for name in ("resourcemanager", "jobmaster", "dispatcher")],
+        f"firesteel.cluster.directory is {home.folder / 'cluster'}",
         f"Starting taskmanager on host {here()}.",
         f"1 TaskManager(s) are already running on host {here()}.",
         f"Starting taskmanager on host {here()}.",

@@ -55,6 +55,7 @@ class Tiny:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line.startswith("firesteel-tiny listens on http://127.0.0.1:"), line or process.communicate()
+        assert process.stdout.readline() == f"firesteel.cluster.directory is {self.folder / 'cluster'}\n"
         return process, line.split()[-1]
 
     def refusal(self, *options: str, **rest: object) -> tuple[int, str]:

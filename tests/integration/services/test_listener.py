@@ -62,6 +62,30 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
             return b""
 
 
+def test_what_went_wrong_inside_is_told_to_the_log_and_to_nobody_else(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails(_: web.Request) -> web.Response:
+        raise ValueError("where the treasure lies")
+
+    async def main() -> None:
+        service = Echo()
+        service.app.add_routes([web.get("/fails", fails)])
+        await service.start("127.0.0.1", 0)
+        try:
+            async with service.session.get(f"{service.address}/fails") as answer:
+                (said,) = (await answer.json())["errors"]
+                assert answer.status == 500
+        finally:
+            await service.stop()
+        assert "treasure" not in said
+        assert "Traceback" not in said
+        number = said.removesuffix(".").rpartition(" ")[2]
+        (record,) = [r for r in caplog.records if number in r.getMessage()]
+        assert record.exc_info is not None
+        assert "treasure" in str(record.exc_info[1])
+
+    asyncio.run(main())
+
+
 def test_the_next_free_port_is_taken_where_that_is_wanted() -> None:
     async def main() -> None:
         async with echo() as first:

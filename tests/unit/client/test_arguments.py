@@ -23,6 +23,7 @@ from firesteel.core.errors import ConfigurationError
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FIRESTEEL_DEFINITIONS", "FIRESTEEL_CONF_DIR"):
         monkeypatch.setenv(name, "")
+    monkeypatch.setattr("firesteel.client.cli.local_cluster.running_clusters", list)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "argv", list(sys.argv))
 

@@ -85,13 +85,16 @@ def test_a_process_that_must_not_run_is_turned_away(changes: dict[str, Any], rea
     assert sent(register(core, channel=2)) == ["accepted"]
 
 
-def test_a_second_copy_is_turned_away_also_after_the_first_has_died() -> None:
+def test_a_second_copy_is_turned_away_also_after_the_first_has_died(caplog: pytest.LogCaptureFixture) -> None:
     core = make()
     core.request_slot(request(), 0.0)
     register(core)
     assert sent(register(core, channel=2, pid=101)) == ["rejected"]
     core.channel_closed(1, "it died", 0.0)
     assert sent(register(core, channel=3, pid=102)) == ["rejected"]
+    assert not caplog.records, "Spark starts the task of a process that was killed again: that is no news"
+    assert sent(register(core, channel=4, allocation="nobody's", pid=103)) == ["rejected"]
+    assert "allocation nobody's is not expected" in caplog.text
 
 
 def test_a_slot_that_the_job_does_not_accept_is_released() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from firesteel.config.addresses import advertised_host
 from firesteel.config.options import DISPATCHER_ADDRESS, JOBMANAGER_BIND_HOST, JOBMANAGER_RPC_PORT
+from firesteel.core.errors import RunDirectoryError
+from firesteel.core.running_clusters import RunningCluster, shown_as_running
 from firesteel.service.process import ProcessContext, ServicePlan, run_service
 from firesteel_dispatcher.app import create_service
+from firesteel_dispatcher.shell import DispatcherService
+
+logger = logging.getLogger(__name__)
 
 
 def build(context: ProcessContext) -> ServicePlan:
@@ -30,7 +36,19 @@ def build(context: ProcessContext) -> ServicePlan:
         settings.get(JOBMANAGER_BIND_HOST),
         settings.get(JOBMANAGER_RPC_PORT),
         advertised_host(settings, DISPATCHER_ADDRESS),
+        lambda: _show(context, service),
     )
+
+
+def _show(context: ProcessContext, service: DispatcherService) -> None:
+    """Let `firesteel` commands on this host find the configuration of the cluster."""
+    if context.config_directory is None:
+        return
+    cluster = RunningCluster(context.config_directory.absolute(), service.rest_address)
+    try:
+        context.at_end.enter_context(shown_as_running(cluster))
+    except (OSError, RunDirectoryError) as error:
+        logger.warning("`firesteel` will not find this cluster without --config-dir: %s", error)
 
 
 def main() -> int:

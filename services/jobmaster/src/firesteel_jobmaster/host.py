@@ -10,7 +10,7 @@ from pathlib import Path
 
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
-from firesteel.core.errors import GraphError
+from firesteel.core.errors import FencedError, GraphError
 from firesteel.core.log_files import keep_newest, last_lines
 from firesteel.core.process import ProcessId, ask_to_end, is_running, kill
 from firesteel.core.run_directory import RunDirectory, private_directory
@@ -367,7 +367,7 @@ class HostService(Service):
         If the cluster ends: have all give their slots back, and wait until they have ended; kill those that do not.
         """
         instructions = self._core.leave(self.leaving)
-        if not self._looks_after:  # it could not start, or never led
+        if not self._looks_after or isinstance(self.failure, FencedError):  # they are another one's, if there are any
             return
         self._perform(instructions)
         deadline = self._clock.monotonic() + END_SECONDS

@@ -65,12 +65,16 @@ class TemplateProcess:
         mine, its = socket.socketpair()
         mine.setblocking(False)
         with its:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "firesteel_jobmaster.template", str(its.fileno())],
-                pass_fds=(its.fileno(),),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "firesteel_jobmaster.template", str(its.fileno())],
+                    pass_fds=(its.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except BaseException:
+                mine.close()
+                raise
         self.generation += 1
         self._socket, self._lines = mine, b""
         if self._loop is not None:
@@ -100,11 +104,19 @@ class TemplateProcess:
 
     def _died(self) -> None:
         status = self._drop()
-        if self._closed or self._loop is None:
-            return
+        if not self._closed and self._loop is not None:
+            self._start_later(self._loop, status)
+
+    def _start_later(self, loop: asyncio.AbstractEventLoop, status: str) -> None:
         logger.error("the template of JobMasters %s; the next one starts in %g s", status, self._pause)
-        self._starting = self._loop.call_later(self._pause, self._start)
+        self._starting = loop.call_later(self._pause, self._start_again, loop)
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def _start_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            self._start()
+        except OSError as error:  # no memory, no room for processes or files
+            self._start_later(loop, f"could not be started: {error}")
 
     def _drop(self) -> str:
         """Have the current one end; what became of it."""

@@ -98,7 +98,7 @@ CLUSTER_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     None,
     "What the services of this host have to find again after a restart: graphs and blobs of jobs, the way to the Spark "
     "driver. Not set: a directory of mode 0700 below the one for temporary files, named after the ResourceManager's "
-    "port.",
+    "port and the configuration directory: each of these has its own.",
 )
 SECRET_FILE: ConfigOption[str | None] = ConfigOption(
     "firesteel.security.secret-file",

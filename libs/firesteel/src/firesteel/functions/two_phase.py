@@ -100,7 +100,10 @@ ALREADY_COMMITTED = CommitResult(CommitOutcome.ALREADY_COMMITTED)
 
 
 class Committer(ABC):
-    """Shows results. One for each subtask of the sink, on the thread of its task."""
+    """Shows results. One for each subtask of the sink, on the thread of its task: its records wait meanwhile.
+
+    That thread is the task's own, so that other tasks go on; see ``TwoPhaseCommitSink.commits_quickly``.
+    """
 
     @abstractmethod
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
@@ -174,6 +177,10 @@ class TwoPhaseCommitSink(Sink[T]):
     """One committer for all subtasks, in a task of parallelism 1 behind the writers: it gets the committables that all
     of them have prepared up to a checkpoint in one call. ``abort`` of a writer does not come behind its last
     ``prepare_commit``: in a job without checkpoints that fails at its very end that stays behind."""
+
+    commits_quickly: ClassVar[bool] = False
+    """Its committer waits for nobody for long: what it does takes no longer than a write. Else the task has a thread of
+    its own, and a commit that waits (for a network, a lock) holds up no other task of the slot."""
 
     def stages(self) -> Sequence[StageFactory]:
         """Operators in front of this one, from the stream on; the writer then takes what the last of them gives."""

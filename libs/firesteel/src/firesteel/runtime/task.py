@@ -396,7 +396,7 @@ class StreamTask:
         if self._waits_for_commit and not self._checkpoints.final_complete:
             return
         self._token.check()
-        self._guard.active = self._cleaning_up
+        self._guard.active = self._token
         if not self._committed:
             self._committed = True
             for consumer in self.plan.consumers:

@@ -189,7 +189,9 @@ class Service:
             await self.on_stop()
         except Exception:  # as above
             logger.exception("%s: stopping failed", self.name)
-        await asyncio.gather(*(listener.stop() for listener in self._listeners))
+        for error in await asyncio.gather(*(listener.stop() for listener in self._listeners), return_exceptions=True):
+            if error is not None:
+                logger.error("%s: a port was not closed in order: %s", self.name, error)
         if self._session is not None:
             await self._session.close()
         try:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import secrets
 import time
-import traceback
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
@@ -93,9 +93,10 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
         if error.status < 400:
             raise
         return error_response(error.status, error.text or error.reason)
-    except Exception:  # a fault of ours: the caller gets it as JSON too
-        logger.exception("%s %s failed", request.method, request.path)
-        return error_response(500, "Internal server error.", traceback.format_exc())
+    except Exception:  # a fault of ours; who asks may be anybody, so what went wrong is in the log alone
+        number = secrets.token_hex(4)
+        logger.exception("%s %s failed (error %s)", request.method, request.path, number)
+        return error_response(500, f"Internal server error: the log of the service tells more about error {number}.")
 
 
 def _check_host_and_origin(names: AcceptedNames, refusals: RefusalLog) -> Middleware:

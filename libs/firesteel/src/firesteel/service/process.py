@@ -25,6 +25,7 @@ from firesteel.config.settings import Settings
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
 from firesteel.core.run_directory import RunDirectory, private_directory
+from firesteel.core.running_clusters import name_of_installation
 from firesteel.ha.services import HighAvailabilityServices, LeaderRetrieval, load_high_availability, load_retrieval
 from firesteel.service.background import first_of
 from firesteel.service.base import Service
@@ -72,7 +73,9 @@ class ProcessContext:
         Raises:
             RunDirectoryError: it can't be made, or is somebody else's.
         """
-        return cluster_directory(self.settings)
+        directory = cluster_directory(self.settings, self.config_directory)
+        logger.info("the cluster directory (%s) is %s", CLUSTER_DIRECTORY.key, directory)
+        return directory
 
     @cached_property
     def high_availability(self) -> HighAvailabilityServices:
@@ -107,19 +110,25 @@ class ServicePlan:
         bind_host: address to listen on.
         port: 0 = any free one.
         advertised_host: under which others find it.
+        on_listening: called once it does.
     """
 
     service: Service
     bind_host: str = "127.0.0.1"
     port: int = 0
     advertised_host: str = ""
+    on_listening: Callable[[], None] = lambda: None
 
 
 Build = Callable[[ProcessContext], ServicePlan]
 
 
-def cluster_directory(settings: Settings) -> Path:
+def cluster_directory(settings: Settings, config_directory: Path | None) -> Path:
     """The cluster directory of this host; mode 0700, made if it is missing.
+
+    Args:
+        settings: may name it.
+        config_directory: of the cluster. Else the directory is its own: a copy of it is another cluster.
 
     Raises:
         RunDirectoryError: it can't be made, or is somebody else's.
@@ -127,7 +136,17 @@ def cluster_directory(settings: Settings) -> Path:
     named = settings.get(CLUSTER_DIRECTORY)
     if named is not None:
         return private_directory(Path(named))
-    return private_directory(None, f"cluster-{settings.get(RESOURCEMANAGER_PORT)}")
+    name = f"cluster-{settings.get(RESOURCEMANAGER_PORT)}"
+    if config_directory is None:
+        return private_directory(None, name)
+    directory = private_directory(None, f"{name}-{name_of_installation(config_directory)}")
+    before = directory.with_name(name)
+    if (before / "dispatcher").is_dir() and not any(directory.iterdir()):
+        logger.warning(
+            "%s is new; if the jobs in %s are those of this cluster, set %s to that one",
+            directory, before, CLUSTER_DIRECTORY.key,
+        )  # fmt: skip
+    return directory
 
 
 def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> int:
@@ -163,7 +182,7 @@ def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> i
         except (ConfigurationError, RunDirectoryError) as error:
             return _refuse(name, str(error))
         _raise_file_limit()
-        return asyncio.run(_serve(name, plan, pid_file))
+        return asyncio.run(_serve(name, plan, pid_file, vars(context).get("cluster_directory")))
 
 
 def _parser(name: str) -> argparse.ArgumentParser:
@@ -212,7 +231,7 @@ def _log_directory(settings: Settings, log_file: Path | None) -> Path | None:
     return Path(named)
 
 
-async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
+async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None, cluster_directory: Path | None) -> int:
     service = plan.service
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -239,9 +258,12 @@ async def _serve(name: str, plan: ServicePlan, pid_file: PidFile | None) -> int:
     if not address:
         logger.info("%s stopped before it led", name)
         return EXIT_IN_ORDER
+    print(f"firesteel-{name} listens on {address}", flush=True)
+    if cluster_directory is not None:
+        print(f"{CLUSTER_DIRECTORY.key} is {cluster_directory}", flush=True)
+    plan.on_listening()
     if pid_file is not None:
         pid_file.listens_on(address)
-    print(f"firesteel-{name} listens on {address}", flush=True)
     await first_of(stop.wait(), service.end_wanted())
     stop.set()
     try:

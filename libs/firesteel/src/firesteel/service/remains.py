@@ -78,9 +78,10 @@ def main() -> int:
     parser.add_argument("-D", dest="definitions", action="append", default=[], metavar="KEY=VALUE")
     parsed = parser.parse_args()
     try:
-        file = Path(parsed.config_dir) / CONFIG_FILE if parsed.config_dir else None
+        folder = Path(parsed.config_dir) if parsed.config_dir else None
+        file = folder / CONFIG_FILE if folder else None
         settings = load_settings(config_file=file, definitions=parsed.definitions)
-        for sentence in end_remains(cluster_directory(settings)):
+        for sentence in end_remains(cluster_directory(settings, folder)):
             print(sentence)
         RunDirectory.create(settings.get(RUN_DIRECTORY)).remove()  # making one removes those of the dead
     except (ConfigurationError, RunDirectoryError) as error:

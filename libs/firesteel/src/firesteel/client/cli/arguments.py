@@ -12,7 +12,8 @@ _EPILOG = """\
 `firesteel VERB --help` tells the options of a verb.
 
 Where the cluster is, and which secret opens it, is read from the config.yaml in --config-dir (or FIRESTEEL_CONF_DIR):
-rest.address, rest.port, firesteel.security.secret-file or firesteel.rest.token-file. -m and -D go before it.
+rest.address, rest.port, firesteel.security.secret-file or firesteel.rest.token-file. -m and -D go before it. Where
+nobody names a directory, it is that of the cluster of this user that runs on this host.
 
 exit codes: 0 done; 1 the job or program failed, or the cluster refused or does not answer; 2 wrong arguments or
 configuration; 130 Ctrl-C; 143 SIGTERM. A program that ends by itself with another code ends the command with it.

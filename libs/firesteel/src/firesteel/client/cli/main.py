@@ -11,6 +11,7 @@ from typing import Final
 
 from firesteel.client.cli import exit_codes, host, jobs, programs
 from firesteel.client.cli.arguments import parser
+from firesteel.client.cli.local_cluster import VERBS, use_local_cluster
 from firesteel.client.console import Console
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE
 from firesteel.core.errors import ConfigurationError, FiresteelError
@@ -43,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if parsed.config_dir is not None:
             os.environ[CONF_DIR_VARIABLE] = _config_dir(parsed.config_dir)
+        elif parsed.verb in VERBS and not os.environ.get(CONF_DIR_VARIABLE):
+            use_local_cluster(parsed, console)
         return _VERBS[parsed.verb](parsed, console)
     except ConfigurationError as error:
         console.note(f"{name}: {error}")

@@ -216,7 +216,7 @@ class TaskCheckpoints:
         def run() -> None:
             try:
                 work()
-            except Exception as error:  # the sink is a plug-in
+            except BaseException as error:  # the sink is a plug-in, and the thread that of all tasks
                 self._loop.call_soon_threadsafe(partial(on_error, error))
 
         self._services.submit(run)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from firesteel.common.value_texts import text_of
 from firesteel.core.errors import ProgramError, StateRestoreError
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.functions import SinkFunction
 from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.functions.source import Plain
@@ -96,9 +97,11 @@ class SinkOperator(Consumer):
         """Create the writer, before anything is opened."""
         self._writer_context = TaskWriterContext(context, self.spec.id)
         self._writer = self._sink.create_writer(self._writer_context)
+        refuse_coroutines(f"sink {self.name!r}", self._writer)
 
     def open(self, context: OperatorContext) -> None:
         """Open the writer."""
+        super().open(context)
         if self._writer is None:
             self.create(context)
         writer = self._writer
@@ -209,8 +212,11 @@ class SinkOperator(Consumer):
     def close(self) -> None:
         """Close the writer."""
         writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        try:
+            if writer is not None:
+                writer.close()
+        finally:
+            super().close()
 
 
 class SinkFunctionOperator(Transform):
@@ -247,6 +253,7 @@ class PrintOperator(Consumer):
 
     def open(self, context: OperatorContext) -> None:
         """Work out the prefix."""
+        super().open(context)
         identifier = self.spec.extra.get("identifier") or ""
         number = str(context.info.subtask + 1) if context.info.parallelism > 1 else ""
         prefix = ":".join(part for part in (identifier, number) if part)

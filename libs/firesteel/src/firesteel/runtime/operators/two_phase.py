@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import CommitError, ProgramError
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.state import ListStateDescriptor
 from firesteel.functions.two_phase import (
     CommitOutcome,
@@ -83,6 +84,11 @@ class TwoPhaseSinkOperator(SinkOperator):
         return writer
 
     @property
+    def blocking(self) -> bool:
+        """Its writer or its committer may wait for long."""
+        return super().blocking or not self.sink.commits_quickly
+
+    @property
     def drained(self) -> bool:
         """Nothing waits for the committer."""
         return not self._committing
@@ -93,7 +99,9 @@ class TwoPhaseSinkOperator(SinkOperator):
             self.create(context)
         self._context = context
         self._metrics = CommittableMetrics(context.metrics.group(self.name), self._pending_count)
-        self._committer = self.sink.create_committer(TaskWriterContext(self.with_site(context), self.spec.id))
+        committer = self.sink.create_committer(TaskWriterContext(self.with_site(context), self.spec.id))
+        refuse_coroutines(f"sink {self.name!r}", committer)
+        self._committer = committer
         states = [
             WriterState(data, version) for version, data in self.operator_state.get_list_state(_WRITER_STATE).get()
         ]
