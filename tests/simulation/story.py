@@ -176,8 +176,9 @@ class Story:
         world, ha = self.world, self.cluster.ha
         seconds = world.rng.choice([5.0, 30.0, 100.0])
         if world.rng.random() < 0.5:
-            host = world.rng.choice(sorted({p.host for these in self.cluster.coordinators.values()
-                                            for p in these.processes.values()}))
+            host = world.rng.choice(
+                sorted({p.host for these in self.cluster.coordinators.values() for p in these.processes.values()})
+            )
             world.tell(f"{host} can't reach the high-availability services for {seconds:g} s")
             ha.away.add(host)
             world.after(seconds, lambda: ha.away.discard(host))

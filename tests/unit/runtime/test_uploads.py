@@ -81,7 +81,9 @@ def test_room_that_comes_while_the_task_looks_is_told() -> None:
 
 @pytest.mark.parametrize("error", [OSError("disk"), SystemExit(3), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize("where", ["write", "close"])
-def test_whatever_a_storage_raises_fails_the_checkpoint_and_the_thread_goes_on(where: str, error: BaseException) -> None:
+def test_whatever_a_storage_raises_fails_the_checkpoint_and_the_thread_goes_on(
+    where: str, error: BaseException
+) -> None:
     class Broken(StateWriter):
         def write(self, data: bytes | bytearray | memoryview) -> None:
             if where == "write":
