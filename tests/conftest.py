@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
@@ -12,8 +13,10 @@ from typing import Any
 
 import hypothesis
 import pytest
+import pytest_socket
 
 from tests import leaks
+from tests.waiting import NotInTimeError
 
 TESTS = Path(__file__).parent
 WATCHED = (TESTS / "integration", TESTS / "docs")
@@ -72,11 +75,13 @@ def only_pure_code(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         yield
         return
     monkeypatch.setattr(time, "sleep", _refuse_sleep)
+    pytest_socket.disable_socket(allow_unix_socket=True)
     _in_unit_test = True
     try:
         yield
     finally:
         _in_unit_test = False
+        pytest_socket.enable_socket()
 
 
 def _refuse_sleep(seconds: float) -> None:
@@ -86,8 +91,6 @@ def _refuse_sleep(seconds: float) -> None:
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
     if not _in_unit_test:
         return
-    if event in ("socket.connect", "socket.bind") and isinstance(arguments[1], tuple):
-        raise RuntimeError(f"unit tests have no network ({event} {arguments[1]}): this belongs in tests/integration")
     if event == "subprocess.Popen" and "java" in os.path.basename(str(arguments[0])):
         raise RuntimeError("unit tests start no JVM: this belongs in tests/integration")
 
@@ -99,7 +102,13 @@ sys.addaudithook(_audit)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """In ./dev test, a skip that no marker declares is a failure."""
+    """Tells ./dev test about the test; there, a skip that no marker declares is a failure."""
+    if call.when == "setup":
+        item.user_properties.append(("node", item.nodeid))
+        if item.get_closest_marker("exact"):
+            item.user_properties.append(("exact", ""))
+    if call.excinfo is not None and not isinstance(call.excinfo.value, pytest.skip.Exception):
+        item.user_properties.append(("timed out" if _timed_out(call.excinfo.value) else "went wrong", ""))
     report = yield
     undeclared = report.skipped and not hasattr(report, "wasxfail") and not item.get_closest_marker("may_skip")
     if STRICT_SKIPS and undeclared:
@@ -118,6 +127,47 @@ def pytest_make_collect_report(
         report.outcome = "failed"
         report.longrepr = f"{collector.nodeid} skips itself: {report.longrepr}"
     return report
+
+
+_TIMED_OUT = (TimeoutError, NotInTimeError, subprocess.TimeoutExpired)
+
+
+def _timed_out(error: BaseException) -> bool:
+    """Whether a test failed by the clock; pytest-timeout's own failure is one of pytest's."""
+    return isinstance(error, _TIMED_OUT) or (isinstance(error, pytest.fail.Exception) and "Timeout (>" in str(error))
+
+
+TOGETHER = ("servers", "integration/embedded", "integration/spark", "docs", "integration/client", "integration/runtime")
+"""Folders of tests that share a cluster or must not meet, each for one worker; those that take longest come first."""
+
+
+EXACT = (
+    "integration/recovery", "integration/processes", "integration/services/test_jobmaster_faults.py",
+    "integration/services/test_jobmaster_processes.py", "integration/spark/test_hosted_deaths.py",
+    "integration/spark/test_life_and_death.py", "integration/embedded/test_checkpoints.py",
+    "integration/embedded/test_failures.py", "integration/embedded/test_old_checkpoints.py", "servers",
+)  # fmt: skip
+"""Where tests count records, deaths or attempts: all of them are marked so."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks what must not be run a second time, and tells pytest-xdist which tests stay together."""
+    exact = tuple(TESTS / name for name in EXACT)
+    for item in items:
+        if _below(item.path, exact):
+            item.add_marker(pytest.mark.exact)
+    if config.getoption("dist", "no") != "loadgroup":
+        return
+
+    def group(item: pytest.Item) -> tuple[int, str]:
+        for rank, folder in enumerate(TOGETHER):
+            if _below(item.path, (TESTS / folder,)):
+                return rank, folder
+        return len(TOGETHER), str(item.path.relative_to(TESTS))
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group(item)[1]))
+    items.sort(key=lambda item: group(item)[0])
 
 
 def _below(path: Path, folders: tuple[Path, ...]) -> bool:

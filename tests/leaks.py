@@ -56,10 +56,17 @@ class Snapshot:
 
 
 def begin_session() -> None:
-    """Marks this process's future children and gives the run a temporary directory of its own."""
+    """Marks this process's future children and gives the run a temporary directory of its own.
+
+    A worker of pytest-xdist is a run of its own: it has inherited both from the process that started it.
+    """
+    parent = None
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        parent = os.environ["PYTEST_DEBUG_TEMPROOT"]
+        os.environ.pop(MARK, None)
     os.environ.setdefault(MARK, uuid.uuid4().hex)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays where pytest rotates it
-    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="f")
+    os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="f", dir=parent)
 
 
 def end_session() -> None:

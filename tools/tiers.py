@@ -1,6 +1,7 @@
 """Runs the tiers of ./dev test, each named with its count and time, and writes build/test-summary.json.
 
 tiers.py test [--servers] [--long]       every tier
+tiers.py test --slowest                  the slowest tests of the last run, from the reports in build/
 tiers.py NAME [pytest options]           one tier
 """
 
@@ -10,43 +11,47 @@ import dataclasses
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 SUMMARY = BUILD / "test-summary.json"
-CODE = ["libs", "services", "tests", "examples", "benchmarks", "tools"]
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+UNSTEADY_AT_MOST = 3
+"""More failed tests than this in one run are no accident of timing, and are not run again."""
 
 
 @dataclasses.dataclass
 class Result:
-    """What a tier did. `ran` counts what `unit` names (files, contracts, tests)."""
+    """What a tier did. `ran` counts what `unit` names (checks, tests)."""
 
     unit: str
     ran: int = 0
     failed: int = 0
     skipped: int = 0
     seconds: float = 0.0
+    """Of a tier of tests: their durations, which may overlap."""
     reason: str = ""
     """Why nothing ran, if that is no failure."""
     unsteady: list[str] = dataclasses.field(default_factory=list)
-    """Tests that failed at first and passed when they were run once more: each is a defect to be found."""
+    """Tests that timed out at first and passed when they were run once more: each is a defect to be found."""
     skips: dict[str, int] = dataclasses.field(default_factory=dict)
     """Why tests were skipped, and how many for each reason."""
+    said: str = ""
+    """What the tools of the tier had to say."""
 
     @property
     def status(self) -> str:
-        """passed, failed, empty (a tier that found nothing to do) or not run (not asked for, or none exist yet)."""
+        """passed, failed, empty (a tier that found nothing to do) or not run (not asked for, or impossible)."""
         if self.failed:
             return "failed"
         if self.ran:
@@ -54,216 +59,185 @@ class Result:
         return "not run" if self.reason else "empty"
 
 
-def lint() -> Result:
-    """Ruff's rules and format, spelling, shell scripts."""
-    files = len(say(["ruff", "check", "--show-files", "."]).stdout.split())
-    rules = run(["ruff", "check", "--output-format=concise", "."])
-    layout = run(["ruff", "format", "--check", "."])
-    tracked = say(["git", "ls-files", "*.py", "*.md", "*.toml", "dev", ".ci/run"]).stdout.split()
-    spelling = run(["codespell", *[name for name in tracked if (ROOT / name).is_file()]])
-    scripts = run(["shellcheck", "dev", ".ci/run"]) if shutil.which("shellcheck") else 0
-    return Result("files", files, failed=sum(code != 0 for code in (rules, layout, spelling, scripts)))
+# -- tiers that read the code
+
+CODE = ["libs", "services", "tests", "examples", "benchmarks", "tools"]
+READERS: dict[str, list[list[str]]] = {
+    "lint": [
+        ["ruff", "check", "--output-format=concise", "."],
+        ["ruff", "format", "--check", "."],
+        ["sh", "-c", "git ls-files -z '*.py' '*.md' '*.toml' dev .ci/run | xargs -0 codespell"],
+        ["shellcheck", "dev", ".ci/run"],
+    ],
+    "types": [["mypy", *CODE]],
+    "imports": [["lint-imports", "--no-logo"]],
+    "docs": [["mkdocs", "build", "--quiet", "--strict", "--site-dir", str(BUILD / "site")]],
+}
 
 
-def types() -> Result:
-    """mypy --strict over everything."""
-    process = say(["mypy", *[folder for folder in CODE if any((ROOT / folder).rglob("*.py"))]])
-    print(process.stdout, process.stderr, sep="", end="", flush=True)
-    checked = re.search(r"(?:no issues found in|checked) (\d+) source files?", process.stdout)
-    errors = re.search(r"Found (\d+) errors?", process.stdout)
-    failed = int(errors[1]) if errors else int(process.returncode != 0)
-    return Result("files", int(checked[1]) if checked else 0, failed=failed)
+def read_code(names: Sequence[str]) -> dict[str, Result]:
+    """Runs tiers that read the code, side by side; they use a core each."""
 
-
-def imports() -> Result:
-    """The import order (import-linter)."""
-    process = say(["lint-imports", "--no-logo"])
-    print(process.stdout, process.stderr, sep="", end="", flush=True)
-    counts = re.search(r"Contracts: (\d+) kept, (\d+) broken", process.stdout)
-    if counts is None:
-        return Result("contracts", failed=1)
-    kept, broken = int(counts[1]), int(counts[2])
-    return Result("contracts", kept + broken, failed=broken or int(process.returncode != 0))
-
-
-def docs() -> Result:
-    """The pages of docs/, built without a warning."""
-    process = say(["mkdocs", "build", "--strict", "--site-dir", str(BUILD / "site")])
-    lines = [line for line in process.stderr.splitlines(keepends=True) if not line.startswith("INFO")]
-    print(process.stdout, *lines, sep="", end="", flush=True)
-    return Result("pages", len(list((ROOT / "docs").rglob("*.md"))), failed=int(process.returncode != 0))
-
-
-def pytest_tier(
-    name: str, folders: list[str], marks: str, *, second_look: bool = False, beside: Sequence[Sequence[str]] = ()
-) -> Callable[..., Result]:
-    """A tier that is a pytest run, or several at the same time.
-
-    Args:
-        name: of the tier and its report.
-        folders: where its tests are.
-        marks: pytest's expression that chooses among them.
-        second_look: whether a few failed tests are run once more, alone. For tiers that start real processes and so
-            depend on the machine: what passes then is named as unsteady; what fails twice, or in numbers, has failed.
-        beside: those of the folders whose tests run in processes of their own, one for each sequence of folders, at
-            the same time as the others: tests that start processes wait for them half of their time.
-    """
-
-    def tier(*options: str) -> Result:
-        lanes = lanes_of(folders, beside)
-        if not lanes:
-            return Result("tests")
-        commands = [["pytest", "-q", "-m", marks, *cache_of(name, number), *options] for number in range(len(lanes))]
-        report = BUILD / f"junit-{name}.xml"
-        reports = [report, *(report.with_stem(f"junit-{name}-{number + 1}") for number in range(1, len(lanes)))]
-        runs = side_by_side([[*command, *lane] for command, lane in zip(commands, lanes, strict=True)], reports)
-        result = together([run for run, _ in runs])
-        failures = sorted(failure for _, failed in runs for failure in failed)
-        explained = all(failed or not run.failed for run, failed in runs)
-        if second_look and explained and 0 < len(failures) <= UNSTEADY_AT_MOST:
-            print(f"\n-- {name}: {', '.join(failures)} once more", flush=True)
-            steady = True
-            for number, (_, failed) in enumerate(runs):
-                if failed:
-                    once_more = [*commands[number], "--last-failed", "--last-failed-no-failures=none", *lanes[number]]
-                    again, still = pytest_run(once_more, BUILD / f"junit-{name}-again.xml")
-                    steady = steady and not still and again.failed == 0 and again.ran >= len(failed)
-            if steady:
-                result.failed, result.unsteady = 0, failures
+    def read(name: str) -> Result:
+        start, result = time.monotonic(), Result("checks")
+        for command in READERS[name]:
+            done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            result.ran, result.failed = result.ran + 1, result.failed + (done.returncode != 0)
+            result.said += done.stdout + done.stderr
+        result.seconds = round(time.monotonic() - start, 1)
         return result
 
-    return tier
+    with ThreadPoolExecutor(CORES) as pool:
+        running = {name: pool.submit(read, name) for name in names}
+        results = {}
+        for name in names:
+            print(f"\n== {name} ==", flush=True)
+            results[name] = running[name].result()
+            print(results[name].said, end="", flush=True)
+            told(name, results[name])
+    return results
 
 
-def lanes_of(folders: list[str], beside: Sequence[Sequence[str]]) -> list[list[str]]:
-    """What each of a tier's processes runs, in the order of `beside`: every test file exactly once."""
-    left = sorted(str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("test_*.py"))
-    others = []
-    for lane in beside:
-        others.append([*dict.fromkeys(file for folder in lane for file in left if file.startswith(f"{folder}/"))])
-        left = [file for file in left if file not in others[-1]]
-    lanes = [lane for lane in (left, *others) if lane]
-    if len(lanes) == 1:  # the folders' names say more than those of their files
-        return [[folder for folder in folders if any((ROOT / folder).rglob("test_*.py"))]]
-    return lanes
+# -- tiers of tests
 
 
-def cache_of(name: str, lane: int) -> list[str]:
-    """Each process remembers for itself which tests have failed."""
-    return ["-o", f"cache_dir={BUILD / f'pytest-cache-{name}-{lane + 1}'}"]
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """Tiers that one run of pytest serves, in several worker processes (pytest-xdist).
 
-
-def side_by_side(commands: list[list[str]], reports: list[Path]) -> list[tuple[Result, list[str]]]:
-    """Runs pytest once for each command, all at the same time; shows what the first one says, then the others."""
-    with ThreadPoolExecutor(len(commands)) as pool:
-        outputs = [None, *(report.with_suffix(".out") for report in reports[1:])]
-        runs = list(pool.map(pytest_run, commands, reports, outputs))
-    for output in outputs[1:]:
-        assert output is not None
-        print(f"\n-- at the same time, {output.name}:", flush=True)
-        print(output.read_text(errors="replace"), flush=True)
-    return runs
-
-
-def together(results: list[Result]) -> Result:
-    """Several runs as one."""
-    skips: Counter[str] = Counter()
-    for result in results:
-        skips.update(result.skips)
-    return Result(
-        "tests",
-        sum(result.ran for result in results),
-        sum(result.failed for result in results),
-        sum(result.skipped for result in results),
-        skips=dict(skips),
-    )
-
-
-UNSTEADY_AT_MOST = 3
-"""More failed tests than this in one tier are no accident of timing, and are not run again."""
-
-
-def pytest_run(command: list[str], report: Path, output: Path | None = None) -> tuple[Result, list[str]]:
-    """Runs pytest once and reads its report; returns also the names of the tests that failed.
-
-    Args:
-        command: without the report.
-        report: JUnit's XML.
-        output: where what pytest says is kept; None = it is shown.
+    Attributes:
+        name: of its report, ``build/junit-<name>.xml``.
+        tiers: their folders by their names.
+        marks: pytest's expression that chooses among their tests.
+        options: how the tests are given to how many workers.
+        second_look: whether tests that timed out are run once more, alone. For tiers that start real processes and so
+            depend on the machine. Tests marked ``exact`` never are: no second look may hide a lost record.
+        preparations: by tier, modules that make ready what its tests wait for longest, while other tiers run.
     """
-    report.unlink(missing_ok=True)
-    code = run([*command, f"--junitxml={report}"], output)
-    if code == 5:
-        return Result("tests"), []
-    if not report.exists():
-        return Result("tests", failed=1), []
-    suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
-    keys = ("tests", "failures", "errors", "skipped")
-    counts = [{key: int(suite.get(key, "0")) for key in keys} for suite in suites]
-    skipped = sum(c["skipped"] for c in counts)
-    failed = sum(c["failures"] + c["errors"] for c in counts)
-    failures = {
-        f"{case.get('classname', '')}.{case.get('name', '')}"
-        for suite in suites
-        for case in suite.iter("testcase")
-        if case.find("failure") is not None or case.find("error") is not None
-    }
-    skips = Counter(
-        re.sub(r"\s+", " ", found.get("message", "")) for suite in suites for found in suite.iter("skipped")
-    )
+
+    name: str
+    tiers: Mapping[str, Sequence[str]]
+    marks: str
+    options: Sequence[str] = ()
+    second_look: bool = False
+    preparations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def only(self, *names: str) -> Session:
+        """Some tiers of it."""
+        return dataclasses.replace(self, tiers={name: self.tiers[name] for name in names})
+
+    def __call__(self, *options: str) -> dict[str, Result]:
+        """Run it; the results of its tiers."""
+        folders = [folder for tier in self.tiers.values() for folder in tier if any((ROOT / folder).rglob("test_*.py"))]
+        results = {tier: Result("tests") for tier in self.tiers}
+        if not folders:
+            return results
+        first = next(iter(self.tiers))
+        cases, broke_off = pytest_run([*self.options, "-m", self.marks, *options, *folders], f"junit-{self.name}.xml")
+        for case in cases:
+            case.count(results[tier_of(case, self.tiers) or first])
+        failed = [case for case in cases if case.failed]
+        results[first].failed += broke_off and not failed
+        if self.second_look and not broke_off and failed and may_be_repeated(failed):
+            print(f"\n-- {self.name}: {', '.join(case.node for case in failed)} once more, alone", flush=True)
+            again, broke_off = pytest_run(["-m", self.marks, *(case.node for case in failed)], "junit-again.xml")
+            if not broke_off and {case.node for case in again if not case.failed} >= {case.node for case in failed}:
+                for case in failed:
+                    result = results[tier_of(case, self.tiers) or first]
+                    result.failed, result.unsteady = result.failed - 1, [*result.unsteady, case.node]
+        return results
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What pytest's report says of one test."""
+
+    node: str
+    seconds: float
+    failed: bool
+    skipped: str | None
+    properties: frozenset[str]
+    """See ``tests/conftest.py``: ``exact``, ``timed out``, ``went wrong``."""
+
+    def count(self, result: Result) -> None:
+        """Add it to its tier."""
+        result.seconds = round(result.seconds + self.seconds, 1)
+        if self.skipped is not None:
+            result.skipped += 1
+            result.skips[self.skipped] = result.skips.get(self.skipped, 0) + 1
+        else:
+            result.ran += 1
+            result.failed += self.failed
+
+
+def may_be_repeated(failed: Sequence[Case]) -> bool:
+    """Whether nothing but the machine's slowness is in question."""
+    slow = all("timed out" in case.properties and not case.properties & {"exact", "went wrong"} for case in failed)
+    return slow and len(failed) <= UNSTEADY_AT_MOST
+
+
+def tier_of(case: Case, tiers: Mapping[str, Sequence[str]]) -> str | None:
+    """To which tier a test belongs; what can't be collected, or kills its worker, has a name with dots."""
+    dotted = case.node.replace("/", ".")
+    folders = ((name, folder.replace("/", ".")) for name, own in tiers.items() for folder in own)
+    return next((name for name, folder in folders if dotted.startswith(f"{folder}.")), None)
+
+
+def pytest_run(arguments: Sequence[str], report: str) -> tuple[list[Case], bool]:
+    """Runs pytest, its output shown; what its report in build/ says, and whether it broke off."""
+    path = BUILD / report
+    path.unlink(missing_ok=True)
+    command = ["pytest", "-q", "-o", f"cache_dir={BUILD / 'pytest-cache'}", f"--junitxml={path}", *arguments]
+    code = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+    cases = cases_of(path) if path.exists() else []
     # A run that broke off (a crash, a missing fixture, Ctrl-C) is a failure even when every finished test passed.
-    broke_off = code not in (0, 1)
-    ran = sum(c["tests"] for c in counts) - skipped
-    result = Result("tests", ran, failed or int(code != 0), skipped, skips=dict(skips))
-    return result, [] if broke_off else sorted(failures)
+    explained = code in (0, 5) or (code == 1 and any(case.failed for case in cases))
+    return cases, not explained
 
 
-PLAIN = "not server and not long"
-TIERS: dict[str, Callable[..., Result]] = {
-    "lint": lint,
-    "types": types,
-    "imports": imports,
-    "docs": docs,
-    "house": pytest_tier("house", ["tests/house"], PLAIN),
-    "unit": pytest_tier("unit", ["tests/unit"], PLAIN, beside=[["tests/unit/runtime", "tests/unit/expressions"]]),
-    "simulation": pytest_tier("simulation", ["tests/simulation"], PLAIN),
-    "integration": pytest_tier(
-        "integration",
-        ["tests/integration", "tests/docs"],
-        PLAIN,
-        second_look=True,
-        beside=[
-            ["tests/integration/embedded", "tests/integration/client", "tests/integration/runtime"],
-            # Spark's come first: they want to find no process but their own, and the others share clusters.
-            ["tests/integration/spark", "tests/integration/recovery", "tests/docs"],
-        ],
-    ),
-}
-EXTRA: dict[str, Callable[..., Result]] = {
-    "servers": pytest_tier("servers", ["tests/servers"], "server and not long", second_look=True),
-    "long": pytest_tier("long", ["tests"], "long"),
-}
+def cases_of(report: Path) -> list[Case]:
+    """The tests of one of pytest's reports, each once: one that fails in its call and at its end is there twice."""
+    found: dict[str, Case] = {}
+    for element in ElementTree.parse(report).getroot().iter("testcase"):
+        named = {one.get("name", ""): one.get("value", "") for one in element.iter("property")}
+        node = named.pop("node", None) or f"{element.get('classname', '')}.{element.get('name', '')}".lstrip(".")
+        failed = element.find("failure") is not None or element.find("error") is not None
+        failed = failed or (node in found and found[node].failed)
+        skip = element.find("skipped")
+        skipped = None if skip is None or failed else re.sub(r"\s+", " ", skip.get("message", ""))
+        found[node] = Case(node, float(element.get("time", "0")), failed, skipped, frozenset(named))
+    return list(found.values())
 
 
-def run(command: list[str], output: Path | None = None) -> int:
-    """Runs a tool with its output shown, or kept in a file."""
-    if output is None:
-        return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
-    with output.open("wb") as file:
-        return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=file, stderr=file).returncode
-
-
-def say(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Runs a tool and returns its output."""
-    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+PURE = Session(
+    "pure",
+    {"house": ["tests/house"], "unit": ["tests/unit"], "simulation": ["tests/simulation"]},
+    "not long",
+    ["-n", str(CORES), "--dist", "worksteal"],
+)
+REAL = Session(
+    "real",
+    {"integration": ["tests/integration", "tests/docs"], "servers": ["tests/servers"]},
+    "not long",
+    # Files stay together, and folders whose files share a cluster (tests/conftest.py). Processes wait for each other
+    # half of their time.
+    ["-n", str(2 * CORES), "--dist", "loadgroup", "--no-loadscope-reorder"],
+    second_look=True,
+    preparations={"integration": "firesteel.spark.training", "servers": "tests.servers.prepare"},
+)
+LONG = Session("long", {"long": ["tests"]}, "long")
+SESSIONS = (PURE, REAL, LONG)
+EXTRA = ("servers", "long")
+"""Tiers that are asked for."""
+REQUIRED = (*READERS, *PURE.tiers, "integration")
 
 
 @contextmanager
-def preparation(tier: str) -> Iterator[Callable[[], object]]:
-    """Makes a tier's servers ready while others run; gives a function that waits until they are."""
-    with (BUILD / f"{tier}-preparation.out").open("wb") as file:
+def preparation(module: str) -> Iterator[Callable[[], object]]:
+    """Runs a module beside other tiers; gives a function that waits for its end."""
+    with (BUILD / f"{module}.out").open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.{tier}.prepare"],
+            [sys.executable, "-m", module],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=file,
@@ -278,12 +252,11 @@ def preparation(tier: str) -> Iterator[Callable[[], object]]:
             process.wait()
 
 
-def measure(name: str, tier: Callable[..., Result], options: list[str]) -> Result:
-    """Runs one tier between two lines that name it."""
-    print(f"\n== {name} ==", flush=True)
-    start = time.monotonic()
-    result = tier(*options)
-    result.seconds = round(time.monotonic() - start, 1)
+# -- what a run comes to
+
+
+def told(name: str, result: Result) -> Result:
+    """Shows what became of a tier."""
     if name in EXTRA and result.status == "empty":
         result.reason = "; ".join(result.skips) or "no tests yet"
     print(f"-- {name}: {describe(result)}, {result.seconds} s", flush=True)
@@ -299,12 +272,44 @@ def describe(result: Result) -> str:
     return f"{result.ran} {result.unit}, {result.failed} failed{skipped}{unsteady}"
 
 
+def run_session(session: Session, *options: str) -> dict[str, Result]:
+    """Runs one session between lines that name it."""
+    print(f"\n== {', '.join(session.tiers)} ==", flush=True)
+    return {name: told(name, result) for name, result in session(*options).items()}
+
+
+def remember_unsteady(results: Mapping[str, Result], memory: Path) -> None:
+    """A test that is unsteady in two runs in a row has failed. The memory outlives the checkout."""
+    try:
+        before = set(json.loads(memory.read_text()))
+    except (OSError, ValueError):
+        before = set()
+    now = {test for result in results.values() for test in result.unsteady}
+    for name, result in results.items():
+        twice = [test for test in result.unsteady if test in before]
+        for test in twice:
+            print(f"{test} was unsteady in the last run, too: it has failed in {name}")
+        result.failed += len(twice)
+    try:
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        memory.write_text(json.dumps(sorted(now)))
+    except OSError as error:
+        print(f"unsteady tests cannot be remembered in {memory}: {error}")
+
+
+def memory_of_unsteady() -> Path:
+    """Where they are remembered."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firesteel" / "unsteady-tests.json"
+
+
 def conclude(results: dict[str, Result]) -> int:
     """Writes the summary for machines and the table for people; returns the exit code."""
     plain = {
         name: {**dataclasses.asdict(result), "status": result.status, "passed": max(0, result.ran - result.failed)}
         for name, result in results.items()
     }
+    for tier in plain.values():
+        del tier["said"]
     BUILD.mkdir(exist_ok=True)
     unfinished = SUMMARY.with_suffix(f".{os.getpid()}")
     unfinished.write_text(json.dumps({"version": 1, "tiers": plain}, indent=2) + "\n")
@@ -314,17 +319,70 @@ def conclude(results: dict[str, Result]) -> int:
         counts = f"{result.ran:>6} {result.failed:>7} {result.skipped:>8} {result.seconds:>8}"
         print(f"{name:12} {result.status:8} {counts}  {result.reason or result.unit}")
     for name, result in results.items():
-        for test in result.unsteady:
-            print(f"unsteady in {name}: {test} failed and then passed; find out why")
-    for name, result in results.items():
         for reason, count in result.skips.items():
             print(f"skipped in {name}: {count} test{'s' if count > 1 else ''}: {reason}")
     tests = [result for result in results.values() if result.unit == "tests"]
     failed = sum(result.failed for result in results.values()) + sum(r.status == "empty" for r in results.values())
     passed = sum(max(0, result.ran - result.failed) for result in tests)
     skipped = sum(result.skipped for result in tests)
+    for name, result in results.items():
+        for test in result.unsteady:
+            print(f"unsteady in {name}: {test} timed out and then passed; find out why")
+    print(f"unsteady tests: {sum(len(result.unsteady) for result in results.values())}")
     print(f"\n{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else ""), flush=True)
     return 1 if failed else 0
+
+
+def slowest(count: int = 40) -> int:
+    """Prints the slowest files and tests of the last run."""
+    reports = [BUILD / f"junit-{session.name}.xml" for session in SESSIONS]
+    cases = [case for report in reports if report.exists() for case in cases_of(report)]
+    files: Counter[str] = Counter()
+    for case in cases:
+        files[case.node.partition("::")[0]] += case.seconds  # type: ignore[assignment] # a Counter of seconds
+    if not cases:
+        sys.exit("dev: there is no report in build/; run ./dev test first")
+    for title, rows in (("files", files.most_common(count)), ("tests", [(c.node, c.seconds) for c in cases])):
+        print(f"\nthe slowest {title} of {len(cases)} tests")
+        for name, seconds in sorted(rows, key=lambda row: -row[1])[:count]:
+            print(f"{seconds:8.1f} s  {name}")
+    return 0
+
+
+def one(name: str, options: list[str]) -> int:
+    """Runs one tier."""
+    if name in READERS:
+        if options:
+            sys.exit(f"dev: ./dev {name} takes no options")
+        results = read_code([name])
+    else:
+        session = next(session for session in SESSIONS if name in session.tiers)
+        results = run_session(session.only(name), *options)
+    return 1 if results[name].status in ("failed", "empty") else 0
+
+
+def every(options: list[str]) -> int:
+    """Runs all tiers: those that read the code, then tests without processes, then those with."""
+    unknown = set(options) - {f"--{extra}" for extra in EXTRA}
+    if unknown:
+        sys.exit(f"dev: ./dev test does not know {' '.join(sorted(unknown))}; it takes --servers, --long and --slowest")
+    started = time.monotonic()
+    SUMMARY.unlink(missing_ok=True)
+    real = REAL if "--servers" in options else REAL.only("integration")
+    with ExitStack() as stack:
+        prepared = [stack.enter_context(preparation(real.preparations[tier])) for tier in real.tiers]
+        results = read_code(list(READERS)) | run_session(PURE)
+        for wait in prepared:
+            wait()
+    results |= run_session(real)
+    if "--long" in options:
+        results |= run_session(LONG)
+    for name in EXTRA:
+        results.setdefault(name, Result("tests", reason=f"not asked for (--{name})"))
+    remember_unsteady(results, memory_of_unsteady())
+    code = conclude(results)
+    print(f"{(time.monotonic() - started) / 60:.1f} minutes", file=sys.stderr)
+    return code
 
 
 def main() -> int:
@@ -333,22 +391,8 @@ def main() -> int:
     BUILD.mkdir(exist_ok=True)
     name, options = sys.argv[1], sys.argv[2:]
     if name != "test":
-        takes_options = name in ("unit", "integration", "house")
-        if options and not takes_options:
-            sys.exit(f"dev: ./dev {name} takes no options")
-        result = measure(name, TIERS[name], options)
-        return 1 if result.status in ("failed", "empty") else 0
-    unknown = set(options) - {f"--{extra}" for extra in EXTRA}
-    if unknown:
-        sys.exit(f"dev: ./dev test does not know {' '.join(sorted(unknown))}; it takes --servers and --long")
-    SUMMARY.unlink(missing_ok=True)
-    with preparation("servers") if "--servers" in options else nullcontext(lambda: None) as prepared:
-        results = {name: measure(name, tier, []) for name, tier in TIERS.items()}
-        prepared()
-    for extra, tier in EXTRA.items():
-        asked = f"--{extra}" in options
-        results[extra] = measure(extra, tier, []) if asked else Result("tests", reason=f"not asked for (--{extra})")
-    return conclude(results)
+        return one(name, options)
+    return slowest() if options == ["--slowest"] else every(options)
 
 
 if __name__ == "__main__":

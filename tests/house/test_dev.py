@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -11,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests import conftest, leaks
 from tools import tiers
-from tools.fetch_pip import NoIndexError, fetch_pip
 
 ROOT = Path(__file__).resolve().parents[2]
-REQUIRED = [*tiers.TIERS, "servers"]
+REQUIRED = [*tiers.REQUIRED, "servers"]
 ALL = 3 * len(REQUIRED)
 OLD_PYTHON = '#!/bin/sh\ncase "$2" in *print*) echo 3.8.18 ;; *) exit 1 ;; esac\n'
 
@@ -98,6 +100,7 @@ def summary(**changes: dict[str, Any]) -> str:
             f"{ALL - 3} passed, 1 failed",
         ),
         (summary(types={"failed": 2, "passed": 1, "status": "failed"}), 1, 1, f"{ALL - 2} passed, 2 failed"),
+        (summary(integration={"unsteady": ["tests/a.py::b"]}), 0, 0, f"{ALL} passed, 0 failed"),
         (summary(), 1, 1, f"{ALL} passed, 1 failed"),
         (None, 0, 1, None),
     ],
@@ -109,6 +112,7 @@ def summary(**changes: dict[str, Any]) -> str:
         "servers impossible",
         "all skipped",
         "a failure",
+        "a second look",
         "a crash",
         "no summary",
     ],
@@ -124,8 +128,9 @@ def test_ci_believes_only_tiers_that_ran(
     (tmp_path / ".venv" / "bin" / "python").symlink_to(sys.executable)
     process = subprocess.run(["bash", ".ci/run"], cwd=tmp_path, capture_output=True, text=True)
     assert process.returncode == code
+    unsteady = "unsteady in integration: tests/a.py::b" if text and "a.py" in text else "unsteady tests: none"
     if last:
-        assert process.stdout.splitlines()[-1] == last
+        assert process.stdout.splitlines()[-2:] == [unsteady, last]
     if text and "no engine" in text:
         assert "ci: the tier 'servers' is impossible on this machine: no engine\n" in process.stdout
 
@@ -152,97 +157,152 @@ def test_an_empty_tier_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert json.loads((tmp_path / "summary.json").read_text())["tiers"]["unit"]["passed"] == 3
 
 
-ONCE = "def test_{n}():\n    from pathlib import Path\n    seen = Path('seen-{n}')\n    first = not seen.exists()\n"
-ONCE += "    seen.touch()\n    assert not first\n"
+OURS = "from tests.waiting import NotInTimeError\n"
+TEARDOWN = """
+import pytest
+from pathlib import Path
+
+@pytest.fixture(autouse=True)
+def slow():
+    again = Path("seen-1").exists()
+    yield
+    if not again and Path("seen-1").exists():
+        raise TimeoutError
+"""
+SLOW_ONCE = """
+from pathlib import Path
+
+import pytest
+
+{mark}
+def test_{n}():
+    seen = Path("seen-{n}")
+    first = not seen.exists()
+    seen.touch()
+    if first:
+        raise {error}
+"""
+
+
+def slow_once(n: int = 1, mark: str = "", error: str = "TimeoutError") -> str:
+    """A test that fails in its first run only."""
+    return SLOW_ONCE.format(n=n, mark=mark, error=error)
+
+
+def make_suite(root: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> None:
+    """A repository of tests in which the tiers run: under copies of our conftest and configuration."""
+    for name in ("tests/conftest.py", "tests/leaks.py", "tests/waiting.py", "pyproject.toml"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, root / name)
+    for name, text in files.items():
+        (root / "tests" / name).mkdir()
+        (root / "tests" / name / "test_some.py").write_text(text)
+    monkeypatch.setattr(tiers, "ROOT", root)
+    monkeypatch.setattr(tiers, "BUILD", root)
+    monkeypatch.setattr(tiers, "SUMMARY", root / "summary.json")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
+    for name in [*os.environ]:
+        if name.startswith("PYTEST_") or name in (leaks.MARK, "FIRESTEEL_STRICT_SKIPS"):
+            monkeypatch.delenv(name)
+
+
+def session(*folders: str, options: tuple[str, ...] = (), second_look: bool = True) -> tiers.Session:
+    """One tier for each folder."""
+    return tiers.Session("some", {one: [f"tests/{one}"] for one in folders}, "not long", options, second_look)
 
 
 @pytest.mark.parametrize(
     ("tests", "second_look", "failed", "unsteady"),
     [
-        (ONCE.format(n=1), True, 0, ["tests.test_some.test_1"]),
-        (ONCE.format(n=1), False, 1, []),
-        (ONCE.format(n=1) + "def test_always():\n    assert False\n", True, 2, []),
-        ("\n".join(ONCE.format(n=n) for n in range(4)), True, 4, []),
+        (slow_once(), True, 0, ["tests/one/test_some.py::test_1"]),
+        (OURS + slow_once(error="NotInTimeError"), True, 0, ["tests/one/test_some.py::test_1"]),
+        (slow_once(), False, 1, []),
+        (slow_once(error="AssertionError"), True, 1, []),
+        (slow_once(mark="@pytest.mark.exact"), True, 1, []),
+        (slow_once() + "def test_always():\n    assert False\n", True, 2, []),
+        (TEARDOWN + slow_once(error="AssertionError"), True, 1, []),
+        (slow_once() + "def test_always():\n    raise TimeoutError\n", True, 2, []),
+        ("\n".join(slow_once(n) for n in range(4)), True, 4, []),
         ("import nothing_of_this_name\n", True, 1, []),
     ],
-    ids=["passes then", "not asked for", "fails again", "too many", "can't be collected"],
-)
-def test_a_test_that_fails_once_is_named_and_one_that_fails_twice_fails(
+    ids=[
+        "passes then",
+        "by the time of our own waiting",
+        "not asked for",
+        "not by the clock",
+        "counts records",
+        "beside a failure",
+        "a failure, and a time-out behind it",
+        "fails again",
+        "too many",
+        "can't be collected",
+    ],
+)  # fmt: skip
+def test_only_what_timed_out_and_counts_no_records_gets_a_second_look(
     tests: str, second_look: bool, failed: int, unsteady: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiers, "ROOT", tmp_path)
-    monkeypatch.setattr(tiers, "BUILD", tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
-    monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_some.py").write_text("def test_other():\n    pass\n\n\n" + tests)
-    result = tiers.pytest_tier("some", ["tests"], "not server", second_look=second_look)()
+    make_suite(tmp_path, monkeypatch, one="def test_other():\n    pass\n\n\n" + tests)
+    result = session("one", second_look=second_look)()["one"]
     assert (result.failed, result.unsteady) == (failed, unsteady)
 
 
-MEET = """
-import os
-import time
-from pathlib import Path
-
-def test_they_meet():
-    Path({mine!r}).write_text(str(os.getpid()))
-    deadline = time.monotonic() + 60
-    while not Path({other!r}).exists():
-        assert time.monotonic() < deadline
-    assert Path({other!r}).read_text() != str(os.getpid())
-"""
+def test_what_is_marked_as_a_whole_is_there() -> None:
+    folders = [name for name in (*conftest.EXACT, *conftest.TOGETHER) if not (ROOT / "tests" / name).exists()]
+    assert not folders
 
 
-def test_a_tier_may_be_two_processes_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_a_test_that_is_unsteady_twice_in_a_row_has_failed(tmp_path: Path) -> None:
+    memory = tmp_path / "cache" / "unsteady.json"
+
+    def run(*unsteady: str) -> int:
+        result = tiers.Result("tests", ran=2, unsteady=list(unsteady))
+        tiers.remember_unsteady({"one": result}, memory)
+        return result.failed
+
+    assert run("a", "b") == 0
+    assert run("b", "c") == 1
+    assert run() == 0
+    assert run("b") == 0
+
+
+def test_results_are_told_by_tier_and_a_worker_that_dies_fails_its_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiers, "ROOT", tmp_path)
-    monkeypatch.setattr(tiers, "BUILD", tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
-    monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
-    for folder, mine, other in (("one", "1", "2"), ("two", "2", "1")):
-        (tmp_path / "tests" / folder).mkdir(parents=True)
-        (tmp_path / "tests" / folder / "test_some.py").write_text(MEET.format(mine=mine, other=other))
-    (tmp_path / "tests" / "two" / "test_once.py").write_text(ONCE.format(n=1))
-    result = tiers.pytest_tier("some", ["tests"], "not server", second_look=True, beside=[["tests/two"]])()
-    assert (result.ran, result.failed, result.unsteady) == (3, 0, ["tests.two.test_once.test_1"])
-    assert "test_once.py" in capfd.readouterr().out
-    for one in ("1", "2"):
-        (tmp_path / one).unlink()
-    (tmp_path / "tests" / "one" / "test_bad.py").write_text("import nothing_of_this_name\n")
-    result = tiers.pytest_tier("some", ["tests"], "not server", beside=[["tests/two"]])("-k", "once")
-    assert (result.ran, result.failed) == (2, 1)  # what can't be collected counts, and the other process goes on
+    dies = "import os\n\ndef test_dies():\n    os._exit(3)\n"
+    make_suite(tmp_path, monkeypatch, one="def test_1():\n    pass\n", two=dies + "def test_2():\n    pass\n")
+    results = session("one", "two", options=("-n", "2"), second_look=False)()
+    assert (results["one"].ran, results["one"].failed) == (1, 0)
+    assert (results["two"].ran, results["two"].failed) == (2, 1)
+    results = session("two", "one")("-k", "test_1")
+    assert results["two"].status == "empty"
+    assert results["one"].status == "passed"
 
 
-def test_no_test_is_in_none_or_two_of_the_processes_of_a_tier() -> None:
-    folders = ["tests/integration", "tests/docs"]
-    beside = [["tests/integration/embedded", "tests/docs"], ["tests/integration/spark", "tests/integration"]]
-    first, second, third = tiers.lanes_of([*folders, "tests/house"], beside)
-    files = {str(file.relative_to(ROOT)) for folder in folders for file in (ROOT / folder).rglob("test_*.py")}
-    assert sorted(files) == sorted([*second, *third])
-    assert third[0].startswith("tests/integration/spark/")  # those first that are named first
-    assert "tests/integration/embedded/test_life.py" in second
-    assert "tests/house/test_dev.py" in first
-    assert tiers.lanes_of(folders, []) == [folders]
-    assert tiers.lanes_of(folders, [["tests/none"]]) == [folders]
-    assert tiers.lanes_of(["tests/none"], [["tests/none"]]) == []
+def test_the_slowest_tests_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_suite(
+        tmp_path, monkeypatch, one="import time\n\n\ndef test_1():\n    time.sleep(0.3)\n\n\ndef test_2():\n    pass\n"
+    )
+    dataclasses.replace(session("one"), name="pure")()
+    capsys.readouterr()
+    assert tiers.slowest() == 0
+    told = capsys.readouterr().out
+    assert told.index("0.3 s  tests/one/test_some.py::test_1") < told.index("0.0 s  tests/one/test_some.py::test_2")
 
 
 def test_servers_are_made_ready_while_other_tiers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "ROOT", tmp_path)
     monkeypatch.setattr(tiers, "BUILD", tmp_path)
-    (tmp_path / "tests" / "some").mkdir(parents=True)
-    program = tmp_path / "tests" / "some" / "prepare.py"
+    (tmp_path / "some").mkdir()
+    program = tmp_path / "some" / "prepare.py"
     program.write_text("import pathlib\nprint('made')\npathlib.Path('made').touch()\n")
-    with tiers.preparation("some") as prepared:
+    with tiers.preparation("some.prepare") as prepared:
         prepared()
         assert (tmp_path / "made").exists()
-    assert (tmp_path / "some-preparation.out").read_text() == "made\n"
+    assert (tmp_path / "some.prepare.out").read_text() == "made\n"
     program.write_text("import time\ntime.sleep(600)\n")
-    with pytest.raises(KeyboardInterrupt), tiers.preparation("some"):
+    with pytest.raises(KeyboardInterrupt), tiers.preparation("some.prepare"):
         raise KeyboardInterrupt  # and it does not go on alone
 
 
@@ -261,28 +321,10 @@ def test_a_tier_tells_why_tests_were_skipped(
     tests: str, status: str, skipped: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(tiers, "ROOT", tmp_path)
-    monkeypatch.setattr(tiers, "BUILD", tmp_path)
-    monkeypatch.setattr(tiers, "SUMMARY", tmp_path / "summary.json")
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:/usr/bin:/bin")
-    monkeypatch.delenv("PYTEST_CURRENT_TEST", raising=False)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_some.py").write_text("import pytest\n\n\n" + tests)
-    result = tiers.measure("servers", tiers.pytest_tier("some", ["tests"], "not server"), [])
+    make_suite(tmp_path, monkeypatch, servers="import pytest\n\n\n" + tests)
+    result = tiers.run_session(session("servers"))["servers"]
     assert (result.status, result.skipped, result.reason) == (status, skipped, reason)
     assert result.skips == {"no engine": skipped}
     tiers.conclude({"servers": result})
     tests_of = "1 test" if skipped == 1 else f"{skipped} tests"
     assert f"skipped in servers: {tests_of}: no engine\n" in capsys.readouterr().out
-
-
-def test_a_pip_wheel_without_the_locked_hash_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = tmp_path / "installer.txt"
-    lock.write_text("pip==1.0 \\\n    --hash=sha256:" + 64 * "0" + "\n")
-    (tmp_path / "pip-1.0-py3-none-any.whl").write_bytes(b"something else")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    (tmp_path / "target").mkdir()
-    with pytest.raises(NoIndexError, match="locked hash"):
-        fetch_pip(lock, tmp_path / "target")
-    assert not list((tmp_path / "target").iterdir())

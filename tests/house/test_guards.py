@@ -61,7 +61,7 @@ def test_warning():
     warnings.warn("old", DeprecationWarning)
 """
 REFUSALS = {
-    "network": "have no network",
+    "network": "A test tried to use socket.socket",
     "sleep": "do not sleep",
     "jvm": "start no JVM",
     "warning": "DeprecationWarning: old",
@@ -83,7 +83,7 @@ def run_suite(root: Path, tier: str, code: str) -> str:
     """Runs one test file under copies of our conftest and configuration; returns what pytest said."""
     folder = root / "tests" / tier
     folder.mkdir(parents=True)
-    for name in ("tests/conftest.py", "tests/leaks.py", "pyproject.toml"):
+    for name in ("tests/conftest.py", "tests/leaks.py", "tests/waiting.py", "pyproject.toml"):
         (root / name).write_text((ROOT / name).read_text().replace("GRACE_SECONDS = 5.0", "GRACE_SECONDS = 0.3"))
     (folder / "test_it.py").write_text(code)
     env = {name: value for name, value in os.environ.items() if name != "FIRESTEEL_TEST_SESSION"}

@@ -10,7 +10,6 @@ from tests.servers.compose_cluster import ROOT, SERVICES, ComposeCluster
 from tests.servers.conftest import SLOTS
 
 pytestmark = [
-    pytest.mark.server,
     pytest.mark.timeout(900),
     pytest.mark.may_skip(reason="a machine where no Docker engine can be had"),
 ]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
-from tests.servers.compose_cluster import ComposeCluster, until
+from tests.servers.compose_cluster import ComposeCluster, Container, until
 from tests.servers.conftest import HEARTBEAT_TIMEOUT, SLOTS
 from tests.servers.endless import Endless, run_another
 
 pytestmark = [
-    pytest.mark.server,
     pytest.mark.timeout(900),
     pytest.mark.may_skip(reason="a machine where no Docker engine can be had, or whose root one is not"),
     pytest.mark.usefixtures("root"),
@@ -21,9 +21,12 @@ LONG = HEARTBEAT_TIMEOUT * 1.5
 
 
 @pytest.mark.parametrize("service", ["dispatcher", "resourcemanager"])
-def test_the_job_goes_on_when_a_coordinator_crashes(cluster: ComposeCluster, service: str) -> None:
+@pytest.mark.parametrize("end", [Container.crash, Container.restart], ids=["crashes", "is-restarted"])
+def test_the_job_goes_on_when_a_coordinator_crashes_or_is_restarted(
+    cluster: ComposeCluster, service: str, end: Callable[[Container], None]
+) -> None:
     job = Endless(cluster)
-    cluster.the(service).crash()
+    end(cluster.the(service))
     assert job.taskmanager.slots() == job.slots
     cluster.wait_slots(SLOTS, available=0)
     job.goes_on()
@@ -32,9 +35,12 @@ def test_the_job_goes_on_when_a_coordinator_crashes(cluster: ComposeCluster, ser
     run_another(cluster)
 
 
-def test_the_job_begins_anew_when_its_jobmaster_crashes_and_says_so(cluster: ComposeCluster) -> None:
+@pytest.mark.parametrize("end", [Container.crash, Container.restart], ids=["crashes", "is-restarted"])
+def test_the_job_begins_anew_when_its_jobmaster_crashes_or_is_restarted_and_says_so(
+    cluster: ComposeCluster, end: Callable[[Container], None]
+) -> None:
     job = Endless(cluster)
-    cluster.the("jobmaster").crash()
+    end(cluster.the("jobmaster"))
     job.begins_anew("JobMaster")
     cluster.calm(SLOTS)
     assert job.now()["state"] == "CANCELED"

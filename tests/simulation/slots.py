@@ -336,6 +336,9 @@ class SimulatedFleet:
     def start(self) -> None:
         self.driver = self.cluster.driver()
 
+    def detach(self) -> None:
+        self.driver = None
+
     def stop(self) -> None:
         self.driver = None
 

@@ -1,10 +1,24 @@
 #!/bin/sh
-# Dispatcher, ResourceManager and JobMaster host of this machine.
+# Dispatcher, ResourceManager and JobMaster host of this machine. stop hands over: JobMasters, TaskManagers and slots go
+# on, and the next start finds them; stop-all ends what this host has of the cluster, also what was left behind.
 bin=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd -P)
 . "$bin/config.sh"
 
-usage="Usage: jobmanager.sh start|stop [-D key=value]..., or jobmanager.sh start-foreground dispatcher|resourcemanager|jobmaster"
+usage="Usage: jobmanager.sh start|stop|stop-all [-D key=value]..., jobmanager.sh stop dispatcher|resourcemanager|jobmaster,
+or jobmanager.sh start-foreground dispatcher|resourcemanager|jobmaster"
 services='resourcemanager jobmaster dispatcher'
+stop_order='dispatcher jobmaster resourcemanager'
+
+stop_services() { # its arguments, one after the other; sets $found
+    found=''
+    for service in "$@"; do
+        file=$(pid_file "$service" 0)
+        if [ -f "$file" ]; then
+            found=yes
+            stop "$service" "$file"
+        fi
+    done
+}
 
 command=${1:-}
 [ $# -eq 0 ] || shift
@@ -19,7 +33,7 @@ start)
             missing="$missing $service"
         fi
     done
-    [ -n "$missing" ] || die "the JobManager is running already on host $this_host; jobmanager.sh stop ends it."
+    [ -n "$missing" ] || die "the JobManager is running already on host $this_host; jobmanager.sh stop-all ends it."
     make_secret
     for service in $missing; do
         echo "Starting $service on host $this_host."
@@ -42,17 +56,26 @@ start-foreground)
     make_secret
     foreground "$@"
     ;;
-stop | stop-all)
+stop)
+    case ${1:-} in
+    dispatcher | resourcemanager | jobmaster) stopping=$1 what="$1" ;;
+    '' | -D*) stopping=$stop_order what=JobManager ;;
+    *) die "$usage" ;;
+    esac
+    # shellcheck disable=SC2086 # several words
+    stop_services $stopping
+    if [ -n "$found" ]; then
+        echo "Jobs that run go on; jobmanager.sh start goes on with them, and stop-cluster.sh ends what is left."
+    else
+        echo "There is no $what to stop on host $this_host."
+    fi
+    ;;
+stop-all)
     find_python
-    found=''
-    for service in dispatcher jobmaster resourcemanager; do
-        file=$(pid_file "$service" 0)
-        if [ -f "$file" ]; then
-            found=yes
-            stop "$service" "$file"
-        fi
-    done
-    # What processes left that were killed: JobMasters whose host is gone, Spark's driver.
+    # shellcheck disable=SC2086 # several words
+    stop_services $stop_order
+    # What goes on without services, or was left when they were killed: JobMasters, TaskManagers that the
+    # ResourceManager has started, Spark's driver.
     remains=$("$python" -P -m firesteel.service.remains --config-dir "$conf" "$@")
     [ -z "$remains" ] || echo "$remains"
     [ -n "$found$remains" ] || echo "There is no JobManager to stop on host $this_host."

@@ -7,8 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from firesteel.core import process
 from firesteel.core.process import ProcessId
 from firesteel.datastream import StreamExecutionEnvironment
 from tests.integration.processes.cluster import MARK
+from tests.waiting import wait_until
 
 RUNS = Path(tempfile.gettempdir(), "firesteel-e")
 """Where run directories of this process's clusters lie; short enough for sockets, and known to the leak check."""
@@ -67,22 +67,7 @@ def new_environment(parallelism: int = 1, **options: str) -> StreamExecutionEnvi
     return env.set_parallelism(parallelism)
 
 
-def until(condition: Callable[[], Any], what: str | Callable[[], str], timeout: float = 100.0) -> Any:
-    """Look again and again until it holds; returns what it gave.
-
-    Args:
-        condition: what has to hold.
-        what: its words, or what finds them out when it did not come true.
-        timeout: seconds.
-
-    Raises:
-        AssertionError: it did not within ``timeout`` seconds.
-    """
-    deadline = time.monotonic() + timeout
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {timeout} s for: {what if isinstance(what, str) else what()}"
-        time.sleep(0.02)
-    return found
+until = wait_until
 
 
 def state_of(job: JobClient) -> str:

@@ -10,11 +10,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,24 +22,14 @@ from firesteel.core.process import ProcessId, identify, is_running, kill, wait_g
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import rest_token
 from firesteel.service.pid_file import STANDBY
+from firesteel.service.remains import end_remains
 from tests.leaks import NO_ARCHIVES
 from tests.ports import free_ports
+from tests.waiting import PATIENCE, wait_until
 
-PATIENCE = 100.0
-"""Seconds after which a test gives up waiting for something that must come true."""
 BIN = Path(sys.executable).parent
-STOP_ORDER = ("taskmanager", "dispatcher", "jobmaster", "resourcemanager")
+COORDINATORS = ("dispatcher", "jobmaster", "resourcemanager")
 MARK = "FIRESTEEL_TEST_CLUSTER"
-
-
-def wait_until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """The condition's first true value."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"did not come true within {seconds:g} s: {what}")
-        time.sleep(0.05)
-    return value
 
 
 def rest_call(url: str, method: str, path: str, body: Any = None, *, secret: str = "") -> tuple[int, Any]:
@@ -283,14 +272,20 @@ class Cluster:
         return "".join(f"----- {one.name} ({one.pid})\n{one.log()}\n" for one in self.services)
 
     def stop(self) -> None:
-        """Stop all services in order."""
-        for name in STOP_ORDER:
-            for service in self.services:
-                if service.name == name:
-                    service.signal(signal.SIGTERM)
-            for service in self.services:
-                if service.name == name:
-                    service.wait()
+        """End the cluster as ``stop-cluster.sh`` does: the coordinators hand over, and what they have left is ended."""
+        for name in COORDINATORS:
+            self._stop(name)
+        if self.cluster_directory.exists():
+            end_remains(self.cluster_directory)
+        self._stop("taskmanager")
+
+    def _stop(self, name: str) -> None:
+        """All services of a name."""
+        named = [service for service in self.services if service.name == name]
+        for service in named:
+            service.signal(signal.SIGTERM)
+        for service in named:
+            service.wait()
 
     def close(self) -> None:
         """Stop what runs, and check that nothing is left.

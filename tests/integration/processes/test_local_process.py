@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Iterator
 
 import pytest
 
-from firesteel.core.process import ProcessId
+from firesteel.core.process import ProcessId, wait_gone
 from firesteel.service.pid_file import read_pid_file
-from tests.integration.processes.cluster import Cluster, wait_until
+from tests.integration.processes.cluster import COORDINATORS, Cluster, wait_until
 from tests.integration.processes.test_open_doors import ENDLESS, records, running_tasks
 
 pytestmark = pytest.mark.timeout(400)
@@ -39,6 +40,11 @@ def workers(cluster: Cluster) -> set[ProcessId]:
     return {process for process in found if process is not None}
 
 
+def goes_on(cluster: Cluster) -> None:
+    seen = records(cluster)
+    wait_until(lambda: records(cluster) > seen, "the job goes on")
+
+
 def test_taskmanagers_come_with_jobs_outlive_the_resourcemanager_and_go(cluster: Cluster) -> None:
     assert not workers(cluster)
     program = cluster.folder / "endless.py"
@@ -51,14 +57,32 @@ def test_taskmanagers_come_with_jobs_outlive_the_resourcemanager_and_go(cluster:
     _, overview = cluster.rest("GET", "/taskmanagers")
     assert all(shown["id"].startswith("worker-") for shown in overview["taskmanagers"]), json.dumps(overview)
 
-    cluster.the("resourcemanager").kill()
-    cluster.start("resourcemanager")
-    cluster.wait_slots(2)
-    seen = records(cluster)
-    wait_until(lambda: records(cluster) > seen, "the job goes on")
-    assert workers(cluster) == started
+    for end in (signal.SIGKILL, signal.SIGTERM):
+        cluster.the("resourcemanager").signal(end)
+        cluster.the("resourcemanager").wait()
+        assert workers(cluster) == started
+        cluster.start("resourcemanager")
+        cluster.wait_slots(2)
+        goes_on(cluster)
+        assert workers(cluster) == started
 
     (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
     assert cluster.firesteel("cancel", job["jid"]).returncode == 0
     wait_until(lambda: not workers(cluster), "workers that nobody uses are stopped")
     assert not cluster.executors()
+
+
+def test_the_end_of_the_cluster_leaves_no_taskmanager(cluster: Cluster) -> None:
+    program = cluster.folder / "endless.py"
+    program.write_text(ENDLESS)
+    done = cluster.firesteel("run", "-d", "-p", "2", str(program))
+    assert done.returncode == 0, done.stdout + done.stderr
+    wait_until(lambda: running_tasks(cluster) == 4, "all tasks run")
+    assert len(workers(cluster)) == 2
+    assert cluster.rest("DELETE", "/cluster", token=False)[0] == 401
+    assert cluster.rest("DELETE", "/cluster") == (200, {})
+    for name in COORDINATORS:
+        assert cluster.the(name).wait() == 0
+    assert not workers(cluster)
+    assert not wait_gone(cluster.processes(), 10)
+    assert not list((cluster.cluster_directory / "workers" / "conf").iterdir()), "the secret is left"

@@ -197,7 +197,7 @@ def test_a_cluster_is_started_and_stopped(home: Home) -> None:
     pid = running["resourcemanager-0"].pid
     assert f"The resourcemanager is running already, as process {pid} on host {here()}." in said
     assert said[-1] == (
-        f"jobmanager.sh: the JobManager is running already on host {here()}; jobmanager.sh stop ends it."
+        f"jobmanager.sh: the JobManager is running already on host {here()}; jobmanager.sh stop-all ends it."
     )
     assert home.pid_files() == running
 
@@ -219,9 +219,57 @@ def test_a_cluster_is_started_and_stopped(home: Home) -> None:
     code, said = home.run("stop-cluster.sh")
     assert code == 0
     stopped = [line for line in said if line.startswith("Stopping ")]
-    assert [line.split()[1] for line in stopped] == ["taskmanager", "dispatcher", "jobmaster", "resourcemanager"], said
+    assert [line.split()[1] for line in stopped] == ["dispatcher", "jobmaster", "resourcemanager", "taskmanager"], said
     assert not home.left()
     assert (home.conf / "cluster-secret").read_text() == secret
+
+
+def test_a_stopped_jobmanager_leaves_its_jobs_to_the_next_start_and_a_stopped_cluster_leaves_nothing(
+    home: Home,
+) -> None:
+    code, said = home.run("start-cluster.sh", "-D", "restart-strategy.type=none")
+    assert code == 0, said
+    job = home.start_endless()
+    before = home.pid_files()
+    goes_on = "Jobs that run go on; jobmanager.sh start goes on with them, and stop-cluster.sh ends what is left."
+    code, said = home.run("jobmanager.sh", "stop", "dispatcher")
+    stopped = f"Stopping dispatcher (process {before['dispatcher-0'].pid}) on host {here()}."
+    assert (code, said) == (0, [stopped, goes_on])
+    assert home.run("jobmanager.sh", "stop", "dispatcher") == (
+        0,
+        [f"There is no dispatcher to stop on host {here()}."],
+    )
+    assert home.run("jobmanager.sh", "stop", "taskmanager")[0] == 1
+    code, said = home.run("jobmanager.sh", "stop")
+    assert code == 0
+    assert [line.split()[1] for line in said[:-1]] == ["jobmaster", "resourcemanager"], said
+    assert said[-1] == goes_on
+    left = {process for process in home.processes() if process not in before.values()}
+    (record,) = (home.folder / "cluster" / "jobmasters").glob("*.json")
+    jobmaster = ProcessId.from_plain(json.loads(record.read_text())["process"])
+    assert jobmaster in left
+
+    code, said = home.run("jobmanager.sh", "start")
+    assert code == 0, said
+    wait_until(lambda: home.state(job) == "RUNNING", "the next Dispatcher knows the job")
+    wait_until(lambda: (home.get("/overview") or {}).get("slots-total"), "the TaskManager has registered")
+    assert home.get(f"/jobs/{job}/exceptions")["exceptionHistory"]["entries"] == []
+    assert left <= set(home.processes()), "driver, executor, slots and JobMaster are the same"
+    assert home.pid_files()["taskmanager-0"] == before["taskmanager-0"]
+
+    code, said = home.run("jobmanager.sh", "stop")
+    assert code == 0, said
+    code, said = home.run("stop-cluster.sh")
+    assert code == 0, said
+    assert f"Ended the JobMaster (process {jobmaster.pid}), which was left alone." in said
+    assert not home.left()
+
+    code, said = home.run("start-cluster.sh", "-D", "restart-strategy.type=none")
+    assert code == 0, said
+    wait_until(lambda: home.state(job) == "RUNNING", "the job goes on")
+    code, said = home.run("stop-cluster.sh")
+    assert code == 0, said
+    assert not home.left()
 
 
 def kill_all(processes: Iterable[ProcessId]) -> None:
@@ -274,7 +322,7 @@ def test_after_kill_9_of_everything_with_a_job_a_stop_or_the_next_start_cleans_u
 def test_where_nothing_runs_there_is_nothing_to_stop(home: Home) -> None:
     assert home.run("stop-cluster.sh") == (
         0,
-        [f"There is no TaskManager to stop on host {here()}.", f"There is no JobManager to stop on host {here()}."],
+        [f"There is no JobManager to stop on host {here()}.", f"There is no TaskManager to stop on host {here()}."],
     )
 
 
@@ -342,7 +390,7 @@ def test_a_jobmanager_stands_by_and_takes_over(home: Home, second: Home) -> None
     )
     wait_until(lambda: second.get("/overview"), "the next Dispatcher finds the next ResourceManager")
     for one in (second, home):
-        code, said = one.run("jobmanager.sh", "stop")
+        code, said = one.run("jobmanager.sh", "stop-all")
         assert code == 0, said
     assert not second.left()
     assert not home.left()

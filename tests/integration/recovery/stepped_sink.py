@@ -9,7 +9,8 @@ from typing import Any
 
 from firesteel.common import Encoder
 from firesteel.datastream.connectors.file_system import BucketAssigner, FileSink, RollingPolicy
-from firesteel.functions.sink import WriterContext
+from firesteel.functions.sink import Sink, SinkWriter, WriterContext
+from firesteel.functions.source import Plain
 from firesteel.functions.two_phase import CommitResult, Committable, Committer, TwoPhaseCommitSink, TwoPhaseWriter
 from tests.integration.recovery import steps
 
@@ -61,6 +62,46 @@ class _SteppedCommitter(Committer):
 
     def close(self) -> None:
         self._committer.close()
+
+
+class SteppedAtEnd(Sink[Any]):
+    """Writes lines of text, which are shown at the end of a job without checkpoints."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder, self._out = folder, folder / "out" / name
+
+    def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
+        return _AtEnd(self._folder, self._out, context)
+
+
+class _AtEnd(SinkWriter[Any]):
+    def __init__(self, folder: Path, out: Path, context: WriterContext) -> None:
+        self._folder, self._out, self._context = folder, out, context
+        self._lines: list[str] = []
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        self._lines += map(str, values)
+
+    def finish(self) -> list[Plain]:
+        self._out.mkdir(parents=True, exist_ok=True)
+        name = f"{self._context.subtask_index}-{self._context.attempt}"
+        file = self._out / f".{name}"
+        self._context.register_temporary_file(str(file))
+        file.write_text("\n".join(self._lines))
+        return [[str(file), str(self._out / name)]]
+
+    def commit(self, committables: Sequence[Any]) -> None:
+        steps.at(self._folder, steps.BEFORE_COMMIT)
+        for hidden, visible in committables:
+            if Path(hidden).exists():
+                Path(hidden).rename(visible)
+            assert Path(visible).exists(), f"{hidden} has gone"
+            self._context.forget_temporary_file(hidden)
+        steps.at(self._folder, steps.AFTER_COMMIT)
+
+    def abort(self) -> None:
+        for file in self._out.glob(f".{self._context.subtask_index}-{self._context.attempt}"):
+            file.unlink()
 
 
 def written(folder: Path, name: str) -> Counter[str]:

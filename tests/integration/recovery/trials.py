@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from firesteel.common import Configuration
+from firesteel.common import Configuration, Types
 from firesteel.datastream import StreamExecutionEnvironment
 from tests.integration.embedded.programs import ended, new_environment, rest_of, submitted_to
 from tests.integration.processes.cluster import PATIENCE
 from tests.integration.recovery import steps
+from tests.integration.recovery.functions import Watched
 from tests.integration.recovery.places import PARALLELISM, Place
 from tests.integration.recovery.programs import PROGRAMS, World, expected
 from tests.integration.recovery.records import STOP
-from tests.integration.recovery.stepped_sink import written
+from tests.integration.recovery.stepped_sink import SteppedSink, written
 from tests.integration.recovery.stepped_storage import FOLDER, NAME
+from tests.waiting import wait_until
 
 ANY_MOMENT = "at a random moment"
 INTERVAL_MS = 100
@@ -71,21 +73,22 @@ class Trial:
         self._seen = 0
         print(f"{self.place.name}, {self.backend}: {', '.join(self.programs)}; FIRESTEEL_TEST_SEED={self.seed}")
 
-    def environment(self) -> StreamExecutionEnvironment:
-        """Of the programs."""
+    def environment(self, checkpoints: bool = True) -> StreamExecutionEnvironment:
+        """Of the programs; without checkpoints there are no restarts either."""
         environment = new_environment(PARALLELISM)
         settings = Configuration()
         for key, value in {
             "execution.checkpointing.storage": NAME,
             "execution.checkpointing.dir": str(self.folder / FOLDER),
             "state.backend.type": self.backend,
-            "restart-strategy.type": "fixed-delay",
+            "restart-strategy.type": "fixed-delay" if checkpoints else "none",
             "restart-strategy.fixed-delay.attempts": "100000",
             "restart-strategy.fixed-delay.delay": "20 ms",
         }.items():
             settings.set_string(key, value)
         environment.configure(settings)
-        environment.enable_checkpointing(INTERVAL_MS)
+        if checkpoints:
+            environment.enable_checkpointing(INTERVAL_MS)
         return environment
 
     def run(self, deaths: Sequence[Death], at_the_end: Death | None = None) -> None:
@@ -117,6 +120,34 @@ class Trial:
             assert state == "FINISHED"
         for name in self.programs:
             self._compare(name, written(self.folder, name))
+
+    def commit(self, deaths: Sequence[Death], sink: Callable[[Path, str], Any] = SteppedSink) -> None:
+        """A program without checkpoints, and without restarts, whose results are committed at its end.
+
+        Args:
+            deaths: one after the other, each at a step of that.
+            sink: of the results; made with the folder and a name.
+
+        Raises:
+            AssertionError: something was lost or doubled, or the job was not at its end in time.
+        """
+        wanted = Counter(str(number) for number in range(2000))
+        with submitted_to(self.place.settings()):
+            environment = self.environment(checkpoints=False)
+            numbers = environment.from_sequence(0, 1999).map(Watched(self.folder)).rebalance()
+            numbers.map(str, Types.STRING()).sink_to(sink(self.folder, "numbers"))
+            self._order(deaths[0])
+            job = environment.execute_async("commits")
+            for number, death in enumerate(deaths):
+                if number:
+                    self._order(death)
+                self._arrived(death)
+            state = ended(job, PATIENCE)
+            if state != "FINISHED":
+                self._tell(job)
+            assert state == "FINISHED"
+        found = written(self.folder, "numbers")
+        assert found == wanted, f"{(wanted - found).total()} lost, {(found - wanted).total()} too many"
 
     def collect(self, program: str, deaths: Sequence[Death]) -> None:
         """The same of one program whose results come to the client."""
@@ -201,10 +232,7 @@ class Trial:
         assert well(), "the job has failed"
 
     def _until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not condition():
-            assert time.monotonic() < deadline, "\n".join([f"did not come true: {what}", *self._log])
-            time.sleep(0.01)
+        wait_until(condition, lambda: "\n".join([what, *self._log]))
 
     def _compare(self, name: str, found: Counter[str]) -> None:
         wanted = expected(PROGRAMS[name], self.folder)

@@ -19,9 +19,11 @@ from firesteel.functions.async_retry import (
     exception_type_predicate,
     has_exception_predicate,
 )
+from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointListener
+from firesteel.functions.functions import KeySelector
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import END_OF_INPUT, Batch, EndOfInput, Watermark
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, Watermark
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.channel_inputs import ChannelInputs
 from firesteel.runtime.context import OperatorContext
@@ -45,13 +47,15 @@ class Bench:
         capacity: int = 100,
         timeout_ms: int = 0,
         retry: AsyncRetryStrategy[Any] | None = None,
+        key: Any = None,
     ) -> None:
         clock = SystemClock()
         self.loop, self.reports, self.token = TaskLoop(clock), Reports(), CancelToken()
         extra = {"ordered": ordered, "capacity": capacity, "timeout_ms": timeout_ms, "retry": retry}
         wait = spec(OperatorKind.ASYNC_WAIT, function, name="call", extra=extra)
         edge = OutputSpec(1, 0, PartitionerKind.FORWARD)
-        self.plan = ChainPlan(line(wait, spec(OperatorKind.MAP, lambda value: value), outputs=[edge]))
+        outputs = [edge] if key is None else [edge, OutputSpec(0, 1, PartitionerKind.HASH, key_selector=key)]
+        self.plan = ChainPlan(line(wait, spec(OperatorKind.MAP, lambda value: value), outputs=outputs))
         self.input, self.output = FakeInput(), FakeOutput()
         self.plan.segment_of[1].outputs.append(SingleOutput("op", [self.output]))
         inputs = ChannelInputs([(self.input, 0)], on_readable=lambda: self.task.wake())
@@ -199,6 +203,172 @@ def test_open_and_close_are_on_the_loop() -> None:
     bench.give(END_OF_INPUT)
     bench.finish()
     assert gates.opened_in == gates.closed_in == "firesteel-async call"
+
+
+class Life(KeySelector[Any, Any]):
+    """Writes down what becomes of it."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def open(self, runtime_context: Any) -> None:
+        self.log.append(f"open {threading.current_thread().name}")
+
+    def close(self) -> None:
+        self.log.append(f"close {threading.current_thread().name}")
+
+    def get_key(self, value: Any) -> Any:
+        return value
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_key_selector_behind_it_is_opened_and_closed(raises: bool) -> None:
+    class Closes(Doubles):
+        def close(self) -> None:
+            if raises:
+                raise OSError("while closing")
+
+    selector = Life()
+    bench = Bench(Closes(), key=selector)
+    here = threading.current_thread().name
+    assert selector.log == [f"open {here}"]
+    bench.give(END_OF_INPUT)
+    bench.finish()
+    assert selector.log == [f"open {here}", f"close {here}"]
+    assert bench.reports.states[-1] is (E.FAILED if raises else E.FINISHED)
+
+
+class Coroutines(AsyncFunction[Any, Any]):
+    """Its connection is made and left by coroutines."""
+
+    def __init__(self) -> None:
+        self.connected, self.log = False, list[str]()
+
+    async def open(self, runtime_context: Any) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        self.connected = True
+        self.log.append("open")
+
+    async def close(self) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        self.log.append("close")
+
+    async def async_invoke(self, value: Any) -> list[Any]:
+        assert self.connected
+        return [value]
+
+
+def test_open_and_close_may_be_coroutine_functions() -> None:
+    function = Coroutines()
+    bench = Bench(function)
+    bench.give(Batch([1], None), END_OF_INPUT)
+    assert bench.finish() == [1]
+    assert function.log == ["open", "close"]
+
+
+def test_they_are_awaited_in_a_task_that_is_cancelled() -> None:
+    function = Coroutines()
+    bench = Bench(function)
+    bench.give(Batch([1], None))
+    bench.cancel()
+    assert function.log == ["open", "close"]
+
+
+class Buffering(Doubles, CheckpointedFunction, CheckpointListener):
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def initialize_state(self, context: Any) -> None:
+        self.note("initialize")
+
+    def open(self, runtime_context: Any) -> None:
+        self.note("open")
+
+    def snapshot_state(self, context: Any) -> None:
+        self.note("snapshot")
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.note(f"complete {checkpoint_id}")
+
+    def note(self, what: str) -> None:
+        assert asyncio.get_running_loop()
+        self.log.append(what)
+
+
+def test_it_takes_part_in_checkpoints() -> None:
+    function = Buffering()
+    bench = Bench(function)
+    bench.give(Barrier(1, 0))
+    bench.until(lambda: "snapshot" in function.log)
+    bench.task.checkpoint_complete(1)
+    bench.until(lambda: "complete 1" in function.log)
+    assert function.log == ["initialize", "open", "snapshot", "complete 1"]
+    bench.cancel()
+
+
+async def cancelled_future() -> None:
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+async def exits_in_a_task() -> None:
+    async def exits() -> None:
+        raise SystemExit(3)
+
+    await asyncio.create_task(exits())
+
+
+async def stops_the_loop() -> None:
+    asyncio.get_running_loop().stop()
+    await asyncio.Event().wait()
+
+
+async def exits() -> None:
+    raise SystemExit(3)
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "operator"),
+    [
+        (cancelled_future, "ProgramError", "call"),
+        (exits_in_a_task, "SystemExit", None),
+        (stops_the_loop, "ProgramError", "call"),
+        (exits, "SystemExit", "call"),
+    ],
+)
+def test_whatever_a_call_raises_fails_the_task(what: Any, error: str, operator: str | None) -> None:
+    class Raises(AsyncFunction[Any, Any]):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+        async def async_invoke(self, value: Any) -> list[Any]:
+            await what()
+            return []
+
+    function = Raises()
+    bench = Bench(function)
+    bench.give(Batch(["x"], None))
+    bench.finish()
+    failure = bench.reports.failure
+    assert failure is not None
+    assert failure.error_class.endswith(error)
+    if operator is not None:
+        assert failure.operator == operator
+    assert function.closed
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()], ids=repr)
+def test_whatever_open_raises_fails_the_task(error: BaseException) -> None:
+    class Raises(Doubles):
+        async def open(self, runtime_context: Any) -> None:  # type: ignore[override]
+            raise error
+
+    bench = Bench(Raises())
+    bench.finish()
+    assert bench.reports.states[-1] is E.FAILED
 
 
 class Fails(AsyncFunction[Any, Any]):

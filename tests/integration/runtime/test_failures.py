@@ -160,8 +160,14 @@ def test_a_sink_commits_when_told_and_not_before(slot: SlotProcess, tmp_path: Pa
     slot.wait_for("end_of_data", lambda m: m["execution_id"] == task)
     assert not (tmp_path / "part").exists()
     assert not (tmp_path / "closed").exists()
-    slot.send({"type": "commit", "execution_id": task})
-    slot.send({"type": "commit", "execution_id": task})
+    slot.send(
+        {"type": "trigger_checkpoint", "execution_ids": [task], "checkpoint_id": 1, "timestamp_ms": 0, "options": {}}
+    )
+    slot.wait_for("acknowledge_checkpoint")
+    assert slot.wait_for("temporary_files")[0]["keep"] == {str(tmp_path / ".part"): 1}
+    assert not (tmp_path / "part").exists()
+    for _ in range(2):
+        slot.send({"type": "checkpoint_complete", "execution_ids": [task], "checkpoint_id": 1})
     slot.wait_for_state("FINISHED", task)
     assert (tmp_path / "part").read_text() == "0\n1\n2"
     assert (tmp_path / "closed").exists()

@@ -19,6 +19,7 @@ from firesteel.rpc import RpcRequest, rpc_routes
 from firesteel.rpc.client import RpcClient
 from firesteel.service.base import Service
 from tests.ports import free_ports
+from tests.waiting import eventually as eventually
 
 SECRET = "the secret of the tests"
 SLOT = os.path.join(os.path.dirname(__file__), "slot_process.py")
@@ -82,13 +83,6 @@ async def serving(*services: Service) -> AsyncIterator[None]:
     finally:
         for service in reversed(started):
             await service.stop()
-
-
-async def eventually(condition: Callable[[], Any]) -> None:
-    """Wait until something is true that no call tells of."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def client_of(service: Service) -> RpcClient:
@@ -176,6 +170,10 @@ class ProcessFleet:
             for process in self.running.values():
                 process.kill()
                 process.wait()
+
+    def detach(self) -> None:
+        """See ``Fleet``."""
+        self.stop()
 
     def stop(self) -> None:
         """See ``Fleet``."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.core.clock import SystemClock
 from firesteel.protocol import messages as m
 from firesteel.rpc import RpcClient, RpcRequest, rpc_routes
@@ -19,7 +20,8 @@ PATIENCE = 100.0
 """Seconds after which a test gives up waiting."""
 METHODS = (
     *("register_jobmaster", "declare_requirements", "disconnect_jobmaster", "jobmaster_heartbeat"),
-    *("heartbeat_jobmaster", "submit_tasks", "cancel_tasks", "assign_splits", "commit", "free_slot", "collect"),
+    *("heartbeat_jobmaster", "submit_tasks", "cancel_tasks", "assign_splits", "free_slot", "collect"),
+    *("trigger_checkpoint", "notify_checkpoint_complete"),
     *("job_state_changed", "job_finished", "jobmaster_lost"),
 )
 QUICK = {
@@ -112,8 +114,15 @@ class Others(Service):
     async def on_cancel_tasks(self, payload: Mapping[str, Any]) -> None:
         self.spawn(self.report("CANCELED", *payload["execution_ids"]), "canceled")
 
-    async def on_commit(self, payload: Mapping[str, Any]) -> None:
-        self.spawn(self.report("FINISHED", payload["execution_id"]), "committed")
+    async def on_trigger_checkpoint(self, payload: Mapping[str, Any]) -> None:
+        assert self.jobmaster is not None
+        state = TaskState(finished=True).to_bytes().decode()
+        for id_ in payload["execution_ids"]:
+            acknowledge = m.AcknowledgeCheckpoint(id_, payload["checkpoint_id"], {}, state)
+            self.spawn(self.jobmaster.acknowledge_checkpoint(acknowledge), "acknowledged")
+
+    async def on_notify_checkpoint_complete(self, payload: Mapping[str, Any]) -> None:
+        self.spawn(self.report("FINISHED", *payload["execution_ids"]), "committed")
 
     async def on_heartbeat_jobmaster(self, _: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"executions": self.executions, "metrics": {}}

@@ -69,8 +69,9 @@ def main(path: str, allocation: str, executor: str, *behaviour: str) -> None:
                     send("metrics", tasks={message["execution_id"]: {"numRecordsIn": len(message["splits"])}})
                     if message["no_more"]:
                         send("end_of_data", execution_id=message["execution_id"])
-                case "commit":
-                    state(message["execution_id"], "FINISHED")
+                case "checkpoint_complete":
+                    for execution in message["execution_ids"]:
+                        state(execution, "FINISHED")
                 case "collect":
                     fields = {"request_id": message["request_id"], "offset": message["offset"], "count": 2}
                     send("collect_result", b"results", **fields, end=True, error=None)

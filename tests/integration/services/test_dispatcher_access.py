@@ -17,7 +17,17 @@ from firesteel.ha.directory import DirectoryServices
 from firesteel.protocol import messages as m
 from firesteel_dispatcher.app import create_service
 from tests.integration.services.cluster_peers import SECRET, eventually
-from tests.integration.services.dispatcher_world import BEARER, BLOB, JOB, SHA, archive, graph, run, world
+from tests.integration.services.dispatcher_world import (
+    BEARER,
+    BLOB,
+    JOB,
+    SHA,
+    archive,
+    graph,
+    resourcemanager,
+    run,
+    world,
+)
 
 GUARDED = [
     ("POST", "/jobs"), ("PATCH", f"/jobs/{JOB}"), ("GET", f"/jobs/{JOB}/yarn-cancel"), ("DELETE", "/cluster"),
@@ -198,6 +208,36 @@ def test_the_cluster_is_shut_down_in_order() -> None:
             await w.service.end_wanted()
             assert len(w.jobmaster.of("shut_down")) == len(w.resourcemanager.of("shut_down")) == 1
             await eventually(lambda: w.service.core.job(JOB).state == "CANCELED")
+
+    run(scenario())
+
+
+def test_a_service_that_is_away_when_the_cluster_ends_is_told_when_it_is_back() -> None:
+    async def scenario() -> None:
+        async with world() as w:
+            port = int(w.resourcemanager.address.rpartition(":")[2])
+            await w.resourcemanager.stop()
+            assert (await w.ask("DELETE", "/cluster", headers=BEARER)) == (200, {})
+            await w.jobmaster.wait_for("shut_down")
+            back = resourcemanager()
+            await back.start("127.0.0.1", port)
+            try:
+                await back.wait_for("shut_down")
+                await w.service.end_wanted()
+                assert len(w.jobmaster.of("shut_down")) == len(back.of("shut_down")) == 1
+            finally:
+                await back.stop()
+
+    run(scenario())
+
+
+def test_the_cluster_ends_though_its_services_stay_away() -> None:
+    async def scenario() -> None:
+        async with world(options={"cluster.services.shutdown-timeout": "300 ms"}) as w:
+            await w.jobmaster.stop()
+            await w.resourcemanager.stop()
+            assert (await w.ask("DELETE", "/cluster", headers=BEARER)) == (200, {})
+            await w.service.end_wanted()
 
     run(scenario())
 

@@ -229,6 +229,26 @@ def test_a_job_whose_jobmaster_is_gone_gets_another_one_or_fails_and_says_why(di
     run(scenario())
 
 
+def test_a_job_whose_jobmaster_was_stopped_gets_another_one_at_once(directory: Path) -> None:
+    async def scenario() -> None:
+        async with killable(directory) as d:
+            rest = await d.start()
+            await rest.submit(graph(), {SHA: BLOB})
+            await d.host.peer.wait_for("details")
+            stopped = m.JobStateChanged(JOB, "SUSPENDED", {}, "jm")
+            await d.leader("start_job").job_state_changed(stopped)
+            (again,) = (await d.host.peer.wait_for("start_job", 2))[1:]
+            assert again["given_up"] == ["jm"]
+            assert again["takeover_cause"] == "its JobMaster was stopped before the job had ended"
+            await d.leader("start_job").job_state_changed(stopped)
+            await d.leader("start_job").job_state_changed(m.JobStateChanged(JOB, "RUNNING", {}, "jm again"))
+            while (await rest.get(f"/jobs/{JOB}/status"))["status"] != "RUNNING":
+                await asyncio.sleep(0.02)
+            assert len(d.host.peer.of("start_job")) == 2, "it is said once and heard once"
+
+    run(scenario())
+
+
 def test_a_cancel_that_was_accepted_is_not_forgotten(directory: Path) -> None:
     async def scenario() -> None:
         async with killable(directory) as d:

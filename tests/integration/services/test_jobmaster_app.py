@@ -105,14 +105,14 @@ def test_commit_phase() -> None:
         assert others.jobmaster is not None
         sinks = [i for i in others.executions if i.startswith(f"{2:032x}")]
         sources = [i for i in others.executions if i not in sinks]
-        others.refuse["commit"] = 2
+        others.refuse["notify_checkpoint_complete"] = 2
         for sink in sinks:
             await others.jobmaster.end_of_data(m.ExecutionRef(sink))
-        assert not others.calls("commit")
+        assert not others.calls("trigger_checkpoint")
         await others.report("FINISHED", *sources)
         archive = (await others.wait_for("job_finished"))["archive"]
         assert archive["state"] == "FINISHED"
-        assert len(others.calls("commit")) == 4, "two that failed were repeated"
+        assert len(others.calls("notify_checkpoint_complete")) == 4, "two that failed were repeated"
 
     run(test)
 
@@ -276,24 +276,6 @@ def test_an_odd_message_is_refused_and_hurts_nobody() -> None:
     run(test)
 
 
-def test_a_bug_in_the_core_fails_the_job_cleanly() -> None:
-    async def test(others: Others, service: JobMasterService) -> None:
-        await submit(others, service)
-        await others.all_run()
-        assert others.jobmaster is not None
-
-        def bug(*_: Any) -> Any:
-            raise ZeroDivisionError("our bug")
-
-        vars(service.job(JOB).core)["report_metrics"] = bug
-        await others.jobmaster.report_metrics(m.ReportMetrics({}))
-        archive = (await others.wait_for("job_finished"))["archive"]
-        assert (archive["state"], archive["failure"]["kind"]) == ("FAILED", "internal")
-        assert "our bug" in archive["failure"]["message"]
-
-    run(test)
-
-
 def test_results_of_a_collect_operator() -> None:
     async def test(others: Others, service: JobMasterService) -> None:
         graph = job(vertex(1, 2, splits=["a"]), vertex(2, 1, collects="f" * 32))
@@ -393,3 +375,50 @@ def test_a_slot_that_the_job_is_done_with_goes_back_while_the_job_goes_on() -> N
         await others.wait_for("free_slot", 2)
 
     run(test, {**QUICK, "slot.idle.timeout": "100 ms"})
+
+
+@pytest.mark.parametrize("where", ["a handler", "an instruction"])
+def test_a_jobmaster_that_an_exception_strikes_is_followed_by_another(
+    where: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        started = await submit(others, service)
+        ids = await others.all_run()
+        first = service.job(JOB)
+
+        def fails(*_: Any) -> Any:
+            raise KeyError("oops")
+
+        if where == "a handler":
+            monkeypatch.setattr(first.core, "update_task_states", fails)
+        else:
+            monkeypatch.setattr(first._dispatcher, "state", fails)
+        failure = TaskFailure("user", "builtins.ValueError", "boom", "Traceback ...").to_plain()
+        await others.report("FAILED", ids[0], error=failure)
+        lost = await others.wait_for("jobmaster_lost")
+        assert lost["jobmaster_token"] == started.jobmaster_token
+        assert "KeyError: 'oops'" in lost["cause"]
+        assert "Traceback" in caplog.text
+        await others.wait_for("disconnect_jobmaster")
+        await others.report("FINISHED", *ids[1:])
+        assert not others.calls("job_finished"), "it says nothing about the job any more"
+        with pytest.raises(RpcFault, match="oops"):
+            await submit(others, service)
+        others.executions.clear()
+        host = RemoteJobMasterHost(RpcClient(others.session, SECRET, others.clock), service.address)
+        again = m.StartJob(
+            two_by_two().to_plain(), others.address, "d1", others.address, others.address,
+            takeover=1, takeover_cause=lost["cause"], given_up=(started.jobmaster_token,),
+        )  # fmt: skip
+        assert (await host.start_job(again)).jobmaster_token != started.jobmaster_token
+        await others.wait_for("submit_tasks", 4)
+        new = list(others.executions)
+        assert not set(new) & set(ids), "attempts are counted on"
+        await others.report("INITIALIZING", *new)
+        await others.report("RUNNING", *new)
+        await others.report("FINISHED", *new)
+        archive = (await others.wait_for("job_finished"))["archive"]
+        assert archive["state"] == "FINISHED"
+        assert "KeyError" in str(archive)
+
+    run(test)

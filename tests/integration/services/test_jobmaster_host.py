@@ -20,12 +20,14 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMasterHost
+from firesteel.service.leaving import Leaving
 from firesteel_jobmaster import host as host_module
 from firesteel_jobmaster import job_start
 from firesteel_jobmaster.app import create_host
 from firesteel_jobmaster.host import HostService
 from tests.integration.services.jobmaster_peers import PATIENCE, QUICK, SECRET, Others
 from tests.unit.jobmaster.jobs import two_by_two
+from tests.waiting import eventually
 
 
 async def start(host: HostService, others: Others, number: int = 1) -> m.JobStarted:
@@ -35,10 +37,7 @@ async def start(host: HostService, others: Others, number: int = 1) -> m.JobStar
     return await calls.start_job(m.StartJob(graph, others.address, "", others.address, others.address))
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
+until = eventually
 
 
 def run(folder: Path, test: Callable[[HostService, Others], Awaitable[None]]) -> None:
@@ -50,7 +49,7 @@ def run(folder: Path, test: Callable[[HostService, Others], Awaitable[None]]) ->
             await host.start()
             await test(host, others)
         finally:
-            await host.stop()
+            await host.stop(Leaving.END_CLUSTER)
             await others.stop()
         assert host.failure is None
 

@@ -27,6 +27,7 @@ from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
 from tests.integration.services.jobmaster_peers import PATIENCE, QUICK, SECRET, Others
 from tests.unit.jobmaster.jobs import two_by_two
+from tests.waiting import eventually
 
 A, B = "a" * 32, "b" * 32
 
@@ -153,11 +154,7 @@ def run(folder: Path, test: Callable[[Host, Others], Awaitable[None]], **setting
     asyncio.run(main())
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """What no call tells of."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.02)
+until = eventually
 
 
 async def state_of(others: Others, started: m.JobStarted) -> str:
@@ -322,7 +319,47 @@ def test_a_jobmaster_remembers_who_adopted_it_beyond_its_host(folder: Path) -> N
     run(folder, test)
 
 
-def test_a_host_that_is_told_to_stop_gives_slots_back_and_leaves_nothing(folder: Path) -> None:
+def test_jobmasters_go_on_when_their_host_is_told_to_stop_and_the_next_one_finds_them(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        others.slots = 2
+        started = await host.run(A)
+        await others.all_run()
+        process, template = host.process_of(A), host.template()
+        assert await asyncio.to_thread(host.terminate) == 0
+        assert not wait_gone([template], PATIENCE)
+        assert is_running(process)
+        assert await state_of(others, started) == "RUNNING"
+        logs = list(host.runs.glob("*/jobmasters/*.log"))
+        assert [log.name for log in logs] == [f"{A}.log"], "it logs on where it did"
+
+        await host.start()
+        (listed,) = (await host.calls.list_jobs()).jobs
+        assert (listed.address, listed.jobmaster_token) == (started.address, started.jobmaster_token)
+        assert await host.run(A) == started
+        assert host.process_of(A) == process
+        assert not others.calls("free_slot")
+        assert not others.calls("jobmaster_lost")
+        assert "SUSPENDED" not in {call["state"] for call in others.calls("job_state_changed")}
+        os.kill(process.pid, signal.SIGKILL)
+        assert (await others.wait_for("jobmaster_lost"))["job_id"] == A, "the next host looks after it"
+
+    run(folder, test)
+
+
+def test_a_jobmaster_that_waits_for_slots_ends_when_nobody_comes_back(folder: Path) -> None:
+    async def test(host: Host, others: Others) -> None:
+        await host.run(A)
+        process = host.process_of(A)
+        assert await asyncio.to_thread(host.terminate) == 0
+        assert is_running(process)
+        await others.stop()
+        assert not await asyncio.to_thread(wait_gone, [process], PATIENCE)
+        assert host.entry(A).exists(), "the next host has another one go on with the job"
+
+    run(folder, test, **{"firesteel.jobmaster.orphan-timeout": "1 s", "heartbeat.timeout": "1 s"})
+
+
+def test_the_end_of_the_cluster_has_a_host_give_slots_back_and_leave_nothing(folder: Path) -> None:
     async def test(host: Host, others: Others) -> None:
         others.slots = 2
         await host.run(A)
@@ -333,7 +370,8 @@ def test_a_host_that_is_told_to_stop_gives_slots_back_and_leaves_nothing(folder:
         others.slots = 0
         await host.run(B)
         processes += [host.process_of(B), host.template()]
-        assert await asyncio.to_thread(host.terminate) == 0
+        await host.calls.shut_down()
+        assert await asyncio.to_thread(host.wait) == 0
         assert not wait_gone(processes, PATIENCE)
         assert {call["allocation_id"] for call in others.calls("free_slot")} == {f"{i:032x}" for i in (0, 1)}
         assert {call["job_id"] for call in others.calls("disconnect_jobmaster")} == {A, B}

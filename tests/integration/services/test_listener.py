@@ -103,32 +103,118 @@ def test_the_next_free_port_is_taken_where_that_is_wanted() -> None:
     asyncio.run(main())
 
 
-def test_too_many_connections_are_closed_at_once(
+ASK = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+async def ask(service: Echo, connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], *, signed: bool) -> None:
+    """A request over a connection, which stays open."""
+    reader, writer = connection
+    request = ASK
+    if signed:
+        body = json.dumps({"v": 1, "id": "1", "payload": {}}).encode()
+        headers = Signer(SECRET, SystemClock()).headers("POST", f"{service.address}/rpc/echo", body)
+        head = f"POST /rpc/echo HTTP/1.1\r\nHost: 127.0.0.1:{port_of(service.address)}\r\n"
+        head += f"Content-Length: {len(body)}\r\nAuthorization: {headers['Authorization']}\r\n\r\n"
+        request = head.encode() + body
+    writer.write(request)
+    async with asyncio.timeout(PATIENCE):
+        answer = await reader.readuntil(b"\r\n\r\n")
+        length = next(int(line[15:]) for line in answer.splitlines() if line.startswith(b"Content-Length:"))
+        await reader.readexactly(length)
+    assert answer.startswith(b"HTTP/1.1 200"), answer
+
+
+def test_strangers_have_a_share_that_keeps_nobody_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("firesteel.service.listener.MOST_CONNECTIONS", 2)
+    """They hold as many connections as they like, silent ones and such on which they have asked something."""
+    monkeypatch.setattr("firesteel.service.connections.MOST_STRANGERS", 4)
 
     async def main() -> None:
         async with echo() as service:
-            held = [await connect(service) for _ in range(2)]
-            for _ in range(3):
-                reader, writer = await connect(service)
-                assert await ended(reader) == b""
+            client = RpcClient(service.session, SECRET, SystemClock())
+            friend = await connect(service)
+            await ask(service, friend, signed=True)
+            held = [await connect(service) for _ in range(4)]
+            await ask(service, held[0], signed=False)
+            for _ in range(6):
+                held.append(await connect(service))
+                assert await client.call(service.address, "echo", {"a": 1}) == {"a": 1}
+            for reader, writer in held[:6]:
+                assert await ended(reader) == b"", "the oldest of them go"
                 writer.close()
-            for _, writer in held:
+            await ask(service, held[-1], signed=False)
+            await ask(service, friend, signed=True)
+            for _, writer in (*held, friend):
                 writer.close()
-            async with asyncio.timeout(PATIENCE):
-                while True:  # the places are free again as soon as the service has noticed
-                    reader, writer = await connect(service)
-                    writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-                    answer = await ended(reader)
-                    writer.close()
-                    if answer.startswith(b"HTTP/1.1 200"):
-                        break
 
     with caplog.at_level(logging.WARNING):
         asyncio.run(main())
-    assert caplog.text.count("echo refused 127.0.0.1: 2 connections are open already") == 1
+    assert caplog.text.count("echo refused 127.0.0.1: 4 connections of strangers are open already") == 1
+
+
+def test_a_stranger_that_asks_nothing_is_closed_soon_and_one_of_the_cluster_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("firesteel.service.connections.STRANGER_SECONDS", 0.3)
+
+    async def main() -> None:
+        async with echo() as service:
+            friend, silent, slow, polite = [await connect(service) for _ in range(4)]
+            await ask(service, friend, signed=True)
+            slow[1].write(b"GET /health HTTP/1.1\r\nHost: loc")
+            await ask(service, polite, signed=False)
+            for reader, writer in (silent, slow, polite):
+                assert await ended(reader) == b""
+                writer.close()
+            await ask(service, friend, signed=True)
+            friend[1].close()
+
+    asyncio.run(main())
+
+
+def test_a_stranger_is_not_closed_while_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firesteel.service.connections.STRANGER_SECONDS", 0.1)
+
+    async def main() -> None:
+        async with echo() as service:
+            go_on = asyncio.Event()
+
+            async def slow(_: web.Request) -> web.Response:
+                await go_on.wait()
+                return web.Response(text="done")
+
+            app = service.new_app()
+            app.add_routes([web.get("/slow", slow)])
+            address = await service.listen(app, "127.0.0.1", 0)
+            asking = asyncio.ensure_future(service.session.get(f"{address}/slow"))
+            asyncio.get_running_loop().call_later(0.5, go_on.set)
+            async with asyncio.timeout(PATIENCE), await asking as answer:
+                assert await answer.text() == "done"
+
+    asyncio.run(main())
+
+
+def test_of_too_many_connections_the_one_that_was_idle_longest_goes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("firesteel.service.connections.MOST_CONNECTIONS", 3)
+
+    async def main() -> None:
+        async with echo() as service:
+            held = []
+            for _ in range(4):
+                held.append(await connect(service))
+                await ask(service, held[-1], signed=True)
+            assert await ended(held[0][0]) == b""
+            for connection in held[1:]:
+                await ask(service, connection, signed=True)
+            for _, writer in held:
+                writer.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(main())
+    assert caplog.text.count("echo refused 127.0.0.1: 3 connections are open already") == 1
 
 
 def test_a_client_that_sends_no_whole_header_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,7 @@ import os
 import signal
 import stat
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from firesteel.service.pid_file import read_pid_file
 from firesteel.testing import ManualClock, check_worker_driver
 from firesteel_resourcemanager.drivers.local_process import NAMELESS_GRACE, STOP_GRACE, LocalProcessDriver
 from firesteel_resourcemanager.drivers.standalone import StandaloneDriver
+from tests.waiting import wait_until
 
 WORKER = os.path.join(os.path.dirname(__file__), "worker_process.py")
 SECRET = "a secret of the cluster, for workers"
@@ -35,11 +35,7 @@ def context(directory: Path, clock: Clock | None = None, **settings: str) -> Wor
     return WorkerDriverContext(made, SECRET, clock or SystemClock(), directory)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
+until = wait_until
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
-from firesteel.core.errors import FleetError
+from firesteel.core.errors import FencedError, FleetError
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.message import RpcFault
@@ -41,6 +41,8 @@ class HostedFleet:
         self.launches: list[SlotLaunch] = []
         self.ended: list[tuple[str, SlotOutcome, str]] = []
         self.cancelled: list[str] = []
+        self.left: list[str] = []
+        """How the ResourceManager left it."""
         self._ids = itertools.count(1)
         self._guard = threading.Lock()
 
@@ -97,8 +99,14 @@ class HostedFleet:
         self.alive = False
         self.attached.clear()
 
+    def detach(self) -> None:
+        """See ``Fleet``."""
+        self.left.append("detached")
+        self.alive = False
+
     def stop(self) -> None:
         """See ``Fleet``."""
+        self.left.append("stopped")
         self.alive = False
 
 
@@ -321,6 +329,34 @@ def test_another_resourcemanager_goes_on_with_slots_and_executors() -> None:
                 assert (shown["slotsNumber"], shown["freeSlots"]) == (2, 0)
                 assert running in [s["allocationId"] for s in shown["allocatedSlots"]]
                 assert not tm.peer.of("free_slot")
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("why", ["SIGTERM", "a failure", "another one leads", "the end of the cluster"])
+def test_driver_and_slots_are_left_to_the_next_resourcemanager_unless_the_cluster_ends(why: str) -> None:
+    async def scenario() -> None:
+        async with world(1) as w:
+            await w.attach(w.tms[0])
+            await w.want(1)
+            await eventually(lambda: w.fleet.launches)
+
+            async def fails() -> None:
+                raise FencedError("epoch 1 is over") if why == "another one leads" else RuntimeError("lost my way")
+
+            if why in ("a failure", "another one leads"):
+                w.rm.spawn(fails(), "wanderer")
+                await w.rm.end_wanted()
+            if why in ("the end of the cluster", "another one leads"):
+                await w.gateway.shut_down()
+                await w.rm.end_wanted()
+            await w.rm.stop()
+            failure, w.rm.failure = w.rm.failure, None
+            assert (failure is None) == (why not in ("a failure", "another one leads"))
+            assert w.fleet.left == ["stopped" if why == "the end of the cluster" else "detached"]
+            assert not w.fleet.cancelled
+            assert not w.tms[0].peer.of("free_slot")
+            assert not w.job.calls
 
     run(scenario())
 

@@ -30,7 +30,7 @@ def test_a_job_runs_from_its_slots_to_its_end() -> None:
             )
             await asyncio.gather(w.submit("src"), w.submit("x", "y", allocation="b"))
             await w.jobmaster.wait_for("end_of_data")
-            await w.tm.commit(m.CommitTask("src"))
+            await w.tm.notify_checkpoint_complete(m.NotifyCheckpoint("job", "a", ("src",), 1))
             states = await w.states(9)
             for execution in ("src", "x", "y"):
                 mine = [state for name, state in states if name == execution]

@@ -30,19 +30,14 @@ from firesteel_taskmanager.executors import ExecutorSupervisor
 from firesteel_taskmanager.shell import TaskManagerService
 from tests.integration.services.cluster_peers import SECRET, Peer, client_of, serving, start_slot_process
 from tests.integration.services.taskmanager_world import jobmaster_peer, resourcemanager_peer
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(400)
 PATIENCE = 100.0
 OPTIONS = {"firesteel.exchange.transport": "TCP", "taskmanager.memory.process.size": "1728m"}
 
 
-async def until(condition: Any, what: str) -> None:
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                await asyncio.sleep(0.05)
-    except TimeoutError:
-        raise AssertionError(f"{what}: never came true") from None
+until = eventually
 
 
 @pytest.fixture

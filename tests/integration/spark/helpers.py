@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from firesteel.protocol.fleet import Fleet, SlotOutcome
 from tests.files import files_below
+from tests.waiting import wait_until
 
 _names = itertools.count()
 
@@ -18,16 +17,7 @@ def new_allocation() -> str:
     return f"{next(_names):032x}"
 
 
-def until(condition: Callable[[], object], what: str, timeout: float = 50.0) -> None:
-    """Look again and again until it holds.
-
-    Raises:
-        AssertionError: it did not within ``timeout`` seconds.
-    """
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout} s for: {what}"
-        time.sleep(0.01)
+until = wait_until
 
 
 class Ends:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -263,3 +264,23 @@ def test_a_driver_that_nobody_attaches_to_ends_and_slots_go_on(
     assert fleet.attached_executors() == frozenset()
     caller.tell("return")
     wait_ended(executor)
+
+
+def test_a_driver_that_has_nothing_for_a_successor_ends_with_its_resourcemanager(managers: TaskManagers) -> None:
+    directory = managers.run.path / "alone"
+    fleet = new_fleet(directory)
+    fleet.start()
+    driver = driver_process(directory)
+    fleet.detach()
+    assert process.wait_gone([driver], PATIENCE) == []
+    assert [path.name for path in directory.iterdir()] == ["resourcemanager.lock"]
+
+    with ThreadPoolExecutor(1) as threads:
+        starting = threads.submit(fleet.start)
+        until(lambda: (directory / "driver.json").exists(), "a driver being started", PATIENCE)
+        driver = driver_process(directory)
+        fleet.detach()
+        with pytest.raises(FleetError, match="stopped while it started"):
+            starting.result(PATIENCE)
+    assert process.wait_gone([driver], PATIENCE) == []
+    assert not list(directory.glob("driver-*"))

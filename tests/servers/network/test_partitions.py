@@ -19,7 +19,6 @@ from tests.servers.network.network_cluster import (
 )
 
 pytestmark = [
-    pytest.mark.server,
     pytest.mark.timeout(900),
     pytest.mark.may_skip(reason="a machine where network namespaces can't be made"),
 ]

@@ -12,6 +12,7 @@ import pytest
 
 from firesteel.client import embedded_cluster
 from firesteel.config.settings import Settings
+from firesteel.service.leaving import Leaving
 
 
 class Service:
@@ -27,7 +28,8 @@ class Service:
     async def start(self, host: str, port: int) -> None:
         pass
 
-    async def stop(self) -> None:
+    async def stop(self, leaving: Leaving) -> None:
+        assert leaving is Leaving.END_CLUSTER
         if self._name == self.hangs:
             await asyncio.Event().wait()
         self.stopped.append(self._name)

@@ -126,7 +126,7 @@ def test_configurations_are_copied_merged_and_compared() -> None:
     assert Configuration.from_dict({"a": "1"}) == first
     target: dict[str, Any] = {}
     second.add_all_to_dict(target)
-    assert target == {"a": "1", "b": "2"}
+    assert target == {"a": 1, "b": "2"}
 
 
 def test_configuration_hides_secrets() -> None:
@@ -139,6 +139,7 @@ def test_lists_have_two_forms() -> None:
     assert Configuration.parse_list_value("[a, 'b']") == ["a", "b"]
     assert Configuration.parse_list_value("a;b") == ["a", "b"]
     assert Configuration.parse_list_value("") == []
+    assert Configuration.parse_list_value(None) == []
 
 
 def test_config_options_are_built() -> None:

@@ -197,6 +197,9 @@ def test_parts_are_closed_by_age_and_inactivity_in_buckets_without_records(tmp_p
     [
         ("/a/b", "/a/b"),
         ("file:/a/b", "/a/b"),
+        ("~/a", f"{Path.home()}/a"),
+        (Path("~"), f"{Path.home()}"),
+        ("/a/~/*.csv", "/a/~/*.csv"),
         ("file:///a/b", "/a/b"),
         ("file://localhost/a/b", "/a/b"),
         (Path("file:///a/b"), "/a/b"),
@@ -217,6 +220,7 @@ def test_paths_and_file_uris(path: Any, found: str) -> None:
         ("file://host/a", "names no directory of this host"),
         ("file://", "names no directory of this host"),
         ("file:a", "names no directory of this host"),
+        ("~nobody of this name/a", "home directory"),
     ],
 )
 def test_paths_that_are_refused(path: str, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import json
 import lzma
@@ -45,7 +46,22 @@ COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
     ".deflate": zlib.compress,
+    ".zst": lambda data: arrow_compressed(data, "zstd"),
+    ".lz4": lambda data: arrow_compressed(data, "lz4"),
 }
+
+
+def arrow_compressed(data: bytes, codec: str) -> bytes:
+    """In two parts, as when files are joined."""
+    parts = []
+    for part in (data[: len(data) // 2], data[len(data) // 2 :]):
+        held = pa.BufferOutputStream()
+        with pa.CompressedOutputStream(held, codec) as stream:
+            stream.write(part)
+        parts.append(held.getvalue().to_pybytes())
+    return b"".join(parts)
+
+
 Items = list[tuple[int, str | None]]
 
 
@@ -122,6 +138,8 @@ def test_random_cuts_and_restarts_give_each_record_once(name: str, data: st.Data
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "items"
         write(items, path, block=block)
+        if name in ("text", "json", "csv", "csv-lines") and data.draw(st.booleans()):
+            path.write_bytes(codecs.BOM_UTF8 + path.read_bytes())
         size = path.stat().st_size
         cuts = data.draw(st.lists(st.integers(0, size), max_size=6)) if file_format.splittable else []
         sizes = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
@@ -140,7 +158,8 @@ def test_compressed_files_of_lines(name: str, ending: str, data: st.DataObject) 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"items{ending}"
         write(items, path)
-        path.write_bytes(COMPRESSIONS[ending](path.read_bytes()))
+        mark = data.draw(st.sampled_from([b"", codecs.BOM_UTF8]))
+        path.write_bytes(COMPRESSIONS[ending](mark + path.read_bytes()))
         assert read_file(file_format, path, sizes=[3], restarts=restarts) == expected(items)
 
 
@@ -157,6 +176,33 @@ def test_the_source_contract(name: str, tmp_path: Path) -> None:
         return builder_of(file_format, tmp_path).set_split_size(60).build()
 
     check_source(make, expected(all_items), parallelisms=(1, 3), batch_sizes=(1, 1000))
+
+
+@pytest.mark.parametrize(
+    ("charset", "mark"),
+    [
+        ("UTF-8", b"\xef\xbb\xbf"),
+        ("utf-8-sig", b"\xef\xbb\xbf"),
+        ("gb18030", b"\x84\x31\x95\x33"),
+        ("latin-1", b""),
+        ("ascii", b""),
+    ],
+)
+def test_a_byte_order_mark_is_part_of_no_line(charset: str, mark: bytes, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(mark + b"one\ntwo\n")
+    (tmp_path / "c").write_bytes(mark)
+    file_format = StreamFormat.text_line_format(charset)
+    for name in ("a", "b"):
+        for cuts in ([], [1], [2, 3], [len(mark) + 4]):
+            assert read_file(file_format, tmp_path / name, cuts) == ["one", "two"]
+    assert not mark or read_file(file_format, tmp_path / "c") == []
+
+
+def test_other_charsets_keep_what_is_no_mark_of_theirs(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"\xef\xbb\xbfone\n\xff\xfe\n")
+    assert read_file(StreamFormat.text_line_format("latin-1"), path) == ["ï»¿one", "ÿþ"]
 
 
 def test_blocks_larger_than_what_is_read_at_once(tmp_path: Path) -> None:

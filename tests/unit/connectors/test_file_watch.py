@@ -88,7 +88,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     builder = FileSource.for_record_stream_format(StreamFormat.text_line_format(), tmp_path)
     with pytest.raises(ProgramError, match="at least a millisecond"):
         builder.monitor_continuously(Duration.of_nanos(5))
-    with pytest.raises(TypeError, match="takes a Duration, not int"):
+    with pytest.raises(TypeError, match=r"a Time, Duration or timedelta such as .*, not int"):
         builder.monitor_continuously(5)  # type: ignore[arg-type]
     missing = FileSource.for_record_stream_format(StreamFormat.text_line_format(), tmp_path / "missing")
     config = missing.monitor_continuously(Duration.of_millis(5)).build().enumerator().config
@@ -160,7 +160,9 @@ def test_large_trees_are_listed_in_pieces(
     found: list[str] = []
     for request in range(20):
         if request == snapshot_after:
+            before = stats
             state: Any = json.loads(json.dumps(enumerator.snapshot()))
+            assert stats == before, "a snapshot looks at nothing"
             enumerator = listing(tmp_path)
             enumerator.restore(state)
         before = stats
@@ -238,3 +240,73 @@ def test_links_are_followed_and_each_folder_is_read_once(tmp_path: Path) -> None
     assert all_of(enumerator, data) == ["real/r", "a-link/deep/d"]
     clock = ManualClock()
     assert names(watching(data, clock)) == ["r", "d"]
+
+
+# -- patterns
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in (
+        "2026-01/a.csv", "2026-01/b.txt", "2026-02/c.csv", "2026-02/deep/er/d.csv", "_tmp/e.csv", "2026-02/.f.csv",
+        "2026-02/_g.csv", "x[1].csv", "other/h.csv",
+    ):  # fmt: skip
+        path = tmp_path / "data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "data" / "2026-02")
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("2026-*/*.csv", ["2026-01/a.csv", "2026-02/c.csv"]),
+        ("2026-0?", ["2026-01/a.csv", "2026-01/b.txt", "2026-02/c.csv", "2026-02/deep/er/d.csv"]),
+        ("2026-0[2-9]/c.csv", ["2026-02/c.csv"]),
+        ("2026-02/**/*.csv", ["2026-02/c.csv", "2026-02/deep/er/d.csv"]),
+        ("**/er/*", ["2026-02/deep/er/d.csv"]),
+        ("other/**", ["other/h.csv"]),
+        ("2026-02/_*.csv", ["2026-02/_g.csv"]),
+        ("x[1].csv", ["x[1].csv"]),
+        ("lin?/c.csv", ["link/c.csv"]),
+        ("*.csv/none", None),
+        ("*.tsv", None),
+        ("missing/*.csv", None),
+    ],
+)
+def test_patterns_of_paths(tree: Path, pattern: str, found: list[str] | None) -> None:
+    enumerator = listing(tree / pattern)
+    if found is None:
+        with pytest.raises(ProgramError, match=r"nothing matches|/missing' \(of .*\) does not exist"):
+            enumerator.start()
+    else:
+        enumerator.start()
+        assert all_of(enumerator, tree) == found
+
+
+def test_patterns_that_overlap_give_each_file_once(tree: Path) -> None:
+    enumerator = listing(tree / "2026-*", tree / "*" / "*.csv", tree / "2026-01" / "a.csv")
+    files = all_of(enumerator, tree)
+    assert sorted(files) == sorted(set(files))
+
+
+def test_a_folder_that_a_pattern_meets_and_that_can_not_be_read_is_named(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doors = Doors(monkeypatch)
+    doors.closed[str(tree / "2026-02")] = errno.EACCES
+    enumerator = listing(tree / "2026-*" / "*.csv")
+    with pytest.raises(ProgramError, match=r"/2026-02' can't be read on .*: permission denied"):
+        all_of(enumerator, tree)
+
+
+def test_new_files_that_match_are_found(tmp_path: Path) -> None:
+    clock = ManualClock()
+    enumerator = watching(tmp_path / "*.csv", clock)
+    enumerator.start()
+    assert names(enumerator) == []
+    for name in ("a.csv", "b.txt"):
+        (tmp_path / name).write_text("x")
+    clock.advance(10)
+    assert names(enumerator) == ["a.csv"]

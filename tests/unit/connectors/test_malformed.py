@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def columns() -> CsvSchemaBuilder:
 
 
 CSV = CsvReaderFormat.for_schema(columns().build())
+LINES = StreamFormat.text_line_format()
 
 
 def fails(file_format: FileFormat, path: Path, cuts: Any = ()) -> MalformedDataError:
@@ -56,7 +58,7 @@ def fails(file_format: FileFormat, path: Path, cuts: Any = ()) -> MalformedDataE
     [
         ('{"id": 2, "price": ', "Expecting value"),
         ('{"id": 2}', "field 'price': the field is missing"),
-        ('{"id": "x", "price": 1.0}', "field 'id': invalid literal"),
+        ('{"id": "x", "price": 1.0}', "field 'id': 'x' is no whole number"),
         ('{"id": 3000000000, "price": 1}', "field 'id': 3000000000 does not fit 32 bits"),
         ('{"id": 1.5, "price": 1}', "field 'id': an integer is expected, not 1.5"),
         ('{"id": 1, "price": true}', "field 'price': a number is expected, not True"),
@@ -97,7 +99,7 @@ def test_bytes_that_are_no_utf_8(tmp_path: Path) -> None:
     [
         ("2", "1 fields for 2 columns"),
         ("2,b,c", "3 fields for 2 columns"),
-        ("x,b", "column 'id': invalid literal"),
+        ("x,b", "column 'id': 'x' is no whole number"),
         ("9999999999,b", "column 'id': 9999999999 does not fit 32 bits"),
         ('2,"b"c', "',' expected after '\"'"),
         ('2,"b', "unexpected end of data"),
@@ -153,12 +155,25 @@ def test_header_of_csv(tmp_path: Path) -> None:
         assert read_file(file_format, path, cuts, sizes=[1], restarts=range(5)) == good
     strict = CsvReaderFormat.for_schema(schema.set_strict_headers().build())
     assert "the header names the columns name, other, id, not id, name" in fails(strict, path).reason
-    path.write_text("id,nom\n1,a\n")
+    path.write_text("name,number\na,1\n")
     error = fails(CsvReaderFormat.for_schema(columns().set_use_header().build()).rows_are_lines(), path, [3])
-    assert "name not there" in error.reason
+    assert "id not there, and name in another place" in error.reason
     assert error.line == 1
     lines = CsvReaderFormat.for_schema(columns().set_use_header().build()).rows_are_lines()
     assert len(read_file(lines, path, [3, 7], policy=EMIT)) == 1
+    path.write_text("id,nom,more\n1,a,b\n")
+    assert "more columns than in the schema" in fails(lines, path).reason
+
+
+@pytest.mark.parametrize("header", ["number,name", "Id,NAME", "id,nom", "x,y", "id", '"", ""'])
+@pytest.mark.parametrize("text", ["b", '"b\n"'])
+def test_a_header_with_other_names_goes_by_position(header: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(f"\ufeff{header}\n1,a\n2,{text}\n".encode())
+    file_format = CsvReaderFormat.for_schema(columns().set_use_header().build())
+    assert read_file(file_format, path) == [Row(id=1, name="a"), Row(id=2, name=text.strip('"'))]
+    strict = CsvReaderFormat.for_schema(columns().set_use_header().set_strict_headers().build())
+    assert fails(strict, path).reason.startswith("the header names the columns")
 
 
 @pytest.mark.parametrize("file_format", [StreamFormat.text_line_format(), CSV])
@@ -332,7 +347,7 @@ def test_avro_that_does_not_fit_the_schema(tmp_path: Path) -> None:
     assert "record 1 of the block's 4 can't be read: SchemaResolutionError" in error.reason
 
 
-@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".deflate"])
+@pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst", ".lz4", ".deflate"])
 @pytest.mark.parametrize("file_format", [StreamFormat.text_line_format(), CSV, JSON])
 def test_files_that_are_not_compressed_as_they_are_called(file_format: FileFormat, ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{ending}"
@@ -342,20 +357,37 @@ def test_files_that_are_not_compressed_as_they_are_called(file_format: FileForma
     assert [type(bad) for bad in read_file(file_format, path, policy=EMIT)] == [MalformedRecord]
 
 
-@pytest.mark.parametrize(
-    ("file_format", "text"), [(CSV, "1,a\n2,b\n"), (JSON, '{"id": 1, "price": 1}\n{"id": 2, "price": 2}\n')]
-)
-def test_marks_of_other_encodings_are_named(file_format: FileFormat, text: str, tmp_path: Path) -> None:
+TEXTS = [(CSV, "1,a\n2,b\n"), (JSON, '{"id": 1, "price": 1}\n{"id": 2, "price": 2}\n'), (LINES, "é\nb\n")]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize(("file_format", "text"), TEXTS)
+def test_files_of_other_encodings_are_named(file_format: FileFormat, text: str, encoding: str, tmp_path: Path) -> None:
     path = tmp_path / "a"
-    path.write_bytes(text.encode("utf-8-sig"))
+    path.write_bytes(("\ufeff" + text).encode(encoding))
     error = fails(file_format, path)
-    assert (error.line, error.offset) == (1, 0)
-    assert error.reason.startswith(("column 'id'", "Expecting value"))
-    assert "the file begins with a byte order mark: write it as UTF-8 without one" in error.reason
-    assert len(read_file(file_format, path, policy=SKIP)) == 1
-    for encoding in ("utf-16-le", "utf-16-be"):
-        path.write_bytes(("\ufeff" + text).encode(encoding))
-        assert "the file begins as UTF-16: write it as UTF-8" in fails(file_format, path).reason
+    assert (error.reason, error.offset) == ("the file begins as UTF-16 or UTF-32: write it as UTF-8", 0)
+    assert read_file(file_format, path, policy=SKIP) == []
+    assert [type(bad) for bad in read_file(file_format, path, policy=EMIT)] == [MalformedRecord]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("a.zip", "zip"), ("a.csv.SNAPPY", "Snappy"), ("a.tar", "tar"), ("a.tar.gz", "tar"), ("a.br", "Br")],
+)
+@pytest.mark.parametrize(
+    "file_format", [LINES, CSV, CsvReaderFormat.for_schema(columns().set_use_header().build()), JSON]
+)
+def test_files_of_a_kind_that_holds_no_records_are_named(
+    file_format: FileFormat, name: str, kind: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"1,a\n2,b\n")
+    assert re.match(rf"files of the kind {kind}.* can't be read: .*\.zst", fails(file_format, path).reason)
+    malformed = MalformedRecords(SKIP)
+    assert read_split(file_format, Split("a", {"path": str(path), "start": 0, "end": 8}), malformed, [3], []) == []
+    assert malformed.count == 1
+    assert [type(bad) for bad in read_file(file_format, path, policy=EMIT)] == [MalformedRecord]
 
 
 def test_skips_are_counted_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

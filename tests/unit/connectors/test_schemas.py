@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime
 import io
 import json
+import math
 import pickle
 import tempfile
+from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import fastavro
 import pyarrow.parquet as pq
@@ -194,7 +197,9 @@ def test_malformed_messages() -> None:
             b"x",
         ),
     ):
-        with pytest.raises(MalformedDataError, match=r"malformed \w+ b'.*': (field|column) 'a': invalid literal"):
+        with pytest.raises(
+            MalformedDataError, match=r"malformed \w+ b'.*': (field|column) 'a': 'x' is no whole number"
+        ):
             strict.deserialize(message)
         assert lenient.deserialize(message) is None
     with pytest.raises(MalformedDataError, match=r"2 rows in one message|new-line character"):
@@ -383,3 +388,111 @@ def test_types_of_the_table_api_stand_for_rows(tmp_path: Path) -> None:
     assert read_file(ParquetColumnarRowInputFormat(wide), path) == [row]
     with pytest.raises(TypeError, match="takes type information"):
         JsonLinesFormat("INT")  # type: ignore[arg-type]
+
+
+INT, LONG, FLOAT, DOUBLE = Types.INT(), Types.LONG(), Types.FLOAT(), Types.DOUBLE()
+BIG_INT, BIG_DEC = Types.BIG_INT(), Types.BIG_DEC()
+NUMBERS: list[tuple[TypeInformation, str, Any]] = [
+    *((kind, text, 12) for kind in (INT, LONG, BIG_INT) for text in ("12", "+12", " 12\t", "0012")),
+    *((kind, text, None) for kind in (INT, LONG, BIG_INT)
+      for text in ("1_2", "0x12", "1e3", "12.0", "\u0661", "1 2", "+-1")),
+    *((kind, text, 1.5) for kind in (FLOAT, DOUBLE) for text in ("1.5", "+1.5", " 1.5 ", "15e-1", "0.15E+1", "01.5")),
+    *((kind, text, math.inf) for kind in (FLOAT, DOUBLE) for text in ("Infinity", "+Infinity", " Infinity", "1e999")),
+    *((kind, text, None) for kind in (FLOAT, DOUBLE, BIG_DEC)
+      for text in ("1_0.5", "nan", "NAN", "inf", "infinity", "INFINITY", "-nan", "0x1p3", "1.5f", "1,5", "1e", ".")),
+    (BIG_DEC, "1.50", Decimal("1.50")), (BIG_DEC, "+1.50 ", Decimal("1.50")), (BIG_DEC, "1e2", Decimal("1e2")),
+    (BIG_DEC, "NaN", None), (BIG_DEC, "Infinity", None), (BIG_DEC, "sNaN", None),
+    (FLOAT, "163.3", 163.3000030517578125),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "text", "value"), NUMBERS)
+def test_numbers_are_those_of_flink_and_not_of_python(
+    kind: TypeInformation, text: str, value: Any, tmp_path: Path
+) -> None:
+    row_type = RowTypeInfo([kind, Types.STRING()], ["n", "s"])
+    json_schema = JsonRowDeserializationSchema.builder().type_info(row_type).build()
+    csv_schema = CsvRowDeserializationSchema.Builder(row_type).set_field_delimiter(";").build()
+    format_schema = CsvSchema.builder().add_columns_from(CsvSchema(row_type)).set_column_separator(";").build()
+    file_format, path = CsvReaderFormat.for_schema(format_schema), tmp_path / "rows.csv"
+    reads: list[Callable[[], Any]] = [
+        lambda: json_schema.deserialize(json.dumps({"n": text, "s": "x"}).encode()).n,
+        lambda: csv_schema.deserialize(f"{text};x".encode()).n,
+        lambda: read_file(file_format, path)[0].n,
+        lambda: read_file(file_format, path)[1].n,
+    ]
+    for quoted in ("x", '"x\nx"'):  # by columns, and by rows
+        path.write_text(f"{text};{quoted}\n" * 2)
+        for read in reads:
+            if value is None:
+                with pytest.raises(MalformedDataError, match=r"no number|no whole number"):
+                    read()
+            else:
+                found = read()
+                assert (type(found), found) == (type(value), value)
+
+
+def test_floats_are_written_with_the_digits_that_tell_them() -> None:
+    row_type = Types.ROW_NAMED(["f", "d"], [FLOAT, DOUBLE])
+    exact = 163.30001831054688
+    row = Row(f=exact, d=exact)
+    csv_line = CsvRowSerializationSchema.Builder(row_type).build().serialize(row)
+    assert csv_line == b"163.30002,163.30001831054688\n"
+    as_json = JsonRowSerializationSchema.builder().with_type_info(row_type).build()
+    assert as_json.serialize(row) == b'{"f":163.30002,"d":163.30001831054688}'
+    for value, text in ((math.nan, b"NaN"), (math.inf, b"Infinity"), (-math.inf, b"-Infinity")):
+        line = CsvRowSerializationSchema.Builder(row_type).build().serialize(Row(f=value, d=value))
+        assert line == text + b"," + text + b"\n"
+
+
+def test_messages_may_begin_with_a_byte_order_mark() -> None:
+    row_type = Types.ROW_NAMED(["n"], [INT])
+    assert CsvRowDeserializationSchema.Builder(row_type).build().deserialize(b"\xef\xbb\xbf7") == Row(n=7)
+    as_json = JsonRowDeserializationSchema.builder().type_info(row_type).build()
+    assert as_json.deserialize(b'\xef\xbb\xbf{"n": 7}') == Row(n=7)
+
+
+def test_a_number_that_no_double_holds_is_malformed() -> None:
+    as_json = JsonRowDeserializationSchema.builder().type_info(Types.ROW_NAMED(["n"], [DOUBLE])).build()
+    with pytest.raises(MalformedDataError, match="is too large"):
+        as_json.deserialize(b'{"n": ' + b"7" * 400 + b"}")
+
+
+DECIMALS = [
+    ("1.5", "1.50"),
+    ("1.005", "1.01"),
+    ("-1.005", "-1.01"),
+    ("1e1", "10.00"),
+    ("99.994", "99.99"),
+    ("0", "0.00"),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), DECIMALS)
+def test_decimal_numbers_have_the_scale_of_their_column(text: str, value: str, tmp_path: Path) -> None:
+    money = DataTypes.DECIMAL(4, 2)
+    row = DataTypes.ROW([DataTypes.FIELD("a", DataTypes.STRING()), DataTypes.FIELD("d", money)])
+    built = CsvSchema.builder().add_string_column("a").add_number_column("d", money)
+    built.add_array_column("many", element_type=money)
+    again = CsvSchema.builder().add_columns_from(built.build()).build()
+    path = tmp_path / "rows"
+    for quoted in ("x", '"x\nx"'):  # by columns, and by rows
+        path.write_text(f"{quoted},{text},{text};{text}\n")
+        (read,) = read_file(CsvReaderFormat.for_schema(again), path)
+        assert [str(read.d), *map(str, read.many)] == [value] * 3
+    message = CsvRowDeserializationSchema.Builder(row).build().deserialize(f"x,{text}".encode())
+    assert str(message.d) == value
+    line = CsvRowSerializationSchema.Builder(row).build().serialize(Row(a="x", d=Decimal(text)))
+    assert line == f"x,{value}\n".encode()
+    path.write_text(f"x,{text}\n")
+    (read,) = read_file(CsvReaderFormat.for_schema(CsvSchema(cast("Any", row))), path)
+    assert str(read.d) == value
+    plain = Types.ROW_NAMED(["d"], [Types.BIG_DEC()])
+    assert str(CsvRowDeserializationSchema.Builder(plain).build().deserialize(text.encode()).d) == str(Decimal(text))
+
+
+@pytest.mark.parametrize("text", ["100", "99.995", "1e400", "-123456789012345678901234567890"])
+def test_decimal_numbers_that_do_not_fit_their_column(text: str) -> None:
+    row = DataTypes.ROW([DataTypes.FIELD("d", DataTypes.DECIMAL(4, 2))])
+    with pytest.raises(MalformedDataError, match=r"column 'd': .* does not fit DECIMAL\(4, 2\)"):
+        CsvRowDeserializationSchema.Builder(row).build().deserialize(text.encode())

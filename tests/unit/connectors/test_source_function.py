@@ -113,6 +113,20 @@ class Stamp:
     timestamp = 7
 
 
+def test_a_record_that_is_collected_again_and_again_is_what_it_was() -> None:
+    def run(ctx: Any) -> None:
+        mine = {"n": 0}
+        for _ in range(3):
+            mine["n"] += 1
+            ctx.collect(mine)
+            ctx.collect_with_timestamp(mine, 5)
+
+    reader, context = started(Running(run))
+    found = [record["n"] for batch in answers(reader, context) for record in batch.values]
+    assert sorted(found) == [1, 1, 2, 2, 3, 3]
+    reader.close()
+
+
 def test_watermarks_and_idleness_stand_where_they_were_said() -> None:
     def run(ctx: Any) -> None:
         ctx.emit_watermark(1)

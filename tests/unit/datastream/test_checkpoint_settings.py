@@ -145,7 +145,9 @@ def test_state_backends_are_kept(env: StreamExecutionEnvironment, caplog: pytest
     rocks.set_predefined_options(PredefinedOptions.FLASH_SSD_OPTIMIZED)
     rocks.set_number_of_transfer_threads(2)
     env.set_state_backend(rocks)
-    assert isinstance(env.get_state_backend(), EmbeddedRocksDBStateBackend)
+    again = env.get_state_backend()
+    assert isinstance(again, EmbeddedRocksDBStateBackend)
+    assert again.to_options() == rocks.to_options()
     assert not caplog.records, "the submission says that there is none"
     assert rocks.get_db_storage_paths() == ["/a", "/b"]
     assert rocks.is_incremental_checkpoints_enabled()
@@ -158,6 +160,37 @@ def test_state_backends_are_kept(env: StreamExecutionEnvironment, caplog: pytest
     for wrapped in (CustomStateBackend, CustomCheckpointStorage):
         with pytest.raises(UnsupportedFeatureError, match="Java object"):
             wrapped(object())
+
+
+@pytest.mark.parametrize(
+    "path", ["/data/checkpoints", "/data//checkpoints/", "file:///data/checkpoints", "file:/a b/%41"]
+)
+def test_paths_are_given_back_as_they_were_set(env: StreamExecutionEnvironment, path: str) -> None:
+    config = env.get_checkpoint_config()
+    assert config.get_checkpoint_storage() is None
+    for storage in (FileSystemCheckpointStorage(path, 1024, 8192), JobManagerCheckpointStorage(path, 4096)):
+        assert storage.get_checkpoint_path() == path
+        found = config.set_checkpoint_storage(storage).get_checkpoint_storage()
+        assert type(found) is type(storage)
+        assert found.get_checkpoint_path() == path
+        assert found.to_options() == storage.to_options()
+    found = config.set_checkpoint_storage_dir(path).get_checkpoint_storage()
+    assert isinstance(found, FileSystemCheckpointStorage)
+    assert found.get_checkpoint_path() == path
+    rocks = EmbeddedRocksDBStateBackend()
+    rocks.set_db_storage_paths(path, "/b/")
+    assert rocks.get_db_storage_paths() == [path, "/b/"]
+    backend = env.set_state_backend(rocks).get_state_backend()
+    assert isinstance(backend, EmbeddedRocksDBStateBackend)
+    assert backend.get_db_storage_paths() == [path, "/b/"]
+
+
+@pytest.mark.parametrize("key", ["pipeline.operator-chaining.enabled", "pipeline.operator-chaining"])
+@pytest.mark.parametrize("value", [False, "false"])
+def test_chaining_that_is_configured_is_told(env: StreamExecutionEnvironment, key: str, value: Any) -> None:
+    assert env.is_chaining_enabled()
+    env.configure(Configuration.from_dict({key: value}))
+    assert not env.is_chaining_enabled()
 
 
 def test_checkpoint_storages_are_kept(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import weakref
+from typing import Any, cast
+
 import pytest
 
 from firesteel.core.errors import GraphError, JobFailedError
-from firesteel.datastream import StreamExecutionEnvironment
+from firesteel.datastream import CloseableIterator, StreamExecutionEnvironment, closeable_iterator
 from tests.unit.datastream.fakes import FakeExecutor, submitted
 
 
@@ -76,3 +80,47 @@ def test_ctrl_c_lets_the_job_go_even_when_the_iterator_is_kept(
         list(results)
     assert executor.clients[0].stream.closed == 1
     assert list(results) == []
+
+
+def test_what_was_read_in_part_goes_on(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:
+    executor.answers = [[1, 2, 3], [], [4, 5], None]
+    results = env.from_sequence(1, 9).execute_and_collect()
+    assert [value for value, _ in zip(results, range(1), strict=False)] == [1]
+    assert next(results) == 3, "zip has taken the second"
+    assert results.next() == 4
+    results.close()
+    assert list(results) == []
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_ctrl_c_between_two_results_leaves_nobody_who_keeps_the_job(batch: int) -> None:
+    """The interrupt comes at the first instruction of whatever runs for the next result."""
+
+    class Stream:
+        def fetch(self) -> list[int]:
+            return list(range(batch))
+
+        def close(self) -> None:
+            pass
+
+    armed = False
+
+    def interrupt(frame: Any, event: str, _: Any) -> Any:
+        if armed and event == "call" and frame.f_code.co_filename == closeable_iterator.__file__:
+            raise KeyboardInterrupt
+        return None
+
+    stream = Stream()
+    kept = weakref.ref(stream)
+    results = [CloseableIterator(stream, cast("Any", None))]
+    del stream
+    before = sys.gettrace()
+    with pytest.raises(KeyboardInterrupt) as interrupted:  # which keeps the traceback, as a notebook does
+        for number, _ in enumerate(results.pop()):
+            if number == 150:
+                armed = True
+                sys.settrace(interrupt)
+            assert number < 1000
+    sys.settrace(before)
+    assert interrupted.tb is not None
+    assert kept() is None

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from firesteel.common import Types
+from firesteel.common import Time, Types
 from firesteel.core.errors import GraphError, UnsupportedFeatureError
-from firesteel.datastream import (
-    DataStream,
-    StreamExecutionEnvironment,
-)
+from firesteel.datastream import AsyncDataStream, DataStream, StreamExecutionEnvironment
+from firesteel.functions.async_functions import AsyncFunction
+from firesteel.functions.checkpointed import CheckpointedFunction
+from firesteel.functions.functions import FlatMapFunction, MapFunction, Partitioner
 from tests.unit.datastream.user_functions import (
     MyCoMap,
     MyFilter,
@@ -110,3 +110,93 @@ def test_streams_know_where_they_belong(env: StreamExecutionEnvironment, pairs: 
     stream = pairs.map(identity).key_by(identity)
     assert stream.get_execution_environment() is env
     assert stream.get_execution_config() is env.get_config()
+
+
+class AsyncMap(MapFunction[Any, Any]):
+    async def map(self, value: Any) -> Any:
+        return value
+
+
+class AsyncOpen(MyMap):
+    async def open(self, runtime_context: Any) -> None: ...  # type: ignore[override]
+
+
+class AsyncClose(MySinkFunction):
+    async def close(self) -> None: ...  # type: ignore[override]
+
+
+class AsyncFlatMap(FlatMapFunction[Any, Any]):
+    async def flat_map(self, value: Any) -> Any:
+        yield value
+
+
+class AsyncKey(MyKey):
+    async def open(self, runtime_context: Any) -> None: ...  # type: ignore[override]
+
+
+class AsyncPartition(Partitioner[Any]):
+    async def partition(self, key: Any, num_partitions: int) -> Any:
+        return 0
+
+
+class AsyncWriters(MySink):
+    async def create_writer(self, context: Any) -> Any: ...
+
+
+class AsyncState(MyMap, CheckpointedFunction):
+    def initialize_state(self, context: Any) -> None: ...
+
+    async def snapshot_state(self, context: Any) -> None: ...  # type: ignore[override]
+
+
+class OwnCoroutines(MyMap):
+    """Methods that firesteel does not call are its own affair."""
+
+    async def fetch(self) -> None: ...
+
+    async def _fetch(self) -> None: ...
+
+
+class AsyncWithState(AsyncFunction[Any, Any], CheckpointedFunction):
+    async def open(self, runtime_context: Any) -> None: ...  # type: ignore[override]
+
+    async def close(self) -> None: ...  # type: ignore[override]
+
+    async def timeout(self, value: Any) -> list[Any]:  # type: ignore[override]
+        return []
+
+    async def async_invoke(self, value: Any) -> list[Any]:
+        return []
+
+    def initialize_state(self, context: Any) -> None: ...
+
+    async def snapshot_state(self, context: Any) -> None: ...  # type: ignore[override]
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "name"),
+    [
+        ("map", [AsyncMap()], "AsyncMap.map"),
+        ("map", [AsyncOpen()], "AsyncOpen.open"),
+        ("map", [AsyncState()], "AsyncState.snapshot_state"),
+        ("flat_map", [AsyncFlatMap()], "AsyncFlatMap.flat_map"),
+        ("add_sink", [AsyncClose()], "AsyncClose.close"),
+        ("key_by", [AsyncKey()], "AsyncKey.open"),
+        ("partition_custom", [AsyncPartition(), MyKey()], "AsyncPartition.partition"),
+        ("sink_to", [AsyncWriters()], "AsyncWriters.create_writer"),
+    ],
+)
+def test_coroutine_functions_that_nobody_would_await_are_refused(
+    pairs: DataStream, method: str, arguments: list[Any], name: str
+) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=rf"{name}\(\) is a coroutine function .* AsyncFunction"):
+        getattr(pairs, method)(*arguments)
+
+
+def test_of_asynchronous_functions_only_what_is_awaited_may_be_a_coroutine_function(pairs: DataStream) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"AsyncWithState.snapshot_state\(\) is a coroutine function"):
+        AsyncDataStream.ordered_wait(pairs, AsyncWithState(), Time.seconds(1))
+
+
+def test_coroutine_functions_of_the_programs_own_are_none_of_our_business(pairs: DataStream) -> None:
+    pairs.map(OwnCoroutines())

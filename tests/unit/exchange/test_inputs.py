@@ -8,10 +8,12 @@ import pyarrow as pa
 import pytest
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import END_OF_INPUT, Batch
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, InBand, Watermark
 from firesteel.runtime.exchange.channels import ChannelId
-from firesteel.runtime.exchange.input import RemoteInputChannel
+from firesteel.runtime.exchange.elements import dump_element
+from firesteel.runtime.exchange.input import LARGEST_PLACE, RemoteInputChannel
 from firesteel.runtime.exchange.local import LocalPipe
+from firesteel.runtime.exchange.reading import LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageWriter
 from firesteel.runtime.exchange.windows import WideWindows
 from firesteel.runtime.loop import TaskLoop
@@ -67,6 +69,23 @@ def test_a_message_larger_than_the_window_is_let_through_alone() -> None:
 def columns(rows: int) -> bytes:
     values = pa.RecordBatch.from_pydict({"n": pa.array(range(rows), pa.int64())})
     return b"".join(MessageWriter().dumps(Batch(values))[0])
+
+
+@pytest.mark.parametrize("element", [Watermark(5), Barrier(1, 0), CancelBarrier(1)], ids=repr)
+@pytest.mark.parametrize("size", [1000, LARGE_MESSAGE, LARGEST_PLACE + 1], ids=["small", "large", "huge"])
+def test_a_message_larger_than_the_window_passes_behind_an_element(size: int, element: InBand) -> None:
+    data = message(b"x" * size)
+    window = size // 2
+    channel, link, _ = receiver(window)
+    channel.receive_element(memoryview(dump_element(element)))
+    channel.receive(memoryview(data)[:window], len(data) - window)
+    assert sum(link.granted) == window, "the element is queued: the rest has to wait"
+    assert channel.poll() == element
+    assert sum(link.granted) == len(data)
+    channel.receive(memoryview(data)[window:], 0)
+    batch = channel.poll()
+    assert isinstance(batch, Batch)
+    assert batch.values == [b"x" * size]
 
 
 def test_the_window_is_widened_for_large_messages_of_columns_and_given_back() -> None:

@@ -202,3 +202,25 @@ def test_what_waits_stays_within_the_window_whatever_is_written(tmp_path: Path, 
         assert output.writable
     finally:
         slots.close()
+
+
+@pytest.mark.parametrize("names", ["a", "ab"])
+def test_rare_large_records_count_for_the_window(tmp_path: Path, names: str) -> None:
+    """First, middle and last record of each batch are small, and one in between is larger than the window."""
+    window, large = 100_000, 300_000
+    slots = Slots(tmp_path, names)
+    try:
+        slots.configure(window=window)
+        output = slots["a"].output(0, 0, 0, names[-1], 100)
+        channel = slots[names[-1]].input(0, 0, 0, "a")
+        written = 0
+        while output.writable and written < 100:
+            values = [("small", number) for number in range(100)]
+            values[25] = ("x" * large, written)
+            output.write(Batch(values))
+            written += 1
+            slots.run()
+        assert written <= 3, "the window is full, and nobody reads"
+        channel.close()
+    finally:
+        slots.close()

@@ -10,20 +10,24 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from firesteel import expressions
+from firesteel.common import typeinfo
 from firesteel.common.time import Instant
-from firesteel.common.typeinfo import TypeInformation, Types
+from firesteel.common.typeinfo import ExternalTypeInfo, LocalTimeTypeInfo, TypeInformation, Types
 from firesteel.common.types import Row
 from firesteel.core.errors import ProgramError
-from firesteel.expressions import Expression, coalesce, col, concat, lit, when
+from firesteel.expressions import Expression, binding, coalesce, col, concat, lit, when
 from firesteel.expressions.binding import bind
 from firesteel.expressions.expression import DateTimeFunctions, StringFunctions
 from firesteel.expressions.functions import FUNCTIONS
+from firesteel.expressions.lazy import LAZY, by_rows
 from firesteel.expressions.values import column_of, field_of, values_of
 from tests.unit.expressions.strategies import DECIMALS, EPOCH, instant, moment, same
 
@@ -293,6 +297,43 @@ def test_the_meaning_of_each_function(case: Case, data: st.DataObject) -> None:
     found = computed(case, rows, offset=data.draw(st.integers(0, 3)))
     assert same(found, expected), (found, expected)
     assert computed(case, []) == []
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if {*case.functions.split()} & {*LAZY}], ids=str)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_the_meaning_by_the_rows_where_a_part_counts(case: Case, data: st.DataObject) -> None:
+    given_values = case.values or tuple(VALUES[type_info] for type_info in case.types)
+    rows = data.draw(st.lists(st.tuples(*[st.none() | values for values in given_values]), max_size=5))
+    with patch.object(binding, "guarded", lambda name, parts, _, made: lambda found: by_rows(name, parts, found, made)):
+        found = computed(case, rows, offset=data.draw(st.integers(0, 3)))
+        assert computed(case, []) == []
+    assert same(found, [case.meaning(*row) for row in rows])
+
+
+def tree(expression: Expression) -> Any:
+    return expression.function, expression.options, [tree(part) for part in expression.inputs]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *(case.expression for case in CASES),
+        (-a) ** 2, -(a**2), (-a).abs(), -a.abs(), (~a).is_null(), 2**a, lit("%d") % a, lit(1) + lit(2), lit(-3).abs(),
+        1 - a, a - (b - c), a == None, a.is_in([None, "x", 1.5]), lit(True) & a,  # noqa: E711
+        a == math.inf, a.fill_null(-math.inf), a + lit("it's"), a == b"\0", a == Decimal("1.10"),
+        a < datetime.datetime(1980, 1, 1, tzinfo=UTC), a - datetime.timedelta(days=1), a == Instant(5, 1),
+        concat("x", a, None), coalesce(a, b, 0), a.alias("other name"),
+        a.field("x").get("k").get(-1), a.cast(LIST), a.cast(MAP), a.cast(ROW), a.cast(PAIR), a.cast(BYTES),
+        a.cast(STAMP),
+        a.cast(LocalTimeTypeInfo(LocalTimeTypeInfo.TimeType.LOCAL_DATE)), a.cast(Types.OBJECT_ARRAY(LIST)),
+        a.cast(Types.BASIC_ARRAY(INT)), a.cast(ExternalTypeInfo(DATE)), a.cast(Types.PICKLED_BYTE_ARRAY()),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_text_of_an_expression_is_the_program_that_makes_it(expression: Expression) -> None:
+    names = {**vars(expressions), **vars(typeinfo), "datetime": datetime, "Decimal": Decimal, "Instant": Instant}
+    assert tree(eval(repr(expression), names)) == tree(expression)
 
 
 @pytest.mark.parametrize("name", NEAR)

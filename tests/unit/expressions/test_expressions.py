@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firesteel import expressions
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.core.errors import ProgramError
 from firesteel.expressions import Expression, coalesce, col, concat, lit, when
@@ -362,10 +363,65 @@ def test_what_can_not_be_written() -> None:
 
 def test_names_texts_and_pickles() -> None:
     expression = (col("a") + 1 > lit(2)) & ~col("b").str.contains("x")
-    assert repr(expression) == "(((col('a') + 1) > 2) & ~col('b').contains(x))"
+    assert repr(expression) == "(((col('a') + 1) > 2) & ~col('b').str.contains('x'))"
     assert repr(when(col("a") > 1).then("x").otherwise(None)) == "when((col('a') > 1)).then('x').otherwise(None)"
     assert repr(pickle.loads(pickle.dumps(expression))) == repr(expression)
     assert col("a").output_name() == "a"
     assert (col("a") + 1).output_name() is None
     assert (col("a") + 1).alias("c").output_name() == "c"
     assert expression.columns() == {"a", "b"}
+
+
+a, b = col("a"), col("b")
+GUARDED = [
+    (when(b != 0).then(a // b), lambda x, y: x // y if y else None),
+    (when(b == 0).then(0).otherwise(a % b), lambda x, y: x % y if y else 0),
+    (
+        when(b == 0).then(when(a > 1).then(a).otherwise(lit(1) // lit(0))).otherwise(a // b),
+        lambda x, y: x // y if y else x,
+    ),
+    (when(b == 0).then(-1).when(a // b > 2).then(2).otherwise(a // b), lambda x, y: -1 if not y else min(x // y, 2)),
+    (
+        when(b == 0).then(0).otherwise(when(a // b > 2).then(2).otherwise(a // b)),
+        lambda x, y: min(x // y, 2) if y else 0,
+    ),
+    (coalesce(when(b == 0).then(7), a // b), lambda x, y: x // y if y else 7),
+    ((b != 0) & (a // b > 2), lambda x, y: y != 0 and x // y > 2),
+    ((b == 0) | (a // b > 2), lambda x, y: y == 0 or x // y > 2),
+    (~((b == 0) | (a // b > 2)) & (a % b == 0), lambda x, y: not (y == 0 or x // y > 2) and x % y == 0),
+    (when(b != 0).then(a // b).fill_null(0) + 1, lambda x, y: (x // y if y else 0) + 1),
+    (when(lit(True)).then(a).otherwise(a // 0), lambda x, y: x),
+]
+
+
+@pytest.mark.parametrize(("expression", "meaning"), GUARDED, ids=lambda one: str(one)[:80])
+def test_what_is_guarded_does_not_fail_where_it_does_not_count(expression: Expression, meaning: Any) -> None:
+    rows = [(5, 0), (9, 3), (4, 2), (6, 0), (12, 5)]
+    columns = {"a": pa.array([x for x, _ in rows], pa.int64()), "b": pa.array([y for _, y in rows], pa.int64())}
+    bound = bind(expression, {"a": Types.LONG(), "b": Types.LONG()})
+    for _ in range(2):
+        assert bound.evaluate(columns, len(rows)).to_pylist() == [meaning(x, y) for x, y in rows]
+    assert bound.evaluate({name: column[:0] for name, column in columns.items()}, 0).to_pylist() == []
+
+
+def test_what_counts_and_fails_is_shown_with_its_row() -> None:
+    bound = bind(when(b != 1).then(a // b).otherwise(0), {"a": Types.LONG(), "b": Types.LONG()})
+    columns = {"a": pa.array([5, 6, 7], pa.int64()), "b": pa.array([1, 2, 0], pa.int64())}
+    with pytest.raises(ProgramError, match="can't be computed for a = 7, b = 0: division by zero"):
+        bound.evaluate(columns, 3)
+
+
+def test_choices_of_constants() -> None:
+    bound = bind(when(lit(1) == 1).then("yes").otherwise((lit(1) // 0).cast(Types.STRING())), {"a": Types.LONG()})
+    assert bound.evaluate({}, 2).to_pylist() == ["yes", "yes"]
+    assert bound.evaluate({"a": pa.array([1, 2, 3], pa.int64())}, 3).to_pylist() == ["yes"] * 3
+
+
+@pytest.mark.parametrize("text", [
+    "count()", "max_(col('price'))", "sum_((col('price') * 2)).alias('twice')", "last(col('price')).alias('p')",
+    "count(col('price')).alias('count')",
+])  # fmt: skip
+def test_the_text_of_an_aggregate_is_the_program_that_makes_it(text: str) -> None:
+    made = eval(text, vars(expressions))
+    assert repr(made) == text
+    assert made.name == {"m": "max_price", "s": "twice", "l": "p"}.get(text[0], "count")

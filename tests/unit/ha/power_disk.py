@@ -67,7 +67,12 @@ class PowerDisk(Disk):
         self._operation()
         number = _inode(path)
         self._unsynced.discard(number)
-        self._journal = [entry for entry in self._journal if entry.folder != number]
+        here = {_inode(entry) for entry in path.iterdir()} if path.is_dir() else set()
+        self._journal = [  # a file that was created elsewhere and renamed to here is safe by its name here
+            entry
+            for entry in self._journal
+            if entry.folder != number and not (isinstance(entry, _Created) and entry.file in here)
+        ]
 
     def rename(self, source: Path, target: Path) -> None:
         self._operation()

@@ -6,13 +6,15 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from firesteel.checkpoint.store import StoredCheckpoint
 from firesteel.config import Settings
-from firesteel.core.errors import ConfigurationError, FencedError
+from firesteel.core.errors import CheckpointStorageError, ConfigurationError, FencedError
 from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import encode
@@ -44,9 +46,17 @@ class Forgetful(DirectoryServices):
     def check(self, component: str, epoch: int) -> None:
         pass
 
+    @contextmanager
+    def led(self, component: str, epoch: int) -> Iterator[Path]:
+        drafts = self.directory / "drafts"
+        drafts.mkdir(exist_ok=True)
+        for name in {draft.name for draft in self.directory.rglob("checkpoints-*")}:
+            (drafts / name).mkdir(exist_ok=True)
+        yield drafts
+
 
 def test_services_that_do_not_fence_are_found_out(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"leadership that was given back holds|whose time is over"):
+    with pytest.raises(AssertionError, match=r"leader that was deposed leads|whose time is over"):
         check_high_availability(lambda: Forgetful(settings(tmp_path)))
 
 
@@ -107,11 +117,12 @@ def test_a_record_of_leaders_that_can_not_be_read_for_now_is_not_damaged(
     leadership = services.campaign(DISPATCHER)
     assert leadership is not None
 
-    def failing(path: Path) -> bytes:
+    def failing(path: Path, **_: object) -> bytes:
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
 
     with monkeypatch.context() as broken:
         broken.setattr(Path, "read_bytes", failing)
+        broken.setattr(os, "stat", failing)
         looks: list[Callable[[], object]] = [
             leadership.check,
             lambda: services.leader(DISPATCHER),
@@ -148,50 +159,155 @@ def test_the_type_follows_from_the_settings(tmp_path: Path) -> None:
         load_high_availability(Settings({"high-availability.type": "zookeeper"}), tmp_path)
 
 
-class SlowDisk(Disk):
-    """Stops in the middle of a write until it may go on."""
+class StoppedDisk(Disk):
+    """Stands still in front of a rename, as the disk of a process that is frozen."""
 
     def __init__(self) -> None:
         super().__init__(durable=True)
-        self.slow, self.entered, self.go_on = False, threading.Event(), threading.Event()
+        self.stop, self.entered, self.go_on = False, threading.Event(), threading.Event()
 
     def rename(self, source: Path, target: Path) -> None:
-        if self.slow:
+        if self.stop:
             self.entered.set()
             assert self.go_on.wait(20)
         super().rename(source, target)
 
 
-def test_a_write_that_was_allowed_is_done_before_another_one_can_lead(tmp_path: Path) -> None:
-    disk = SlowDisk()
+@pytest.mark.parametrize("write", ["end", "note", "remove"])
+def test_nobody_waits_for_a_leader_that_stands_still_in_a_write_which_is_refused_then(
+    write: str, tmp_path: Path
+) -> None:
+    disk = StoppedDisk()
     services, others = DirectoryServices(settings(tmp_path), disk=disk), DirectoryServices(settings(tmp_path))
     leadership = services.campaign(DISPATCHER)
     assert leadership is not None
     store = services.job_store(leadership)
     store.open(1)
-    order: list[str] = []
+    store.end(StoredEnd(JOB, "job", "", 1, {"state": "FINISHED"}))
+    outcome: list[object] = []
+    writes: dict[str, Callable[[], object]] = {
+        "end": lambda: store.end(StoredEnd(JOB, "job", "", 2, {"state": "FAILED"})),
+        "note": lambda: leadership.note_attempts(Attempts(7)),
+        "remove": lambda: store.forget(JOB),
+    }
 
-    def write() -> None:
-        store.end(StoredEnd(JOB, "job", "", 1, {"state": "FINISHED"}))
-        order.append("written")
+    def late() -> None:
+        try:
+            outcome.append(writes[write]())
+        except FencedError as error:
+            outcome.append(error)
 
-    def depose() -> None:
-        others.depose(DISPATCHER)
-        order.append("deposed")
-
-    disk.slow = True
-    threads = [threading.Thread(target=write), threading.Thread(target=depose)]
-    threads[0].start()
+    disk.stop = True
+    frozen = threading.Thread(target=late)
+    frozen.start()
     assert disk.entered.wait(20)
-    threads[1].start()
-    threads[1].join(0.1)
+    others.depose(DISPATCHER)  # which returns
+    following = others.campaign(DISPATCHER)
+    assert following is not None
+    assert following.epoch > leadership.epoch
+    found = others.job_store(following).open(2)
     disk.go_on.set()
-    for thread in threads:
-        thread.join(20)
-    assert order == ["written", "deposed"]
+    frozen.join(20)
+    assert isinstance(outcome[0], FencedError), outcome
+    assert [end.archive for end in found.ends] == [{"state": "FINISHED"}]
+    assert others.job_store(following).archive(JOB) == {"state": "FINISHED"}, "the late write was taken"
+    following.release()
+    last = others.campaign(DISPATCHER)
+    assert last is not None
+    assert last.attempts == Attempts()
+    services.close()
+    others.close()
+
+
+def test_a_leader_that_stands_still_while_it_reads_its_store_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blobs are hashed then, which takes long where they are large."""
+    services, others = DirectoryServices(settings(tmp_path)), DirectoryServices(settings(tmp_path))
+    leadership = services.campaign(DISPATCHER)
+    assert leadership is not None
+    store = services.job_store(leadership)
+
+    def read(drafts: Path) -> None:
+        others.depose(DISPATCHER)
+        following = others.campaign(DISPATCHER)
+        assert following is not None
+        others.job_store(following).open(2)
+
+    monkeypatch.setattr(store, "_read_all", lambda term, drafts: read(drafts))
     with pytest.raises(FencedError):
-        store.end(StoredEnd(JOB, "job", "", 2, {"state": "FAILED"}))
-    assert store.archive(JOB) == {"state": "FINISHED"}
+        store.open(1)
+    services.close()
+    others.close()
+
+
+def test_files_of_checkpoints_are_nobody_elses(tmp_path: Path) -> None:
+    """They may hold state."""
+    services = DirectoryServices(settings(tmp_path))
+    leadership = services.campaign(of_job(JOB))
+    assert leadership is not None
+    store = services.completed_checkpoints(JOB, leadership)
+    store.add(StoredCheckpoint(store.next_id(), "/c/chk-1", "metadata"))
+    modes = {path.name: oct(path.stat().st_mode & 0o077) for path in (tmp_path / "default").rglob("*")}
+    assert set(modes.values()) == {"0o0"}, modes
+    assert {"chk-1.json", "counter"} <= modes.keys()
+    services.close()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_call_that_was_given_up_changes_nothing_when_the_store_was_renewed(
+    times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    services = DirectoryServices(settings(tmp_path))
+    leadership = services.campaign(of_job(JOB))
+    assert leadership is not None
+    store = services.completed_checkpoints(JOB, leadership)
+    store.add(StoredCheckpoint(store.next_id(), "/c/chk-1"))
+    entered, go_on = threading.Event(), threading.Event()
+    late: list[threading.Thread] = []
+    outcome: list[BaseException] = []
+
+    def hung(source: Path, target: Path) -> None:
+        if threading.current_thread() in late:
+            entered.set()
+            assert go_on.wait(20)
+        rename(source, target)
+
+    rename = os.rename
+    monkeypatch.setattr(os, "rename", hung)
+    monkeypatch.setattr(os, "replace", hung)
+
+    def call(what: Callable[[], object]) -> None:
+        try:
+            what()
+        except CheckpointStorageError as error:
+            outcome.append(error)
+
+    calls: list[Callable[[], object]] = [
+        lambda: store.add(StoredCheckpoint(2, "/c/chk-2")), lambda: store.remove(1), store.next_id, store.clear,
+    ]  # fmt: skip
+    for what in calls:
+        entered.clear()
+        late.append(threading.Thread(target=call, args=(what,)))
+        late[-1].start()
+        assert entered.wait(20)
+    renewed = store
+    for _ in range(times):
+        following = renewed.renewed()
+        assert following is not None
+        renewed = following
+    again = store.renewed()  # an attempt of which nobody has heard, as one that hung
+    assert again is not None
+    assert renewed.next_id() == 2
+    go_on.set()
+    for thread in late:
+        thread.join(20)
+    assert len(outcome) == len(calls), "some of them have succeeded"
+    assert renewed.all() == [StoredCheckpoint(1, "/c/chk-1")]
+    assert renewed.next_id() == 3
+    renewed.remove(1)
+    renewed.clear()
+    assert renewed.all() == []
     services.close()
 
 
@@ -203,7 +319,7 @@ def test_a_lock_that_is_removed_while_it_is_taken_is_taken_anew(
 
     def late(handle: int, how: int) -> None:
         lock(handle, how)
-        if how & fcntl.LOCK_NB and not taken:  # that of a leader; others only guard
+        if not taken:
             taken.append(handle)
             others.depose(DISPATCHER)
 

@@ -337,6 +337,10 @@ def test_a_task_that_its_taskmanager_forgot_is_lost_after_two_heartbeats() -> No
     beat = m.ExecutionReport(dict.fromkeys(d.ids()[1:], "RUNNING"))
     d.did(d.core.taskmanager_heartbeat("tm", beat))
     assert d.core.state.name == "RUNNING", "its final report may be on the way"
+    d.clock.advance(1)
+    d.did(d.core.taskmanager_heartbeat("tm", beat))
+    assert d.core.state.name == "RUNNING", "nor does it help to ask again at once"
+    d.clock.advance(JobMasterSettings().heartbeat_interval - 1)
     d.did(d.core.taskmanager_heartbeat("tm", beat))
     assert d.core.state.name == "FAILING"
     d.finish_cancelled()
@@ -360,16 +364,6 @@ def test_tasks_that_never_end_are_given_up() -> None:
     d.did(d.core.timer_fired("cancel"))
     assert d.core.state.name == "CANCELED"
     assert len(d.seen(do.ReleaseSlot)) == 2
-
-
-def test_internal_error_fails_the_job_and_keeps_what_was_decided() -> None:
-    d = Driver(two_by_two())
-    d.running()
-    d.did(d.core.internal_error(KeyError("oops"), "testing"))
-    d.finish_cancelled()
-    reason = d.core.archive()["failure"]
-    assert (d.core.state.name, reason["kind"]) == ("FAILED", "internal")
-    assert "while testing" in reason["message"]
 
 
 def test_suspend_releases_at_once() -> None:
@@ -396,3 +390,22 @@ def test_collector() -> None:
     assert d.core.collector("f" * 32).vertex.id == vertex_id(2)
     with pytest.raises(ProtocolError, match="no collect operator"):
         d.core.collector("0" * 32)
+
+
+def test_a_jobmaster_that_waits_for_slots_and_reaches_nobody_is_an_orphan() -> None:
+    d = Driver(two_by_two(), JobMasterSettings(orphan_timeout=60.0))
+    d.start()
+    heard = d.clock.monotonic()
+    d.clock.advance(59.0)
+    assert not d.core.is_orphan(heard)
+    d.clock.advance(1.0)
+    assert d.core.is_orphan(heard)
+    assert not d.core.is_orphan(heard + 1.0), "somebody was there"
+    d.offer(0, 1)
+    for submit in d.seen(do.SubmitSlot):
+        d.did(d.core.tasks_submitted(tasks_of(submit)))
+    assert not d.core.is_orphan(heard), "a job that runs needs nobody"
+    for id_ in d.ids():
+        d.report(id_, "FINISHED")
+    assert not d.core.pool.slots()
+    assert not d.core.is_orphan(heard), "its end is not known to anybody else"

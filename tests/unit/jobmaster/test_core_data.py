@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from firesteel.checkpoint.handles import InlineState
+from firesteel.checkpoint.subtask_state import Committables, OperatorSubtaskState, TaskState
 from firesteel.client.job_client import failure_as_error
 from firesteel.config import Settings
 from firesteel.core.errors import JobFailedError, ProtocolError
@@ -16,8 +18,9 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoints.work import Complete, Done
 from firesteel_jobmaster.settings import JobMasterSettings
-from tests.unit.jobmaster.jobs import Driver, failure, two_by_two
+from tests.unit.jobmaster.jobs import Driver, failure, two_by_two, vertex_id
 
 
 def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
@@ -27,11 +30,25 @@ def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
     d.report(source_0, "FINISHED")
     d.did(d.core.end_of_data(sink_0))
     d.did(d.core.end_of_data(sink_1))
-    assert not d.seen(do.CommitInSlot)
+    assert not d.seen(do.CheckpointWork)
     d.report(source_1, "FINISHED")
-    assert [c.execution_id for c in d.seen(do.CommitInSlot)] == [sink_0, sink_1]
+    (prepare,) = [work.work for work in d.seen(do.CheckpointWork)]
+    d.did(d.core.checkpoint_work_done(Done(prepare, checkpoint_id=1)))
+    assert {id_ for trigger in d.seen(do.TriggerCheckpoint) for id_ in trigger.execution_ids} == {sink_0, sink_1}
+    prepared = OperatorSubtaskState(committables=(Committables(1, 1, (InlineState(b"a part"),)),))
+    for sink in (sink_0, sink_1):
+        state = TaskState({vertex_id(2): prepared}, finished=True).to_bytes().decode()
+        d.did(d.core.acknowledge_checkpoint(m.AcknowledgeCheckpoint(sink, 1, {}, state)))
+    complete = d.seen(do.CheckpointWork)[-1].work
+    assert isinstance(complete, Complete)
+    assert [o.finished for o in complete.metadata.operators] == [True, True]
+    assert not d.seen(do.NotifyCheckpointComplete), "it is not stored yet"
+    d.did(d.core.checkpoint_work_done(Done(complete, stored=True, location="memory:1")))
+    told = d.seen(do.NotifyCheckpointComplete)
+    assert {id_ for one in told for id_ in one.execution_ids} == {sink_0, sink_1}
+    assert d.core.archive()["checkpoints"] is None, "the job takes no checkpoints, as people see it"
     d.did(d.core.end_of_data(sink_1))
-    assert [c.execution_id for c in d.seen(do.CommitInSlot)] == [sink_0, sink_1, sink_1], "repeated on demand"
+    assert d.seen(do.CheckpointWork)[-1].work is complete, "said again"
     d.report(sink_0, "FINISHED")
     d.report(sink_1, "FINISHED")
     assert d.core.state.name == "FINISHED"
@@ -46,7 +63,7 @@ def test_no_commit_once_the_job_fails() -> None:
     d.report(source_1, "FAILED", failure())
     d.did(d.core.end_of_data(sink_1))
     d.finish_cancelled()
-    assert not d.seen(do.CommitInSlot)
+    assert not d.seen(do.CheckpointWork)
     assert d.core.state.name == "FAILED"
 
 

@@ -8,10 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.core.errors import ProtocolError
 from firesteel.graph.execution_states import EXECUTION_MOVES, JOB_MOVES
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoints.work import Done, Prepare
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, vertex
 
@@ -35,6 +37,8 @@ class World(RuleBasedStateMachine):
         self.given: dict[tuple[str, int], m.Splits] = {}
         self.old: list[tuple[str, str, str]] = []
         self.adoptions_after_the_end = 0
+        self.answered = 0
+        self.acknowledged: set[tuple[str, int]] = set()
 
     @property
     def running(self) -> list[str]:
@@ -152,6 +156,27 @@ class World(RuleBasedStateMachine):
         if set_ and isinstance(set_[-1], do.SetTimer):
             self.d.did(self.d.core.timer_fired(name))
 
+    @rule()
+    def storage_answers(self) -> None:
+        waiting = self.d.seen(do.CheckpointWork)[self.answered :]
+        if waiting:
+            self.answered += 1
+            work = waiting[0].work
+            number = self.answered if isinstance(work, Prepare) else 0
+            self.d.did(self.d.core.checkpoint_work_done(Done(work, stored=True, checkpoint_id=number)))
+
+    @property
+    def waiting_for_state(self) -> list[tuple[str, int]]:
+        told = [(id_, t.checkpoint_id) for t in self.d.seen(do.TriggerCheckpoint) for id_ in t.execution_ids]
+        return [one for one in told if one not in self.acknowledged]
+
+    @rule()
+    def tasks_acknowledge(self) -> None:
+        for id_, number in self.waiting_for_state:
+            self.acknowledged.add((id_, number))
+            state = TaskState(finished=True).to_bytes().decode()
+            self.d.did(self.d.core.acknowledge_checkpoint(m.AcknowledgeCheckpoint(id_, number, {}, state)))
+
     @rule(at_all=RARELY)
     def no_resources(self, at_all: bool) -> None:
         if at_all:
@@ -199,7 +224,7 @@ class World(RuleBasedStateMachine):
 
     @invariant()
     def committed_only_when_all_were_through(self) -> None:
-        if self.d.seen(do.CommitInSlot):
+        if self.d.seen(do.NotifyCheckpointComplete):
             for execution in self.d.core.graph.executions():
                 assert execution.end_of_data or execution.machine.history[-1].after.name in (
                     "FINISHED",
@@ -243,9 +268,12 @@ class World(RuleBasedStateMachine):
                 self.d.did(core.end_of_data(id_))
             else:
                 self.report(id_, "FINISHED", self.owner(id_))
-        for commit in self.d.seen(do.CommitInSlot):
-            if commit.execution_id in self.running:
-                self.report(commit.execution_id, "FINISHED", self.owner(commit.execution_id))
+        while self.answered < len(self.d.seen(do.CheckpointWork)) or self.waiting_for_state:
+            self.storage_answers()
+            self.tasks_acknowledge()
+        for told in self.d.seen(do.NotifyCheckpointComplete):
+            for id_ in set(told.execution_ids) & set(self.running):
+                self.report(id_, "FINISHED", self.owner(id_))
         if do.SetTimer("reason", 0.2) in self.d.all:
             self.d.did(core.timer_fired("reason"))
         assert core.is_terminal, (core.state, [(e.id, e.state) for e in core.graph.executions()])

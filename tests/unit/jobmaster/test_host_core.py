@@ -9,6 +9,7 @@ from firesteel.core.process import ProcessId
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcFault
+from firesteel.service.leaving import Leaving
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster import host_core as h
 from firesteel_jobmaster.registry import Entry
@@ -208,3 +209,37 @@ def test_what_a_former_host_left_behind() -> None:
     (running,) = host.core.running_jobs().jobs
     assert (running.job_id, running.address, running.jobmaster_token) == (alive.job_id, "http://jm1", "t1")
     assert host.core.start_job(graph(1), start(graph(1))) == (m.JobStarted("http://jm1", "t1"), [])
+
+
+def test_jobmasters_go_on_when_their_host_hands_over() -> None:
+    host, second = Host(), graph(2)
+    job_id = host.run()
+    host.core.start_job(second, start(second))
+    assert host.core.leave(Leaving.HAND_OVER) == []
+    assert host.core.is_waited_for(), "the next host finds those only that have begun"
+    assert host.core.started(second.job_id, ProcessId(2, 7), "http://jm2", "t2") == []
+    assert not host.core.is_waited_for()
+    assert host.core.overdue() == []
+    assert [host.state(one) for one in (job_id, second.job_id)] == ["RUNNING", "RUNNING"]
+    with pytest.raises(RpcFault, match="the JobMaster host stops"):
+        host.core.start_job(graph(3), start(graph(3)))
+    lost = host.core.process_ended(job_id, ProcessId(1, 7), "was killed", in_order=False)
+    assert [type(one) for one in lost] == [h.ReportLoss], "it is lost all the same"
+
+
+def test_jobmasters_end_with_the_cluster() -> None:
+    host, second = Host(), graph(2)
+    job_id = host.run()
+    host.core.start_job(second, start(second))
+    assert host.core.leave(Leaving.HAND_OVER) == []
+    assert host.core.leave(Leaving.END_CLUSTER) == [h.EndProcess(ProcessId(1, 7))]
+    assert host.core.leave(Leaving.END_CLUSTER) == [], "they are told once"
+    assert host.core.leave(Leaving.HAND_OVER) == []
+    started = host.core.started(second.job_id, ProcessId(2, 7), "http://jm2", "t2")
+    assert started == [h.EndProcess(ProcessId(2, 7))]
+    gone = host.core.process_ended(job_id, ProcessId(1, 7), "ended with exit code 0", in_order=False)
+    assert gone == [h.ForgetEntry(job_id, "t1")], "the next host must not take it for a loss"
+    assert host.core.is_waited_for()
+    assert host.core.overdue() == [h.KillProcess(ProcessId(2, 7))]
+    host.core.process_ended(second.job_id, ProcessId(2, 7), "was killed", in_order=False)
+    assert not host.core.is_waited_for()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.core.errors import ProtocolError
 from firesteel.functions.source import Split
 from firesteel.graph.execution_states import ExecutionState
@@ -14,7 +15,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol import operator_events as events
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoints.work import Complete
+from firesteel_jobmaster.checkpoints.work import Complete, Done
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.unit.jobmaster import jobs
@@ -170,7 +171,15 @@ def test_the_last_commit_does_not_wait_for_it() -> None:
         d.report(reader, "FINISHED")
     for subtask in (0, 1):
         d.did(d.core.end_of_data(f"{vertex_id(2)}_{subtask}_0"))
-    assert len(d.seen(do.CommitInSlot)) == 2
+    (prepare,) = [work.work for work in d.seen(do.CheckpointWork)]
+    d.did(d.core.checkpoint_work_done(Done(prepare, checkpoint_id=1)))
+    triggered = {id_ for one in d.seen(do.TriggerCheckpoint) for id_ in one.execution_ids}
+    assert triggered == {f"{vertex_id(2)}_{subtask}_0" for subtask in (0, 1)}
+    for id_ in triggered:
+        state = TaskState(finished=True).to_bytes().decode()
+        d.did(d.core.acknowledge_checkpoint(m.AcknowledgeCheckpoint(id_, 1, {}, state)))
+    complete = d.seen(do.CheckpointWork)[-1].work
+    assert isinstance(complete, Complete), "nobody has asked the enumerator for its state"
 
 
 # Checkpoints

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from firesteel.checkpoint.handles import FileState, checksum
@@ -33,10 +34,19 @@ class Storage:
         """The last one that went into the store: none may come behind it."""
         self.closed = False
 
-    def do(self, work: Work, error: str | None = None, stored: bool = False, fenced: bool = False) -> Done:
-        """Do a piece of work; with an error nothing is done, or, if ``stored``, all but the answer."""
-        failed = Done(work, error=error, stored=stored, fenced=fenced, location=_location(work))
-        if error is not None and not stored:
+    def do(
+        self,
+        work: Work,
+        error: str | None = None,
+        stored: bool = False,
+        fenced: bool = False,
+        hung: bool = False,
+        removed: bool = False,
+    ) -> Done:
+        """Do a piece of work; with an error nothing is done, or, if ``stored`` or ``removed``, all but the answer."""
+        failed = Done(work, None, stored, fenced=fenced, hung=hung, removed=removed, location=_location(work))
+        failed = replace(failed, error=error)
+        if error is not None and not stored and not removed:
             return failed
         match work:
             case Prepare(_, above):
@@ -55,6 +65,8 @@ class Storage:
                 self._forget(checkpoint_id, isinstance(work, Undo))
                 own = {f for f in self.files if f.startswith(f"chk-{checkpoint_id}/")}
                 self._remove((files | own) - work.keep)
+                if removed:
+                    return failed
             case Dispose(checkpoint_id, _, files_of_it, keep):
                 self._forget(checkpoint_id, True)
                 self._remove((files_of_it or frozenset()) - keep)
@@ -86,6 +98,7 @@ class FakeJob:
 
     Attributes:
         work: that has not been done.
+        done: work that has.
         out: other instructions, since the test last looked.
         timers: name -> monotonic second.
         failed: with what the coordinator has failed the job.
@@ -99,6 +112,7 @@ class FakeJob:
         self.graph = ExecutionGraph(graph or jobs.two_by_two(), self.clock)
         self.storage = storage or Storage()
         self.work: list[Work] = []
+        self.done: list[Work] = []
         self.out: list[do.Instruction] = []
         self.timers: dict[str, float] = {}
         self.failed: list[str] = []
@@ -191,7 +205,8 @@ class FakeJob:
 
     def do_work(self, **how: Any) -> Done:
         """Do the oldest piece of work."""
-        done = self.storage.do(self.work.pop(0), **how)
+        self.done.append(self.work.pop(0))
+        done = self.storage.do(self.done[-1], **how)
         self.coordinator.done(done)
         return done
 

@@ -11,8 +11,9 @@ from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_states import ExecutionState
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints import coordinator as coordinator_module
+from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, UNDO_SECONDS
 from firesteel_jobmaster.checkpoints.plan import Plan, plan_checkpoint
-from firesteel_jobmaster.checkpoints.work import Close, Complete, Discard, Done, Recover
+from firesteel_jobmaster.checkpoints.work import Close, Collect, Complete, Discard, Done, Recover, Undo
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob, union_state
 
@@ -42,8 +43,13 @@ def test_a_late_acknowledgement_leaves_no_files() -> None:
     checkpoint_id = job.begin()
     job.coordinator.decline(job.execution(2, 0), checkpoint_id, "CHECKPOINT_ASYNC_EXCEPTION", {"message": "full"})
     job.do_all()
-    job.acknowledge(job.execution(1, 0), checkpoint_id)
-    assert [work.checkpoint_id for work in job.work if isinstance(work, Discard)] == [checkpoint_id]
+    late = [job.execution(1, 0), job.execution(1, 1), job.execution(2, 1)]
+    for execution in late:
+        job.acknowledge(execution, checkpoint_id)
+    assert not [work for work in job.work if isinstance(work, Discard)], "one of many would go in front of others"
+    job.advance(LATE_SECONDS)
+    (discard,) = [work for work in job.work if isinstance(work, Discard)]
+    assert discard.files == {f"chk-{checkpoint_id}/{execution.id}" for execution in late}
     job.do_all()
     assert not job.storage.files
     assert "V2 (1/2)#0: None: full." in last_failure(job)
@@ -267,6 +273,61 @@ def test_tasks_hear_once_of_a_checkpoint_that_takes_too_long_to_complete() -> No
     told = job.told(do.NotifyCheckpointAborted)
     assert sorted(id_ for one in told for id_ in one.execution_ids) == sorted(e.id for e in job.executions)
     assert job.storage.store == []
+
+
+HUNG = "the storage has not answered within 60 s"
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("what", ["restarts", "ends"])
+def test_a_call_that_hangs_while_a_checkpoint_is_completed_parks_no_job(stored: bool, what: str) -> None:
+    job = FakeJob().run()
+    first = job.take()
+    second = job.begin()
+    job.acknowledge_all(second)
+    settled = job.settled
+    if what == "restarts":
+        job.fail()
+    else:
+        job.coordinator.close("CANCELED")
+    assert not job.coordinator.is_settled, "whether it is in the store is not known"
+    job.do_work(error=HUNG, hung=True, stored=stored)
+    if stored:  # it may be in the store: it is taken out again, which may hang as well
+        (undo,) = job.work
+        assert isinstance(undo, Undo)
+        job.do_work(error=HUNG, hung=True)
+        assert not job.coordinator.is_settled
+        job.advance(UNDO_SECONDS)
+        job.do_work()
+    assert job.coordinator.is_settled
+    if what == "restarts":
+        assert job.settled > settled, "the job waits for ever"
+        assert job.completed.ids() == job.storage.store == [first]
+    job.do_all()
+    assert job.storage.closed == (what == "ends")
+    assert HUNG in last_failure(job)
+    assert job.counts()["failed"] == 1
+
+
+def test_files_that_can_not_be_removed_hold_nobody_up_when_the_store_is_sure() -> None:
+    job = FakeJob(tolerable_failures=9).run()
+    checkpoint_id = job.begin()
+    job.acknowledge_all(checkpoint_id)
+    job.do_work(error="no answer", stored=True)
+    job.do_work(error=HUNG, hung=True, removed=True)
+    assert job.coordinator.is_settled
+    assert job.take() > checkpoint_id
+    assert not job.work
+    assert Collect in {type(work) for work in job.done}, "what is left is looked for when the next one is complete"
+
+
+def test_a_place_that_is_not_made_in_time_costs_one_checkpoint() -> None:
+    job = FakeJob(tolerable_failures=9).run()
+    job.advance(job.settings.interval)
+    job.do_work(error=HUNG, hung=True)
+    assert job.counts()["failed"] == 1
+    assert job.take() > 0
+    assert Collect in {type(work) for work in job.done}
 
 
 def test_a_failed_request_by_hand_does_not_count_against_the_job() -> None:

@@ -12,7 +12,7 @@ from firesteel.checkpoint.handles import InlineState
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.storage import StorageParameters, load_checkpoint_storage
 from firesteel.checkpoint.store import CompletedCheckpointStore, DirectoryCheckpointStore, MemoryCheckpointStore
-from firesteel.checkpoint.subtask_state import KeyedState, OperatorSubtaskState, TaskState
+from firesteel.checkpoint.subtask_state import KeyedState, KeyKinds, OperatorSubtaskState, TaskState
 from firesteel.config import Settings
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_archive import CLEAN_UP
@@ -110,7 +110,9 @@ class Cluster:
         word = f"{execution.id} at {checkpoint_id}".encode()
         keyed = {"state": KeyedState(({"name": "s"},), _groups(execution), (InlineState(word),))}
         state = TaskState(
-            {execution.vertex.operators[0].id: OperatorSubtaskState(keyed)}, execution.end_of_data, self.serial
+            {execution.vertex.operators[0].id: OperatorSubtaskState(keyed, keys=KeyKinds(("str",)))},
+            execution.end_of_data,
+            self.serial,
         )
         message = m.AcknowledgeCheckpoint(execution.id, checkpoint_id, {"state_size": 9}, state.to_bytes().decode())
         self.do(self.core.acknowledge_checkpoint(message))
@@ -145,6 +147,12 @@ class Cluster:
                         assert isinstance(handle, InlineState)
                         found[f"{execution.vertex.name}/{execution.subtask}"] = handle.data.decode()
         return found
+
+    def keys(self) -> list[KeyKinds | None]:
+        """What tasks that go on from state are told of its keys, each once."""
+        restores = [self.deployed[execution.id] for execution in self.core.graph.executions()]
+        told = [operator.keys for restore in restores if restore for operator in restore.operators.values()]
+        return [one for at, one in enumerate(told) if one not in told[:at]]
 
 
 def _groups(execution: Execution) -> tuple[int, int]:
@@ -282,7 +290,6 @@ def test_a_bounded_job_ends_with_a_checkpoint_that_commits(tmp_path: Path) -> No
     found = Cluster(jobs.two_by_two(commits=True), tmp_path, MemoryCheckpointStore()).start()
     for execution in found.core.graph.executions():
         found.do(found.core.end_of_data(execution.id))
-    assert not [i for i in found.out if isinstance(i, do.CommitInSlot)]
     complete = [i for i in found.out if isinstance(i, do.NotifyCheckpointComplete)]
     assert {i.checkpoint_id for i in complete} == {1}
     found.report([e.id for e in found.core.graph.executions()], "FINISHED")
@@ -344,6 +351,22 @@ def test_state_of_operators_that_the_job_does_not_have_is_not_dropped_silently(t
     ignoring: dict[str, Any] = {**path, "execution.state-recovery.ignore-unclaimed-state": "true"}
     taken = Cluster(other, tmp_path / "new", MemoryCheckpointStore(), **ignoring).start()
     assert taken.words().keys() == {"V1/0", "V1/1"}
+
+
+def test_keys_are_proved_where_another_job_goes_on(tmp_path: Path) -> None:
+    keep: dict[str, Any] = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
+    first = cluster(tmp_path / "old", **keep)
+    first.advance(15)
+    first.fail_a_task()
+    first.advance(5)
+    assert first.keys() == [KeyKinds(("str",))], "the same program has the same key selectors"
+    first.do(first.core.cancel("by a test"))
+    path = _path(tmp_path / "old" / jobs.JOB / "chk-1")
+    other = Cluster(jobs.two_by_two(), tmp_path / "new", MemoryCheckpointStore(), **path).start()
+    assert other.keys() == [KeyKinds(("str",), proved=False)]
+    ignoring: dict[str, Any] = {**path, "execution.state-recovery.ignore-unclaimed-state": "true"}
+    taken = Cluster(jobs.two_by_two(), tmp_path / "newer", MemoryCheckpointStore(), **ignoring).start()
+    assert taken.keys() == [KeyKinds(("str",))]
 
 
 def test_a_path_without_a_checkpoint_fails_the_job_at_once(tmp_path: Path) -> None:

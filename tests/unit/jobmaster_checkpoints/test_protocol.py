@@ -11,7 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from firesteel.graph.execution_states import ExecutionState
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.pending import Cause, Pending, Phase
-from firesteel_jobmaster.checkpoints.work import Complete, Discard
+from firesteel_jobmaster.checkpoints.coordinator import LATE_SECONDS, LATE_TIMER
+from firesteel_jobmaster.checkpoints.work import Complete, Discard, Dispose, Undo, Work
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.harness import FakeJob
 
@@ -46,14 +47,18 @@ class Checkpoints(RuleBasedStateMachine):
         self.last_completed = 0
         self.ended = False
         self.manual = 0
+        self.late: list[Work] = []
+        """What calls that were given up may still do."""
 
     def teardown(self) -> None:
         """In the end everything comes to rest."""
         job = self.job
+        while self.late:
+            self.a_call_that_hung_goes_on()
         job.coordinator.close("FINISHED")
         for _ in range(3):
             job.do_all()
-            job.advance(2.0)
+            job.advance(6.0)
         assert not job.coordinator.pending
         assert job.storage.closed or not self.seen
         assert not job.storage.store
@@ -108,6 +113,30 @@ class Checkpoints(RuleBasedStateMachine):
                 self.job.storage.do(work)
         else:
             self.job.do_work()
+
+    @precondition(lambda self: self.job.work and not self.ended)
+    @rule(happens=st.booleans(), late=st.booleans())
+    def work_hangs(self, happens: bool, late: bool) -> None:
+        """It is given up, and has happened or not; what is harmless may still happen later."""
+        work = self.job.work[0]
+        hung: dict[str, Any] = {"error": "no answer in time", "hung": True}
+        match work:
+            case Complete():
+                self.job.do_work(**hung, stored=happens)
+            case Undo():
+                self.job.do_work(**hung, removed=happens)
+            case Discard() | Dispose():
+                self.job.do_work(**hung)
+                self.late.append(work)  # nobody repeats to remove files: they go some time
+                if not late:
+                    self.a_call_that_hung_goes_on()
+            case _:
+                self.job.do_work(**hung)
+
+    @precondition(lambda self: self.late)
+    @rule()
+    def a_call_that_hung_goes_on(self) -> None:
+        self.job.storage.do(self.late.pop(0))
 
     @precondition(lambda self: self.triggered and self.running)
     @rule(data=st.data())
@@ -197,11 +226,11 @@ class Checkpoints(RuleBasedStateMachine):
         work, *before = self._all_there_is()
         self.job.acknowledge(execution, checkpoint_id)
         path = f"chk-{checkpoint_id}/{execution.id}"
-        (removed,) = self.job.work[work:]
-        assert isinstance(removed, Discard)
-        assert removed.checkpoint_id == checkpoint_id
-        assert path in removed.files
-        assert self._all_there_is()[1:] == tuple(before)
+        assert self._all_there_is() == (work, *before), "it goes in front of what counts"
+        assert LATE_TIMER in self.job.timers
+        self.job.advance(LATE_SECONDS)
+        removed = [one for one in self.job.done + self.job.work if isinstance(one, Discard)]
+        assert any(one.checkpoint_id == checkpoint_id and path in one.files for one in removed)
 
     @precondition(lambda self: self.triggered and self.running)
     @rule(data=st.data(), reason=st.sampled_from(["CHECKPOINT_DECLINED_TASK_NOT_READY", "CHECKPOINT_ASYNC_EXCEPTION"]))
@@ -272,7 +301,7 @@ class Checkpoints(RuleBasedStateMachine):
             assert not kept or kept[-1] >= self.last_completed, "a completed checkpoint is lost"
             assert kept or not self.last_completed
             self.last_completed = kept[-1] if kept else 0
-            if job.coordinator.is_settled and not job.work:
+            if job.coordinator.is_settled and not job.work and not self.late:
                 assert sorted(storage.store) == kept, "the next JobMaster would go on from something else"
 
     @invariant()

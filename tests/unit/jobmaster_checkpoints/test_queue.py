@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import threading
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.checkpoint.storage import CheckpointStorage
+from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
+from firesteel.core.errors import CheckpointStorageError
+from firesteel.ha.fenced import FencedCheckpointStore
 from firesteel_jobmaster.checkpoints import queue
-from firesteel_jobmaster.checkpoints.queue import WorkQueue
-from firesteel_jobmaster.checkpoints.work import Close, Discard, Done, Work
+from firesteel_jobmaster.checkpoints.queue import WorkQueue, call_seconds, in_a_thread
+from firesteel_jobmaster.checkpoints.work import Close, Complete, Discard, Done, Prepare, Undo, Work
+from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
 
 
 class Worker:
@@ -20,7 +28,7 @@ class Worker:
         self.done: list[Work] = []
         self.failures, self.fenced = failures, fenced
 
-    def do(self, work: Work) -> Done:
+    def do(self, work: Work, call: Call) -> Done:
         self.done.append(work)
         if self.failures:
             self.failures -= 1
@@ -96,3 +104,219 @@ def test_what_can_not_be_removed_at_the_end_is_tried_again(
         assert job.worker.done == [CLOSE] * tries
 
     asyncio.run(run())
+
+
+# Calls that hang
+
+
+class Storage(CheckpointStorage):
+    """In memory; calls of one kind stop in front of their effect until they may go on, on threads of their own."""
+
+    name = "stopped"
+    persistent = True
+
+    def __init__(self) -> None:
+        self.stop: set[str] = set()
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.directories: set[int] = set()
+        self.metadata: set[int] = set()
+        self.calls: list[str] = []
+
+    def at(self, what: str) -> None:
+        self.calls.append(what)
+        if what in self.stop:
+            self.entered.set()
+            assert self.go_on.wait(60)
+
+    def open_state_stream(self, checkpoint_id: int, hint: str = "") -> Any:
+        raise NotImplementedError
+
+    def open_state(self, handle: Any) -> Any:
+        raise NotImplementedError
+
+    def prepare(self, checkpoint_id: int) -> None:
+        self.at("prepare")
+        self.directories.add(checkpoint_id)
+
+    def verify(self, handles: Any) -> None:
+        self.at("verify")
+
+    def write_metadata(self, checkpoint_id: int, data: bytes) -> str:
+        self.at("write_metadata")
+        self.metadata.add(checkpoint_id)
+        return f"/c/chk-{checkpoint_id}/_metadata"
+
+    def read_metadata(self, location: str) -> tuple[str, bytes]:
+        raise NotImplementedError
+
+    def left_behind(self, below: int) -> list[tuple[int, str, bytes | None]]:
+        return []
+
+    def discard(self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = ()) -> None:
+        self.at("discard")
+        self.directories.discard(checkpoint_id)
+        self.metadata.discard(checkpoint_id)
+
+    def dispose(self, location: str, files: Collection[str], keep: Collection[str] = ()) -> None:
+        self.at("dispose")
+
+    def close_job(self, keep: Collection[str] = ()) -> None:
+        self.at("close_job")
+
+
+class StoppedStore(FencedCheckpointStore):
+    """The same for a store; ``renewals`` says whether it can be renewed."""
+
+    def __init__(self, entries: MemoryCheckpointStore, storage: Storage, renewals: bool = True) -> None:
+        super().__init__(entries, self._at)
+        self.entries, self.storage, self.renewals = entries, storage, renewals
+        self.over = False
+
+    @contextmanager
+    def _at(self) -> Iterator[None]:
+        self.storage.at("store")
+        if self.over:
+            raise CheckpointStorageError("this one was renewed")
+        yield
+
+    def renewed(self) -> CompletedCheckpointStore | None:
+        if not self.renewals:
+            return None
+        self.over = True
+        return StoppedStore(self.entries, self.storage)
+
+
+class HungJob:
+    """A queue with threads, whose patience a test ends."""
+
+    def __init__(self, renewals: bool = True) -> None:
+        self.storage, self.entries = Storage(), MemoryCheckpointStore()
+        self.worker = CheckpointWorker("ab" * 16, lambda: self.storage, StoppedStore(self.entries, self.storage, renewals))
+        self.answers: list[Done] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        end = asyncio.Event()
+        end.set()
+
+        def spawn(coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+            self._tasks.append(asyncio.ensure_future(coroutine))
+            return self._tasks[-1]
+
+        self.queue = WorkQueue(self.worker, self.answers.append, spawn, in_a_thread, end.wait, 0.05)
+
+    async def do(self, work: Work) -> Done:
+        self.queue.add(work)
+        await self.queue.done()
+        return self.answers[-1]
+
+    async def returned(self) -> None:
+        """Calls that hung have returned."""
+        self.storage.stop.clear()
+        self.storage.go_on.set()
+        while self.queue.hung:
+            await asyncio.sleep(0)
+
+    async def patiently(self, work: Work) -> Done:
+        """Done again and again, as the coordinator does what it has to."""
+        while (done := await self.do(work)).error is not None:
+            pass
+        return done
+
+
+def completing(checkpoint_id: int) -> Complete:
+    return Complete(CheckpointMetadata(checkpoint_id, "ab" * 16, 1, (), {}))
+
+
+@pytest.mark.parametrize("where", ["verify", "write_metadata"])
+def test_a_hung_call_of_the_storage_never_makes_a_checkpoint_visible(where: str) -> None:
+    async def run() -> None:
+        job = HungJob()
+        job.storage.stop = {where}
+        done = await job.do(completing(1))
+        assert done.hung
+        assert not done.stored, "it was given up before the store was asked, and will never ask it"
+        assert "has not answered within 0.05 s" in str(done.error)
+        job.storage.stop = set()
+        assert (await job.patiently(completing(2))).stored, "others go on beside it"
+        await job.returned()
+        assert [one.checkpoint_id for one in job.entries.all()] == [2]
+        assert job.storage.metadata == {2}, "what it has written late is removed by itself"
+
+    asyncio.run(run())
+
+
+def test_a_hung_call_of_the_store_has_no_effect_behind_an_undo() -> None:
+    async def run() -> None:
+        job = HungJob()
+        job.storage.stop = {"store"}
+        done = await job.do(completing(1))
+        assert (done.hung, done.stored) == (True, True), "it may be in the store"
+        job.storage.stop = set()
+        done = await job.patiently(Undo(1, done.location, frozenset()))
+        assert done.removed
+        assert (await job.patiently(completing(2))).stored
+        await job.returned()
+        assert [one.checkpoint_id for one in job.entries.all()] == [2], "the late one came behind"
+
+    asyncio.run(run())
+
+
+def test_a_store_that_can_not_be_renewed_is_waited_for() -> None:
+    async def run() -> None:
+        job = HungJob(renewals=False)
+        job.storage.stop = {"store"}
+        done = await job.do(completing(1))
+        job.storage.stop = set()
+        undone = await job.do(Undo(1, done.location, frozenset()))
+        assert "may still do what it was asked for" in str(undone.error)
+        assert not undone.removed
+        await job.returned()
+        assert (await job.patiently(Undo(1, done.location, frozenset()))).removed
+        assert job.entries.all() == []
+
+    asyncio.run(run())
+
+
+def test_a_place_that_is_made_late_is_removed_by_who_has_made_it() -> None:
+    async def run() -> None:
+        job = HungJob()
+        job.storage.stop = {"prepare"}
+        done = await job.do(Prepare(1, 0))
+        assert (done.hung, done.checkpoint_id) == (True, 1)
+        await job.returned()
+        assert not job.storage.directories
+        assert (await job.patiently(Prepare(2, 1))).checkpoint_id == 2
+
+    asyncio.run(run())
+
+
+def test_threads_that_hang_are_bounded_in_number() -> None:
+    async def run() -> None:
+        job = HungJob()
+        job.storage.stop = {"verify"}
+        for number in range(1, queue.MOST_HUNG + 4):
+            assert (await job.do(completing(number))).hung
+        assert job.queue.hung == queue.MOST_HUNG == job.storage.calls.count("verify")
+        assert f"{queue.MOST_HUNG} calls have not returned" in str(job.answers[-1].error)
+        await job.returned()
+        assert (await job.patiently(completing(99))).stored
+
+    asyncio.run(run())
+
+
+def test_what_the_job_waits_for_goes_in_front_of_clean_ups() -> None:
+    async def run() -> None:
+        job = Job(Worker())
+        job.end_is_known.set()
+        clean_ups = [Discard(number, frozenset()) for number in range(3)]
+        counts = [Prepare(number, 0) for number in range(queue.FAIR + 2)]
+        for work in (*clean_ups, CLOSE, *counts):
+            job.queue.add(work)
+        await job.queue.done()
+        first, rest = counts[: queue.FAIR], counts[queue.FAIR :]
+        assert job.worker.done == [*first, clean_ups[0], *rest, *clean_ups[1:], CLOSE], "clean-ups do get their turn"
+
+    asyncio.run(run())
+
+
+def test_what_a_storage_may_take_follows_what_a_checkpoint_may_take() -> None:
+    assert [call_seconds(timeout) for timeout in (5.0, 600.0, 6000.0)] == [5.0, 60.0, 600.0]

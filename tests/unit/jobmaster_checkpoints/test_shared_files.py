@@ -9,6 +9,7 @@ import pytest
 from firesteel.checkpoint.handles import FileState, checksum
 from firesteel.checkpoint.subtask_state import KeyedState, OperatorSubtaskState, TaskState
 from firesteel_jobmaster import instructions as do
+from firesteel_jobmaster.checkpoints.coordinator import LATE_TIMER
 from firesteel_jobmaster.checkpoints.work import Discard
 from tests.unit.jobmaster_checkpoints.harness import FakeJob
 
@@ -82,6 +83,7 @@ def test_a_checkpoint_that_is_given_up_takes_its_own_files_only() -> None:
     job.do_all()
     assert of(job) == {first}
     job.coordinator.acknowledge(others[1], second, {}, state(job, others[1], second, (first,)))  # too late
+    job.coordinator.timer_fired(LATE_TIMER)
     job.do_all()
     assert of(job) == {first}
     assert taken(job, (first,)) > second

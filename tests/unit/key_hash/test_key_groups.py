@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import KeyTypeError
+from firesteel.graph import key_groups
 from firesteel.graph.key_groups import KeyGroupAssigner, default_max_parallelism, key_group_range, operator_index
-from firesteel.graph.key_hash import key_group
+from firesteel.graph.key_hash import key_group, stable_hash
+from firesteel.graph.key_hash_columns import hash_values
 
 PARALLELISMS = st.integers(1, 32768).flatmap(
     lambda groups: st.tuples(st.integers(1, min(groups, 300)), st.just(groups))
@@ -89,3 +93,67 @@ def test_keys_that_can_change_are_refused_by_type(key: object) -> None:
 def test_more_channels_than_groups_are_refused() -> None:
     with pytest.raises(ValueError, match="129"):
         KeyGroupAssigner(129, 128)
+
+
+ROWS = [
+    st.builds(Row, st.integers(), st.text()),
+    st.builds(lambda a, b: Row(b=b, a=a), st.floats(), st.binary()),
+    st.builds(lambda a: Row.of_kind(RowKind.DELETE, a), st.integers()),
+    st.builds(Row, st.one_of(st.none(), st.text())),
+]
+ALIKE = st.one_of(
+    *(
+        st.lists(one, min_size=1, max_size=80)
+        for one in (
+            st.integers(),
+            st.integers(-(2**63), 2**63 - 1),
+            st.floats(),
+            st.text(st.characters()),
+            st.text(st.characters(categories=["Cs", "Ll"]), max_size=3),
+            st.binary(),
+            st.booleans(),
+            st.tuples(st.integers(0, 9), st.text(), st.tuples(st.floats())),
+            st.tuples(st.integers() | st.none()),
+            *ROWS,
+            st.one_of(*ROWS),
+            KEYS,
+        )
+    )
+)
+
+
+@given(ALIKE)
+def test_many_keys_hash_as_each_does(keys: list[Any]) -> None:
+    found = hash_values(keys)
+    if found is not None:
+        assert found.tolist() == [stable_hash(key) for key in keys]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [int, str, float, lambda i: (i, str(i)), lambda i: Row(i, "x"), lambda i: Row(b=str(i), a=i), lambda i: b"%d" % i],
+)
+def test_more_keys_than_are_remembered_are_hashed_together(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [make(number) for number in range(200)]
+    expected = [operator_index(key_group(key, 128), 3, 128) for key in keys]
+    assigner = KeyGroupAssigner(3, 128, capacity=100)
+    assert [assigner(key) for key in keys] == expected
+    hashed: list[Any] = []
+
+    def counting(key: Any) -> int:
+        hashed.append(key)
+        return stable_hash(key)
+
+    monkeypatch.setattr(key_groups, "stable_hash", counting)
+    assert assigner.assign(keys) == expected
+    assert hashed == []
+    assert assigner.assign(keys[:10]) == expected[:10], "few are looked for one after the other"
+    assert hashed == keys[:10]
+
+
+def test_keys_that_are_refused_are_named_also_among_many() -> None:
+    assigner = KeyGroupAssigner(3, 128, capacity=10)
+    assigner.assign(list(range(100)))
+    for keys in ([("a", [number]) for number in range(100)], [Row([number]) for number in range(100)]):
+        with pytest.raises(KeyTypeError, match=r"list can't be a key"):
+            assigner.assign(keys)

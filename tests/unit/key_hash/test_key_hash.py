@@ -210,7 +210,7 @@ class Plain:
         (Row([1]), "list"),
         (Order([1], "a"), "list"),  # type: ignore[arg-type]
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_other_keys_are_refused_by_type(key: Any, hint: str) -> None:
     for _ in range(2):

@@ -133,6 +133,7 @@ def restored(state: TaskState, number: int = 1) -> TaskRestore:
             () if one.operator is None else (one.operator,),
             one.splits,
             one.committables,
+            one.keys,
         )
         for id_, one in state.operators.items()
     }

@@ -219,7 +219,10 @@ class _Calls:
         self._elsewhere = _Calls.elsewhere
         self._closed = False
 
-    def open(self, context: Any) -> None: ...
+    def start(self) -> None: ...
+
+    def do(self, what: Callable[[], Any]) -> None:
+        what()
 
     def call(self, token: Any, value: Any) -> None:
         def answer() -> None:
@@ -228,8 +231,10 @@ class _Calls:
 
         self._elsewhere.insert(self.chance.randrange(len(self._elsewhere) + 1), answer)
 
-    def close(self) -> None:
+    def cancel(self) -> None:
         self._closed = True
+
+    def stop(self) -> None: ...
 
 
 def asynchronous(ordered: bool) -> Callable[[Sequence[int]], list[Vertex]]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from firesteel.common.typeinfo import Types
+from firesteel.common.typeinfo import ExternalTypeInfo, Types
 from firesteel.common.types import Row, RowKind
 from firesteel.common.value_texts import text_of
-from firesteel.core.errors import KeyTypeError, ProgramError, TypeMismatchError
+from firesteel.core.errors import KeyTypeError, ProgramError, TypeMismatchError, UnsupportedFeatureError
 from firesteel.functions.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -25,7 +26,10 @@ from firesteel.functions.functions import (
     ReduceFunction,
     SinkFunction,
 )
+from firesteel.functions.sink import Sink, SinkWriter
+from firesteel.functions.sink_stages import SinkStage, StageFactory
 from firesteel.functions.state import ValueState, ValueStateDescriptor
+from firesteel.functions.two_phase import Committer, TwoPhaseCommitSink, TwoPhaseWriter
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.operators import OPERATORS
@@ -390,7 +394,149 @@ def test_key_selectors_are_opened_before_and_closed_after_the_records() -> None:
         (Types.TUPLE([Types.STRING(), Types.INT()]), ("a", 1), "(a,1)"),
         (Types.LIST(Types.BOOLEAN()), [True, False], "[true, false]"),
         (Types.MAP(Types.STRING(), Types.TUPLE([Types.INT()])), {"a": (1,)}, "{a=(1)}"),
+        (Types.FLOAT(), 163.3000030517578125, "163.3"),
+        (Types.FLOAT(), 3.4028234663852886e38, "3.4028235e+38"),
+        (Types.FLOAT(), 1.401298464324817e-45, "1.4013e-45"),
+        (Types.ROW([Types.LIST(Types.FLOAT()), Types.FLOAT()]), Row([0.10000000149011612], None), "+I[[0.1], null]"),
+        (Types.DOUBLE(), 163.3000030517578125, "163.3000030517578"),
+        (Types.LIST(Types.DOUBLE()), [math.nan, math.inf, -math.inf, -0.0], "[NaN, Infinity, -Infinity, -0.0]"),
+        (ExternalTypeInfo(Types.BOOLEAN()), True, "true"),
     ],
 )
 def test_typed_records_are_printed_as_pyflink_prints_them(type_info: Any, value: Any, text: str) -> None:
     assert text_of(type_info)(value) == text
+
+
+class _Passes(StageFactory):
+    name = "Passes"
+
+    def create(self, context: Any) -> SinkStage:
+        return _PassesOn()
+
+
+class _PassesOn(SinkStage):
+    def open(self, states: Any) -> None: ...
+
+    def write(self, values: list[Any], timestamps: Any) -> list[bytes]:
+        return values
+
+    def prepare(self, *, end_of_input: bool) -> list[bytes]:
+        return []
+
+    def snapshot(self) -> list[bytes]:
+        return []
+
+    def close(self) -> None: ...
+
+
+class _Life(KeySelector[Any, Any]):
+    """Writes down what becomes of it; its ``close`` raises if that is wanted."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.log: list[str] = []
+
+    def open(self, runtime_context: Any) -> None:
+        self.log.append("open")
+
+    def close(self) -> None:
+        self.log.append("close")
+        if self.error is not None:
+            raise self.error
+
+    def get_key(self, value: Any) -> Any:
+        return value
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [spec(OperatorKind.SINK_STAGE, _Passes()), spec(OperatorKind.FLAT_MAP, lambda value: [value])],
+    ids=["stage of a sink", "flat map"],
+)
+def test_key_selectors_behind_an_operator_live_as_long_as_it(operator: Any) -> None:
+    selector = _Life()
+    plan = opened(line(operator, outputs=[OutputSpec(0, 0, PartitionerKind.HASH, key_selector=selector)]))
+    assert selector.log == ["open"]
+    plan.operators[0].close()
+    assert selector.log == ["open", "close"]
+
+
+def test_every_function_of_an_operator_is_closed_whatever_one_of_them_raises() -> None:
+    first, second, third = _Life(OSError("first")), _Life(OSError("second")), _Life()
+    edges = [OutputSpec(0, n, PartitionerKind.HASH, key_selector=one) for n, one in enumerate((third, second, first))]
+    plan = opened(line(spec(OperatorKind.MAP, lambda value: value), outputs=edges))
+    with pytest.raises(OSError, match="first"):
+        plan.operators[0].close()
+    assert [one.log for one in (first, second, third)] == [["open", "close"]] * 3
+
+
+class _Sink(Sink[Any]):
+    def __init__(self, writer: Any) -> None:
+        self.writer = writer
+
+    def create_writer(self, context: Any) -> Any:
+        return self.writer()
+
+
+class _AsyncWriter(SinkWriter[Any]):
+    async def write(self, values: Any, timestamps: Any) -> None: ...  # type: ignore[override]
+
+
+class _TwoPhase(TwoPhaseCommitSink[Any]):
+    def create_writer(self, context: Any) -> Any:
+        return _Prepares()
+
+    def create_committer(self, context: Any) -> Any:
+        return _AsyncCommitter()
+
+
+class _Prepares(TwoPhaseWriter[Any]):
+    def write(self, values: Any, timestamps: Any) -> None: ...
+
+    def prepare_commit(self, *, end_of_input: bool) -> Any:
+        return []
+
+
+class _AsyncCommitter(Committer):
+    async def commit(self, committables: Any) -> Any: ...
+
+
+class _AsyncStages(_Passes):
+    def create(self, context: Any) -> SinkStage:
+        return _AsyncStage()
+
+
+class _AsyncStage(_PassesOn):
+    async def close(self) -> None: ...  # type: ignore[override]
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "name"),
+    [
+        (OperatorKind.SINK, _Sink(_AsyncWriter), "_AsyncWriter.write"),
+        (OperatorKind.SINK, _TwoPhase(), "_AsyncCommitter.commit"),
+        (OperatorKind.SINK_STAGE, _AsyncStages(), "_AsyncStage.close"),
+    ],
+)
+def test_coroutine_functions_of_what_is_made_in_the_slot_are_refused(
+    kind: OperatorKind, function: Any, name: str
+) -> None:
+    with pytest.raises(UnsupportedFeatureError, match=rf"{name}\(\) is a coroutine function"):
+        opened(line(spec(kind, function)))
+
+
+class _Decorated(MapFunction[Any, Any]):
+    """``open`` looks like an ordinary method."""
+
+    def open(self, runtime_context: Any) -> Any:
+        return self._later()
+
+    async def _later(self) -> None: ...
+
+    def map(self, value: Any) -> Any:
+        return value
+
+
+def test_what_an_ordinary_open_gives_to_await_is_refused() -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"_Decorated.open\(\) gave coroutine, which nobody awaits"):
+        opened(line(spec(OperatorKind.MAP, _Decorated())))

@@ -16,7 +16,7 @@ import pytest
 from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, Types
 from firesteel.common.types import Row
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import ProgramError, UnsupportedFeatureError
 from firesteel.functions.source import (
     END,
     NEED_SPLITS,
@@ -474,3 +474,103 @@ def test_a_source_gives_its_own_watermarks_where_no_strategy_does() -> None:
         if expected:
             assert [isinstance(piece, Fed) for piece in pieces] == [True, False, True, False]
         loop.close()
+
+
+def test_the_slowest_split_lets_go_of_the_watermark_when_it_ends_with_an_empty_batch() -> None:
+    """No other record comes, so nothing else would have anybody look again."""
+    source, clock = AnySource(), ManualClock()
+    loop = TaskLoop(clock)
+    time = SourceTime("src", "src (1/1)#0", MONOTONOUS, clock, None)
+    given = SourceInput("src", source, INFO, clock, CancelToken(), lambda: None, lambda: None, 1000, time, 0.2)
+    given.run_on(loop, Guard())
+    given.add_splits([Split("slow", None), Split("fast", None)], no_more=True)
+    source.reader.script.extend(
+        [
+            SourceBatch([1], "slow", 1, [10]),
+            SourceBatch([2], "fast", 1, [1000]),
+            Wait(),
+            SourceBatch([], "slow", None, split_finished=True),
+            Wait(),
+        ]
+    )
+    found: list[Any] = []
+
+    def poll() -> None:
+        while (piece := given.poll()) is not None:
+            found.append(piece)
+
+    def intervals() -> None:
+        for _ in range(5):
+            clock.now += 0.2
+            while loop.run_once(block=False):
+                pass
+            poll()
+
+    poll()
+    intervals()
+    assert [piece for piece in found if isinstance(piece, Watermark)] == [Watermark(9)]
+    source.reader.context.wake_up()
+    intervals()
+    assert [piece for piece in found if isinstance(piece, Watermark)] == [Watermark(9), Watermark(999)]
+    loop.close()
+
+
+async def cancelled_future() -> None:
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+async def exits() -> None:
+    raise SystemExit(3)
+
+
+async def exits_in_a_task() -> None:
+    await asyncio.create_task(exits())
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [(cancelled_future, ProgramError), (exits, SystemExit), (exits_in_a_task, SystemExit)],
+)
+def test_whatever_a_poll_raises_comes_out(what: Any, error: type[BaseException]) -> None:
+    class Raises(AsyncReader):
+        async def poll(self, max_records: int) -> Any:
+            await what()
+
+    made = AsyncBench(AnySource(Raises))
+    made.input.open()
+    with pytest.raises(error):
+        made.poll_until(1)
+    made.input.close()
+    assert made.reader.story == ["open", "close"]
+    made.loop.close()
+
+
+@pytest.mark.parametrize("opened", [True, False])
+def test_open_and_close_of_a_reader_on_asyncio_may_be_coroutine_functions(opened: bool) -> None:
+    class Coroutines(AsyncReader):
+        async def open(self) -> None:  # type: ignore[override]
+            await asyncio.sleep(0)
+            self.story.append("open")
+
+        async def close(self) -> None:  # type: ignore[override]
+            await asyncio.sleep(0)
+            self.story.append("close")
+
+    made = AsyncBench(AnySource(Coroutines))
+    if opened:
+        made.input.open()
+        made.input.add_splits([], True)
+        assert made.poll_until(1) is END_OF_INPUT
+    made.input.close()
+    assert made.reader.story == (["open", "close"] if opened else ["close"])
+    made.loop.close()
+
+
+def test_coroutine_functions_of_an_ordinary_reader_are_refused() -> None:
+    class AsyncOpen(ScriptedReader):
+        async def open(self) -> None: ...  # type: ignore[override]
+
+    with pytest.raises(UnsupportedFeatureError, match=r"source 'src': AsyncOpen.open\(\) is a coroutine function"):
+        SourceInput("src", AnySource(AsyncOpen), INFO, ManualClock(), CancelToken(), lambda: None, lambda: None, 1000)

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from firesteel.checkpoint.assign import OperatorRestore, TaskRestore
+from firesteel.checkpoint.handles import InlineState
+from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.functions.functions import MapFunction
 from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import END_OF_INPUT, Batch
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.channel_inputs import ChannelInputs
 from firesteel.runtime.context import OperatorContext
@@ -71,7 +74,14 @@ class ToldSink(Sink[Any]):
 class Bench:
     """A task and everything around it."""
 
-    def __init__(self, chain: ChainSpec, *inputs: FakeInput, needs_commit: bool = False, timeout: int = 100) -> None:
+    def __init__(
+        self,
+        chain: ChainSpec,
+        *inputs: FakeInput,
+        needs_commit: bool = False,
+        timeout: int = 100,
+        restore: TaskRestore | None = None,
+    ) -> None:
         self.clock = ManualClock()
         self.loop = TaskLoop(self.clock)
         self.reports = Reports()
@@ -96,6 +106,7 @@ class Bench:
             self.token,
             self.reports,
             needs_commit=needs_commit,
+            restore=restore,
         )
 
     def state(self) -> E:
@@ -215,7 +226,12 @@ def test_a_user_error_fails_the_task_and_aborts_its_sink() -> None:
     assert bench.guard.active is None
 
 
-def test_a_sink_commits_after_it_was_told() -> None:
+def left_to_do(state: TaskState) -> list[bytes]:
+    handles = [h for operator in state.operators.values() for one in operator.committables for h in one.items]
+    return [handle.data for handle in handles if isinstance(handle, InlineState)]
+
+
+def test_a_sink_commits_when_what_it_left_to_do_is_in_a_complete_checkpoint() -> None:
     chain = line(TWO[0], spec(OperatorKind.SINK, ToldSink()))
     bench = bench_of(chain, FakeInput([Batch([1]), END_OF_INPUT]), needs_commit=True)
     bench.task.start()
@@ -223,11 +239,60 @@ def test_a_sink_commits_after_it_was_told() -> None:
     assert bench.reports.ends == 1
     assert bench.state() is E.RUNNING
     assert STORY[-2:] == ["finish sink", "close head"]
-    bench.task.commit()
+    bench.task.trigger_checkpoint(Barrier(1, 0))
+    bench.run()
+    state = bench.reports.acknowledged[1]
+    assert state.finished
+    assert left_to_do(state) == [b'["results"]']
+    assert bench.state() is E.RUNNING
+    bench.task.checkpoint_complete(1)
+    bench.run()
     assert bench.state() is E.FINISHED
     assert STORY[-2:] == ["commit ['results']", "close sink"]
-    bench.task.commit()
+    bench.task.checkpoint_complete(1)
+    bench.run()
     assert STORY.count("commit ['results']") == 1
+
+
+def test_what_a_lost_writer_left_to_do_is_done_by_another() -> None:
+    chain = line(TWO[0], spec(OperatorKind.SINK, ToldSink()))
+    first = bench_of(chain, FakeInput([Batch([1]), END_OF_INPUT]), needs_commit=True)
+    first.task.start()
+    first.run()
+    first.task.trigger_checkpoint(Barrier(1, 0))
+    first.run()
+    state = first.reports.acknowledged[1]
+    parts = {id_: OperatorRestore(committables=one.committables) for id_, one in state.operators.items()}
+    STORY.clear()
+    second = bench_of(chain, FakeInput([END_OF_INPUT]), needs_commit=True, restore=TaskRestore(1, True, parts))
+    second.task.start()
+    second.run()
+    assert second.reports.ends == 1
+    assert "finish sink" not in STORY, "it has written nothing"
+    second.task.trigger_checkpoint(Barrier(2, 0))
+    second.run()
+    assert left_to_do(second.reports.acknowledged[2]) == left_to_do(state), "this one may be lost, too"
+    second.task.checkpoint_complete(2)
+    second.run()
+    assert second.state() is E.FINISHED
+    assert STORY[-2:] == ["commit ['results']", "close sink"]
+
+
+def test_what_may_be_in_a_checkpoint_is_not_aborted() -> None:
+    for given_up in (False, True):
+        STORY.clear()
+        bench = bench_of(
+            line(TWO[0], spec(OperatorKind.SINK, ToldSink())), FakeInput([END_OF_INPUT]), needs_commit=True
+        )
+        bench.task.start()
+        bench.run()
+        bench.task.trigger_checkpoint(Barrier(1, 0))
+        bench.run()
+        if given_up:
+            bench.task.checkpoint_aborted(1)
+            bench.run()
+        bench.task.cancel()
+        assert ("abort sink" in STORY) is given_up
 
 
 def test_without_need_of_commit_it_commits_at_once() -> None:
@@ -245,7 +310,7 @@ def test_cancel_while_waiting_for_commit_aborts() -> None:
     bench.task.start()
     bench.run()
     bench.task.cancel()
-    bench.task.commit()
+    bench.task.checkpoint_complete(1)
     assert bench.state() is E.CANCELED
     assert STORY[-2:] == ["abort sink", "close sink"]
 

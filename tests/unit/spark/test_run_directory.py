@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -161,3 +162,18 @@ def test_a_zombie_is_gone() -> None:
     assert identify(child.pid) is None
     child.wait()
     child.stdout.close()
+
+
+def test_remove_leaves_it_to_those_who_outlive_its_owner(root: Path) -> None:
+    made = RunDirectory.create(root)
+    (made.path / "log").touch()
+    user = os.open(made.path, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(user, fcntl.LOCK_SH)
+    made.remove()
+    assert (made.path / "log").exists()
+    gone = made.path.rename(root / f"{dead_pid():x}-1f-0")  # as if its owner had ended
+    RunDirectory.create(root).remove()
+    assert gone.exists(), "it is used"
+    os.close(user)
+    RunDirectory.create(root).remove()
+    assert [entry.name for entry in root.iterdir()] == [".lock"]

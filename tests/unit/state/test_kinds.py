@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pytest
 
-from firesteel.common.time import Time
+from firesteel.common.time import Duration, Time
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProgramError, TypeMismatchError
 from firesteel.functions.state import (
@@ -139,10 +140,12 @@ def test_descriptors_say_what_is_wrong_with_them() -> None:
         ValueStateDescriptor("", Types.INT())
     with pytest.raises(TypeError, match="enable_time_to_live"):
         ValueStateDescriptor("x", Types.INT()).enable_time_to_live(Time.hours(1))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"Time\.hours"):
+    with pytest.raises(TypeError, match=r"the time-to-live of state is a Time, Duration or timedelta"):
         StateTtlConfig.new_builder(3600)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="positive"):
         StateTtlConfig.new_builder(Time.seconds(0))
+    for hour in (Duration.of_hours(1), datetime.timedelta(hours=1)):
+        assert StateTtlConfig.new_builder(hour).build() == StateTtlConfig.new_builder(Time.hours(1)).build()
     with pytest.raises(ValueError, match="at least 1"):
         StateTtlConfig.new_builder(Time.seconds(1)).cleanup_incrementally(0, True)
 

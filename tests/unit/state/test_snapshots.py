@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from firesteel.common.typeinfo import Types
+from firesteel.common.types import Row
 from firesteel.core.errors import SerializationError
 from firesteel.functions.state import ListStateDescriptor, ValueStateDescriptor
 from firesteel.state.backend import SEVERAL, StateInfo
@@ -164,3 +165,13 @@ def test_functions_of_the_program_itself_are_serialised() -> None:
     later.key = 1
     function: Any = later.get_state(ValueStateDescriptor("f", Types.PICKLED_BYTE_ARRAY())).value()
     assert function(1) == 2
+
+
+def test_rows_are_written_together_as_keys_and_as_values() -> None:
+    table = HeapTable()
+    table.update((Row(id=number), Row(number, "x")) for number in range(1000))
+    chunks = [chunk for part in snapshot_of(table, lambda: 0.0) for chunk in part]
+    assert dict(entry for chunk in chunks for entry in decode(chunk.data)) == table
+    data = b"".join(chunk.data for chunk in chunks)
+    assert b"_remake_all" in data
+    assert b"_remake\x94" not in data, "a row was written alone"

@@ -85,13 +85,16 @@ def test_a_process_that_must_not_run_is_turned_away(changes: dict[str, Any], rea
     assert sent(register(core, channel=2)) == ["accepted"]
 
 
-def test_a_second_copy_is_turned_away_also_after_the_first_has_died() -> None:
+def test_a_second_copy_is_turned_away_also_after_the_first_has_died(caplog: pytest.LogCaptureFixture) -> None:
     core = make()
     core.request_slot(request(), 0.0)
     register(core)
     assert sent(register(core, channel=2, pid=101)) == ["rejected"]
     core.channel_closed(1, "it died", 0.0)
     assert sent(register(core, channel=3, pid=102)) == ["rejected"]
+    assert not caplog.records, "Spark starts the task of a process that was killed again: that is no news"
+    assert sent(register(core, channel=4, allocation="nobody's", pid=103)) == ["rejected"]
+    assert "allocation nobody's is not expected" in caplog.text
 
 
 def test_a_slot_that_the_job_does_not_accept_is_released() -> None:
@@ -173,10 +176,9 @@ def test_requests_of_tasks_go_to_the_jobmaster_and_answers_come_back() -> None:
     }
     assert core.tasks.splits_wanted(1, {"execution_id": "e"}) == [i.AskForSplits(REF, "a", "e", 2, taken=1)]
     assert core.tasks.end_of_data(1, {"execution_id": "e"}) == [i.ReportEndOfData(REF, "e")]
-    assert sent(core.tasks.commit("e")) == ["commit"]
     assert core.tasks.metrics(1, {"tasks": {"e": {"n": 1}, "x": {"n": 2}}}) == [i.PublishMetrics(REF, {"e": {"n": 1}})]
     with pytest.raises(UnknownExecutionError, match="does not run on tm"):
-        core.tasks.commit("nobody")
+        core.slots.channel_of("nobody")
 
 
 def test_two_jobs_of_the_same_program_are_told_apart() -> None:
@@ -185,10 +187,8 @@ def test_two_jobs_of_the_same_program_are_told_apart() -> None:
     register(core, 2, "b", 101)
     deploy(core, "e", job="job 2", allocation="b")
     with pytest.raises(UnknownExecutionError, match="several jobs"):
-        core.tasks.commit("e")
-    (to_second,) = core.tasks.commit("e", job="job 2")
-    assert isinstance(to_second, i.Send)
-    assert to_second.channel == 2
+        core.slots.channel_of("e")
+    assert core.slots.channel_of("e", "job 2") == 2
 
 
 # -- cancelling

@@ -97,7 +97,7 @@ def test_a_process_that_was_frozen_while_its_slot_was_given_to_others_comes_back
     )
     assert late == core.channel_closed(1, "it died at last", 11.0) == []
     with pytest.raises(UnknownExecutionError):
-        core.tasks.commit("e", "job", "a")
+        core.slots.channel_of("e", "job", "a")
     assert [s.pid for s in core.report()] == [200, None]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.common import Time
-from firesteel.common.time import Duration
+from firesteel.common.time import Duration, Span
 from firesteel.core.errors import ProgramError
 from firesteel.datastream.window import (
+    ContinuousEventTimeTrigger,
+    ContinuousProcessingTimeTrigger,
     CountSlidingWindowAssigner,
     CountTumblingWindowAssigner,
     CountWindow,
@@ -28,6 +31,7 @@ from firesteel.datastream.window import (
     SessionWindowTimeGapExtractor,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
+    TimeEvictor,
     TimeWindow,
     TimeWindowSerializer,
     TumblingEventTimeWindows,
@@ -172,11 +176,36 @@ def test_dynamic_gaps() -> None:
         DynamicEventTimeSessionWindows(ByLength()).assign_windows("", 10, At())
 
 
+SECOND = (Time.seconds(1), Duration.of_seconds(1), timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("second", SECOND, ids=lambda one: type(one).__name__)
+def test_spans_of_all_kinds_make_the_same_windows(second: Span) -> None:
+    whole = Time.seconds(10)
+    for of in (
+        lambda s: TumblingEventTimeWindows.of(whole, s),
+        lambda s: TumblingProcessingTimeWindows.of(s),
+        lambda s: SlidingEventTimeWindows.of(whole, s, Duration.of_millis(5)),
+        lambda s: SlidingProcessingTimeWindows.of(whole, s),
+        lambda s: EventTimeSessionWindows.with_gap(s),
+        lambda s: ProcessingTimeSessionWindows.with_gap(s),
+        lambda s: TimeEvictor.of(s),
+        lambda s: ContinuousEventTimeTrigger.of(s),
+        lambda s: ContinuousProcessingTimeTrigger.of(s),
+    ):
+        assert vars(of(second)) == vars(of(Time.seconds(1)))
+
+
 @pytest.mark.parametrize(
     ("make", "error", "text"),
     [
-        (lambda: TumblingEventTimeWindows.of(_anything(Duration.of_seconds(1))), TypeError, "takes? Time, watermark"),
-        (lambda: TumblingEventTimeWindows.of(_anything(5)), TypeError, "the size is a Time such as"),
+        (lambda: TumblingEventTimeWindows.of(Duration.of_nanos(1_500_000)), ValueError, "whole number of milliseconds"),
+        (lambda: TumblingEventTimeWindows.of(timedelta(microseconds=1)), ValueError, "whole number of milliseconds"),
+        (
+            lambda: TumblingEventTimeWindows.of(_anything(5)),
+            TypeError,
+            "the size is a Time, Duration or",
+        ),
         (lambda: TumblingEventTimeWindows.of(Time.seconds(0)), ValueError, "must be at least 1, not 0"),
         (lambda: TumblingEventTimeWindows.of(Time.seconds(1), Time.seconds(-1)), ValueError, "smaller than the size"),
         (

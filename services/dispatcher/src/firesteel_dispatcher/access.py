@@ -13,6 +13,7 @@ from firesteel.config.addresses import is_loopback
 from firesteel.core.errors import ConfigurationError, UnauthorizedError
 from firesteel.core.refusals import RefusalLog
 from firesteel.core.secret import read_secret_file, rest_token
+from firesteel.service.connections import authenticated
 
 
 class RestAccess:
@@ -33,6 +34,14 @@ class RestAccess:
         self._accepted = [f"Bearer {token}".encode() for token in tokens]
         self.all_paths, self._refusals = all_paths, refusals
 
+    def is_known(self, request: web.Request) -> bool:
+        """Whether a request has a token that opens everything; its connection is none of a stranger then."""
+        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+        if not any([hmac.compare_digest(given, accepted) for accepted in self._accepted]):  # all: time tells nothing
+            return False
+        authenticated(request)
+        return True
+
     def check(self, request: web.Request) -> None:
         """Let a request pass.
 
@@ -40,7 +49,7 @@ class RestAccess:
             UnauthorizedError: its token is missing or wrong.
         """
         given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-        if any([hmac.compare_digest(given, accepted) for accepted in self._accepted]):  # all: the time tells nothing
+        if self.is_known(request):
             return
         what = "is wrong" if given else "is missing"
         needed = "every request" if self.all_paths else "what changes the cluster or brings results"

@@ -74,10 +74,13 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
 
 def _checked(service: DispatcherService, handler: Handler, guarded: bool) -> Handler:
     async def check_first(request: web.Request) -> web.StreamResponse:
-        service.access.check(request)
+        if guarded:
+            service.access.check(request)
+        else:
+            service.access.is_known(request)
         return await handler(request)
 
-    return with_errors(check_first if guarded else handler)
+    return with_errors(check_first)
 
 
 def _route(method: str, path: str, handler: Handler) -> web.RouteDef:

@@ -13,7 +13,9 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
+from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
+from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import GraphError, PeerUnreachableError, RpcError
 from firesteel.core.ids import new_fencing_token
@@ -22,11 +24,12 @@ from firesteel.ha.job_directory import Contents, JobStore, StoredJob
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient
+from firesteel.rpc import RpcClient, may_work_later
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost, RemoteResourceManager
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel.service.leaders import Candidate, PeerLeader
+from firesteel.service.leaving import Leaving
 from firesteel_dispatcher import instructions as do
 from firesteel_dispatcher.access import RestAccess
 from firesteel_dispatcher.clean_up import CleanUps, Remains
@@ -46,7 +49,10 @@ T = TypeVar("T")
 _COLLECT_MARGIN: Final = 10.0
 _END_SECONDS: Final = 2.0
 """A JobMaster that reports an end gets an answer within this time."""
+SUSPENDED: Final = JobStatus.SUSPENDED.name
 _SHUTDOWN_CALL: Final = 5.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+"""Seconds between two calls to a service that is to end with the cluster."""
 
 
 class ClosingError(Exception):
@@ -252,12 +258,15 @@ class DispatcherService(Service):
         await self.history.drain()
 
     async def on_stop(self) -> None:
-        """Let the store go, and lead no more."""
+        """Let the store go."""
         self._host.stop()
         self._resourcemanager.stop()
         if self._store is not None:
             await self.on_disk(self._store.close)
         self._disk.shutdown()
+
+    async def on_stopped(self) -> None:
+        """Another Dispatcher may lead."""
         self._candidate.give_up()
 
     # -- instructions
@@ -349,7 +358,7 @@ class DispatcherService(Service):
     def _follows_jobmasters(self) -> bool:
         """Whether a JobMaster that is lost is followed by another one, whatever the restart strategy of its job is:
         that counts failures of the job."""
-        return self._takes_over and self.settings.takes_over
+        return self.settings.takes_over
 
     async def cancel(self, job_id: str) -> None:
         """Cancel a job; when this returns, a restart of the Dispatcher does not lose it.
@@ -404,7 +413,7 @@ class DispatcherService(Service):
         return await RemoteResourceManager(self.client, self._resourcemanager.address).overview()
 
     def shut_down_cluster(self) -> None:
-        """End all jobs, then the ResourceManager, the JobMaster host and this process; returns at once."""
+        """End all jobs, then the JobMaster host, the ResourceManager and this process; returns at once."""
         if not self.closing:
             self.closing = True
             self.spawn(self._shut_down(), "shutdown of the cluster")
@@ -422,24 +431,38 @@ class DispatcherService(Service):
         for job in running:
             if not job.ended:
                 logger.warning("job %s has not ended within %g s", job.id, self.settings.shutdown_timeout)
-        for name, gateway in (
-            ("JobMaster host", RemoteJobMasterHost(self.client, self._host.address, timeout=_SHUTDOWN_CALL)),
-            (
-                "ResourceManager",
-                RemoteResourceManager(self.client, self._resourcemanager.address, timeout=_SHUTDOWN_CALL),
-            ),
-        ):
+        host = RemoteJobMasterHost(self.client, self._host.address, timeout=_SHUTDOWN_CALL)
+        resourcemanager = RemoteResourceManager(self.client, self._resourcemanager.address, timeout=_SHUTDOWN_CALL)
+        deadline = self.clock.monotonic() + self.settings.shutdown_timeout
+        await self._tell_to_end("JobMaster host", host, self._host, deadline)
+        await self._tell_to_end("ResourceManager", resourcemanager, self._resourcemanager, deadline)
+        self.request_stop(Leaving.END_CLUSTER)
+
+    async def _tell_to_end(
+        self, name: str, gateway: RemoteJobMasterHost | RemoteResourceManager, leader: PeerLeader, deadline: float
+    ) -> None:
+        """Have a service end with all that it looks after; one that is away may be on its way back."""
+        for pause in pauses(_FIRST_PAUSE, _LONGEST_PAUSE):
+            gateway.address = leader.address
             try:
                 await gateway.shut_down()
+                return
             except RpcError as error:
-                logger.warning("the %s was not told to end: %s", name, error)
-        self.request_stop()
+                if not may_work_later(error) or self.clock.monotonic() >= deadline:
+                    logger.error("the %s was not told to end, and may be left: %s", name, error)
+                    return
+                logger.warning("the %s was not told to end, it is tried again: %s", name, error)
+            await asyncio.sleep(pause)
 
     # -- what JobMasters report
 
     def job_state_changed(self, message: m.JobStateChanged) -> None:
         """See ``DispatcherGateway``."""
         token = message.jobmaster_token
+        if message.state == SUSPENDED:  # it was stopped, and has given its slots back: another one need not wait
+            text = "its JobMaster was stopped before the job had ended"
+            self.perform(self.core.jobmaster_lost(message.job_id, text, self.now(), token))
+            return
         self.perform(self.core.state_changed(message.job_id, message.state, message.timestamps, token))
         if self.core.is_former(message.job_id, token):
             return

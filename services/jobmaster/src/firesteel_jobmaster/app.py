@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from firesteel.checkpoint.store import CompletedCheckpointStore
+from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
 from firesteel.core.errors import JobNotFoundError
@@ -15,12 +16,15 @@ from firesteel.core.run_directory import RunDirectory
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.services import JOBMASTER_HOST, HighAvailabilityServices, LeaderRetrieval
 from firesteel.protocol import messages as m
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
+from firesteel.rpc.gateways import RemoteDispatcher
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate
 from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.host import HostService
+from firesteel_jobmaster.lanes import until_it_works
 from firesteel_jobmaster.routes import host_routes, job_routes
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.shell import JobMaster
@@ -30,6 +34,26 @@ logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 2.0
 KEPT_JOBS = 32
 """So many JobMasters of ended jobs still answer (late messages, the last results); older ones are forgotten."""
+
+
+@dataclass
+class _Left:
+    """What a JobMaster in this process leaves to the one that follows it.
+
+    Attributes:
+        store: of completed checkpoints.
+        jobmasters: how many there were.
+    """
+
+    store: CompletedCheckpointStore = field(default_factory=MemoryCheckpointStore)
+    jobmasters: int = 0
+
+    def attempts(self, before: JobMaster | None, takeover: int) -> JobAttempts | None:
+        """What one more JobMaster has to know of those before it; ``before`` is the last of them."""
+        self.jobmasters += 1
+        if before is None:
+            return None
+        return JobAttempts(max(before.core.graph.next_attempt(), takeover), lambda _: None, self.jobmasters)
 
 
 class JobMasterService(Service):
@@ -59,6 +83,7 @@ class JobMasterService(Service):
         self._leaders: LeaderRetrieval | None = ha
         self._candidate = Candidate(ha, JOBMASTER_HOST) if ha is not None and takes_jobs else None
         self._jobs: dict[str, JobMaster] = {}
+        self._left: dict[str, _Left] = {}
         self._graphs: dict[str, JobGraph] = {}
         self._rpc: RpcClient | None = None
         self._calls = BackgroundTasks("calls of the jobmaster")
@@ -87,6 +112,8 @@ class JobMasterService(Service):
         if job is not None and str(job.token) in message.given_up:
             job.suspend("the Dispatcher has given this JobMaster up")
             job = None
+        elif job is not None and job.crashed.is_set():
+            raise RpcFault(RpcCode.INTERNAL, f"the JobMaster of job {graph.job_id} {job.crash_cause}")
         if job is None:
             job = self._create(graph, settings, message)
             job.start()
@@ -127,6 +154,10 @@ class JobMasterService(Service):
     ) -> JobMaster:
         if self._rpc is None:
             self._rpc = RpcClient(self.session, self._secret, self._clock)
+        left = None
+        if checkpoint_store is None:
+            left = self._left.setdefault(graph.job_id, _Left())
+            checkpoint_store, attempts = left.store, left.attempts(self._jobs.get(graph.job_id), message.takeover)
         job = JobMaster(
             graph,
             message,
@@ -138,12 +169,25 @@ class JobMasterService(Service):
             self.spawn,
             self._calls.spawn,
             checkpoint_store=checkpoint_store,
+            may_recover=left is None or left.jobmasters > 1,
             leaders=leaders or self._leaders,
             attempts=attempts,
         )
         self._jobs[graph.job_id], self._graphs[graph.job_id] = job, graph
         self.spawn(self._forget_later(job), f"end of job {graph.job_id}")
+        if left is not None:
+            self.spawn(self._report_crash(job), f"loss of job {graph.job_id}")
         return job
+
+    async def _report_crash(self, job: JobMaster) -> None:
+        """Where JobMasters have no process that could die, one that crashes is lost all the same."""
+        await job.crashed.wait()
+        assert self._rpc is not None
+        job.give_up()
+        cause = f"The JobMaster of job {job.core.graph.job_graph.name!r} {job.crash_cause}"
+        lost, start = m.JobMasterLost(job.job_id, cause, job.token), job.start_message
+        dispatcher = RemoteDispatcher(self._rpc, start.dispatcher_address)
+        await until_it_works(f"loss of job {job.job_id}", lambda: dispatcher.jobmaster_lost(lost), lambda: True)
 
     def job(self, job_id: str) -> JobMaster:
         """The JobMaster of a job.
@@ -162,7 +206,7 @@ class JobMasterService(Service):
             tuple(
                 m.RunningJob(id_, job.address, job.token, job.start_message.job_graph)
                 for id_, job in self._jobs.items()
-                if not job.acknowledged.is_set()
+                if not (job.acknowledged.is_set() or job.crashed.is_set())
             )
         )
 
@@ -171,6 +215,7 @@ class JobMasterService(Service):
         ended = [id_ for id_, job in self._jobs.items() if job.acknowledged.is_set()]
         for job_id in ended[:-KEPT_JOBS]:
             del self._jobs[job_id], self._graphs[job_id]
+            self._left.pop(job_id, None)
 
     async def on_drain(self) -> None:
         """Give the slots of all jobs back."""
@@ -181,6 +226,9 @@ class JobMasterService(Service):
     async def on_stop(self) -> None:
         """Give up calls that nobody answers."""
         await self._calls.close()
+
+    async def on_stopped(self) -> None:
+        """Another host may lead."""
         if self._candidate is not None:
             self._candidate.give_up()
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from firesteel.core.errors import RpcError
+from firesteel.graph.execution_graph import Execution
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
@@ -56,9 +57,12 @@ async def collect(
         asked = True
         execution = core.collector(message.operator_id)
         # with checkpoints, only results that are in one are given
-        repeats = not execution.results_given and not core.checkpoints.coordinator.is_periodic
+        had_ended = core.checkpoints.has_finished(execution)
+        repeats = not (execution.results_given or had_ended or core.checkpoints.coordinator.is_periodic)
         if message.offset and execution.state in _READABLE and repeats:
             raise RpcFault(RpcCode.GONE, _RESTARTED.format(name=core.graph.job_graph.name, offset=message.offset))
+        if _has_given_all(core, execution):
+            break
         if execution.state is ExecutionState.FINISHED and not core.holds_slot_of(execution):
             break  # all results were taken before it finished, and its slot has been given back
         event = changed()
@@ -78,8 +82,15 @@ async def collect(
                 await asyncio.wait_for(event.wait(), left)
             except TimeoutError:
                 pass
-    end = core.is_terminal or core.collector(message.operator_id).state is ExecutionState.FINISHED
+    execution = core.collector(message.operator_id)
+    end = core.is_terminal or execution.state is ExecutionState.FINISHED or _has_given_all(core, execution)
     return m.CollectedFromJob(message.offset, 0, end, "", core.state.name)
+
+
+def _has_given_all(core: JobMasterCore, execution: Execution) -> bool:
+    """Whether the results were taken before the job began to commit what its sinks have; none stand in a checkpoint."""
+    waits = execution.vertex.needs_commit or core.checkpoints.coordinator.commits_at_end
+    return not waits and core.checkpoints.has_finished(execution)
 
 
 async def _until_the_end(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,8 +38,9 @@ from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.splits import EnumeratorFactory, SplitAssigner
 
 logger = logging.getLogger(__name__)
-MISSED_REPORTS = 2
-"""A task that its TaskManager does not list in so many heartbeats in a row is lost."""
+MISSED_INTERVALS = 0.9
+"""A task that its TaskManager has not listed for so many heartbeat intervals is lost: two regular heartbeats in a row.
+Others may come in between, and what became of the task may still be on its way."""
 
 
 class JobMasterCore(JobScheduling):
@@ -74,8 +74,8 @@ class JobMasterCore(JobScheduling):
         self._create = create
         self._splits: SplitAssigner | None = None
         self._alignment = AlignmentGroups(self._is_live)
-        self._committing = False
-        self._missed: Counter[str] = Counter()
+        self._missed: dict[str, float] = {}
+        """Tasks that their TaskManager did not list, and since when."""
         self.is_followed = False
         """Another JobMaster leads the job."""
 
@@ -123,13 +123,12 @@ class JobMasterCore(JobScheduling):
         self._fail(failure, execution=executions[0] if len(executions) == 1 else None, failed=executions)
 
     def _start_again(self, executions: Sequence[Execution]) -> None:
-        """See ``JobLifeCycle``: sources begin anew, and so does the commit at the end."""
+        """See ``JobLifeCycle``: sources begin anew, or go on from the checkpoint."""
         if not self.checkpoints.is_settled:
             self._start_when_settled += executions
             return
-        self._committing = False
         self._submitted = {id_ for id_ in self._submitted if self._is_live(id_)}
-        self._missed = Counter({id_: count for id_, count in self._missed.items() if self._is_live(id_)})
+        self._missed = {id_: since for id_, since in self._missed.items() if self._is_live(id_)}
         try:
             if self._splits is not None:
                 self._splits.restart(executions, self.checkpoints.restarting())
@@ -282,7 +281,7 @@ class JobMasterCore(JobScheduling):
         return self._take()
 
     def end_of_data(self, execution_id: str) -> list[do.Instruction]:
-        """A task has all its results durable and waits for the commit.
+        """A task has all its results durable and waits for the checkpoint whose completion commits them.
 
         Raises:
             RpcFault: this job has no such task.
@@ -296,29 +295,17 @@ class JobMasterCore(JobScheduling):
                 self.checkpoints.task_reported(execution)
             execution.end_of_data = True
             self.checkpoints.coordinator.outputs_ended()
-            if self._committing:  # said again: the commit may have been lost
-                self._commit(execution)
-            else:
-                self._check_commit()
+            self._check_commit()
         return self._take()
 
     def _check_commit(self) -> None:
-        if self.state is not JobStatus.RUNNING or self._committing:
+        """All results are durable: what is to be committed is stored, and its being stored commits it."""
+        if self.state is not JobStatus.RUNNING:
             return
         executions = [e for e in self.graph.executions() if e.vertex.enumerates is None]
-        if all(e.end_of_data or e.state is ExecutionState.FINISHED for e in executions):
-            if self.checkpoints.commits_at_end:
-                self.checkpoints.coordinator.all_data_ended()
-                return
-            self._committing = True
-            for execution in executions:
-                if execution.end_of_data and not execution.state.is_terminal:
-                    self._commit(execution)
-
-    def _commit(self, execution: Execution) -> None:
-        if execution.slot is not None:
-            slot = execution.slot
-            self._out.append(do.CommitInSlot(slot.taskmanager_id, slot.allocation_id, execution.id))
+        left = [e for e in executions if e.state is not ExecutionState.FINISHED]
+        if left and all(e.end_of_data for e in left):
+            self.checkpoints.coordinator.all_data_ended()
 
     # Checkpoints
 
@@ -409,6 +396,7 @@ class JobMasterCore(JobScheduling):
     def taskmanager_heartbeat(self, taskmanager_id: str, report: m.ExecutionReport) -> list[do.Instruction]:
         """What a TaskManager says it runs: makes up for reports that were lost."""
         self._metrics(report.metrics)
+        now = self._clock.monotonic()
         for execution in self.graph.executions_at(taskmanager_id):
             slot, reported = execution.slot, report.executions.get(execution.id)
             if slot is None:
@@ -422,8 +410,8 @@ class JobMasterCore(JobScheduling):
                 self._missed.pop(execution.id, None)
                 self._task_state(execution, reported, None, None)
                 continue
-            self._missed[execution.id] += 1  # gone, or failed and the reason is on its way
-            if self._missed[execution.id] >= MISSED_REPORTS:
+            since = self._missed.setdefault(execution.id, now)  # gone, or failed and the reason is on its way
+            if now - since >= MISSED_INTERVALS * self._settings.heartbeat_interval:
                 cause = f"TaskManager {taskmanager_id} does not run {execution.task_name} any more"
                 inside = self.graph.executions_in(slot.allocation_id)
                 if slot.allocation_id in self.pool:

@@ -40,6 +40,8 @@ class DispatcherReporter:
         self._working = False
         self._persistent = True
         self._news = asyncio.Event()
+        self.heard = clock.monotonic()
+        """When a Dispatcher was last reached."""
         self.acknowledged = asyncio.Event()
         """Nothing is to be told any more: the Dispatcher has taken the end or does not want it, or nobody listens."""
         self.is_end_stored = False
@@ -65,6 +67,12 @@ class DispatcherReporter:
 
     def hurry(self) -> None:
         """The host stops: whatever is still to be told is tried once more and then given up."""
+        self._persistent = False
+        self._news.set()
+
+    def silence(self) -> None:
+        """The JobMaster has crashed: what it believes is told to nobody."""
+        self._state = self._end = None
         self._persistent = False
         self._news.set()
 
@@ -97,7 +105,7 @@ class DispatcherReporter:
                     except TimeoutError:
                         delay = min(delay * 2, LONGEST_DELAY)
                 else:
-                    delay = FIRST_DELAY
+                    delay, self.heard = FIRST_DELAY, self._clock.monotonic()
                     self.is_end_stored = self.is_end_stored or message is self._end
                     self._done(message)
         finally:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from firesteel.core.errors import (
+    CheckpointError,
     FleetError,
     NoResourceAvailableError,
     ProgramError,
@@ -21,6 +22,7 @@ from firesteel.protocol.deployment import TaskFailure
 _RANK = {"user": 0, "type": 0, "slot": 1, "internal": 2, "external": 3, "cancel": 4}
 LAST_RANK = 5
 _SLOT_LOST = class_name(FleetError)
+_CHECKPOINTS = class_name(CheckpointError)
 _TOO_LARGE = class_name(TaskMemoryExceededError)
 """A slot that was killed for its memory says so before it is lost."""
 
@@ -45,6 +47,11 @@ def rank(failure: Mapping[str, Any], killing: bool = False) -> int:
 def may_be_a_consequence(failure: Mapping[str, Any]) -> bool:
     """Whether a task that reported this failure may only have noticed that another one is gone."""
     return rank(failure) == _RANK["external"]
+
+
+def is_of_infrastructure(failure: Mapping[str, Any]) -> bool:
+    """Whether a slot, a peer or the machine is to blame, and nothing that the job does or needs."""
+    return failure.get("kind") == "external" and failure.get("error_class") not in (_TOO_LARGE, _CHECKPOINTS)
 
 
 def name_peers(failure: Mapping[str, Any], slots: Iterable[Slot]) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from firesteel.config import Settings
 from firesteel.core.clock import Clock
-from firesteel.core.errors import GraphError
+from firesteel.core.errors import FencedError, GraphError
 from firesteel.core.log_files import keep_newest, last_lines
 from firesteel.core.process import ProcessId, ask_to_end, is_running, kill
 from firesteel.core.run_directory import RunDirectory, private_directory
@@ -22,6 +22,7 @@ from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteDispatcher, RemoteJobMaster, RemoteResourceManager
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate, PeerLeader
+from firesteel.service.leaving import Leaving
 from firesteel_jobmaster.host_core import (
     AdoptJobMaster,
     EndProcess,
@@ -42,8 +43,8 @@ from firesteel_jobmaster.template_process import TemplateProcess
 
 logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 15.0
-SUSPEND_SECONDS = 10.0
-"""JobMasters that have not given their slots back by then are killed."""
+END_SECONDS = 10.0
+"""When the cluster ends: JobMasters that have not given their slots back by then are killed."""
 LOOK_SECONDS = 0.5
 REPORT_SECONDS = 2.0
 """How long the template may take to say how a process ended that is gone."""
@@ -106,7 +107,6 @@ class HostService(Service):
         self._starts: dict[str, asyncio.Future[m.JobStarted]] = {}
         self._generations: dict[str, int] = {}
         self._missing_since: dict[str, float] = {}
-        self._suspending = False
         self.app.add_routes(host_routes(self, secret, clock))
 
     def is_ready(self) -> bool:
@@ -176,8 +176,6 @@ class HostService(Service):
             GraphError: the graph or its settings are malformed, or another job has its id.
             RpcFault: its process could not be started, or was lost; ``INTERNAL``: ask again.
         """
-        if self.stopping:
-            raise RpcFault(RpcCode.INTERNAL, "the JobMaster host stops")
         await check_leads(self._candidate)
         graph, _ = read_job(self._settings, message)
         if self._core.get(graph.job_id) is not None and (entry := self._registry.read(graph.job_id)) is not None:
@@ -308,8 +306,11 @@ class HostService(Service):
     async def _listen(self, job_id: str, made: StartedProcess) -> None:
         try:
             while line := await made.reader.readline():
-                if "ended" in json.loads(line):
+                said = json.loads(line)
+                if "ended" in said:
                     self._perform(self._core.ended(job_id))
+                elif "crashed" in said:
+                    self._core.crashed(job_id, made.process, said["crashed"])
         except OSError:
             pass  # it is gone; how, the template tells
         finally:
@@ -324,12 +325,9 @@ class HostService(Service):
     def _process_ended(self, job_id: str, process: ProcessId, what: str) -> None:
         self._generations.pop(job_id, None)
         self._missing_since.pop(job_id, None)
-        in_order = self._suspending or not self._registry.has(job_id)
-        job = self._core.get(job_id)
+        in_order = not self._registry.has(job_id)
         logger.info("job %s: process %d %s", job_id, process.pid, what)
         self._perform(self._core.process_ended(job_id, process, what, in_order))
-        if self._suspending and job is not None:
-            self._registry.remove_own(job_id, job.token)
         self._trim_logs()
 
     async def _look(self) -> None:
@@ -360,35 +358,33 @@ class HostService(Service):
     # -- the end
 
     async def on_drain(self) -> None:
-        """Have all JobMasters give their slots back, and wait until they have ended; kill those that do not.
+        """Wait for JobMasters that are being started; the next host finds them all by their files.
 
-        Those of a host that failed, leads no more, or could not start go on, as if it had been killed.
+        If the cluster ends: have all give their slots back, and wait until they have ended; kill those that do not.
         """
-        if self.failure is not None or not self._looks_after:
+        instructions = self._core.leave(self.leaving)
+        if not self._looks_after or isinstance(self.failure, FencedError):  # they are another one's, if there are any
             return
-        self._suspending = True
-        told: set[ProcessId] = set()
-        deadline = asyncio.get_running_loop().time() + SUSPEND_SECONDS
-        while (jobs := self._core.with_processes()) or self._starts:
-            for job in jobs:
-                if job.process is not None and job.process not in told:
-                    told.add(job.process)
-                    ask_to_end(job.process)
+        self._perform(instructions)
+        deadline = self._clock.monotonic() + END_SECONDS
+        while self._core.is_waited_for() and self._clock.monotonic() < deadline:
+            for job in self._core.with_processes():
                 if job.process is not None and not is_running(job.process):
-                    self._process_ended(job.graph.job_id, job.process, "has stopped")
-            if asyncio.get_running_loop().time() > deadline:
-                break
+                    self._process_ended(job.graph.job_id, job.process, "has ended")
             await asyncio.sleep(0.02)
-        self._suspending = False
-        for job in self._core.with_processes():
-            if job.process is not None:
-                logger.error("job %s did not stop within %g s: killed", job.graph.job_id, SUSPEND_SECONDS)
-                kill(job.process)
+            self._perform(self._core.leave(self.leaving))
+        self._perform(self._core.overdue())
+        left = [job.process.pid for job in self._core.with_processes() if job.process is not None]
+        if left and self.leaving is Leaving.HAND_OVER:
+            logger.info("JobMasters go on for the next host: processes %s", ", ".join(map(str, left)))
 
     async def on_stop(self) -> None:
         """End the template."""
         for peer in self._leaders.values():
             peer.stop()
         await self.template.close()
+
+    async def on_stopped(self) -> None:
+        """Another host may lead."""
         if self._candidate is not None:
             self._candidate.give_up()

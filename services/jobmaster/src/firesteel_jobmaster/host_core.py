@@ -14,6 +14,7 @@ from firesteel.core.state_machine import StateMachine
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.service.leaving import Leaving
 from firesteel_jobmaster.registry import Entry
 from firesteel_jobmaster.submission import check_term, leads_elsewhere, other_job
 
@@ -57,6 +58,7 @@ class Hosted:
         machine: its state.
         process, address, token: known once it runs.
         cause: why it was lost.
+        crash: what it said of itself before its process ended.
         given_up: it is being killed, since the Dispatcher wants another one.
     """
 
@@ -67,6 +69,7 @@ class Hosted:
     address: str = ""
     token: str = field(default="", repr=False)
     cause: str = ""
+    crash: str = ""
     given_up: bool = False
 
     @property
@@ -97,14 +100,14 @@ class AdoptJobMaster:
 
 @dataclass(frozen=True)
 class EndProcess:
-    """The process of an ended job may go now."""
+    """The process of an ended job may go now; or the cluster ends, and the JobMaster gives its slots back."""
 
     process: ProcessId
 
 
 @dataclass(frozen=True)
 class KillProcess:
-    """A JobMaster was given up and lives: it has to go before another one follows."""
+    """A JobMaster was given up and lives: it has to go before another one follows. Or it does not end with its host."""
 
     process: ProcessId
 
@@ -139,6 +142,8 @@ class HostCore:
         self._clock = clock
         self._jobs: dict[str, Hosted] = {}
         self._ended: OrderedDict[str, Hosted] = OrderedDict()
+        self._leaving: Leaving | None = None
+        """How the host leaves, once it does."""
 
     def get(self, job_id: str) -> Hosted | None:
         """The JobMaster of a job that is not gone."""
@@ -165,6 +170,8 @@ class HostCore:
             GraphError: another job has its id.
             RpcFault: its JobMaster was lost, and the Dispatcher has not heard of it yet; or another Dispatcher leads.
         """
+        if self._leaving is not None:
+            raise RpcFault(RpcCode.INTERNAL, "the JobMaster host stops")
         remembered = self._ended.get(graph.job_id)
         job = self._jobs.get(graph.job_id)
         known = job or remembered
@@ -208,7 +215,7 @@ class HostCore:
         job = self._jobs[job_id]
         job.process, job.address, job.token = process, address, token
         job.machine.move(HostedState.RUNNING, f"process {process.pid}")
-        return []
+        return [EndProcess(process)] if self._leaving is Leaving.END_CLUSTER else []
 
     def start_failed(self, job_id: str, cause: str) -> list[Instruction]:
         """There is no JobMaster for the job, and there will be none."""
@@ -240,6 +247,12 @@ class HostCore:
         ended.sort(key=lambda j: j.machine.entered_ms[HostedState.ENDED])
         return [EndProcess(j.process) for j in ended[:-MOST_ENDED] if j.process is not None]
 
+    def crashed(self, job_id: str, process: ProcessId, what: str) -> None:
+        """The process of a JobMaster is about to end, and says why."""
+        job = self._jobs.get(job_id)
+        if job is not None and job.process == process:
+            job.crash = what
+
     def process_ended(self, job_id: str, process: ProcessId, what: str, in_order: bool) -> list[Instruction]:
         """The process of a JobMaster is gone.
 
@@ -247,23 +260,56 @@ class HostCore:
             job_id: of the job.
             process: that ended.
             what: happened to it, such as ``was killed by signal 9 (SIGKILL)``.
-            in_order: the end of its job is stored, and it has cleaned up; or its host stops.
+            in_order: the end of its job is stored, and it has cleaned up.
         """
         job = self._jobs.get(job_id)
         if job is None or job.process != process or job.state is HostedState.LOST:
             return []
-        if in_order or job.state is HostedState.ENDED:
+        ends_with_cluster = self._leaving is Leaving.END_CLUSTER
+        if in_order or ends_with_cluster or job.state is HostedState.ENDED:
             del self._jobs[job_id]
             job.machine.move(HostedState.GONE, what)
             self._ended[job_id] = job
             self._ended.move_to_end(job_id)
             while len(self._ended) > KEPT_ENDED:
                 self._ended.popitem(last=False)
-            return []
+            return [ForgetEntry(job_id, job.token)] if ends_with_cluster and job.token else []
         return self._lose(job_id, job, what)
+
+    # -- the end of the host
+
+    def leave(self, leaving: Leaving) -> list[Instruction]:
+        """The host stops and starts no JobMaster any more. Those that run go on for its successor, or end with it.
+
+        Whoever ends the cluster has the last word: this may be called again.
+
+        Args:
+            leaving: which of both.
+        """
+        if self._leaving is not Leaving.END_CLUSTER:
+            self._leaving = leaving
+            if leaving is Leaving.END_CLUSTER:
+                return [EndProcess(job.process) for job in self.with_processes() if job.process is not None]
+        return []
+
+    def is_waited_for(self) -> bool:
+        """Whether a host that leaves has to wait: for JobMasters that are being started, or for all that are to end."""
+        if self._leaving is Leaving.END_CLUSTER:
+            return any(job.state is not HostedState.LOST for job in self._jobs.values())
+        return any(job.state is HostedState.STARTING for job in self._jobs.values())
+
+    def overdue(self) -> list[Instruction]:
+        """The host has waited long enough."""
+        if self._leaving is not Leaving.END_CLUSTER:
+            return []
+        late = self.with_processes()
+        for job in late:
+            logger.error("job %s did not stop in time: its JobMaster is killed", job.graph.job_id)
+        return [KillProcess(job.process) for job in late if job.process is not None]
 
     def _lose(self, job_id: str, job: Hosted, what: str) -> list[Instruction]:
         pid = job.process.pid if job.process is not None else 0
+        what = f"{job.crash}, and {what}" if job.crash else what
         job.cause = f"The JobMaster of job {job.graph.name!r} (process {pid}) {what} before the job had ended"
         logger.error("%s", job.cause)
         job.machine.move(HostedState.LOST, what)

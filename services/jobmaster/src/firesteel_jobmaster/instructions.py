@@ -68,15 +68,6 @@ class CancelSlotTasks:
 
 
 @dataclass(frozen=True)
-class CommitInSlot:
-    """Have a task commit."""
-
-    taskmanager_id: str
-    allocation_id: str
-    execution_id: str
-
-
-@dataclass(frozen=True)
 class PushSplits:
     """Give splits to a subtask that was told to wait."""
 
@@ -192,7 +183,6 @@ Instruction = (
     | CheckTaskManagers
     | SubmitSlot
     | CancelSlotTasks
-    | CommitInSlot
     | PushSplits
     | SendOperatorEvents
     | TriggerCheckpoint

@@ -10,12 +10,15 @@ to the host    ``{"started": address, "token"}``
           or   ``{"refused": why}``                                the job can't be run by anybody
           or   ``{"failed": why}``                                 another try may work
 to the host    ``{"ended": state}``                                the end of the job is stored, and nothing is left
+          or   ``{"crashed": what}``                                an exception that nobody expected ends the process
 =============  ==================================================  ==================================================
 
 A process that ends without the last of them was lost, as far as others are concerned: whoever hears of it sees to what
 it has left.
 
 A host that goes away after ``go`` changes nothing: the job goes on, and the file of the JobMaster tells the next host.
+If nobody comes (no Dispatcher, no ResourceManager) and the job has no slots, the process ends after a while; the file
+stays, and the next host has another JobMaster go on with the job.
 """
 
 from __future__ import annotations
@@ -104,6 +107,7 @@ class _JobProcess:
         self._leaders: LeaderRetrieval | None = None
         self._stop = asyncio.Event()
         self._writer: asyncio.StreamWriter | None = None
+        self._crashed = False
 
     async def run(self) -> int:
         order, loop = self._order, asyncio.get_running_loop()
@@ -134,7 +138,7 @@ class _JobProcess:
             self._writer.close()
             if self._leaders is not None:
                 self._leaders.close()
-        return EXIT_IN_ORDER if service.failure is None else EXIT_FAILED
+        return EXIT_FAILED if self._crashed or service.failure is not None else EXIT_IN_ORDER
 
     async def _make_job(self, service: JobMasterService, settings: Settings) -> JobMaster | None:
         """The JobMaster, which leads the job from now on; None: the host was told why there is none."""
@@ -196,6 +200,12 @@ class _JobProcess:
             except Exception as error:  # high-availability services are plug-ins
                 logger.warning("whether this process still leads job %s can't be read: %s", job.job_id, error)
 
+    async def _orphaned(self, job: JobMaster) -> None:
+        """Look from time to time whether anybody is there for the job; returns when nobody has been for too long."""
+        while not job.is_orphan:
+            await asyncio.sleep(CHECK_SECONDS)
+        logger.error("job %s has no slots, and neither Dispatcher nor ResourceManager: this process ends", job.job_id)
+
     def _attempts(self) -> JobAttempts | None:
         """Those of all JobMasters of the job."""
         return None if self._leadership is None else attempts_of(self._leadership, self._start.takeover)
@@ -204,12 +214,20 @@ class _JobProcess:
         self._registry.write(Entry(job.job_id, myself(), job.address, job.token, job.start_message))
 
     async def _until_the_end(self, service: JobMasterService, job: JobMaster) -> None:
-        waits = [job.acknowledged.wait(), job.followed_by_another.wait(), self._stop.wait(), service.end_wanted()]
+        waits = [
+            job.acknowledged.wait(), job.followed_by_another.wait(), job.crashed.wait(), self._stop.wait(),
+            service.end_wanted(), self._orphaned(job),
+        ]  # fmt: skip
         if self._leadership is not None:
             waits.append(self._hold(self._leadership, job))
         await first_of(*waits)
         if job.followed_by_another.is_set():
             logger.error("another JobMaster leads job %s: this process ends", job.job_id)
+        elif job.crashed.is_set() or service.failure is not None:
+            cause = job.crash_cause or f"failed: {type(service.failure).__qualname__}: {service.failure}"
+            self._tell({"crashed": cause})
+            logger.critical("the JobMaster of job %s %s: another one has to follow", job.job_id, cause)
+            self._crashed = True
         elif job.acknowledged.is_set():
             await self._after_the_end(job)
 

@@ -29,6 +29,8 @@ SLOTS_TIMER, CANCEL_TIMER, SPLITS_TIMER, REASON_TIMER, IDLE_TIMER = "slots", "ca
 RESTART_TIMER = "restart"
 CANCEL_GRACE = 30.0
 """Seconds after ``task.cancellation.timeout`` in which a TaskManager should have killed the slot and said so."""
+COMMIT_PAUSE = 1.0
+"""Seconds until a job commits once more that has lost a slot meanwhile; no strategy limits that."""
 REASON_SECONDS = 0.2
 """A job that fails because a task lost its connection to another waits so long for what happened to that one."""
 
@@ -141,10 +143,19 @@ class JobLifeCycle(ABC):
             self._out.append(do.ReportState(self.state.name, job_timestamps(self.graph)))
         return self._take()
 
-    def internal_error(self, error: BaseException, doing: str) -> list[do.Instruction]:
-        """A bug of ours: the job fails cleanly. What the failed event had already decided is still done."""
-        self._fail(failures.internal(error, doing))
-        return self._take()
+    def is_orphan(self, heard: float) -> bool:
+        """Whether this JobMaster waits for slots, and nobody is there who could give it some.
+
+        One whose tasks run goes on without Dispatcher and ResourceManager, and an end is kept for the next Dispatcher.
+
+        Args:
+            heard: when one of both was last reached, in monotonic seconds.
+        """
+        return (
+            not self.is_terminal
+            and not self.pool.slots()
+            and self._clock.monotonic() - heard >= self._settings.orphan_timeout
+        )
 
     def _fail(
         self,
@@ -209,6 +220,12 @@ class JobLifeCycle(ABC):
         elif self._restarts.failed(now):
             entry = self.graph.record_failure(record, rank, self._settings.kept_failures)
             self._restarts.begin(regions, entry, now)
+            self._declare_more()
+        elif failures.is_of_infrastructure(record.failure) and self.checkpoints.is_committing:
+            logger.warning("some results may be shown: the job goes on committing, though %s", self._restarts.strategy)
+            entry = self.graph.record_failure(record, rank, self._settings.kept_failures)
+            self.graph.restarts += 1
+            self._restarts.begin(regions, entry, now, COMMIT_PAUSE)
             self._declare_more()
         else:
             logger.info("the job is not restarted: %s", self._restarts.strategy)

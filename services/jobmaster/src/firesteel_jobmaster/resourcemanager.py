@@ -64,6 +64,8 @@ class ResourceManagerLink:
         """The term in which the wanted slots are being declared; 0 = in none."""
         self._persistent = True
         self._leader = PeerLeader(leaders, RESOURCEMANAGER, self._leader_changed)
+        self.heard = clock.monotonic()
+        """When the ResourceManager was last reached."""
 
     def connect(self) -> None:
         """Register; ``connected`` follows."""
@@ -130,7 +132,7 @@ class ResourceManagerLink:
                 logger.warning("registration at the ResourceManager: %s; next try in %g s", error, pause)
                 await asyncio.sleep(pause)
                 continue
-            self._gateway.token = answer.token
+            self._gateway.token, self.heard = answer.token, self._clock.monotonic()
             break
         if not self._is(term):
             if self._closed and self._gateway.token:  # the job ended while it was being registered
@@ -149,6 +151,7 @@ class ResourceManagerLink:
             try:
                 await self._gateway.jobmaster_heartbeat(m.JobMasterHeartbeat(me.job_id, me.jobmaster_token))
                 failures, self._delay, heard = 0, 0.0, self._clock.monotonic()
+                self.heard = heard
             except RpcError as error:
                 if _is_followed(error):
                     self._report_followed(term, error)

@@ -48,9 +48,9 @@ class Restarts:
             self._graph.restarts += self.strategy.can_restart(now)
         return self.strategy.can_restart(now)
 
-    def begin(self, regions: Iterable[int], entry: FailureEntry, now: float) -> None:
-        """These regions wait for their restart."""
-        due = now + self.strategy.delay(now)
+    def begin(self, regions: Iterable[int], entry: FailureEntry, now: float, pause: float = 0.0) -> None:
+        """These regions wait for their restart, for ``pause`` seconds at least."""
+        due = now + max(self.strategy.delay(now), pause)
         for region in regions:
             self._due[region] = due
             self._entries[region] = entry

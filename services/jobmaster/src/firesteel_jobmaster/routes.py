@@ -13,6 +13,7 @@ from firesteel.protocol.alignment import ReportWatermark
 from firesteel.protocol.message import Message
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel.rpc import Handler, RpcRequest, rpc_routes
+from firesteel.service.leaving import Leaving
 from firesteel_jobmaster.shell import JobMaster
 
 
@@ -25,7 +26,7 @@ class Host(Protocol):
     def running_jobs(self) -> m.RunningJobs:
         """The jobs that a Dispatcher may adopt."""
 
-    def request_stop(self) -> None:
+    def request_stop(self, leaving: Leaving) -> None:
         """End the host's process in order; see ``Service``."""
 
 
@@ -46,7 +47,7 @@ def host_routes(host: Host, secret: str, clock: Clock) -> list[web.RouteDef]:
         return host.running_jobs().to_plain()
 
     async def shut_down(_: RpcRequest) -> Mapping[str, Any]:
-        host.request_stop()
+        host.request_stop(Leaving.END_CLUSTER)
         return {}
 
     calls = {"start_job": start_job, "list_jobs": list_jobs, "shut_down": shut_down}

@@ -47,6 +47,7 @@ class JobMasterSettings:
         splits_interval: how often a subtask that found no split, but may later, is offered some.
         registration_initial, registration_max, error_delay, refused_delay: ``cluster.registration.*``: until the next
             try of a registration that did not arrive (doubling), in which its service failed, or which it refused.
+        orphan_timeout: ``firesteel.jobmaster.orphan-timeout``, ``heartbeat.timeout`` at least.
         new_restart_strategy: makes the job's, from ``restart-strategy.*``.
         failover_by_region: ``jobmanager.execution.failover-strategy`` is region.
         kept_failures: ``web.exception-history-size``.
@@ -66,6 +67,7 @@ class JobMasterSettings:
     registration_max: float = 30.0
     error_delay: float = 10.0
     refused_delay: float = 30.0
+    orphan_timeout: float = 300.0
     new_restart_strategy: Callable[[], RestartStrategy] = NoRestart
     failover_by_region: bool = True
     kept_failures: int = 16
@@ -101,6 +103,9 @@ class JobMasterSettings:
             registration_max=settings.get(options.REGISTRATION_MAX_TIMEOUT).total_seconds(),
             error_delay=settings.get(options.REGISTRATION_ERROR_DELAY).total_seconds(),
             refused_delay=settings.get(options.REGISTRATION_REFUSED_DELAY).total_seconds(),
+            orphan_timeout=max(
+                settings.get(options.JOBMASTER_ORPHAN_TIMEOUT), settings.get(options.HEARTBEAT_TIMEOUT)
+            ).total_seconds(),
             cancellation_timeout=all_of_them.get(options.TASK_CANCELLATION_TIMEOUT).total_seconds(),
             new_restart_strategy=lambda: restart_strategy(all_of_them),
             failover_by_region=settings.get(options.FAILOVER_STRATEGY) == "region",

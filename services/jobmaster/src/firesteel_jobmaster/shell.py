@@ -26,7 +26,7 @@ from firesteel.rpc.gateways import RemoteDispatcher, RemoteResourceManager, Remo
 from firesteel.service.logs import log_fields
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
-from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, in_a_thread
+from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, call_seconds, in_a_thread
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.collecting import collect
 from firesteel_jobmaster.core import JobMasterCore
@@ -57,6 +57,7 @@ class JobMaster:
         spawn_call: runs what comes to an end by itself; a host that stops waits for it.
         core: replaces the usual core, in tests.
         checkpoint_store: remembers completed checkpoints; default: for as long as this JobMaster lives.
+        may_recover: there may be checkpoints in the store; default: if it is given.
         run_blocking: has a function that may block done elsewhere; default: in a thread.
         leaders: say where the ResourceManager is; default: where ``start`` says.
         attempts: remember which attempts were used; default: those of this JobMaster are the first.
@@ -75,6 +76,7 @@ class JobMaster:
         spawn_call: Spawn,
         core: JobMasterCore | None = None,
         checkpoint_store: CompletedCheckpointStore | None = None,
+        may_recover: bool = True,
         run_blocking: RunBlocking | None = None,
         leaders: LeaderRetrieval | None = None,
         attempts: JobAttempts | None = None,
@@ -91,10 +93,11 @@ class JobMaster:
             spawn_call,
             run_blocking or in_a_thread,
             self._end_is_stored,
+            call_seconds(settings.checkpoints.timeout),
         )
         takeover = start.takeover, start.takeover_cause
         self.core = core or JobMasterCore(
-            job_graph, settings, clock, may_recover=checkpoint_store is not None, takeover=takeover,
+            job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
             first_attempt=attempts.first if attempts is not None else 0,
         )  # fmt: skip
         self._attempts, self._notes = attempts, Lane("numbers of attempts", spawn_call)
@@ -104,6 +107,9 @@ class JobMaster:
         """Called when ``start_message`` has changed."""
         self.followed_by_another = asyncio.Event()
         """Another JobMaster leads the job: this one has nothing to do any more."""
+        self.crashed = asyncio.Event()
+        """An exception that nobody expected has stopped it: another one has to take over (``crash_cause``)."""
+        self.crash_cause = ""
         self._rpc, self._spawn, self._interval = rpc, spawn, settings.heartbeat_interval
         self._changed = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -149,6 +155,11 @@ class JobMaster:
         return self._dispatcher.is_end_stored
 
     @property
+    def is_orphan(self) -> bool:
+        """Whether it waits for slots, and has reached nobody for ``firesteel.jobmaster.orphan-timeout``."""
+        return self.core.is_orphan(max(self._dispatcher.heard, self._resourcemanager.heard))
+
+    @property
     def is_over(self) -> bool:
         """Whether the end of the job is stored, so that nobody needs its checkpoints any more, or who led it.
 
@@ -175,9 +186,9 @@ class JobMaster:
 
     async def _remind_dispatcher(self) -> None:
         """Say the state again from time to time: a Dispatcher that had given the job up has it cancelled then."""
-        while not self.core.is_terminal:
+        while not (self.core.is_terminal or self.crashed.is_set()):
             await asyncio.sleep(self._interval)
-            if not self.core.is_terminal:
+            if not (self.core.is_terminal or self.crashed.is_set()):
                 self._dispatcher.state(self.core.state.name, job_timestamps(self.core.graph))
 
     def offer_slots(self, message: m.OfferSlots) -> m.AcceptedSlots:
@@ -290,21 +301,46 @@ class JobMaster:
         self._ask(doing, lambda: (None, decide()), None)
 
     def _ask(self, doing: str, decide: Callable[[], tuple[T, list[do.Instruction]]], otherwise: T) -> T:
+        if self.crashed.is_set():  # the next JobMaster begins where everybody is known to be
+            return otherwise
         with log_fields(job=self.job_id):
             try:
                 answer, instructions = decide()
             except (ProtocolError, RpcFault):  # a malformed message, or nobody's: its sender hears of it
                 raise
-            except Exception as error:  # a fault of ours: the job fails with it instead of hanging
-                logger.exception("the JobMaster failed while handling %s", doing)
-                answer, instructions = otherwise, self.core.internal_error(error, f"handling {doing}")
+            except Exception as error:
+                self._crash(f"handling {doing}", error)
+                return otherwise
             for instruction in instructions:
-                self._perform(instruction)
+                try:
+                    self._perform(instruction)
+                except Exception as error:
+                    self._crash(f"carrying out {type(instruction).__name__} after {doing}", error)
+                    return otherwise
         if self.core.is_followed:
             self.followed_by_another.set()
         self._changed.set()
         self._changed = asyncio.Event()
         return answer
+
+    def _crash(self, doing: str, error: Exception) -> None:
+        """A fault of ours: what this one believes is not known to be true any more, so that another has to take over.
+
+        It does nothing further, and above all it does not end the job.
+        """
+        logger.critical("the JobMaster fails while %s", doing, exc_info=error)
+        self.crash_cause = f"failed while {doing}: {type(error).__qualname__}: {error}"
+        for name in list(self._timers):
+            self._clear_timer(name)
+        self._taskmanagers.close()
+        self._taskmanagers.hurry()
+        self._dispatcher.silence()
+        self.crashed.set()
+        self._changed.set()
+
+    def give_up(self) -> None:
+        """It has crashed, and its process goes on: the slots go back, for the one that follows."""
+        self._resourcemanager.disconnect()
 
     # Instructions
 
@@ -351,9 +387,6 @@ class JobMaster:
             case do.CancelSlotTasks(tm, allocation, ids):
                 cancel = m.CancelTasks(self.job_id, ids)
                 call(tm, allocation, "cancel", lambda gateway: gateway.cancel_tasks(cancel))
-            case do.CommitInSlot(tm, allocation, execution_id):
-                commit = m.CommitTask(execution_id, self.job_id, allocation)
-                call(tm, allocation, "commit", lambda gateway: gateway.commit(commit))
             case do.PushSplits(tm, allocation, execution_id, given):
                 assign = m.AssignSplits(
                     execution_id, given.splits, given.no_more, given.serial, self.job_id, allocation

@@ -67,6 +67,8 @@ class TaskManagerLinks:
         self._gateways: dict[str, RemoteTaskManager] = {}
         self._lanes: dict[str, Lane] = {}
         self._ticking = False
+        self._exchanges: dict[str, tuple[asyncio.Task[None], ...]] = {}
+        """Of each TaskManager that is watched: the heartbeats, and the connection."""
         self._checking: set[str] = set()
         self._reasons: dict[str, str] = {}
         self._persistent = True
@@ -82,9 +84,14 @@ class TaskManagerLinks:
         if known is None or known.address != address.rstrip("/"):
             self._gateways[taskmanager_id] = RemoteTaskManager(self._rpc, address, self._token)
         if taskmanager_id not in self._monitor:
+            self._leave(taskmanager_id)  # it was given up a moment ago, and is needed again
+            self._reasons.pop(taskmanager_id, None)
             self._monitor.watch(taskmanager_id)
-            self._keep(self._spawn(self._heartbeats(taskmanager_id), f"heartbeats to {taskmanager_id}"))
-            self._keep(self._spawn(self._watch_connection(taskmanager_id), f"connection to {taskmanager_id}"))
+            exchanges = (
+                self._spawn(self._heartbeats(taskmanager_id), f"heartbeats to {taskmanager_id}"),
+                self._spawn(self._watch_connection(taskmanager_id), f"connection to {taskmanager_id}"),
+            )
+            self._exchanges[taskmanager_id] = tuple(task for task in exchanges if task is not None)
         if not self._ticking:
             self._ticking = True
             self._keep(self._spawn(self._look(), "heartbeat monitor"))
@@ -103,11 +110,18 @@ class TaskManagerLinks:
     def forget(self, taskmanager_id: str) -> None:
         """Exchange no more heartbeats with it."""
         self._monitor.forget(taskmanager_id)
+        self._leave(taskmanager_id)
+
+    def _leave(self, taskmanager_id: str) -> None:
+        """End what was begun when it was watched: else there are two of each when it is watched again."""
+        for task in self._exchanges.pop(taskmanager_id, ()):
+            if task is not asyncio.current_task():  # that one is told by the monitor
+                task.cancel()
 
     def close(self) -> None:
         """Watch nobody any longer; what stands in the lanes is still done."""
-        for peer in self._monitor.peers():
-            self._monitor.forget(peer)
+        for peer in (*self._monitor.peers(), *self._exchanges):
+            self.forget(peer)
         for task in self._tasks:
             task.cancel()
 
@@ -177,10 +191,15 @@ class TaskManagerLinks:
             self._checking.discard(taskmanager_id)
 
     async def _heartbeats(self, taskmanager_id: str) -> None:
-        while taskmanager_id in self._monitor:
+        while self._is_exchanging(taskmanager_id):
             await asyncio.sleep(self._settings.heartbeat_interval)
-            if taskmanager_id in self._monitor and not await self._ask(taskmanager_id):
+            if self._is_exchanging(taskmanager_id) and not await self._ask(taskmanager_id):
                 self.check(taskmanager_id)
+
+    def _is_exchanging(self, taskmanager_id: str) -> bool:
+        """Whether the task that asks this is still the one for a TaskManager that is watched."""
+        mine = asyncio.current_task() in self._exchanges.get(taskmanager_id, ())
+        return mine and taskmanager_id in self._monitor
 
     async def _ask(self, taskmanager_id: str) -> bool:
         """One heartbeat; False if the TaskManager can't be reached. Silence is the business of the monitor."""
@@ -205,7 +224,7 @@ class TaskManagerLinks:
 
     async def _watch_connection(self, taskmanager_id: str) -> None:
         """Hold a connection open that nothing is sent on: it breaks at once when the TaskManager is killed."""
-        while taskmanager_id in self._monitor:
+        while self._is_exchanging(taskmanager_id):
             where = urlsplit(self._gateways[taskmanager_id].address)
             try:
                 async with asyncio.timeout(self._settings.heartbeat_timeout):

@@ -137,7 +137,10 @@ class ResourceManagerCore:
         return out + self.workers.stop(taskmanager_id, cause, now) + self._settle(now)
 
     def _forget(self, taskmanager: TaskManager, cause: str, now: float, orderly: bool = False) -> list[Instruction]:
-        logger.log(logging.INFO if orderly else logging.WARNING, "TaskManager %s is gone: %s", taskmanager.id, cause)
+        if orderly:
+            logger.info("TaskManager %s has left: %s", taskmanager.id, cause)
+        else:
+            logger.warning("TaskManager %s is lost: %s", taskmanager.id, cause)
         out: list[Instruction] = []
         for slot in taskmanager.slots.values():
             if slot.state is not SlotState.FREE:

@@ -108,17 +108,25 @@ class FleetDriver:
         """What the fleet said about the loss of a slot; empty if it said nothing."""
         return self._causes.get(allocation_id, "")
 
-    async def close(self) -> None:
-        """Stop the fleet and end the threads. A start that is under way is waited for by the fleet itself."""
+    async def stop(self) -> None:
+        """End the fleet with all its slots, and the threads."""
+        await self._end(self._fleet.stop)
+
+    async def detach(self) -> None:
+        """Leave the fleet and its slots to the next ResourceManager, and end the threads."""
+        await self._end(self._fleet.detach)
+
+    async def _end(self, call: Callable[[], None]) -> None:
+        """A start that is under way is waited for by the fleet itself."""
         self._closed = True
         try:
-            await self._run(self._fleet.stop)
+            await self._run(call)
         except Exception:  # the fleet is a plug-in; the threads have to end all the same
-            logger.exception("the fleet did not stop in order")
+            logger.exception("the fleet did not end in order")
         if self._starting is not None:  # a start that was under way must not leave anything behind
             await asyncio.wait([self._starting])
             if self._fleet.is_alive():
-                await self._run(self._fleet.stop)
+                await self._run(call)
         self._threads.shutdown(wait=self._outstanding == 0, cancel_futures=True)
 
     async def _run(self, call: Callable[[], T]) -> T:

@@ -11,6 +11,7 @@ from firesteel.core.clock import Clock
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import Handler, RpcRequest, rpc_routes
+from firesteel.service.leaving import Leaving
 from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.registry import FormerJobMasterError, UnknownJobError, UnknownTaskManagerError
 from firesteel_resourcemanager.shell import ResourceManagerService
@@ -99,7 +100,7 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
         return {"cause": await service.cancel_slot(m.SlotAvailable.from_plain(call.payload).allocation_id)}
 
     async def shut_down(call: RpcRequest) -> Mapping[str, Any]:
-        service.request_stop()
+        service.request_stop(Leaving.END_CLUSTER)
         return {}
 
     handlers: dict[str, Handler] = {

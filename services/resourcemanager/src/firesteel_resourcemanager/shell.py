@@ -19,6 +19,7 @@ from firesteel.rpc.gateways import RemoteJobMaster, RemoteTaskManager
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel.service.leaders import Candidate
+from firesteel.service.leaving import Leaving
 from firesteel.service.versions import differences, own_versions
 from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore
@@ -42,7 +43,7 @@ have got lost, and it registers again."""
 
 
 class ResourceManagerService(Service):
-    """One ResourceManager with its fleet and its workers, whose lives it owns."""
+    """One ResourceManager with its fleet and its workers, which outlive it unless the cluster ends."""
 
     def __init__(
         self,
@@ -108,12 +109,18 @@ class ResourceManagerService(Service):
         self.spawn(self._send_heartbeats(), "heartbeats")
 
     async def on_stop(self) -> None:
-        """Workers and the fleet go with their owner."""
-        try:
+        """Leave workers, driver, executors and slots to the next ResourceManager; or end them, with the cluster."""
+        if self.leaving is Leaving.END_CLUSTER:
+            logger.info("the cluster ends: workers and the fleet are stopped")
             await self._workers.terminate()
-            await self._fleet.close()
-        finally:
-            self._candidate.give_up()
+            await self._fleet.stop()
+        else:
+            await self._workers.close()
+            await self._fleet.detach()
+
+    async def on_stopped(self) -> None:
+        """Another ResourceManager may lead."""
+        self._candidate.give_up()
 
     # -- events
 

@@ -56,13 +56,20 @@ class WorkerPool:
         """See ``WorkerDriver.ended_workers``."""
         return await self._run(self._driver.ended_workers)
 
+    async def close(self) -> None:
+        """Leave the workers to the next ResourceManager, and end the threads."""
+        await self._end(self._driver.close)
+
     async def terminate(self) -> None:
         """End all workers, and the threads."""
+        await self._end(self._driver.terminate if self.is_active and self._recovered else self._driver.close)
+
+    async def _end(self, call: Callable[[], None]) -> None:
         self._closed = True
         try:
-            await self._run(self._driver.terminate if self.is_active and self._recovered else self._driver.close)
+            await self._run(call)
         except Exception:  # the driver is a plug-in; the ResourceManager ends whatever it does
-            logger.exception("workers were not ended in order")
+            logger.exception("the driver of workers did not end in order")
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, call: Callable[[], T]) -> T:

@@ -167,19 +167,25 @@ class TaskManagerCore:
         allocation, pid = str(message.get("allocation_id")), message.get("pid")
         executor = str(message.get("executor_id"))
         slot = self.slots.find(allocation)
-        reason = ""
+        reason, expected = "", False
         if message.get("version") != PROTOCOL_VERSION:
             reason = f"protocol version {message.get('version')!r} is not spoken here, only {PROTOCOL_VERSION}"
         elif not isinstance(pid, int) or not isinstance(message.get("data_address"), Mapping):
             reason = "the registration is malformed: pid and data_address are missing"
         elif not self._executors.knows(executor):
             reason = f"it runs on executor {executor!r}, and {self._id} has {self._executors.newest!r}"
+        elif slot is not None and slot.had_process:
+            reason = f"process {slot.had_process} was registered for allocation {allocation} before"
+            expected = True  # Spark starts the task of a process that was killed again
+        elif slot is None and self._endings.has_ended(allocation):
+            reason, expected = f"allocation {allocation} has ended", True
         elif slot is None or slot.state is not SlotState.ALLOCATED:
             reason = f"allocation {allocation} is not expected"
-        elif slot.had_process:
-            reason = f"process {slot.had_process} was registered for allocation {allocation} before"
         if reason or slot is None or not isinstance(pid, int):
-            self._refusals.refused(f"slot process {pid}", reason, now=now)
+            if expected:
+                logger.info("slot process %s is not needed: %s", pid, reason)
+            else:
+                self._refusals.refused(f"slot process {pid}", reason, now=now)
             return [Send(channel, {"type": "rejected", "reason": reason}), CloseChannel(channel)]
         slot.process = Process(channel, pid, identity, dict(message["data_address"]), executor)
         slot.had_process = pid

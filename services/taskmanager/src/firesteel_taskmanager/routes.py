@@ -68,11 +68,6 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
         service.perform(core.tasks.operator_events_sent(OperatorEvents.from_plain(call.payload)))
         return {}
 
-    async def commit(call: RpcRequest) -> Mapping[str, Any]:
-        message = m.CommitTask.from_plain(call.payload)
-        service.perform(core.tasks.commit(message.execution_id, message.job_id, message.allocation_id))
-        return {}
-
     async def trigger_checkpoint(call: RpcRequest) -> Mapping[str, Any]:
         service.perform(core.checkpoints.trigger(m.TriggerCheckpoint.from_plain(call.payload)))
         return {}
@@ -103,7 +98,6 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
         "cancel_tasks": cancel_tasks,
         "assign_splits": assign_splits,
         "send_operator_events": send_operator_events,
-        "commit": commit,
         "trigger_checkpoint": trigger_checkpoint,
         "notify_checkpoint_complete": notify_checkpoint_complete,
         "notify_checkpoint_aborted": notify_checkpoint_aborted,

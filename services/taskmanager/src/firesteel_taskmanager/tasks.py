@@ -242,15 +242,6 @@ class TaskDecisions:
         _, process = self._slots.running(message.execution_id, message.job_id, message.allocation_id)
         return [Send(process.channel, told)]
 
-    def commit(self, execution_id: str, job: str = "", allocation_id: str = "") -> list[Instruction]:
-        """Results may become visible.
-
-        Raises:
-            UnknownExecutionError: it does not run here.
-        """
-        message = {"type": "commit", "execution_id": execution_id}
-        return [Send(self._slots.channel_of(execution_id, job, allocation_id), message)]
-
     def of_job(self, job_id: str) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
         """States and totals of a job's tasks here."""
         tasks = [t for s in self._slots.of_job(job_id) for t in s.tasks.values()]

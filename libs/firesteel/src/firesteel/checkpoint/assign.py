@@ -8,9 +8,10 @@ from typing import Any, Final, TypeVar
 
 from firesteel.checkpoint.metadata import OperatorState
 from firesteel.checkpoint.reading import Plain, each, member, named, whole_number
-from firesteel.checkpoint.subtask_state import Committables, KeyedState, OperatorListState
+from firesteel.checkpoint.subtask_state import Committables, KeyedState, KeyKinds, OperatorListState
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.key_groups import key_group_range
+from firesteel.graph.key_kinds import merged
 
 T = TypeVar("T")
 _EMPTY: Final = OperatorListState(())
@@ -28,12 +29,14 @@ class OperatorRestore:
             (those that this subtask needs nothing of are empty).
         splits: plain splits to read on.
         committables: to be committed before anything else.
+        keys: what is known of the keys that have state in any subtask.
     """
 
     keyed: Mapping[str, tuple[KeyedState, ...]] = field(default_factory=dict)
     operator: tuple[OperatorListState, ...] = ()
     splits: tuple[Mapping[str, Plain], ...] = ()
     committables: tuple[Committables, ...] = ()
+    keys: KeyKinds | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -47,6 +50,7 @@ class OperatorRestore:
             "operator": [written.to_plain() for written in self.operator],
             "splits": [dict(split) for split in self.splits],
             "committables": [committables.to_plain() for committables in self.committables],
+            "keys": None if self.keys is None else self.keys.to_plain(),
         }
 
     @classmethod
@@ -57,11 +61,13 @@ class OperatorRestore:
             CheckpointFormatError: it is malformed.
         """
         given: dict[str, Plain] = member(plain, dict, where)
+        keys = given.get("keys")
         return cls(
             named(given.get("keyed"), _keyed_parts, f"{where}.keyed"),
             each(given.get("operator"), OperatorListState.from_plain, f"{where}.operator"),
             each(given.get("splits"), lambda split, at: member(split, dict, at), f"{where}.splits"),
             each(given.get("committables"), Committables.from_plain, f"{where}.committables"),
+            None if keys is None else KeyKinds.from_plain(keys, f"{where}.keys"),
         )
 
 
@@ -102,7 +108,9 @@ class TaskRestore:
         )
 
 
-def assign(state: OperatorState, parallelism: int, max_parallelism: int) -> list[OperatorRestore]:
+def assign(
+    state: OperatorState, parallelism: int, max_parallelism: int, *, same_program: bool = True
+) -> list[OperatorRestore]:
     """What each subtask gets of an operator's state.
 
     Keyed state goes by ranges of key groups. Split lists, splits and committables stay where they were if the
@@ -111,6 +119,7 @@ def assign(state: OperatorState, parallelism: int, max_parallelism: int) -> list
     Args:
         state: in the checkpoint.
         parallelism, max_parallelism: of now.
+        same_program: the program that wrote it goes on, so that its key selectors are the same.
 
     Raises:
         StateRestoreError: there is keyed state, and the maximum parallelism is another one.
@@ -126,12 +135,14 @@ def assign(state: OperatorState, parallelism: int, max_parallelism: int) -> list
     splits = _deal([s.splits if s else () for s in former], parallelism, same)
     committables = _deal([s.committables if s else () for s in former], parallelism, same)
     written = [s.operator for s in former if s is not None and s.operator is not None]
+    keys = _keys([s.keys for s in former if s is not None and s.keys is not None], same_program)
     return [
         OperatorRestore(
             _keyed(state, index, parallelism, max_parallelism),
             _operator(written, index, parallelism),
             splits[index],
             committables[index],
+            keys,
         )
         for index in range(parallelism)
     ]
@@ -147,6 +158,13 @@ def _keyed(
             if part.key_groups[0] <= last and first <= part.key_groups[1]:
                 found[name] = (*found.get(name, ()), part)
     return found
+
+
+def _keys(known: Sequence[KeyKinds], same_program: bool) -> KeyKinds | None:
+    if not known:
+        return None
+    kinds = merged(kind for one in known for kind in one.kinds)
+    return KeyKinds(tuple(kinds), same_program and all(one.proved for one in known))
 
 
 def _operator(written: Sequence[OperatorListState], index: int, parallelism: int) -> tuple[OperatorListState, ...]:

@@ -17,8 +17,9 @@ from firesteel.checkpoint.reading import CheckpointFormatError, Plain, each, mem
 from firesteel.checkpoint.subtask_state import OperatorSubtaskState
 from firesteel.core.errors import CheckpointCorruptedError
 
-VERSION: Final = 2
-"""Of the metadata and of the files that they name. 2: headers of chunks have a checksum of their own."""
+VERSION: Final = 3
+"""Of the metadata and of the files that they name. 2: headers of chunks have a checksum of their own. 3: the kinds of
+keys stand beside state by key."""
 OLDEST: Final = 2
 """Version 1 was in no release."""
 MAGIC: Final = "FIRESTEEL-CHECKPOINT"

@@ -13,13 +13,19 @@ follows.
 * ``remove`` is harmless to repeat. ``clear`` forgets checkpoints and counter: the job has ended for good.
 * Whatever can't be done raises ``CheckpointStorageError``: then nobody knows whether it has happened, until ``add`` or
   ``remove`` is repeated and returns. ``FencedError`` says that another JobMaster leads the job: nothing has happened.
+* ``renewed`` is for calls that hang: they may have had their effect when it returns, or not, but have none afterwards.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import uuid
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +33,7 @@ from typing import Any, Final
 from firesteel.checkpoint.handles import checksum
 from firesteel.checkpoint.reading import CheckpointFormatError, member, whole_number
 from firesteel.core.errors import CheckpointStorageError
-from firesteel.core.files import replace_file
+from firesteel.core.files import make_private_directory, replace_file, sync_directory
 
 _ENTRY: Final = re.compile(r"chk-(\d+)\.json")
 _FIRST_LINE: Final = re.compile(rb"FIRESTEEL-CHECKPOINTS (\d{1,9}) ([0-9a-f]{32})\n")
@@ -97,6 +103,13 @@ class CompletedCheckpointStore(ABC):
     def clear(self) -> None:
         """Forget everything."""
 
+    def renewed(self) -> CompletedCheckpointStore | None:
+        """The same store for later calls. Calls of this object that have not returned change nothing from now on.
+
+        None: that can't be had; whoever has given a call up has to wait for it.
+        """
+        return None
+
 
 class MemoryCheckpointStore(CompletedCheckpointStore):
     """For a job that nobody will start again when its JobMaster is gone."""
@@ -129,15 +142,52 @@ class MemoryCheckpointStore(CompletedCheckpointStore):
 
 
 class DirectoryCheckpointStore(CompletedCheckpointStore):
-    """A directory of the job's own: a file for each checkpoint, and one for the counter.
+    """A directory of the job's own, of mode 0700: a file for each checkpoint, and one for the counter.
 
     Args:
         directory: made when it is needed.
+        guard: entered for each write; raises ``FencedError`` where the writer leads no more. Gives a folder of the same
+            file system that is gone then, so that nothing can be renamed out of it, or into it. Default: nobody else
+            writes. ``open`` has to come first where there is one.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, guard: Callable[[], AbstractContextManager[Path | None]] = nullcontext) -> None:
+        self._directory, self._guard = directory, guard
+        self._own = f"checkpoints-{uuid.uuid4().hex}"
+        """Of this object, in the guard's folder: without it nothing of this object can be written."""
         self._damaged: tuple[str, ...] = ()
+
+    def open(self) -> None:
+        """Make room for drafts.
+
+        Raises:
+            FencedError: another one leads.
+            OSError: it can't be made.
+        """
+        with self._guard() as held:
+            if held is not None:
+                (held / self._own).mkdir(mode=0o700)
+
+    def renewed(self) -> CompletedCheckpointStore | None:
+        """See ``CompletedCheckpointStore``."""
+        new = DirectoryCheckpointStore(self._directory, self._guard)
+        with self._changing("what earlier calls have begun can't be ended") as drafts:
+            if drafts is None:
+                return None
+            try:
+                os.rename(drafts, drafts.with_name(new._own))
+            except FileNotFoundError:  # an earlier try, of which nobody heard, has done it
+                drafts.with_name(new._own).mkdir(mode=0o700)
+        return new
+
+    @contextmanager
+    def _changing(self, failed: str) -> Iterator[Path | None]:
+        """Something is changed: gives the folder for drafts, and for what goes."""
+        try:
+            with self._guard() as held:
+                yield None if held is None else held / self._own
+        except OSError as error:
+            raise CheckpointStorageError(f"{failed}: {error.strerror or error}") from error
 
     def next_id(self, above: int = 0) -> int:
         counter = self._directory / "counter"
@@ -170,10 +220,20 @@ class DirectoryCheckpointStore(CompletedCheckpointStore):
 
     def remove(self, checkpoint_id: int) -> None:
         path = self._path(checkpoint_id)
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise CheckpointStorageError(f"{path} can't be removed: {error.strerror or error}") from error
+        with self._changing(f"{path} can't be removed") as drafts:
+            if drafts is None:
+                path.unlink(missing_ok=True)
+            elif path.exists():
+                self._drop(path, drafts)
+
+    def _drop(self, path: Path, drafts: Path) -> None:
+        gone = drafts / f"{path.name}.{uuid.uuid4().hex}.gone"
+        os.rename(path, gone)
+        sync_directory(path.parent)
+        if gone.is_dir():
+            shutil.rmtree(gone)
+        else:
+            gone.unlink()
 
     def all(self) -> list[StoredCheckpoint]:
         found: dict[int, StoredCheckpoint] = {}
@@ -201,23 +261,23 @@ class DirectoryCheckpointStore(CompletedCheckpointStore):
         return self._damaged
 
     def clear(self) -> None:
-        try:
-            if self._directory.is_dir():
-                for path in self._directory.iterdir():
-                    path.unlink(missing_ok=True)
-                self._directory.rmdir()
-        except OSError as error:
-            raise CheckpointStorageError(f"{self._directory} can't be removed: {error.strerror or error}") from error
+        with self._changing(f"{self._directory} can't be removed") as drafts:
+            if not self._directory.is_dir():
+                return
+            if drafts is not None:
+                self._drop(self._directory, drafts)
+                return
+            for path in self._directory.iterdir():
+                path.unlink(missing_ok=True)
+            self._directory.rmdir()
 
     def _path(self, checkpoint_id: int) -> Path:
         return self._directory / f"chk-{checkpoint_id}.json"
 
     def _write(self, path: Path, content: Any, what: str) -> None:
-        try:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            replace_file(path, _encode(content), mode=0o666)
-        except OSError as error:
-            raise CheckpointStorageError(f"{what} can't be written to {path}: {error.strerror or error}") from error
+        with self._changing(f"{what} can't be written to {path}") as drafts:
+            make_private_directory(self._directory)
+            replace_file(path, _encode(content), drafts=drafts)
 
 
 def _encode(content: Any) -> bytes:

@@ -126,6 +126,36 @@ class Committables:
 
 
 @dataclass(frozen=True)
+class KeyKinds:
+    """What is known of the keys of an operator's state.
+
+    Attributes:
+        kinds: plain kinds of keys (``firesteel.graph.key_kinds``), of all that came.
+        proved: the key selector of now gives such keys; else none has come since the job began with the checkpoint of
+            another job.
+    """
+
+    kinds: tuple[Plain, ...]
+    proved: bool = True
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {"kinds": list(self.kinds), "proved": self.proved}
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str) -> KeyKinds:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        return cls(
+            each(given.get("kinds"), _kind, f"{where}.kinds"), member(given.get("proved"), bool, f"{where}.proved")
+        )
+
+
+@dataclass(frozen=True)
 class OperatorSubtaskState:
     """State of one operator in one subtask.
 
@@ -134,12 +164,14 @@ class OperatorSubtaskState:
         operator: operator state; None = it has none.
         splits: plain splits of a source reader with the positions behind the last record before the barrier.
         committables: of a two-phase sink.
+        keys: of ``keyed``, where it is not in columns; None = not known (version 2 of the metadata).
     """
 
     keyed: Mapping[str, KeyedState] = field(default_factory=dict)
     operator: OperatorListState | None = None
     splits: tuple[Mapping[str, Plain], ...] = ()
     committables: tuple[Committables, ...] = ()
+    keys: KeyKinds | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -162,6 +194,7 @@ class OperatorSubtaskState:
             "operator": None if self.operator is None else self.operator.to_plain(),
             "splits": [dict(split) for split in self.splits],
             "committables": [committables.to_plain() for committables in self.committables],
+            "keys": None if self.keys is None else self.keys.to_plain(),
         }
 
     @classmethod
@@ -172,12 +205,13 @@ class OperatorSubtaskState:
             CheckpointFormatError: it is malformed.
         """
         given: dict[str, Plain] = member(plain, dict, where)
-        operator = given.get("operator")
+        operator, keys = given.get("operator"), given.get("keys")
         return cls(
             named(given.get("keyed"), KeyedState.from_plain, f"{where}.keyed"),
             None if operator is None else OperatorListState.from_plain(operator, f"{where}.operator"),
             each(given.get("splits"), _object, f"{where}.splits"),
             each(given.get("committables"), Committables.from_plain, f"{where}.committables"),
+            None if keys is None else KeyKinds.from_plain(keys, f"{where}.keys"),
         )
 
 
@@ -252,3 +286,9 @@ class TaskState:
 
 def _object(plain: Plain, where: str) -> Mapping[str, Plain]:
     return member(plain, dict, where)
+
+
+def _kind(plain: Plain, where: str) -> Plain:
+    if isinstance(plain, str) or (isinstance(plain, list) and plain):
+        return plain
+    raise CheckpointFormatError(where, f"{plain!r} is no kind of keys")

@@ -23,6 +23,7 @@ from firesteel.protocol.messages import SetSlots
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.runtime.slot_main import slot_main
+from firesteel.service.leaving import Leaving
 from firesteel.spark.embedded import EmbeddedFleet
 
 logger = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ class EmbeddedCluster:
         if self.rest is not None:
             await self.rest.close()
         while self._services:
-            await self._services[-1].stop()
+            await self._services[-1].stop(Leaving.END_CLUSTER)
             self._services.pop()
         if self._ha is not None:
             self._ha.close()

@@ -49,7 +49,7 @@ def python_environment(settings: Settings) -> tuple[PythonEnvironment, dict[str,
 def _existing(what: str, text: str) -> Path:
     if "://" in text and not text.startswith("file://"):
         raise ProgramError(f"{what} {text!r}: only local files can be sent along in this version")
-    path = Path(text.removeprefix("file://")).absolute()
+    path = Path(text.removeprefix("file://")).expanduser().absolute()
     if not path.exists():
         raise ProgramError(f"{what} {text!r}: {path} does not exist")
     return path

@@ -44,7 +44,7 @@ def named_files(settings: Settings) -> list[Path]:
 def _checked(text: str) -> Path:
     if "://" in text and not text.startswith("file://"):
         raise ProgramError(f"Python file {text!r}: only local files can be sent along in this version")
-    path = Path(text.removeprefix("file://")).absolute()
+    path = Path(text.removeprefix("file://")).expanduser().absolute()
     if path.is_dir() or (path.is_file() and path.suffix == ".py"):
         return path
     if not path.exists():

@@ -30,9 +30,9 @@ class Configuration:
         return made
 
     @staticmethod
-    def parse_list_value(value: str) -> list[str]:
-        """Reads a list written as ``[a, b]`` or as ``a;b``; an empty text is an empty list."""
-        text = value.strip()
+    def parse_list_value(value: str | None) -> list[str]:
+        """Reads a list written as ``[a, b]`` or as ``a;b``; an empty text and None are an empty list."""
+        text = "" if value is None else value.strip()
         parts = text[1:-1].split(",") if text.startswith("[") and text.endswith("]") else text.split(";")
         return [part.strip().strip("'\"") for part in parts if part.strip()]
 
@@ -120,8 +120,8 @@ class Configuration:
         return set(self._values)
 
     def add_all_to_dict(self, target_dict: dict[str, Any]) -> None:
-        """Adds all keys with their values as text to a dict."""
-        target_dict.update(self.to_dict())
+        """Adds all keys to a dict, with their values in the types that they were set with."""
+        target_dict.update(self._values)
 
     def add_all(self, other: Configuration, prefix: str | None = None) -> Configuration:
         """Adds all of another configuration, with ``prefix`` before each key if given."""

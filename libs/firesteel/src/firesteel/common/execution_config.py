@@ -183,12 +183,12 @@ class ExecutionConfig:
         return self._force_avro
 
     def enable_object_reuse(self) -> ExecutionConfig:
-        """Kept for compatibility: records pass between chained functions without a copy anyway."""
+        """Leaves out copies of records: no function may change one that it was given, or has given on."""
         self._object_reuse = True
         return self
 
     def disable_object_reuse(self) -> ExecutionConfig:
-        """Kept for compatibility: records pass between chained functions without a copy anyway."""
+        """Copies records that can be changed where results wait and where several read them: the default."""
         self._object_reuse = False
         return self
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 from functools import total_ordering
+from typing import TypeAlias
 
-__all__ = ["Duration", "Instant", "Time"]
+__all__ = ["Duration", "Instant", "Span", "Time", "duration_of", "whole_millis"]
 
 _NANOS = 1_000_000_000
 
@@ -166,3 +167,41 @@ class Time:
 
     def __repr__(self) -> str:
         return f"{self._milliseconds} ms"
+
+
+Span: TypeAlias = Time | Duration | datetime.timedelta
+"""What programs say how long with. Flink takes ``Time`` in one place and ``Duration`` in another."""
+
+
+def duration_of(name: str, span: object) -> Duration:
+    """The span as a ``Duration``.
+
+    Args:
+        name: what it is, for the error.
+        span: given by a program.
+
+    Raises:
+        TypeError: it is no span of time.
+    """
+    if isinstance(span, Duration):
+        return span
+    if isinstance(span, Time):
+        return Duration.of_millis(span.to_milliseconds())
+    if isinstance(span, datetime.timedelta):
+        return Duration(span // datetime.timedelta(microseconds=1) * 1_000)
+    raise TypeError(
+        f"{name} is a Time, Duration or timedelta such as Time.seconds(10), not {type(span).__name__}: {span!r:.100}"
+    )
+
+
+def whole_millis(name: str, span: object) -> int:
+    """The span in milliseconds.
+
+    Raises:
+        TypeError: it is no span of time.
+        ValueError: it is no whole number of milliseconds.
+    """
+    millis, rest = divmod(duration_of(name, span).to_nanos(), 1_000_000)
+    if rest:
+        raise ValueError(f"{name} is a whole number of milliseconds, not {span!r}")
+    return millis

@@ -210,6 +210,39 @@ def make_row(fields: tuple[str, ...] | None, values: Iterable[Any], kind: RowKin
     return row
 
 
+class _Rows:
+    """Pickled in place of a list of rows that differ in their values only; it comes back as the list."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._rows = rows
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake_all, ([row._values[:] for row in self._rows], self._rows[0]._fields)
+
+
+def to_pickle(values: list[Any]) -> Any:
+    """What is to be pickled in place of a list, so that many rows cost a third of what one after the other would."""
+    if len(values) < 2 or values[0].__class__ is not Row:
+        return values
+    fields = values[0]._fields
+    for value in values:
+        if value.__class__ is not Row or value._row_kind is not _INSERT or value._fields != fields:
+            return values
+    return _Rows(values)
+
+
+def _remake_all(lists: list[list[Any]], fields: tuple[str, ...] | None) -> list[Row]:
+    rows = []
+    new = Row.__new__
+    for values in lists:
+        row = new(Row)
+        row._values, row._fields, row._row_kind = values, fields, _INSERT
+        rows.append(row)
+    return rows
+
+
 def _remake(values: list[Any], fields: tuple[str, ...] | None = None, kind: int = 0) -> Row:
     row = Row.__new__(Row)
     row._values = values

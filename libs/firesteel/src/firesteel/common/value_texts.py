@@ -1,16 +1,19 @@
 """The text of typed records, as printed and in lines of files: that of Flink's Java types, as PyFlink gives it.
 
 A row is ``+I[1, x]`` (its kind in front), a tuple ``(1,x)``, a list ``[1, 2]``, a map ``{a=1}``, a null ``null``, a
-boolean ``true``. Records without a declared type are printed as Python prints them.
+boolean ``true``, a FLOAT ``163.3`` and not the DOUBLE that Python holds it in. Large and small numbers have Python's
+exponents (``1e+20``). Records without a declared type are printed as Python prints them.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from firesteel.common.typeinfo import (
     BasicArrayTypeInfo,
+    ExternalTypeInfo,
     ListTypeInfo,
     MapTypeInfo,
     ObjectArrayTypeInfo,
@@ -32,7 +35,40 @@ def text_of(type_info: TypeInformation | None) -> Text:
     return lambda value: "null" if value is None else inner(value)
 
 
+def double_text(value: float) -> str:
+    """The shortest text that gives the same DOUBLE; ``NaN`` and ``Infinity`` as Java writes them."""
+    if value - value == 0:
+        return repr(float(value))
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def float_text(value: float) -> str:
+    """The shortest text that gives the same FLOAT."""
+    return double_text(single(value))
+
+
+def single(value: float) -> float:
+    """The DOUBLE with the fewest digits (six, where fewer would do) that is the same FLOAT as this one."""
+    try:
+        bits = _FLOAT.pack(value)
+    except OverflowError:
+        return float(value)
+    for digits in (6, 7, 8, 9):
+        found = float(f"{value:.{digits}g}")
+        try:
+            if _FLOAT.pack(found) == bits:
+                return found
+        except OverflowError:  # rounded up beyond the largest one
+            continue
+    return float(value)
+
+
+_FLOAT = struct.Struct("f")
+
+
 def _not_null_text_of(type_info: TypeInformation) -> Text:
+    while isinstance(type_info, ExternalTypeInfo):
+        type_info = type_info.type_info
     if isinstance(type_info, RowTypeInfo):
         row_fields = [text_of(field) for field in type_info.field_types]
         return lambda row: f"{row.get_row_kind()}[{_joined(row_fields, list(row), ', ')}]"
@@ -47,7 +83,9 @@ def _not_null_text_of(type_info: TypeInformation) -> Text:
         return lambda value: f"[{', '.join(map(element, value))}]"
     if type_info == Types.BOOLEAN():
         return lambda value: "true" if value else "false"
-    return str
+    if type_info == Types.FLOAT():
+        return float_text
+    return double_text if type_info == Types.DOUBLE() else str
 
 
 def _joined(texts: Sequence[Text], values: Sequence[Any], separator: str) -> str:

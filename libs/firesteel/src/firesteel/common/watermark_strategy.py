@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
-from firesteel.common.time import Duration
+from firesteel.common.time import Duration, Span, duration_of
 
 __all__ = [
     "TimestampAssigner",
@@ -125,15 +125,15 @@ class WatermarkStrategy:
         return WatermarkStrategy(WatermarkGeneratorKind.MONOTONOUS)
 
     @staticmethod
-    def for_bounded_out_of_orderness(max_out_of_orderness: Duration) -> WatermarkStrategy:
+    def for_bounded_out_of_orderness(max_out_of_orderness: Span) -> WatermarkStrategy:
         """Watermarks stay behind the latest timestamp: records come at most so late.
 
         Raises:
-            TypeError: not a ``Duration``.
+            TypeError: not a span of time.
             ValueError: the duration is negative.
         """
-        _check_duration("max_out_of_orderness", max_out_of_orderness, least=0)
-        return WatermarkStrategy(WatermarkGeneratorKind.BOUNDED_OUT_OF_ORDERNESS, max_out_of_orderness)
+        late = _checked("max_out_of_orderness", max_out_of_orderness, least=0)
+        return WatermarkStrategy(WatermarkGeneratorKind.BOUNDED_OUT_OF_ORDERNESS, late)
 
     @staticmethod
     def for_generator(generator_supplier: Callable[[], WatermarkGenerator]) -> WatermarkStrategy:
@@ -172,21 +172,20 @@ class WatermarkStrategy:
             )
         return replace(self, timestamp_assigner=timestamp_assigner)
 
-    def with_idleness(self, idle_timeout: Duration) -> WatermarkStrategy:
+    def with_idleness(self, idle_timeout: Span) -> WatermarkStrategy:
         """Takes an input as idle when it had no records for so long.
 
         Raises:
-            TypeError: not a ``Duration``.
+            TypeError: not a span of time.
             ValueError: the duration is not positive.
         """
-        _check_duration("idle_timeout", idle_timeout, least=1)
-        return replace(self, idle_timeout=idle_timeout)
+        return replace(self, idle_timeout=_checked("idle_timeout", idle_timeout, least=1))
 
     def with_watermark_alignment(
         self,
         watermark_group: str,
-        max_allowed_watermark_drift: Duration,
-        update_interval: Duration | None = None,
+        max_allowed_watermark_drift: Span,
+        update_interval: Span | None = None,
     ) -> WatermarkStrategy:
         """Pauses sources that run ahead of the others of their group.
 
@@ -196,17 +195,15 @@ class WatermarkStrategy:
             update_interval: how often the group is told; one second if left out.
 
         Raises:
-            TypeError: not a ``Duration``.
+            TypeError: not a span of time.
             ValueError: a duration is not positive.
         """
         interval = Duration.of_seconds(1) if update_interval is None else update_interval
-        _check_duration("max_allowed_watermark_drift", max_allowed_watermark_drift, least=1)
-        _check_duration("update_interval", interval, least=1)
         return replace(
             self,
             alignment_group=watermark_group,
-            alignment_max_drift=max_allowed_watermark_drift,
-            alignment_update_interval=interval,
+            alignment_max_drift=_checked("max_allowed_watermark_drift", max_allowed_watermark_drift, least=1),
+            alignment_update_interval=_checked("update_interval", interval, least=1),
         )
 
     @property
@@ -215,8 +212,8 @@ class WatermarkStrategy:
         return self.kind is not WatermarkGeneratorKind.NO_WATERMARKS
 
 
-def _check_duration(name: str, value: object, least: int) -> None:
-    if not isinstance(value, Duration):
-        raise TypeError(f"{name} is a Duration (Duration.of_seconds(20)), not {type(value).__name__}.")
-    if value.to_nanos() < least:
+def _checked(name: str, value: object, least: int) -> Duration:
+    found = duration_of(name, value)
+    if found.to_nanos() < least:
         raise ValueError(f"{name} must be {'positive' if least else 'zero or more'}, not {value}.")
+    return found

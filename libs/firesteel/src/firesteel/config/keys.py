@@ -24,6 +24,7 @@ RENAMED = {
     "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
     "high-availability": "high-availability.type",
     "restart-strategy": "restart-strategy.type",
+    "pipeline.operator-chaining": "pipeline.operator-chaining.enabled",
 }
 """Old keys and what they are called since."""
 

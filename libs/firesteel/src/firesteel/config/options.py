@@ -234,6 +234,14 @@ DRIVER_ORPHAN_TIMEOUT = ConfigOption(
     "A Spark driver that no ResourceManager has been attached to for this time ends by itself. Running slots go on.",
     at_least=_MILLISECOND,
 )
+JOBMASTER_ORPHAN_TIMEOUT = ConfigOption(
+    "firesteel.jobmaster.orphan-timeout",
+    DURATION,
+    timedelta(minutes=5),
+    "A JobMaster without slots that has reached neither Dispatcher nor ResourceManager for this time ends by itself. "
+    "A job that runs goes on without them; the end of one is kept for an hour. At least heartbeat.timeout.",
+    at_least=_MILLISECOND,
+)
 RUN_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "firesteel.run.directory",
     STRING,

@@ -39,7 +39,8 @@ PIPELINE_OBJECT_REUSE = ConfigOption(
     "pipeline.object-reuse",
     BOOL,
     False,
-    "Accepted for compatibility: records pass between chained functions without a copy in any case.",
+    "Results are not copied where they wait for others or have several readers, and the results of `reduce` are its "
+    "state: no function may change a record that it was given or has given on.",
 )
 PIPELINE_AUTO_GENERATE_UIDS = ConfigOption(
     "pipeline.auto-generate-uids", BOOL, True, "If false, a program with an operator without uid is refused."

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from firesteel.common.typeinfo import TypeInformation, Types
-from firesteel.connectors.line_cursor import LineBlocks, TextCursor
+from firesteel.connectors.line_cursor import LineBlocks, TextCursor, byte_order_mark
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor
 from firesteel.core.errors import ProgramError
@@ -33,7 +33,10 @@ class FileFormat(ABC):
 
     @property
     def decompresses(self) -> bool:
-        """Whether files that end with .gz, .bz2, .xz or .deflate hold the format compressed; such are never cut."""
+        """Whether files that end with .gz, .bz2, .xz, .zst, .lz4 or .deflate hold the format compressed.
+
+        Such files are never cut.
+        """
         return True
 
     @abstractmethod
@@ -67,7 +70,7 @@ class StreamFormat(FileFormat):
 
     @staticmethod
     def text_line_format(charset_name: str = "UTF-8") -> StreamFormat:
-        """Lines of text; they end with LF or CR LF, which is not part of the record.
+        """Lines of text; they end with LF or CR LF, which is not part of the record, nor is a byte-order mark.
 
         Bytes that are not of the charset are replaced by U+FFFD.
 
@@ -75,9 +78,12 @@ class StreamFormat(FileFormat):
             ProgramError: Python does not know the charset, or its newline is not the byte 0x0A.
         """
         try:
-            newline = codecs.lookup(charset_name).encode("\n")[0]
+            charset = codecs.lookup(charset_name)
         except LookupError as error:
             raise ProgramError(f"text lines: unknown charset {charset_name!r}") from error
+        if charset.name == "utf-8-sig":
+            charset_name, charset = "utf-8", codecs.lookup("utf-8")
+        newline = charset.encode("\n")[0]
         if newline != b"\n":
             raise ProgramError(
                 f"text lines: in {charset_name!r} a newline is not the byte 0x0A; convert the files to UTF-8"
@@ -98,7 +104,7 @@ class _TextLines(StreamFormat):
         return True
 
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
-        return TextCursor(LineBlocks(split, malformed), self.charset)
+        return TextCursor(LineBlocks(split, malformed, byte_order_mark(self.charset)), self.charset)
 
     def produced_type(self) -> TypeInformation:
         return Types.STRING()

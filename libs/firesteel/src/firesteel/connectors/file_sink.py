@@ -43,6 +43,9 @@ class FileSink(TwoPhaseCommitSink[Any]):
     Made by ``FileSink.for_row_format(base_path, encoder).build()`` or ``FileSink.for_bulk_format(...)``.
     """
 
+    commits_quickly = True
+    """It renames files of the storage that its writers write to."""
+
     def __init__(
         self,
         base_path: str,

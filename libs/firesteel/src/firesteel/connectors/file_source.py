@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from firesteel.common.time import Duration
+from firesteel.common.time import Span, duration_of
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.file_format import BulkFormat, FileFormat, StreamFormat
 from firesteel.connectors.file_splits import DEFAULT_SPLIT_BYTES
@@ -61,11 +61,11 @@ class FileSource(Source[Any]):
 
     Made by ``FileSource.for_record_stream_format(StreamFormat.text_line_format(), *paths).build()`` or by
     ``FileSource.for_bulk_file_format(...)``. Folders are read with all below them; names that begin with a dot or an
-    underscore are left out. Files of stream formats that end with .gz, .bz2, .xz or .deflate are decompressed and
-    never cut.
+    underscore are left out. Paths may have wildcards: ``*``, ``?``, ``[...]``, and ``**`` for any number of folders.
+    Files of stream formats that end with .gz, .bz2, .xz, .zst, .lz4 or .deflate are decompressed and never cut.
 
     Args:
-        paths: files and folders.
+        paths: files, folders, and patterns of them (``/data/2026-*/**/*.csv``).
         file_format: how their records are read.
         split_bytes: about so long are ranges; 0 = files are not cut.
         interval_ms: time between two looks for new files; None = the files that are there at the start are all.
@@ -150,7 +150,7 @@ class FileSourceBuilder:
         self._interval_ms: int | None = None
         self._malformed = MalformedPolicy.FAIL
 
-    def monitor_continuously(self, discovery_interval: Duration) -> FileSourceBuilder:
+    def monitor_continuously(self, discovery_interval: Span) -> FileSourceBuilder:
         """Look for new files again and again; the source never ends.
 
         Each file is read once. It has to be complete when it appears: write it under a name that begins with a dot
@@ -159,11 +159,10 @@ class FileSourceBuilder:
         Raises:
             ProgramError: the interval is below a millisecond.
         """
-        if not isinstance(discovery_interval, Duration):
-            raise TypeError(f"monitor_continuously() takes a Duration, not {type(discovery_interval).__name__}")
-        if discovery_interval.to_millis() < 1:
+        millis = duration_of("the discovery interval", discovery_interval).to_millis()
+        if millis < 1:
             raise ProgramError("file source: the discovery interval is at least a millisecond")
-        self._interval_ms = discovery_interval.to_millis()
+        self._interval_ms = millis
         return self
 
     def process_static_file_set(self) -> FileSourceBuilder:
@@ -219,17 +218,20 @@ class FileSourceBuilder:
 
 
 def local_path(path: str | os.PathLike[str], what: str, does: str) -> str:
-    """The absolute path that a path or ``file:`` URI names.
+    """The absolute path that a path or ``file:`` URI names; ``~`` is the home directory of the program's user.
 
     Raises:
-        ProgramError: it is on another file system or host, or empty.
+        ProgramError: it is on another file system or host, or empty, or there is no such home directory.
     """
     text = os.fspath(path)
     if not text:
         raise ProgramError(f"{what}: the path is empty")
     uri = _URI.match(text)
     if uri is None and not text.startswith("file:"):
-        return str(Path(text).absolute())
+        try:
+            return str(Path(text).expanduser().absolute())
+        except RuntimeError as error:
+            raise ProgramError(f"{what}: {text!r}: {error}; write ./{text} for a name that begins so") from None
     scheme, host, rest = uri.groups() if uri is not None else ("file", None, None)
     if scheme != "file":
         raise ProgramError(f"{what}: {text!r}: this version {does} local files only, not {scheme}://")

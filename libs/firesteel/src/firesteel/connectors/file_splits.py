@@ -7,10 +7,11 @@ import socket
 import stat
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any, Final
 
-from firesteel.connectors.file_streams import compression_of
+from firesteel.connectors.file_patterns import is_pattern, matches, root_of
+from firesteel.connectors.file_streams import compression_of, unreadable
 from firesteel.connectors.split_list import SplitListEnumerator
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import Plain, Split
@@ -21,17 +22,32 @@ ENTRIES_AT_ONCE: Final = 2000
 """So many files are looked at for one request: a large tree must not hold up the JobMaster."""
 
 
-def check_paths(paths: Sequence[str]) -> None:
+def check_paths(paths: Sequence[str], refused: Callable[[OSError], None], *, may_match_nothing: bool = False) -> None:
     """Refuse paths that can't be read.
+
+    Args:
+        paths: files, folders and patterns.
+        refused: as of ``list_files``.
+        may_match_nothing: files that a pattern means may come later; the folder in front of its wildcards is there.
 
     Raises:
         ProgramError: names the path and what is wrong with it.
     """
     for path in paths:
-        if not os.path.exists(path):
-            raise ProgramError(f"file source: {path!r} does not exist on {socket.gethostname()}")
-        if not os.access(path, os.R_OK):
-            raise _unreadable(path)
+        if is_pattern(path):
+            root = root_of(path)
+            _check(root, f" (of {path!r})")
+            if not may_match_nothing and next(matches(path, refused), None) is None:
+                raise ProgramError(f"file source: nothing matches {path!r} on {socket.gethostname()}")
+        else:
+            _check(path)
+
+
+def _check(path: str, of: str = "") -> None:
+    if not os.path.exists(path):
+        raise ProgramError(f"file source: {path!r}{of} does not exist on {socket.gethostname()}")
+    if not os.access(path, os.R_OK):
+        raise _unreadable(path)
 
 
 def list_files(paths: Sequence[str], refused: Callable[[OSError], None]) -> Iterator[tuple[str, int]]:
@@ -40,13 +56,13 @@ def list_files(paths: Sequence[str], refused: Callable[[OSError], None]) -> Iter
     Links are followed; each folder below a path is read once, however many links lead to it.
 
     Args:
-        paths: files and folders.
+        paths: files, folders and patterns.
         refused: called when a folder can't be listed; then it is left out, unless this raises.
 
     Raises:
         OSError: a file can't be looked at.
     """
-    for path in paths:
+    for path in chain.from_iterable(matches(path, refused) if is_pattern(path) else (path,) for path in paths):
         if os.path.isdir(path):
             for folder, names in _folders(path, refused):
                 for name in sorted(names):
@@ -96,8 +112,9 @@ def _file(path: str) -> Iterator[tuple[str, int]]:
 class FileEnumerator(SplitListEnumerator):
     """Lists files when it begins anew, and hands out ranges of them, the files in order.
 
-    They are listed in pieces, one for each request; a snapshot lists what is left. One that is restored lists nothing:
-    files that were read may be gone.
+    They are listed in pieces, one for each request. A snapshot looks at no folder. Until all are listed it has the
+    names of those that were, and one that is restored goes on with the others; after that it has what is left, and
+    nothing is listed again: files that were read may be gone.
 
     Configuration: ``paths``, ``split_bytes`` (0 = do not cut files), ``decompress`` (files whose names say that they
     are compressed are not cut).
@@ -119,7 +136,7 @@ class FileEnumerator(SplitListEnumerator):
         Raises:
             ProgramError: a path does not exist on this host, or can't be read.
         """
-        check_paths(self._paths)
+        check_paths(self._paths, self._refused)
 
     def _refused(self, error: OSError) -> None:
         """What is in a folder that can't be listed would be missing in silence."""
@@ -128,17 +145,17 @@ class FileEnumerator(SplitListEnumerator):
         if not isinstance(error, FileNotFoundError):  # it was removed in the meantime
             raise error
 
-    def _look(self, *, at_all: bool = False) -> bool:
-        """List some files more, or all that are left; whether these were the last.
+    def _look(self) -> bool:
+        """List some files more; whether these were the last.
 
         Raises:
             ProgramError, OSError: a folder can't be listed; the next look begins again.
         """
         if self._listing is None:
             self._listing = list_files(self._paths, self._refused)
-        looked, most = 0, None if at_all else ENTRIES_AT_ONCE
+        looked = 0
         try:
-            for path, size in islice(self._listing, most):
+            for path, size in islice(self._listing, ENTRIES_AT_ONCE):
                 looked += 1
                 if size and path not in self._seen:
                     self._seen.add(path)
@@ -146,15 +163,10 @@ class FileEnumerator(SplitListEnumerator):
         except BaseException:
             self._listing = None
             raise
-        if most is not None and looked >= most:
+        if looked >= ENTRIES_AT_ONCE:
             return False
         self._listing = None
         return True
-
-    def _list(self, *, at_all: bool = False) -> None:
-        if not self._listed and self._look(at_all=at_all):
-            self._listed = True
-            self._seen.clear()
 
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
         """The next ranges: several small files at once, so that many small files do not need many requests.
@@ -163,7 +175,9 @@ class FileEnumerator(SplitListEnumerator):
             ProgramError: a folder can't be read.
             OSError: it can't be listed.
         """
-        self._list()
+        if not self._listed and self._look():
+            self._listed = True
+            self._seen.clear()
         return self._take(parallelism)
 
     def _take(self, parallelism: int) -> list[Split]:
@@ -182,13 +196,16 @@ class FileEnumerator(SplitListEnumerator):
         return self._listed and super().exhausted
 
     def snapshot(self) -> Plain:
-        """The splits that are left."""
-        self._list(at_all=True)
-        return super().snapshot()
+        """The splits that are left; beside them the files that were listed, while others are not."""
+        left = super().snapshot()
+        return left if self._listed else {"seen": sorted(self._seen), "left": left}
 
     def restore(self, state: Plain) -> None:
         """Continue from a snapshot."""
-        self._listed = True
+        self._listed = isinstance(state, list)
+        if isinstance(state, dict):
+            self._seen = set(state["seen"])
+            state = state["left"]
         super().restore(state)
 
 
@@ -197,7 +214,8 @@ def ranges(path: str, size: int, config: Mapping[str, Any]) -> Iterator[Split]:
     split_bytes = int(config.get("split_bytes", DEFAULT_SPLIT_BYTES))
     if size == 0:
         return
-    if split_bytes <= 0 or (config.get("decompress", True) and compression_of(path) is not None):
+    whole = config.get("decompress", True) and (compression_of(path) is not None or unreadable(path) is not None)
+    if split_bytes <= 0 or whole:
         yield Split(f"{path}:0", {"path": path, "start": 0, "end": size})
         return
     count = max(1, round(size / split_bytes))

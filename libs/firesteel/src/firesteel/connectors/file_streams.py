@@ -7,14 +7,23 @@ import gzip
 import lzma
 import os
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import IO, Any, Final
 
 COMPRESSIONS: Final = {
-    ".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".lzma": "xz", ".deflate": "deflate",
+    ".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".lzma": "xz", ".deflate": "deflate", ".zst": "zstd",
+    ".lz4": "lz4",
 }  # fmt: skip
 """File ending -> how the file is compressed. Compressed files are never cut."""
+UNREADABLE: Final = {
+    ".zip": "zip", ".7z": "7-Zip", ".rar": "RAR", ".tar": "tar", ".tgz": "tar", ".tbz2": "tar", ".txz": "tar",
+    ".tzst": "tar", ".snappy": "Snappy", ".sz": "Snappy", ".lzo": "LZO", ".br": "Brotli", ".z": "compress",
+}  # fmt: skip
+"""File ending -> what the file is: nothing that can be read, and no text either."""
+_INNER: Final = (".tar",)
+"""Endings before that of a compression, of which the same is true."""
 BLOCK_BYTES: Final = 256 * 1024
 DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError)
 """What decompressing a damaged file raises; besides an ``OSError`` without a number."""
@@ -25,6 +34,20 @@ def compression_of(path: str) -> str | None:
     return COMPRESSIONS.get(os.path.splitext(path)[1].lower())
 
 
+def unreadable(path: str) -> str | None:
+    """Why no records can be in a file of this name; None = they can."""
+    stem, ending = os.path.splitext(path.lower())
+    inner = os.path.splitext(stem)[1]
+    kind = UNREADABLE.get(ending) or (UNREADABLE[inner] if ending in COMPRESSIONS and inner in _INNER else None)
+    if kind is None:
+        return None
+    known = ", ".join(one for one in COMPRESSIONS if one not in (".gzip", ".lzma"))
+    return (
+        f"files of the kind {kind} ({ending}) can't be read: unpack it, or compress the files in it one by one "
+        f"({known})"
+    )
+
+
 def open_file(path: str, compression: str | None) -> IO[bytes]:
     """A file's bytes, decompressed."""
     openers: dict[str | None, Callable[[str], Any]] = {
@@ -33,6 +56,8 @@ def open_file(path: str, compression: str | None) -> IO[bytes]:
         "bzip2": bz2.BZ2File,
         "xz": lzma.LZMAFile,
         "deflate": _DeflateFile,
+        "zstd": partial(_ArrowFile, codec="zstd"),
+        "lz4": partial(_ArrowFile, codec="lz4"),
     }
     stream: IO[bytes] = openers[compression](path)
     return stream
@@ -45,23 +70,12 @@ def damage(error: Exception) -> str | None:
     return None
 
 
-class _DeflateFile:
-    """A zlib stream as a file that can be read and, from its start, sought forward."""
+class _Forward(ABC):
+    """A stream that can be read and, from its start, sought forward."""
 
-    def __init__(self, path: str) -> None:
-        self._raw = open(path, "rb")  # noqa: SIM115 - closed by close()
-        self._inflate = zlib.decompressobj()
-        self._pending = b""
-
+    @abstractmethod
     def read1(self, size: int) -> bytes:
         """At most so many bytes, those that are at hand; none at the end."""
-        while not self._pending and not self._inflate.eof:
-            raw = self._raw.read(BLOCK_BYTES)
-            if not raw:
-                raise EOFError("the stream has no end")
-            self._pending = self._inflate.decompress(raw)
-        data, self._pending = self._pending[:size], self._pending[size:]
-        return data
 
     def read(self, size: int) -> bytes:
         return self.read1(size)
@@ -69,6 +83,45 @@ class _DeflateFile:
     def seek(self, position: int) -> None:
         while position > 0:
             position -= len(self.read1(min(position, BLOCK_BYTES))) or position
+
+
+class _ArrowFile(_Forward):
+    """A file in a compression that Arrow knows and Python does not."""
+
+    _AT_ONCE = 4096
+    """What stands this far before damaged data may be lost with them."""
+
+    def __init__(self, path: str, codec: str) -> None:
+        import pyarrow as pa  # coordinators look at names of files only, and do not pay for it
+
+        self._raw = pa.OSFile(path)
+        self._stream = pa.CompressedInputStream(self._raw, codec)
+
+    def read1(self, size: int) -> bytes:
+        data: bytes = self._stream.read(min(size, self._AT_ONCE))
+        return data
+
+    def close(self) -> None:
+        self._stream.close()
+        self._raw.close()
+
+
+class _DeflateFile(_Forward):
+    """A zlib stream."""
+
+    def __init__(self, path: str) -> None:
+        self._raw = open(path, "rb")  # noqa: SIM115 - closed by close()
+        self._inflate = zlib.decompressobj()
+        self._pending = b""
+
+    def read1(self, size: int) -> bytes:
+        while not self._pending and not self._inflate.eof:
+            raw = self._raw.read(BLOCK_BYTES)
+            if not raw:
+                raise EOFError("the stream has no end")
+            self._pending = self._inflate.decompress(raw)
+        data, self._pending = self._pending[:size], self._pending[size:]
+        return data
 
     def close(self) -> None:
         self._raw.close()

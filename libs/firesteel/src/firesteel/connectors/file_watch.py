@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from firesteel.connectors.file_splits import FileEnumerator, check_paths
-from firesteel.connectors.split_list import SplitListEnumerator
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ProgramError
-from firesteel.functions.source import Plain, Split
+from firesteel.functions.source import Split
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +34,14 @@ class WatchedFilesEnumerator(FileEnumerator):
         self._next_look = self._clock.monotonic()
         self._complaints: set[str] = set()
 
+    def start(self) -> None:
+        """Look whether the paths are there; patterns need match nothing yet.
+
+        Raises:
+            ProgramError: a path does not exist on this host, or can't be read.
+        """
+        check_paths(self._paths, self._refused, may_match_nothing=True)
+
     def next_splits(self, subtask: int, parallelism: int) -> list[Split]:
         """The next ranges; looks for new files when there are none left and it is time."""
         if not self._left:
@@ -47,7 +54,7 @@ class WatchedFilesEnumerator(FileEnumerator):
             return
         try:
             if self._listing is None:
-                check_paths(self._paths)
+                self.start()
             over = self._look()
         except (ProgramError, OSError) as error:
             self._complain(str(error))
@@ -69,13 +76,3 @@ class WatchedFilesEnumerator(FileEnumerator):
     def exhausted(self) -> bool:
         """Never."""
         return False
-
-    def snapshot(self) -> Plain:
-        """The files seen and the splits that are left."""
-        return {"seen": sorted(self._seen), "left": SplitListEnumerator.snapshot(self)}
-
-    def restore(self, state: Plain) -> None:
-        """Continue from a snapshot."""
-        assert isinstance(state, dict)
-        self._seen = set(state["seen"])
-        super().restore(state["left"])

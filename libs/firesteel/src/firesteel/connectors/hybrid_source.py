@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.hybrid_enumerator import unwrap, wrap
 from firesteel.core.errors import ProgramError
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.source import (
     END,
     NEED_SPLITS,
@@ -90,6 +91,7 @@ class HybridSource(Source[T]):
                     f"hybrid source: source {number} of {len(self._sources)} ({type(source).__name__}) {what}; read it "
                     "by itself and unite the streams with union()"
                 )
+            refuse_coroutines("a reader of the hybrid source", reader)
             readers.append(reader)
         kind = _BlockingHybridReader if any(reader.blocking for reader in readers) else _HybridReader
         return kind(self._sources, readers, context)

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import codecs
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
-from firesteel.connectors.file_streams import BLOCK_BYTES, compression_of, damage, open_file
+from firesteel.connectors.file_streams import BLOCK_BYTES, compression_of, damage, open_file, unreadable
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
 from firesteel.functions.source import Split, Wait
 
 NOTHING: Final = object()
 """What a parser gives for a line that holds no record, such as an empty one."""
+_WIDE_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE)
+"""Byte-order marks that no text in UTF-8 begins with; that of UTF-32 LE begins as that of UTF-16 LE."""
 _LINES_AT_ONCE: Final = 10_000
 """So many lines without a record are passed over in one go."""
 _LINES_COUNTED: Final = 256 * 1024 * 1024
 """A malformed line's number is found out by reading the file up to it, if that is not longer than this."""
 
 
+def byte_order_mark(charset: str) -> bytes | None:
+    """The byte-order mark as text in this charset begins with it; None = the charset has none."""
+    try:
+        return "\ufeff".encode(charset)
+    except UnicodeEncodeError:
+        return None
+
+
 class LineBlocks:
     """Blocks of whole lines: those that *begin* in the split's range, also where the last one ends behind it.
 
-    The position is ``[byte at which a block begins, lines of it that were given out]``.
+    The position is ``[byte at which a block begins, lines of it that were given out]``. A byte-order mark at the
+    beginning of the file is part of no line. A file of UTF-16 or UTF-32, by its mark, is malformed as a whole.
+
+    Args:
+        split: of the file.
+        malformed: is told of what can't be read.
+        mark: the byte-order mark in the file's encoding; None = it has none.
 
     Attributes:
         path: of the file.
@@ -31,23 +48,27 @@ class LineBlocks:
         skip: lines of the first block that were given out before the split was continued.
     """
 
-    def __init__(self, split: Split, malformed: MalformedRecords) -> None:
-        self.path = str(split.data["path"])
+    def __init__(self, split: Split, malformed: MalformedRecords, mark: bytes | None = codecs.BOM_UTF8) -> None:
+        self.path, self._mark = str(split.data["path"]), mark
         start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
         self.malformed = malformed
         self.instead: list[Any] = []
         """What stands for the damaged rest of the file; to be given out by the cursor."""
-        compression = compression_of(self.path)
+        self._rest = b""
+        """Bytes that were read but belong to no block yet."""
+        self.damaged = False
+        """Whether nothing more can be read."""
+        self.skip = 0
+        self.block = self.next = start
+        reason = unreadable(self.path)
+        compression = None if reason is not None else compression_of(self.path)
         self._stream = open_file(self.path, compression)
         if compression is not None:
             self._end = -1  # to the end of the stream
-        self._rest = b""
-        """Bytes that were read but belong to no block yet."""
-        self._damaged = False
-        self.skip = 0
-        self.block = self.next = start
         try:
-            if isinstance(split.position, list):
+            if reason is not None:
+                self._give_up(reason)
+            elif isinstance(split.position, list):
                 self.block, self.skip = split.position
                 self.next = self.block
                 self._guarded(lambda: self._stream.seek(self.block))
@@ -60,8 +81,20 @@ class LineBlocks:
 
     def load(self) -> bytes | None:
         """The next block; None when the range holds no more."""
+        data = self._load()
+        if data is None or self.block or self._mark is None:
+            return data
+        if self._mark == codecs.BOM_UTF8 and data.startswith(_WIDE_MARKS):
+            self._give_up("the file begins as UTF-16 or UTF-32: write it as UTF-8")
+            return None
+        if data.startswith(self._mark):
+            self.block = len(self._mark)
+            return data[self.block :] or self.load()
+        return data
+
+    def _load(self) -> bytes | None:
         self.block = self.next
-        if self._damaged or 0 <= self._end <= self.block:
+        if self.damaged or 0 <= self._end <= self.block:
             return None
         blocks = [self._rest]
         while True:
@@ -73,7 +106,7 @@ class LineBlocks:
         cut = data.rfind(b"\n") + 1
         if not data:
             return None
-        if self._damaged:
+        if self.damaged:
             self._rest = b""
             self.next = self.block + cut
             return data[:cut] or None  # the piece of a line before the damage is part of it
@@ -109,9 +142,13 @@ class LineBlocks:
             reason = damage(error)
             if reason is None:
                 raise
-            self.instead = list(self.malformed.found(self.path, self.block, reason))
-            self._damaged = True
+            self._give_up(reason)
             return None
+
+    def _give_up(self, reason: str) -> None:
+        """Nothing from here on can be read."""
+        self.instead = list(self.malformed.found(self.path, self.block, reason))
+        self.damaged = True
 
     def line_number(self, offset: int) -> int | None:
         """Number of the line that begins at this byte, from 1; None if it is too far into the file."""
@@ -211,11 +248,10 @@ class ParsedLineCursor(_BlockCursor):
     Args:
         blocks: of the split.
         parse: a line without its end -> the record, or ``NOTHING``; raises ``ValueError`` if the line is malformed.
-        is_first: told whether a line that begins at byte 0 of the file is a record.
     """
 
-    def __init__(self, blocks: LineBlocks, parse: Callable[[bytes], Any], *, is_first: bool = True) -> None:
-        self._parse, self._is_first = parse, is_first
+    def __init__(self, blocks: LineBlocks, parse: Callable[[bytes], Any]) -> None:
+        self._parse = parse
         super().__init__(blocks)
 
     def _split(self, data: bytes) -> list[Any]:
@@ -235,14 +271,13 @@ class ParsedLineCursor(_BlockCursor):
                 looked += 1
                 if line.endswith(b"\r"):
                     line = line[:-1]
-                if self._given or self._blocks.block or self._is_first:
-                    try:
-                        record = self._parse(line)
-                    except ValueError as error:
-                        values += self._malformed(error)
-                    else:
-                        if record is not NOTHING:
-                            values.append(record)
+                try:
+                    record = self._parse(line)
+                except ValueError as error:
+                    values += self._malformed(error)
+                else:
+                    if record is not NOTHING:
+                        values.append(record)
                 self._given += 1
             if looked >= _LINES_AT_ONCE and not values:
                 return Wait(0.0)

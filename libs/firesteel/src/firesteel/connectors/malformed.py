@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import logging
 from dataclasses import dataclass
 from enum import Enum
@@ -19,11 +18,6 @@ SHOWN_BYTES: Final = 1000
 """So much of a malformed record is kept."""
 COUNTER: Final = "numRecordsInErrors"
 """Flink's name for the metric of a source."""
-_MARKS: Final = {
-    codecs.BOM_UTF8: "; the file begins with a byte order mark: write it as UTF-8 without one",
-    codecs.BOM_UTF16_LE: "; the file begins as UTF-16: write it as UTF-8",
-    codecs.BOM_UTF16_BE: "; the file begins as UTF-16: write it as UTF-8",
-}
 
 
 class MalformedPolicy(Enum):
@@ -81,8 +75,6 @@ class MalformedRecords:
         Raises:
             MalformedDataError: the policy is to fail.
         """
-        if offset == 0:
-            reason += next((text for mark, text in _MARKS.items() if data.startswith(mark)), "")
         if self.policy is MalformedPolicy.FAIL:
             raise MalformedDataError(path, offset, line, _with_data(reason, data))
         self.count += 1

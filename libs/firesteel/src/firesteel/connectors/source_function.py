@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple
 
+from firesteel.common.own_copies import as_given
 from firesteel.connectors.checkpoint_lock import CheckpointLock
 from firesteel.connectors.single_split import SingleSplit
 from firesteel.functions.checkpointed import CheckpointedFunction
@@ -287,10 +288,10 @@ class _Context(SourceFunction.SourceContext[Any]):
         self._lock = reader.lock
 
     def collect(self, element: Any) -> None:
-        self._reader.give(element, None)
+        self._reader.give(as_given(element), None)
 
     def collect_with_timestamp(self, element: Any, timestamp: int) -> None:
-        self._reader.give(element, _milliseconds("collect_with_timestamp", "timestamp", timestamp))
+        self._reader.give(as_given(element), _milliseconds("collect_with_timestamp", "timestamp", timestamp))
 
     def emit_watermark(self, watermark: Any) -> None:
         given = getattr(watermark, "timestamp", watermark)

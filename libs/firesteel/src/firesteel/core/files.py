@@ -13,7 +13,9 @@ _NOT_FOR_DIRECTORIES: Final = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
 """What file systems answer that can't sync a directory, and need not."""
 
 
-def replace_file(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+def replace_file(
+    path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True, drafts: Path | None = None
+) -> None:
     """Write a file atomically, over what was there.
 
     Args:
@@ -21,11 +23,12 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600, durable: bool
         content: all of it.
         mode: of the file; the umask applies.
         durable: whether it has to outlive the loss of power once this returns; else it outlives this process only.
+        drafts: a directory of the same file system, where it is written before it is renamed; None = beside it.
 
     Raises:
         OSError: it could not be written, or is not safe; nothing else is left in the directory.
     """
-    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    part = (path.parent if drafts is None else drafts) / f".{path.name}.{uuid.uuid4().hex}"
     handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -40,6 +43,17 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600, durable: bool
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def make_private_directory(path: Path) -> None:
+    """Make a directory, and what is missing above it, of mode 0700; it may exist.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    if not path.parent.exists():
+        make_private_directory(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
 
 
 def sync_directory(path: Path) -> None:

@@ -103,14 +103,26 @@ class RunDirectory:
         return path
 
     def remove(self) -> None:
-        """Remove the directory with all it holds. May be called twice; does nothing in a forked child."""
+        """Remove the directory with all it holds, unless another process holds a lock on it, as one that outlives its
+        owner and logs there does. May be called twice; does nothing in a forked child.
+        """
         if os.getpid() != self._owner or self._lock < 0:
             return
-        shutil.rmtree(self._path, ignore_errors=True)
-        if self._path.exists():  # something was still writing; whoever creates the next one tries again
-            logger.warning("could not remove all of %s", self._path)
+        if self._is_used_by_others():  # whoever creates the next one after their end removes it
+            logger.info("%s stays: processes that go on use it", self._path)
+        else:
+            shutil.rmtree(self._path, ignore_errors=True)
+            if self._path.exists():  # something was still writing; whoever creates the next one tries again
+                logger.warning("could not remove all of %s", self._path)
         os.close(self._lock)
         self._lock = -1
+
+    def _is_used_by_others(self) -> bool:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        return False
 
 
 def private_directory(path: Path | None, name: str = "") -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from firesteel.common.time import Time
+from firesteel.common.time import Span, whole_millis
 from firesteel.common.typeinfo import TypeDescriptor
 from firesteel.datastream import checks
 from firesteel.datastream.data_stream import DataStream
@@ -30,7 +30,7 @@ class AsyncDataStream:
     def unordered_wait(
         data_stream: DataStream,
         async_function: AsyncFunction[Any, Any],
-        timeout: Time,
+        timeout: Span,
         capacity: int = 100,
         output_type: TypeDescriptor | None = None,
     ) -> DataStream:
@@ -52,7 +52,7 @@ class AsyncDataStream:
     def unordered_wait_with_retry(
         data_stream: DataStream,
         async_function: AsyncFunction[Any, Any],
-        timeout: Time,
+        timeout: Span,
         async_retry_strategy: AsyncRetryStrategy[Any],
         capacity: int = 100,
         output_type: TypeDescriptor | None = None,
@@ -68,7 +68,7 @@ class AsyncDataStream:
     def ordered_wait(
         data_stream: DataStream,
         async_function: AsyncFunction[Any, Any],
-        timeout: Time,
+        timeout: Span,
         capacity: int = 100,
         output_type: TypeDescriptor | None = None,
     ) -> DataStream:
@@ -79,7 +79,7 @@ class AsyncDataStream:
     def ordered_wait_with_retry(
         data_stream: DataStream,
         async_function: AsyncFunction[Any, Any],
-        timeout: Time,
+        timeout: Span,
         async_retry_strategy: AsyncRetryStrategy[Any],
         capacity: int = 100,
         output_type: TypeDescriptor | None = None,
@@ -95,7 +95,7 @@ def _checked_retry(strategy: Any, timeout: Any) -> AsyncRetryStrategy[Any]:
             "async_retry_strategy is an AsyncRetryStrategy such as AsyncRetryStrategy.fixed_delay(...), "
             f"not {type(strategy).__name__}"
         )
-    if isinstance(timeout, Time) and timeout.to_milliseconds() == 0:
+    if whole_millis("timeout", timeout) == 0:
         raise ValueError("with retries the timeout must be more than 0: it is what ends them")
     return strategy
 
@@ -119,13 +119,11 @@ def _wait(
             f"{type(function).__name__}.async_invoke has to be a coroutine function: async def async_invoke(self, "
             "value); a function that blocks belongs in map() or flat_map() with blocking = True"
         )
-    if not isinstance(timeout, Time):
-        raise TypeError(f"timeout is a Time such as Time.seconds(10), not {type(timeout).__name__}")
     declared = checks.declared_type("output_type", output_type)
     extra = {
         "ordered": ordered,
         "capacity": checks.whole_number("the capacity", capacity, 1),
-        "timeout_ms": checks.whole_number("the timeout in ms", timeout.to_milliseconds(), 0),
+        "timeout_ms": checks.whole_number("the timeout in ms", whole_millis("timeout", timeout), 0),
         "retry": retry,
     }
     made = stream._environment._add(

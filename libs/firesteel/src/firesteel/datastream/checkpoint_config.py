@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from firesteel.common.configuration import Configuration
-from firesteel.common.time import Duration
+from firesteel.common.time import Duration, Span, whole_millis
 from firesteel.config import ConfigOption, Settings
 from firesteel.config import options as opt
 from firesteel.datastream.checkpoint_storage import CheckpointStorage
@@ -150,19 +150,16 @@ class CheckpointConfig:
         """Returns how long a checkpoint is tried aligned before it overtakes."""
         return Duration.of_millis(self._get(opt.CHECKPOINTING_ALIGNED_TIMEOUT) // _MILLISECOND)
 
-    def set_aligned_checkpoint_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
+    def set_aligned_checkpoint_timeout(self, alignment_timeout: Span) -> CheckpointConfig:
         """Sets how long a checkpoint is tried aligned before it overtakes."""
-        if not isinstance(alignment_timeout, Duration):
-            raise TypeError(f"alignment_timeout is a Duration, not {type(alignment_timeout).__name__}")
-        return self._set_ms(
-            opt.CHECKPOINTING_ALIGNED_TIMEOUT, "the alignment timeout", alignment_timeout.to_millis(), 0
-        )
+        millis = whole_millis("the alignment timeout", alignment_timeout)
+        return self._set_ms(opt.CHECKPOINTING_ALIGNED_TIMEOUT, "the alignment timeout", millis, 0)
 
     def get_alignment_timeout(self) -> Duration:
         """The older name of ``get_aligned_checkpoint_timeout``."""
         return self.get_aligned_checkpoint_timeout()
 
-    def set_alignment_timeout(self, alignment_timeout: Duration) -> CheckpointConfig:
+    def set_alignment_timeout(self, alignment_timeout: Span) -> CheckpointConfig:
         """The older name of ``set_aligned_checkpoint_timeout``."""
         return self.set_aligned_checkpoint_timeout(alignment_timeout)
 
@@ -181,6 +178,12 @@ class CheckpointConfig:
         for key, text in storage.to_options().items():
             self._configuration().set_string(key, text)
         return self
+
+    def get_checkpoint_storage(self) -> CheckpointStorage | None:
+        """Returns where checkpoints go, the path as it was written; None if nothing was set, or a plug-in."""
+        from firesteel.datastream.checkpoint_storage import storage_of
+
+        return storage_of(self._settings())
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
         """Sets a directory for checkpoints (PyFlink 1.x)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Final, NoReturn
 
-from firesteel.config import ConfigOption
+from firesteel.config import ConfigOption, Settings
 from firesteel.config import options as opt
 from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.datastream.checks import some_text, whole_number
@@ -38,6 +38,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     def __init__(self, checkpoint_path: str | None = None, max_state_size: int | None = None) -> None:
         self._path = None if checkpoint_path is None else some_text("checkpoint_path", checkpoint_path)
+        self._given_most = max_state_size
         most = self.DEFAULT_MAX_STATE_SIZE if max_state_size is None else max_state_size
         self._most = whole_number("max_state_size", most, 1)
 
@@ -55,7 +56,11 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     def to_options(self) -> dict[str, str]:
         """The storage ``jobmanager``."""
-        return {opt.CHECKPOINTING_STORAGE.key: "jobmanager", **_option(opt.CHECKPOINTING_DIRECTORY, self._path)}
+        return {
+            opt.CHECKPOINTING_STORAGE.key: "jobmanager",
+            **_option(opt.CHECKPOINTING_DIRECTORY, self._path),
+            **_option(opt.CHECKPOINTING_MAX_MEMORY_STATE, self._given_most),
+        }
 
     def __str__(self) -> str:
         return f"JobManagerCheckpointStorage{{maxStateSize={self._most}}}"
@@ -126,6 +131,25 @@ class CustomCheckpointStorage(CheckpointStorage):
             "CustomCheckpointStorage wraps a Java object, and there is no JVM: name a storage with "
             "execution.checkpointing.storage"
         )
+
+
+def storage_of(settings: Settings) -> CheckpointStorage | None:
+    """The storage that options say; None if they say nothing, or name a plug-in."""
+    if not (settings.is_set(opt.CHECKPOINTING_STORAGE) or settings.is_set(opt.CHECKPOINTING_DIRECTORY)):
+        return None
+    path = settings.get(opt.CHECKPOINTING_DIRECTORY)
+    named = settings.get(opt.CHECKPOINTING_STORAGE) or "filesystem"
+    if named == "filesystem":
+        threshold, buffer = opt.CHECKPOINTING_INLINE_THRESHOLD, opt.CHECKPOINTING_WRITE_BUFFER
+        return FileSystemCheckpointStorage(
+            path,
+            settings.get(threshold) if settings.is_set(threshold) else None,
+            settings.get(buffer) if settings.is_set(buffer) else -1,
+        )
+    most = opt.CHECKPOINTING_MAX_MEMORY_STATE
+    if named == "jobmanager":
+        return JobManagerCheckpointStorage(path, settings.get(most) if settings.is_set(most) else None)
+    return None
 
 
 def _option(option: ConfigOption[Any], value: Any) -> dict[str, str]:

@@ -21,6 +21,8 @@ from firesteel.common.typeinfo import (
     as_type_info,
 )
 from firesteel.core.errors import GraphError, UnsupportedFeatureError
+from firesteel.functions.async_functions import AsyncFunction
+from firesteel.functions.coroutines import AWAITED, refuse_coroutines
 from firesteel.functions.functions import CoProcessFunction, Function, KeySelector, Partitioner
 
 MAX_PARALLELISM = 32768
@@ -31,14 +33,25 @@ def check_function(method: str, function: Any, wanted: type[Function]) -> None:
 
     Raises:
         TypeError: neither.
-        UnsupportedFeatureError: it is a coroutine function.
+        UnsupportedFeatureError: it is a coroutine function, or one of its methods is.
     """
     if isinstance(function, wanted):
+        refuse_coroutines(f"{method}()", function)
         return
     if isinstance(function, type) and issubclass(function, Function):
         raise TypeError(f"{method}() takes an instance: write {function.__name__}(), not {function.__name__}")
+    check_callable(method, function, f"{_article(wanted.__name__)} or ")
+
+
+def check_callable(method: str, function: Any, other: str = "") -> None:
+    """A plain callable.
+
+    Raises:
+        TypeError: it can't be called.
+        UnsupportedFeatureError: it is a coroutine function.
+    """
     if not callable(function):
-        raise TypeError(f"{method}() takes {_article(wanted.__name__)} or a callable, not {type(function).__name__}")
+        raise TypeError(f"{method}() takes {other}a callable, not {type(function).__name__}")
     if inspect.iscoroutinefunction(function):
         raise UnsupportedFeatureError(
             f"{method}(): coroutine functions (async def) are not in this version; "
@@ -51,6 +64,7 @@ def check_class(method: str, function: Any, *wanted: type[Function], hint: str =
 
     Raises:
         TypeError: it is not.
+        UnsupportedFeatureError: one of its methods is a coroutine function, and nobody would await it.
     """
     names = " or ".join(_article(cls.__name__) for cls in wanted)
     if isinstance(function, type) and issubclass(function, wanted):
@@ -65,6 +79,7 @@ def check_class(method: str, function: Any, *wanted: type[Function], hint: str =
             f"{type(function).__name__}.on_timer would never be called: timers need a keyed stream; "
             f"derive from {keyed} and call key_by() before process()"
         )
+    refuse_coroutines(f"{method}()", function, AWAITED if AsyncFunction in wanted else ())
 
 
 _OF_KEYED_STREAMS = frozenset({"reduce", "sum", "min", "max", "min_by", "max_by", "aggregate", "interval_join"})
@@ -99,6 +114,7 @@ def partition_function(parameter: str, partitioner: Any) -> Callable[[Any, int],
 
 def _check_callable(parameter: str, given: Any, wanted: type[Function]) -> None:
     if isinstance(given, wanted):
+        refuse_coroutines(f"parameter {parameter}", given)
         return
     if isinstance(given, type) and issubclass(given, Function):
         raise TypeError(f"parameter {parameter} takes an instance: write {given.__name__}(), not {given.__name__}")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
+from functools import partial
+from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -21,29 +24,22 @@ class CloseableIterator(Iterator[Any]):
     def __init__(self, stream: ResultStream, job_client: CollectingJobClient) -> None:
         self._stream = stream
         self._job_client = job_client
-        self._waiting: Iterator[Any] = iter(())
-        self._ended = False
+        self._given = _Given()
+        fetch = partial(_fetch, weakref.ref(stream), self._given)
+        fetch.stream = stream  # type: ignore[attr-defined] # whoever reads keeps it
+        self._values = chain.from_iterable(iter(fetch, None))
+        """All results. No Python code of ours runs for each, where Ctrl-C would leave a frame that keeps the stream,
+        and so the job, alive."""
 
     def get_job_client(self) -> CollectingJobClient:
         """Returns the client of the job that gives the results."""
         return self._job_client
 
-    def __iter__(self) -> CloseableIterator:
-        return self
+    def __iter__(self) -> Iterator[Any]:
+        return self._values
 
     def __next__(self) -> Any:
-        try:
-            while True:
-                for value in self._waiting:
-                    return value
-                results = None if self._ended else self._stream.fetch()
-                if results is None:
-                    self._ended = True
-                    raise StopIteration
-                self._waiting = iter(results)
-        except KeyboardInterrupt:  # its traceback would keep this iterator, and so the job, alive
-            self.close()
-            raise
+        return next(self._values)
 
     def next(self) -> Any:
         """Returns the next result.
@@ -52,12 +48,12 @@ class CloseableIterator(Iterator[Any]):
             StopIteration: the job has finished and all results were read.
             JobError: the job did not finish.
         """
-        return self.__next__()
+        return next(self._values)
 
     def close(self) -> None:
         """Gives up reading; a job that has not ended is cancelled. Idempotent."""
-        self._ended = True
-        self._waiting = iter(())
+        self._given.is_last = True
+        self._given.clear()
         self._stream.close()
 
     def __enter__(self) -> CloseableIterator:
@@ -67,3 +63,28 @@ class CloseableIterator(Iterator[Any]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Given(list[Any]):
+    """The results at hand. Attributes: ``is_last``: no others are wanted."""
+
+    is_last = False
+
+
+def _fetch(reference: weakref.ref[ResultStream], given: _Given) -> list[Any] | None:
+    """The next results, as the same list each time; None at the end.
+
+    It is called by C code, and its frame knows the stream by a weak reference only before it can answer Ctrl-C.
+    """
+    try:
+        stream = reference()
+        results = None if stream is None or given.is_last else stream.fetch()
+    except KeyboardInterrupt:  # its traceback would keep the stream, and so the job, alive
+        stream = reference()
+        if stream is not None:
+            stream.close()
+        raise
+    if results is None:
+        return None
+    given[:] = results
+    return given

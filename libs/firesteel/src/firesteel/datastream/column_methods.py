@@ -82,8 +82,7 @@ class ColumnMethods:
         from firesteel.datastream import column_plans
 
         column_plans.columns_of("map_batches", self._record_type)
-        if not callable(func):
-            raise TypeError(f"map_batches() takes a callable, not {type(func).__name__}")
+        checks.check_callable("map_batches", func)
         declared = checks.declared_type("output_type", output_type)
         column_plans.check_result("map_batches", declared)
         if timestamp_column is not None:

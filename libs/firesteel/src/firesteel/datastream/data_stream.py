@@ -26,6 +26,7 @@ from firesteel.datastream.time_methods import TimeMethods
 from firesteel.datastream.window_methods import KeyedWindowMethods, WindowMethods
 from firesteel.datastream.windowed_stream import AllWindowedStream, WindowedStream
 from firesteel.expressions import Expression
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.functions import (
     CoFlatMapFunction,
     CoMapFunction,
@@ -218,6 +219,7 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
         """Writes the records to a sink."""
         if not isinstance(sink, Sink):
             raise TypeError(f"sink_to() takes a firesteel.functions.sink.Sink, not {type(sink).__name__}")
+        refuse_coroutines("sink_to()", sink)
         return sink_behind_stages(self._environment, self._inputs, sink.for_type(checks.coerced(self._record_type)))
 
     def add_sink(self, sink_func: SinkFunction[Any]) -> DataStreamSink:

@@ -96,13 +96,17 @@ class EnvironmentCheckpoints:
         return self
 
     def get_state_backend(self) -> StateBackend | None:
-        """Returns where keyed state lives; None if nothing was set, or a plug-in."""
+        """Returns where keyed state lives, with its settings; None if nothing was set, or a plug-in."""
         settings = self._settings()
         if not settings.is_set(opt.STATE_BACKEND):
             return None
-        return {"hashmap": HashMapStateBackend, "rocksdb": EmbeddedRocksDBStateBackend}.get(
-            settings.get(opt.STATE_BACKEND), lambda: None
-        )()
+        match settings.get(opt.STATE_BACKEND):
+            case "hashmap":
+                return HashMapStateBackend()
+            case "rocksdb":
+                return EmbeddedRocksDBStateBackend.of_options(settings)
+            case _:
+                return None
 
     def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> Self:
         """Sets what happens when a job fails (PyFlink 1.x; later versions use ``restart-strategy.type``)."""

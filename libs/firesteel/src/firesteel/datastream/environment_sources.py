@@ -9,6 +9,7 @@ from firesteel.common.io import InputFormat
 from firesteel.common.typeinfo import TypeDescriptor
 from firesteel.common.watermark_strategy import WatermarkStrategy
 from firesteel.datastream import checks
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.source import Source
 from firesteel.functions.source_function import ParallelSourceFunction, SourceFunction
 
@@ -65,6 +66,7 @@ class EnvironmentSources:
                 f"create_input() takes a firesteel.common.io.InputFormat, not {type(input_format).__name__}; there is "
                 "no JVM for those of Java"
             )
+        refuse_coroutines("create_input()", input_format)
         return self._stream(input_format.source(), "Custom Input", type_info)
 
     def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
-from firesteel.common.time import Time
+from firesteel.common.time import Span
 from firesteel.common.typeinfo import TypeDescriptor
 from firesteel.core.errors import GraphError, UnsupportedFeatureError
 from firesteel.datastream import checks
@@ -40,13 +40,13 @@ class IntervalJoin:
         """
         raise UnsupportedFeatureError("Time-bounded stream joins are only supported in event time")
 
-    def between(self, lower_bound: Time, upper_bound: Time) -> IntervalJoined:
+    def between(self, lower_bound: Span, upper_bound: Span) -> IntervalJoined:
         """Says how far the right record's time may be from the left one's; bounds may be negative.
 
         A pair is ``left + lower_bound <= right <= left + upper_bound``.
 
         Raises:
-            TypeError: a bound is no ``Time``.
+            TypeError: a bound is no span of time.
             ValueError: the lower one is above the upper one.
         """
         lower = check_span("the lower bound of between()", lower_bound, -(2**62))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 from firesteel.common.typeinfo import TypeDescriptor
@@ -72,9 +73,10 @@ class _UnionKey(KeySelector[TaggedUnion, Any]):
         self._keys = [s.get_key if isinstance(s, KeySelector) else s for s in self.selectors]
 
     def close(self) -> None:
-        for selector in self.selectors:
-            if isinstance(selector, Function):
-                selector.close()
+        with ExitStack() as closing:  # all of them, whatever one raises
+            for selector in self.selectors:
+                if isinstance(selector, Function):
+                    closing.callback(selector.close)
 
     def get_key(self, value: TaggedUnion) -> Any:
         return self._keys[value.side](value.value)
@@ -295,6 +297,7 @@ class WithWindowJoined(_Windowed):
         A ``JoinFunction`` or callable gives one result for each pair, a ``FlatJoinFunction`` any number.
         """
         if isinstance(function, FlatJoinFunction):
+            checks.check_class("apply", function, FlatJoinFunction)
             return self._apply(_OnPairsFlat(function), output_type)
         checks.check_function("apply", function, JoinFunction)
         return self._apply(_OnPairs(function), output_type)

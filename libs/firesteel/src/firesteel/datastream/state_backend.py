@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, NoReturn
 
+from firesteel.config import Settings
 from firesteel.config import options as opt
 from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.datastream.checks import some_text, whole_number
@@ -116,6 +117,18 @@ class EmbeddedRocksDBStateBackend(StateBackend):
         if self._threads != opt.ROCKSDB_TRANSFER_THREADS.default:
             found[opt.ROCKSDB_TRANSFER_THREADS.key] = str(self._threads)
         return found
+
+    @staticmethod
+    def of_options(settings: Settings) -> EmbeddedRocksDBStateBackend:
+        """The backend that these options say; paths as they were written."""
+        incremental = opt.CHECKPOINTING_INCREMENTAL
+        made = EmbeddedRocksDBStateBackend(settings.get(incremental) if settings.is_set(incremental) else None)
+        paths = settings.get(opt.ROCKSDB_LOCAL_DIRECTORIES)
+        if paths:
+            made.set_db_storage_paths(*paths.split(","))
+        made.set_predefined_options(PredefinedOptions(settings.get(opt.ROCKSDB_PREDEFINED_OPTIONS)))
+        made.set_number_of_transfer_threads(settings.get(opt.ROCKSDB_TRANSFER_THREADS))
+        return made
 
     def __str__(self) -> str:
         return "EmbeddedRocksDBStateBackend"

@@ -32,6 +32,7 @@ from firesteel.datastream.operator_settings import group_name
 from firesteel.datastream.slot_sharing_group import SlotSharingGroup
 from firesteel.datastream.state_checks import check_state
 from firesteel.datastream.time_methods import check_strategy, fitted_strategy, source_time
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.source import Source
 from firesteel.graph.node_ids import operator_ids
 from firesteel.graph.plan import execution_plan
@@ -245,6 +246,7 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
         """
         if not isinstance(source, Source):
             raise TypeError(f"from_source() takes a firesteel.functions.source.Source, not {type(source).__name__}")
+        refuse_coroutines("from_source()", source)
         strategy = check_strategy(watermark_strategy)
         produced = source.produced_type() if type_info is None else type_info
         declared = checks.declared_type("type_info", produced)
@@ -392,6 +394,7 @@ def _graph_settings(settings: Settings, parallelism: int, job_name: str | None =
         chain_different_max_parallelism=settings.get(opt.PIPELINE_CHAIN_DIFFERENT_MAX_PARALLELISM),
         auto_generate_uids=settings.get(opt.PIPELINE_AUTO_GENERATE_UIDS),
         strict_integers=settings.get(opt.TYPES_STRICT_INTEGERS),
+        object_reuse=settings.get(opt.PIPELINE_OBJECT_REUSE),
     )
 
 

@@ -13,6 +13,7 @@ from firesteel.datastream.time_methods import check_tag, declare_tag
 from firesteel.datastream.timestamps import warn_without_timestamps
 from firesteel.expressions.aggregates import Aggregate
 from firesteel.expressions.keys import ColumnKey
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.functions import Function, ReduceFunction
 from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.window_functions import (
@@ -71,6 +72,7 @@ class _Windowed(ABC):
         if not isinstance(trigger, Trigger):
             hint = "; write it with its parameters" if isinstance(trigger, type) else ""
             raise TypeError(f"trigger() takes a Trigger, not {trigger!r}{hint}")
+        refuse_coroutines("trigger()", trigger)
         self._check_merging(trigger)
         self._trigger = trigger
         return self
@@ -86,6 +88,7 @@ class _Windowed(ABC):
         if not isinstance(evictor, Evictor):
             hint = "; write it with its parameters" if isinstance(evictor, type) else ""
             raise TypeError(f"evictor() takes an Evictor, not {evictor!r}{hint}")
+        refuse_coroutines("evictor()", evictor)
         self._evictor = evictor
         return self
 

@@ -39,7 +39,9 @@ class Aggregate:
 
     def __repr__(self) -> str:
         suffix = "_" if self.function in ("sum", "min", "max") else ""
-        return f"{self.function}{suffix}({'' if self.input is None else self.input})"
+        text = f"{self.function}{suffix}({'' if self.input is None else self.input})"
+        own = self.name in (None, _name(self.function, self.input))
+        return text if own else f"{text}.alias({self.name!r})"
 
 
 def count(column: str | Expression | None = None) -> Aggregate:
@@ -86,9 +88,15 @@ def _made(function: str, column: Any) -> Aggregate:
         raise TypeError(
             f"{function}: an aggregate takes the name of a column or an expression, not {type(column).__name__}"
         )
-    name = column.output_name()
-    plain = column.function == "column"
-    return Aggregate(function, unaliased(column), f"{function}_{name}" if plain else name)
+    bare = unaliased(column)
+    return Aggregate(function, bare, _name(function, bare) if column is bare else column.output_name())
+
+
+def _name(function: str, of: Expression | None) -> str | None:
+    """The name of an aggregate that has been given none."""
+    if of is None:
+        return function
+    return f"{function}_{of.output_name()}" if of.function == "column" else None
 
 
 @dataclass(frozen=True)

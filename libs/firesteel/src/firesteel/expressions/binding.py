@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -15,11 +15,9 @@ from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.expression import Expression, refuse_alias_inside, unaliased
 from firesteel.expressions.functions import FUNCTIONS, Call, Operand, Refused
+from firesteel.expressions.lazy import FAILURES, LAZY, Columns, Evaluate, Part, guarded
 from firesteel.expressions.literals import literal
 from firesteel.expressions.schema import arrow_type, is_nested, type_info_of
-
-Columns = Mapping[str, pa.Array]
-Evaluate = Callable[[Columns], Any]
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class BoundExpression:
         """
         try:
             result = self._evaluate(columns)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ArithmeticError, ValueError) as error:
+        except FAILURES as error:
             raise self._failure(columns, count, error) from None
         if isinstance(result, pa.Scalar):
             return pa.repeat(result, count)
@@ -68,7 +66,7 @@ class BoundExpression:
     def _fails(self, columns: Columns, first: int, count: int) -> bool:
         try:
             self._evaluate({name: column.slice(first, count) for name, column in columns.items()})
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ArithmeticError, ValueError):
+        except FAILURES:
             return True
         return False
 
@@ -127,7 +125,14 @@ def _bind(e: Expression, columns: Mapping[str, TypeInformation], wrap: bool) -> 
     if len(inputs) == 1:
         (only,) = inputs
         return result, lambda found: kernel(only(found))
-    return result, lambda found: kernel(*[evaluate(found) for evaluate in inputs])
+
+    def eager(found: Columns) -> Any:
+        return kernel(*[evaluate(found) for evaluate in inputs])
+
+    if e.function not in LAZY:
+        return result, eager
+    lazy = [Part(evaluate, part.columns()) for part, evaluate in zip(e.inputs, inputs, strict=True)]
+    return result, guarded(e.function, lazy, eager, data_type)
 
 
 def _inherited(call: Call, data_type: pa.DataType) -> TypeInformation | None:

@@ -29,6 +29,9 @@ class Expression:
     otherwise and in ``&`` and ``|``: false and null is false, true or null is true. Division by zero is infinite or NaN
     with ``/`` and among DOUBLEs, and an error among whole numbers; a whole number that overflows is an error, too.
 
+    What stands behind a condition, behind the first value of ``coalesce``, and on the right of ``&`` and ``|`` may fail
+    in rows where it does not count: ``when(col("n") != 0).then(col("total") // col("n"))`` never divides by zero.
+
     Attributes:
         function: what is computed; ``column``, ``literal``, or a name of ``firesteel.expressions.functions``.
         inputs: what of.
@@ -269,6 +272,9 @@ class StringFunctions:
     def __init__(self, of: Expression) -> None:
         self._of = of
 
+    def __repr__(self) -> str:
+        return f"{self._of}.str"
+
     def length(self) -> Expression:
         """Number of characters, as INT."""
         return Expression("length", (self._of,))
@@ -320,6 +326,9 @@ class DateTimeFunctions:
 
     def __init__(self, of: Expression) -> None:
         self._of = of
+
+    def __repr__(self) -> str:
+        return f"{self._of}.dt"
 
     def _part(self, name: str) -> Expression:
         return Expression("date_part", (self._of,), part=name)
@@ -381,6 +390,10 @@ class When:
 
     def __init__(self, branches: tuple[tuple[Expression, Expression], ...], condition: Expression) -> None:
         self._branches, self._condition = branches, condition
+
+    def __repr__(self) -> str:
+        chosen = "".join(f".when({condition}).then({value})" for condition, value in self._branches)
+        return f"{chosen}.when({self._condition})"[1:]
 
     def then(self, value: Any) -> Then:
         """What the value is where the condition is true."""

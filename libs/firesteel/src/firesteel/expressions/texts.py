@@ -1,9 +1,24 @@
-"""Expressions as text, for errors and plans."""
+"""Expressions as text, for errors and plans: as a program writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
+
+from firesteel.common.time import Instant
+from firesteel.common.typeinfo import (
+    BasicTypeInfo,
+    DateTypeInfo,
+    ExternalTypeInfo,
+    LocalTimeTypeInfo,
+    MapTypeInfo,
+    PickledBytesTypeInfo,
+    RowTypeInfo,
+    TimestampTypeInfo,
+    TimeTypeInfo,
+    TupleTypeInfo,
+    TypeInformation,
+)
 
 
 class Node(Protocol):
@@ -23,38 +38,103 @@ class Node(Protocol):
 
 
 _INFIX = frozenset(("+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "&", "|", "^"))
+_PREFIX = {"negate": "-", "not": "~"}
+_OF_TEXT = frozenset(
+    ("length", "lower", "upper", "strip", "contains", "starts_with", "ends_with", "matches", "replace", "slice")
+)
+_OF_TIMES = frozenset(("date_part", "date", "truncate", "epoch_millis"))
+Write = Callable[[Any], str]
 
 
 def text_of(e: Node) -> str:
-    """As a program would write it."""
-    return _text(e, lambda name: f"col({name!r})")
+    """What a program writes for it: with ``from firesteel.expressions import *`` it gives the same expression."""
+    return _text(e, lambda name: f"col({name!r})", lambda value: f"lit({_constant(value)})")
 
 
 def name_of(e: Node) -> str:
     """What the result of an expression without an alias is called: ``price % 10``."""
-    text = _text(e, str)
+    text = _text(e, str, _constant)
     return text[1:-1] if e.function in _INFIX else text
 
 
-def _text(e: Node, column: Callable[[str], str]) -> str:
-    def text_of(part: Node) -> str:
-        return _text(part, column)
-
+def _text(e: Node, column: Write, constant: Write) -> str:
     if e.function == "column":
         return column(e.options["name"])
     if e.function == "literal":
-        return repr(e.options["value"])
+        return constant(e.options["value"])
+
+    def operand(part: Node) -> str:
+        """What may be a constant as it is."""
+        return _constant(part.options["value"]) if part.function == "literal" else _text(part, column, constant)
+
+    def owner(part: Node) -> str:
+        """What a method or a power can follow."""
+        text = _text(part, column, constant)
+        return f"({text})" if part.function in _PREFIX else text
+
     if e.function in _INFIX:
-        return f"({text_of(e.inputs[0])} {e.function} {text_of(e.inputs[1])})"
-    if e.function in ("negate", "not"):
-        return f"{'-' if e.function == 'negate' else '~'}{text_of(e.inputs[0])}"
+        left = owner(e.inputs[0]) if e.function == "**" else _text(e.inputs[0], column, constant)
+        return f"({left} {e.function} {operand(e.inputs[1])})"
+    if e.function in _PREFIX:
+        return f"{_PREFIX[e.function]}{_text(e.inputs[0], column, constant)}"
     if e.function == "when":
-        *branches, last = map(text_of, e.inputs)
+        *branches, last = map(operand, e.inputs)
         chosen = "".join(
             f".when({condition}).then({value})" for condition, value in zip(branches[::2], branches[1::2], strict=True)
         )
         return f"{chosen[1:]}.otherwise({last})"
     if e.function in ("coalesce", "concat"):
-        return f"{e.function}({', '.join(map(text_of, e.inputs))})"
-    arguments = [*map(text_of, e.inputs[1:]), *map(str, e.options.values())]
-    return f"{text_of(e.inputs[0])}.{e.function}({', '.join(arguments)})"
+        return f"{e.function}({', '.join(map(operand, e.inputs))})"
+    if e.function == "is_in":
+        return f"{owner(e.inputs[0])}.is_in([{', '.join(map(operand, e.inputs[1:]))}])"
+    return f"{owner(e.inputs[0])}.{_method(e)}"
+
+
+def _method(e: Node) -> str:
+    """The call of a method of an expression, or of one of its accessors."""
+    if e.function == "date_part":
+        return f"dt.{e.options['part']}()"
+    accessor = "str." if e.function in _OF_TEXT else "dt." if e.function in _OF_TIMES else ""
+    arguments = [
+        _type(value) if isinstance(value, TypeInformation) else _constant(value) for value in e.options.values()
+    ]
+    return f"{accessor}{e.function}({', '.join(arguments)})"
+
+
+def _constant(value: Any) -> str:
+    if isinstance(value, float) and value - value != 0:
+        return f"float({str(float(value))!r})"
+    if isinstance(value, Instant):
+        return f"Instant({value.seconds}, {value.nanos})"
+    for plain in (bool, int, float, str):
+        if isinstance(value, plain):
+            return plain.__repr__(value)
+    return repr(value)
+
+
+def _type(type_info: TypeInformation) -> str:
+    if isinstance(type_info, BasicTypeInfo):
+        return f"Types.{type_info.basic_type.name}()"
+    if isinstance(type_info, LocalTimeTypeInfo):
+        return f"LocalTimeTypeInfo(LocalTimeTypeInfo.TimeType.{type_info.time_type.name})"
+    if isinstance(type_info, ExternalTypeInfo):
+        return f"ExternalTypeInfo({_type(type_info.type_info)})"
+    if isinstance(type_info, MapTypeInfo):
+        return f"Types.MAP({_type(type_info.key_type)}, {_type(type_info.value_type)})"
+    if isinstance(type_info, RowTypeInfo | TupleTypeInfo):
+        fields = f"[{', '.join(map(_type, type_info.field_types))}]"
+        if isinstance(type_info, TupleTypeInfo):
+            return f"Types.TUPLE({fields})"
+        return f"Types.ROW_NAMED({list(type_info.field_names)!r}, {fields})"
+    plain = {
+        DateTypeInfo: "SQL_DATE",
+        TimeTypeInfo: "SQL_TIME",
+        TimestampTypeInfo: "SQL_TIMESTAMP",
+        PickledBytesTypeInfo: "PICKLED_BYTE_ARRAY",
+    }.get(type(type_info))
+    if plain is not None:
+        return f"Types.{plain}()"
+    element = getattr(type_info, "element_type", None)
+    if isinstance(element, TypeInformation):
+        return f"{type(type_info).__name__}({_type(element)})"
+    return repr(type_info)

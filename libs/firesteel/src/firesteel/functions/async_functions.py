@@ -80,7 +80,8 @@ class AsyncFunction(Function, Generic[IN, OUT]):
     """Calls something that takes time, for many records at once, without holding up the others.
 
     The methods run on an asyncio loop in a thread of the operator's own; ``open`` and ``close`` too, so that clients
-    which belong to a loop can be made and closed there. Code that blocks instead of awaiting holds up all calls of the
+    which belong to a loop can be made and closed there: both may be coroutine functions, which PyFlink does not await.
+    Code that blocks instead of awaiting holds up all calls of the
     operator.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.sink import WriterContext
 from firesteel.functions.sink_stages import SinkStage, StageFactory
 from firesteel.functions.two_phase import (
@@ -32,6 +33,7 @@ class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
 
     def __init__(self, sink: TwoPhaseCommitSink[Any]) -> None:
         self._sink = sink
+        self.commits_quickly = sink.commits_quickly  # type: ignore[misc]
 
     def check(self) -> None:
         """That of the user's."""
@@ -47,7 +49,9 @@ class GlobalCommitSink(TwoPhaseCommitSink[bytes]):
 
     def create_committer(self, context: WriterContext) -> Committer:
         """The user's."""
-        return _Unwrapping(self._sink.create_committer(context))
+        committer = self._sink.create_committer(context)
+        refuse_coroutines("a committer", committer)
+        return _Unwrapping(committer)
 
 
 class _Writers(StageFactory):
@@ -59,7 +63,9 @@ class _Writers(StageFactory):
         self._sink = sink
 
     def create(self, context: WriterContext) -> SinkStage:
-        return _WriterStage(self._sink.create_writer(context), self._sink.version)
+        writer = self._sink.create_writer(context)
+        refuse_coroutines("a writer", writer)
+        return _WriterStage(writer, self._sink.version)
 
 
 class _WriterStage(SinkStage):

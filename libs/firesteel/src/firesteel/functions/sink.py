@@ -4,9 +4,11 @@ This is the contract of sinks that show their results at the end of a job, all t
 are in ``firesteel.functions.two_phase``.
 
 A writer runs in a slot. ``write`` takes whole batches. At the end of the input ``finish`` makes everything durable but
-not yet visible, and returns what must be done to make it visible as plain data (committables); when all subtasks of
-the job have got that far, ``commit`` is called in the same slot. ``abort`` is called instead when the job fails or is
-cancelled. When a slot process dies, its TaskManager deletes the temporary files that the writer registered.
+not yet visible, and returns what must be done to make it visible as plain data (committables). When all subtasks of
+the job have got that far, that is stored, and then ``commit`` is called: by the same writer, or, if its slot has died
+since, by another one that was opened and is given no records. ``abort`` is called instead when the job fails or is
+cancelled before. When a slot process dies, its TaskManager deletes the temporary files that the writer registered, but
+for those of what is stored.
 """
 
 from __future__ import annotations
@@ -118,7 +120,7 @@ class SinkWriter(ABC, Generic[T]):
         return []
 
     def commit(self, committables: Sequence[Plain]) -> None:
-        """Make the results visible. Idempotent: it may be called again with the same committables."""
+        """Make the results visible. Idempotent: it may be called again with the same committables, also by others."""
 
     def abort(self) -> None:
         """The job failed or was cancelled: remove what is not visible yet. Idempotent; what is gone is no error."""

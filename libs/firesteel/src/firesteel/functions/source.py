@@ -204,7 +204,10 @@ class SourceReader(_ReaderBase[T]):
 
 
 class AsyncSourceReader(_ReaderBase[T]):
-    """A reader whose ``poll`` is a coroutine; it runs on an asyncio loop in a thread of its own."""
+    """A reader whose ``poll`` is a coroutine; it runs on an asyncio loop in a thread of its own.
+
+    ``open`` and ``close`` run there, too, and may be coroutine functions.
+    """
 
     @abstractmethod
     async def poll(self, max_records: int) -> Polled[T]:

@@ -10,7 +10,7 @@ from abc import ABC
 from enum import Enum
 from typing import Any, Final
 
-from firesteel.common.time import Time
+from firesteel.common.time import Span, Time, whole_millis
 
 __all__ = ["StateTtlConfig"]
 
@@ -111,10 +111,12 @@ class _CleanupStrategies:
             periodic_compaction_time: age after which files are compacted.
         """
 
-        def __init__(self, query_time_after_num_entries: int, periodic_compaction_time: Time | None = None) -> None:
+        def __init__(self, query_time_after_num_entries: int, periodic_compaction_time: Span | None = None) -> None:
             self._query_time_after_num_entries = query_time_after_num_entries
             self._periodic_compaction_time = (
-                Time.days(30) if periodic_compaction_time is None else periodic_compaction_time
+                Time.days(30)
+                if periodic_compaction_time is None
+                else Time.milliseconds(whole_millis("the time of compaction", periodic_compaction_time))
             )
 
         def get_query_time_after_num_entries(self) -> int:
@@ -178,7 +180,7 @@ class _Builder:
         ttl: how long state is kept.
     """
 
-    def __init__(self, ttl: Time) -> None:
+    def __init__(self, ttl: Span) -> None:
         self._ttl = _checked_ttl(ttl)
         self._update_type = _UpdateType.OnCreateAndWrite
         self._state_visibility = _StateVisibility.NeverReturnExpired
@@ -242,7 +244,7 @@ class _Builder:
         return self._add(_CleanupStrategies.Strategies.INCREMENTAL_CLEANUP, strategy)
 
     def cleanup_in_rocksdb_compact_filter(
-        self, query_time_after_num_entries: int, periodic_compaction_time: Time | None = None
+        self, query_time_after_num_entries: int, periodic_compaction_time: Span | None = None
     ) -> _Builder:
         """For backends on RocksDB; the heap backend goes on cleaning up incrementally."""
         strategy = _CleanupStrategies.RocksdbCompactFilterCleanupStrategy(
@@ -255,7 +257,7 @@ class _Builder:
         self._is_cleanup_in_background = False
         return self
 
-    def set_ttl(self, ttl: Time) -> _Builder:
+    def set_ttl(self, ttl: Span) -> _Builder:
         """How long state is kept."""
         self._ttl = _checked_ttl(ttl)
         return self
@@ -289,7 +291,7 @@ class StateTtlConfig:
         update_type: _UpdateType,
         state_visibility: _StateVisibility,
         ttl_time_characteristic: _TtlTimeCharacteristic,
-        ttl: Time,
+        ttl: Span,
         cleanup_strategies: _CleanupStrategies,
     ) -> None:
         self._update_type = update_type
@@ -299,7 +301,7 @@ class StateTtlConfig:
         self._cleanup_strategies = cleanup_strategies
 
     @staticmethod
-    def new_builder(ttl: Time) -> _Builder:
+    def new_builder(ttl: Span) -> _Builder:
         """Returns a builder.
 
         Raises:
@@ -346,8 +348,7 @@ class StateTtlConfig:
 
 
 def _checked_ttl(ttl: Any) -> Time:
-    if not isinstance(ttl, Time):
-        raise TypeError(f"the time-to-live of state is a Time such as Time.hours(1), not {type(ttl).__name__}")
-    if ttl.to_milliseconds() <= 0:
+    millis = whole_millis("the time-to-live of state", ttl)
+    if millis <= 0:
         raise ValueError(f"the time-to-live of state must be positive, not {ttl}")
-    return ttl
+    return Time.milliseconds(millis)

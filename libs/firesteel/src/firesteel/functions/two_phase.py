@@ -8,7 +8,8 @@ are committed again before the first record (``recommit``): so a committer gets 
 several subtasks of different attempts, and must know those that were committed before.
 
 At the end of a bounded input ``prepare_commit`` is called once more, and the task ends when that is committed: after a
-last checkpoint, or, in a job without checkpoints, when all tasks of the job have come to their end.
+last checkpoint. In a job without checkpoints that one is taken when all tasks have come to their end, and holds nothing
+but committables.
 
 What a writer keeps open over a barrier (a file that goes on growing) it gives to the checkpoint with
 ``snapshot_state``, and gets back with ``restore_state``.
@@ -99,7 +100,10 @@ ALREADY_COMMITTED = CommitResult(CommitOutcome.ALREADY_COMMITTED)
 
 
 class Committer(ABC):
-    """Shows results. One for each subtask of the sink, on the thread of its task."""
+    """Shows results. One for each subtask of the sink, on the thread of its task: its records wait meanwhile.
+
+    That thread is the task's own, so that other tasks go on; see ``TwoPhaseCommitSink.commits_quickly``.
+    """
 
     @abstractmethod
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
@@ -173,6 +177,10 @@ class TwoPhaseCommitSink(Sink[T]):
     """One committer for all subtasks, in a task of parallelism 1 behind the writers: it gets the committables that all
     of them have prepared up to a checkpoint in one call. ``abort`` of a writer does not come behind its last
     ``prepare_commit``: in a job without checkpoints that fails at its very end that stays behind."""
+
+    commits_quickly: ClassVar[bool] = False
+    """Its committer waits for nobody for long: what it does takes no longer than a write. Else the task has a thread of
+    its own, and a commit that waits (for a network, a lock) holds up no other task of the slot."""
 
     def stages(self) -> Sequence[StageFactory]:
         """Operators in front of this one, from the stream on; the writer then takes what the last of them gives."""

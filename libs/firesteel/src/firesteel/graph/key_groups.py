@@ -7,8 +7,9 @@ parallelism moves ranges and never a key to another group.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from firesteel.common.types import Row
 from firesteel.core.errors import KeyTypeError
 from firesteel.graph.key_hash import key_type_error, murmur, stable_hash
 
@@ -59,19 +60,29 @@ def operator_index(key_group: int, parallelism: int, max_parallelism: int) -> in
     return key_group * parallelism // max_parallelism
 
 
+_MANY: Final = 64
+"""Keys; of fewer, one after the other costs less than arrays."""
+
+
 class _Cache(dict[Any, int]):
-    """Channel of each key seen. Keys that Python holds equal hash equal, so a dict may stand for the hash."""
+    """Channel of each key seen. Keys that Python holds equal hash equal, so a dict may stand for the hash.
+
+    Attributes:
+        overflowed: there were more keys than it remembers.
+    """
 
     def __init__(self, channel_of_group: Sequence[int], capacity: int) -> None:
         super().__init__()
         self._channels = channel_of_group
         self._groups = len(channel_of_group)
         self._capacity = capacity
+        self.overflowed = False
 
     def __missing__(self, key: Any) -> int:
         channel = self._channels[murmur(stable_hash(key)) % self._groups]
         if len(self) >= self._capacity:
             self.clear()
+            self.overflowed = True
         self[key] = channel
         return channel
 
@@ -79,7 +90,8 @@ class _Cache(dict[Any, int]):
 class KeyGroupAssigner:
     """Finds the channel (subtask index) of keys; remembers the keys it saw, up to a bound.
 
-    One for each subtask and output: not for several threads at once.
+    When there were more, many keys of a simple type are hashed together instead, which costs not much more than to find
+    them again in a large dict, and takes no memory. One for each subtask and output: not for several threads at once.
 
     Args:
         parallelism: number of channels.
@@ -121,12 +133,25 @@ class KeyGroupAssigner:
         Raises:
             KeyTypeError: a key's type is not allowed.
         """
+        if len(keys) >= _MANY and (self._cache.overflowed or keys[0].__class__ is Row):  # a row hashes itself slowly
+            found = self._hashed(keys)
+            if found is not None:
+                return found
         try:
             return list(map(self._look_up, keys))
         except KeyTypeError:
             raise
         except TypeError as error:
             raise self._unhashable(keys, error) from None
+
+    def _hashed(self, keys: Sequence[Any]) -> list[int] | None:
+        """The channel of each key without looking for it; None if they are not all of one simple type."""
+        from firesteel.graph.key_hash_columns import groups_of_hashes, hash_values
+
+        hashes = hash_values(keys)
+        if hashes is None:
+            return None
+        return list(map(self._channels.__getitem__, groups_of_hashes(hashes, self.max_parallelism).tolist()))
 
     def assign_array(self, column: Any) -> numpy.typing.NDArray[numpy.int32]:
         """Returns the channel of each value of a ``pyarrow`` column.

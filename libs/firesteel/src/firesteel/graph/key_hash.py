@@ -89,7 +89,7 @@ def _combine(seed: int, parts: Iterable[int]) -> int:
 
 
 _DATE, _TIME, _DATETIME, _TIMEDELTA = map(_tagged, ("date", "time", "datetime", "timedelta"))
-_ROW, _NAMED_ROW, _ENUM, _DATACLASS = map(_tagged, ("row", "named row", "enum", "dataclass"))
+ROW_TAG, NAMED_ROW_TAG, _ENUM, _DATACLASS = map(_tagged, ("row", "named row", "enum", "dataclass"))
 _NAIVE_EPOCH = datetime.datetime(1970, 1, 1)
 _UTC_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -130,9 +130,11 @@ def _row(key: Row) -> int:
     kind = key.get_row_kind().value
     names = key._fields
     if names is None:
-        return _combine(_ROW, (kind, *map(stable_hash, key._values)))
+        return _combine(ROW_TAG, (kind, *map(stable_hash, key._values)))
     pairs = sorted(zip(names, key._values, strict=False), key=lambda pair: pair[0])
-    return _combine(_NAMED_ROW, (kind, *(part for name, value in pairs for part in (_str(name), stable_hash(value)))))
+    return _combine(
+        NAMED_ROW_TAG, (kind, *(part for name, value in pairs for part in (_str(name), stable_hash(value))))
+    )
 
 
 def _uuid(key: uuid.UUID) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 from zlib import crc32
 
@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import KeyTypeError
-from firesteel.graph.key_hash import ALLOWED, NAN_HASH, NONE_HASH, stable_hash
+from firesteel.graph.key_hash import ALLOWED, MASK, NAMED_ROW_TAG, NAN_HASH, NONE_HASH, ROW_TAG, stable_hash
 
-__all__ = ["hash_column", "hash_columns", "key_groups_of", "murmur_array"]
+__all__ = ["groups_of_hashes", "hash_column", "hash_columns", "hash_values", "key_groups_of", "murmur_array"]
 
 Hashes = npt.NDArray[np.uint32]
 
@@ -43,9 +44,66 @@ def hash_columns(columns: Sequence[Any]) -> Hashes:
     return hashes
 
 
+def hash_values(keys: Sequence[Any]) -> Hashes | None:
+    """Returns the hashes of Python values, if all are of one type that many are hashed of together; else None.
+
+    Those are int, float, str and bytes, and tuples of one length, or rows of one form, with such values at each place.
+    """
+    kinds = set(map(type, keys))
+    kind = kinds.pop() if len(kinds) == 1 else None
+    try:
+        if kind is int:
+            return _hash_integers(np.fromiter(keys, np.int64, len(keys)))
+        if kind is float:
+            return _hash_floats(np.fromiter(keys, np.float64, len(keys)))
+        if kind is str:
+            return np.fromiter(map(crc32, map(str.encode, keys)), np.uint32, len(keys))
+        if kind is bytes:
+            return np.fromiter(map(crc32, keys), np.uint32, len(keys))
+        if kind is tuple and len(set(map(len, keys))) == 1:
+            return _hash_parts(np.ones(len(keys), np.uint32), list(zip(*keys, strict=True)))
+        if kind is Row:
+            return _hash_rows(keys)
+    except (OverflowError, UnicodeEncodeError):  # an int of more than 64 bits; a single surrogate
+        pass
+    return None
+
+
+def _hash_parts(hashes: Hashes, columns: Iterable[Sequence[Any]]) -> Hashes | None:
+    for column in columns:
+        part = hash_values(column)
+        if part is None:
+            return None
+        hashes = hashes * np.uint32(31) + part
+    return hashes
+
+
+def _hash_rows(rows: Sequence[Row]) -> Hashes | None:
+    names, width = rows[0]._fields, len(rows[0])
+    for row in rows:
+        if len(row._values) != width or row._row_kind is not RowKind.INSERT or row._fields != names:
+            return None
+    columns = list(zip(*[row._values for row in rows], strict=True))
+    start = 31 * (ROW_TAG if names is None else NAMED_ROW_TAG) + RowKind.INSERT.value & MASK
+    hashes: Hashes = np.full(len(rows), start, np.uint32)
+    if names is None:
+        return _hash_parts(hashes, columns)
+    for name, column in sorted(zip(names, columns, strict=False), key=lambda pair: pair[0]):
+        found = _hash_parts(hashes * np.uint32(31) + np.uint32(stable_hash(name)), (column,))
+        if found is None:
+            return None
+        hashes = found
+    return hashes
+
+
 def key_groups_of(columns: Sequence[Any], max_parallelism: int) -> npt.NDArray[np.int32]:
     """Returns the key groups of the same keys."""
-    groups = murmur_array(hash_columns(columns))
+    return groups_of_hashes(hash_columns(columns), max_parallelism)
+
+
+def groups_of_hashes(hashes: Hashes, max_parallelism: int) -> npt.NDArray[np.int32]:
+    """Returns the key groups of keys with these hashes."""
+    groups = murmur_array(hashes)
     if max_parallelism & (max_parallelism - 1):
         groups %= np.int32(max_parallelism)
     else:  # a division costs ten times as much

@@ -80,6 +80,7 @@ class OperatorSpec:
         key_selectors: for keyed kinds: how to get a record's key, one for each input (callables).
         output_type: declared type of the results (records are coerced to it); None = any Python object.
         strict_integers: integers that do not fit are an error instead of wrapping.
+        object_reuse: records that two hold are not copied.
         extra: settings of this kind; of all kinds: side_outputs (tag id -> type, of the tags that are read).
     """
 
@@ -90,6 +91,7 @@ class OperatorSpec:
     key_selectors: tuple[Callable[[Any], Any], ...] = ()
     output_type: TypeInformation | None = None
     strict_integers: bool = False
+    object_reuse: bool = False
     extra: dict[str, Any] = field(default_factory=dict)
 
 

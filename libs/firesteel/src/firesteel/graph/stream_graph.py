@@ -118,6 +118,7 @@ class GraphSettings:
         chain_different_max_parallelism: also those whose maximum parallelisms differ.
         auto_generate_uids: operators without a uid get an id by their place.
         strict_integers: integers that do not fit their declared type are an error instead of wrapping.
+        object_reuse: ``pipeline.object-reuse``.
     """
 
     parallelism: int
@@ -128,6 +129,7 @@ class GraphSettings:
     chain_different_max_parallelism: bool = True
     auto_generate_uids: bool = True
     strict_integers: bool = False
+    object_reuse: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -290,6 +292,7 @@ class StreamGraph:
                 key_selectors=t.key_selectors,
                 output_type=t.coerce_to,
                 strict_integers=settings.strict_integers,
+                object_reuse=settings.object_reuse,
                 extra=dict(t.extra),
             ),
             parallelism=parallelism,

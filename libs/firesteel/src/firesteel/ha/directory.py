@@ -2,25 +2,30 @@
 
 Layout of ``<high-availability.storageDir>/<high-availability.cluster-id>`` (all of mode 0700)::
 
-    leaders/<component>.lock    held by the leader's process for as long as it leads
-            <component>.guard   held for the moment of a write or of a change of leaders: the epoch of the writer is
-                                compared with that of the record, and nobody can change that before it has written
-            <component>.json    epoch, address and token of the last leader, which others look at
-    jobs/…                      see ``job_directory``; ``<firesteel.cluster.directory>/dispatcher`` by default
-    checkpoints/<job id>/…      completed checkpoints and the counter of their ids
+    leaders/<component>.lock            held by the leader's process for as long as it leads
+            <component>.held-<epoch>/   the fence: whatever the leader of this epoch writes is drafted in here
+            <component>.free-<epoch>/   the same folder when nobody leads: its name says who does
+            <component>.json            epoch, address and token of the last leader, which others look at
+    jobs/…                              see ``job_directory``; ``<firesteel.cluster.directory>/dispatcher`` by default
+    checkpoints/<job id>/…              completed checkpoints and the counter of their ids
 
 The kernel lets a lock go when its process dies, so the next leader has to wait for nothing. Hosts that share the
 directory need a file system whose locks (flock) hold over all of them.
+
+A write is a rename out of the fence, and a removal one into it; a change of leaders renames the fence. So each write
+comes before the change, or finds its folder gone and is refused, wherever its process stood still: nobody waits for a
+leader that is frozen, and nothing is held while somebody writes.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -31,7 +36,6 @@ from firesteel.config.recovery_options import HA_CLUSTER_ID, HA_STORAGE_DIRECTOR
 from firesteel.core.errors import ConfigurationError, FencedError
 from firesteel.ha.disk import Disk
 from firesteel.ha.documents import DamagedEntryError, read_document, write_document
-from firesteel.ha.fenced import FencedCheckpointStore
 from firesteel.ha.job_directory import JobStore
 from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import Attempts, ConfiguredLeaders, LeaderRetrieval, Listener, PolledWatches
@@ -39,6 +43,8 @@ from firesteel.ha.services import HighAvailabilityServices, Leader, Leadership, 
 
 _LEADER: Final = "leader"
 _JOB: Final = "job-"
+_HELD, _FREE = "held", "free"
+"""What the fence of a component is called while somebody leads it, and while nobody does."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
@@ -92,19 +98,68 @@ class DirectoryServices(HighAvailabilityServices):
         """See ``HighAvailabilityServices``."""
         while (handle := self._lock(component)) is not None:
             try:
-                with self.guarded(component):
-                    if self._is_lock_of(component, handle):
-                        before = self._last(component) or Leader(0)
-                        leader = Leader(1 + before.epoch, attempts=before.attempts)
-                        self._write(component, leader)
-                        leadership = _DirectoryLeadership(self, component, leader, handle)
-                        self._held.append(leadership)
-                        return leadership
+                if self._is_lock_of(component, handle) and (leader := self._begin(component, handle)) is not None:
+                    leadership = _DirectoryLeadership(self, component, leader, handle)
+                    self._held.append(leadership)
+                    return leadership
             except BaseException:
                 os.close(handle)
                 raise
-            os.close(handle)  # it was removed between opening and locking
+            os.close(handle)  # it was removed, or the fence moved, between looking and taking
         return None
+
+    def _begin(self, component: str, handle: int) -> Leader | None:
+        """Take the fence, and say so; None: somebody else was faster, or the lock is not that of the component."""
+        before, fence = self._last(component), self._fence(component)
+        epoch = 1 + max(before.epoch if before is not None else 0, fence[0] if fence is not None else 0)
+        held = self._folder(component, _HELD, epoch)
+        if not self._move(component, fence, held):
+            return None
+        if not self._is_lock_of(component, handle):  # deposed meanwhile, by somebody who saw the fence before
+            self._let_go(component, epoch)
+            return None
+        before = self._last(component)  # again: the leader before may have written until its fence was taken
+        leader = Leader(epoch, attempts=before.attempts if before is not None else Attempts())
+        for draft in held.iterdir():
+            self._disk.remove_tree(draft)
+        self._write(component, leader, held)
+        return leader
+
+    def _move(self, component: str, fence: tuple[int, Path] | None, to: Path) -> bool:
+        """Give the fence another name; whether it was this call that did."""
+        try:
+            if fence is not None:
+                os.rename(fence[1], to)
+            else:
+                to.mkdir(mode=0o700)
+        except (FileNotFoundError, FileExistsError):
+            return False
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:
+                raise
+            return False
+        self._disk.sync(self._leaders)
+        found = self._fence(component)
+        if fence is None and found is not None and found[1] != to:  # the first of two that begin at the same time
+            to.rmdir()
+            return False
+        return True
+
+    def _fence(self, component: str) -> tuple[int, Path] | None:
+        """Epoch and folder of the fence as it is called now."""
+        name = re.compile(rf"{re.escape(component)}\.(?:{_HELD}|{_FREE})-(\d+)")
+        found = [(int(match[1]), self._leaders / entry) for entry in os.listdir(self._leaders)
+                 if (match := name.fullmatch(entry)) is not None]  # fmt: skip
+        return max(found, default=None)
+
+    def _folder(self, component: str, state: str, epoch: int) -> Path:
+        return self._file(component, f"{state}-{epoch}")
+
+    def _let_go(self, component: str, epoch: int) -> None:
+        """Nobody leads any more, if it was this epoch."""
+        with suppress(FileNotFoundError):
+            os.rename(self._folder(component, _HELD, epoch), self._folder(component, _FREE, epoch))
+            self._disk.sync(self._leaders)
 
     def _lock(self, component: str) -> int | None:
         """The lock of a component, as long as the descriptor is open; None: somebody else has it."""
@@ -128,7 +183,7 @@ class DirectoryServices(HighAvailabilityServices):
         if self._configured is not None and not component.startswith(_JOB):
             return self._configured.leader(component)
         last = self._last(component)
-        return last if last is not None and not self._is_released(component) else None
+        return last if last is not None and self._folder(component, _HELD, last.epoch).is_dir() else None
 
     def watch(self, component: str, listener: Listener) -> Callable[[], None]:
         """See ``HighAvailabilityServices``."""
@@ -137,44 +192,38 @@ class DirectoryServices(HighAvailabilityServices):
         return self._watches.add(component, listener)
 
     def depose(self, component: str) -> None:
-        """See ``HighAvailabilityServices``. Who had the lock has one that nobody looks at any more; its epoch keeps it
-        from writing."""
-        with self.guarded(component):
-            last = self._last(component)
-            if last is not None:
-                self._write(component, Leader(last.epoch + 1, attempts=last.attempts))
-            self._file(component, "released").touch()
-            self._file(component, "lock").unlink(missing_ok=True)
+        """See ``HighAvailabilityServices``. Who had the lock has one that nobody looks at any more; its fence is gone,
+        which keeps it from writing."""
+        self._last(component)  # a record that can't be read is said before anything changes
+        while (fence := self._fence(component)) is not None and f".{_HELD}-" in fence[1].name:
+            self._let_go(component, fence[0])
+        self._file(component, "lock").unlink(missing_ok=True)
 
     @contextmanager
-    def guarded(self, component: str) -> Iterator[None]:
-        """Nobody else changes what belongs to a component meanwhile."""
-        handle = os.open(self._file(component, "guard"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
-
-    @contextmanager
-    def led(self, component: str, epoch: int) -> Iterator[None]:
-        """A write by a leader.
+    def led(self, component: str, epoch: int) -> Iterator[Path]:
+        """A write by a leader: gives the folder for its drafts.
 
         Raises:
-            FencedError: it leads no more.
+            FencedError: it leads no more; what was renamed before it did not is written.
         """
-        with self.guarded(component):
-            self.check(component, epoch)
-            yield
+        self.check(component, epoch)
+        held = self._folder(component, _HELD, epoch)
+        try:
+            yield held
+        except Exception as error:
+            if not held.is_dir():
+                raise FencedError(f"epoch {epoch} of {component} has ended") from error
+            raise
 
     def check(self, component: str, epoch: int) -> None:
         """Raises:
         FencedError: another one leads, or nobody.
         OSError: it can't be read for now who leads.
         """
-        last = self._last(component)
-        if last is None or last.epoch != epoch or self._is_released(component):
-            raise FencedError(f"epoch {epoch} of {component} is over")
+        try:
+            os.stat(self._folder(component, _HELD, epoch))
+        except FileNotFoundError:
+            raise FencedError(f"epoch {epoch} of {component} is over") from None
 
     def announce(self, component: str, leader: Leader) -> None:
         """The leader says where it is.
@@ -182,16 +231,16 @@ class DirectoryServices(HighAvailabilityServices):
         Raises:
             FencedError: it leads no more.
         """
-        with self.led(component, leader.epoch):
+        with self.led(component, leader.epoch) as held:
             last = self._last(component)
-            self._write(component, replace(leader, attempts=last.attempts if last is not None else Attempts()))
+            self._write(component, replace(leader, attempts=last.attempts if last is not None else Attempts()), held)
 
     def note_attempts(self, component: str, epoch: int, attempts: Attempts) -> None:
         """See ``Leadership``."""
-        with self.led(component, epoch):
+        with self.led(component, epoch) as held:
             last = self._last(component)
             if last is not None and last.attempts != (noted := attempts.behind(last.attempts)):
-                self._write(component, replace(last, attempts=noted))
+                self._write(component, replace(last, attempts=noted), held)
 
     def job_store(self, leadership: Leadership) -> JobStore:
         """See ``HighAvailabilityServices``."""
@@ -199,8 +248,11 @@ class DirectoryServices(HighAvailabilityServices):
 
     def completed_checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
         """See ``HighAvailabilityServices``."""
-        store = DirectoryCheckpointStore(self._checkpoints_of(job_id))
-        return FencedCheckpointStore(store, lambda: self.led(leadership.component, leadership.epoch))
+        store = DirectoryCheckpointStore(
+            self._checkpoints_of(job_id), lambda: self.led(leadership.component, leadership.epoch)
+        )
+        store.open()
+        return store
 
     def remembers_job(self, job_id: str) -> bool:
         """See ``HighAvailabilityServices``."""
@@ -209,8 +261,13 @@ class DirectoryServices(HighAvailabilityServices):
     def forget_job(self, job_id: str) -> None:
         """See ``HighAvailabilityServices``."""
         shutil.rmtree(self._checkpoints_of(job_id), ignore_errors=True)
-        for suffix in ("json", "released", "guard", "lock"):
-            self._file(f"job-{job_id}", suffix).unlink(missing_ok=True)
+        component = of_job(job_id)
+        while (fence := self._fence(component)) is not None:
+            shutil.rmtree(fence[1], ignore_errors=True)
+            if fence[1].exists():
+                break  # what is left holds nothing that anybody reads
+        for suffix in ("lock", "json"):  # the record last: until then the job is remembered
+            self._file(component, suffix).unlink(missing_ok=True)
 
     def close(self) -> None:
         """See ``HighAvailabilityServices``."""
@@ -222,12 +279,7 @@ class DirectoryServices(HighAvailabilityServices):
         """A leadership is given back."""
         if leadership in self._held:
             self._held.remove(leadership)
-        if not self._file(leadership.component, "json").exists():
-            return  # it was forgotten
-        with self.guarded(leadership.component):
-            last = self._last(leadership.component)
-            if last is not None and last.epoch == leadership.epoch:
-                self._file(leadership.component, "released").touch()
+        self._let_go(leadership.component, leadership.epoch)
 
     # -- inside
 
@@ -237,12 +289,8 @@ class DirectoryServices(HighAvailabilityServices):
     def _file(self, component: str, suffix: str) -> Path:
         return self._leaders / f"{_checked(component, 'a component')}.{suffix}"
 
-    def _is_released(self, component: str) -> bool:
-        return self._file(component, "released").exists()
-
-    def _write(self, component: str, leader: Leader) -> None:
-        write_document(self._disk, self._file(component, "json"), _LEADER, leader.to_plain())
-        self._file(component, "released").unlink(missing_ok=True)
+    def _write(self, component: str, leader: Leader, held: Path) -> None:
+        write_document(self._disk, self._file(component, "json"), _LEADER, leader.to_plain(), held)
 
     def _last(self, component: str) -> Leader | None:
         path = self._file(component, "json")

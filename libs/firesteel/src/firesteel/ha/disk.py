@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from firesteel.core.files import sync_directory
+from firesteel.core.files import make_private_directory, sync_directory
 
 
 class Disk:
@@ -21,8 +21,8 @@ class Disk:
         self.durable = durable
 
     def make_directory(self, path: Path) -> None:
-        """A directory of mode 0700; parents are made, and it may exist."""
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """See ``make_private_directory``."""
+        make_private_directory(path)
 
     def write(self, path: Path, content: bytes) -> None:
         """A new file of mode 0600, not safe before ``sync``."""

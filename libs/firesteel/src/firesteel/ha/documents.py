@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -47,13 +48,22 @@ def decode(kind: str, content: bytes) -> dict[str, Any]:
     return value
 
 
-def write_document(disk: Disk, path: Path, kind: str, value: Mapping[str, Any]) -> None:
+def write_document(
+    disk: Disk, path: Path, kind: str, value: Mapping[str, Any], drafts: Path | None = None
+) -> None:
     """Atomically; safe when this returns.
+
+    Args:
+        disk: writes it.
+        path: of the file.
+        kind: of document.
+        value: what is in it.
+        drafts: where it is written before it is renamed; None = beside it.
 
     Raises:
         OSError: it could not be written; what was there before still is.
     """
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.part") if drafts is None else drafts / f"{path.name}.{uuid.uuid4().hex}"
     try:
         disk.write(part, encode(kind, value))
         disk.sync(part)

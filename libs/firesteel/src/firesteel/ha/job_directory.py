@@ -2,7 +2,8 @@
 
 Layout of the directory (all of mode 0700)::
 
-    incoming/<n>/…                a submission that is being received
+    incoming/<n>/…                a submission that is being received; where leaders are elected it is in the fence of
+                                  the Dispatcher that leads (``directory``), out of which all writes are renamed
     jobs/<job id>/job.json        graph of a job that has not ended; the directory appears whole, by one rename
                  /blobs/<sha256>
                  /jobmaster.json  where its JobMaster is
@@ -17,8 +18,8 @@ import itertools
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -98,12 +99,13 @@ class JobStore:
     Args:
         directory: private to this store.
         disk: how files are written.
-        guard: entered for each write; raises ``FencedError`` where the Dispatcher leads no more, and keeps others from
-            leading meanwhile. Default: nobody else uses the directory.
+        guard: entered for each write; raises ``FencedError`` where the Dispatcher leads no more. Gives a folder of the
+            same file system that is gone then, so that nothing can be renamed out of it; None = ``incoming`` will do.
+            Default: nobody else uses the directory.
     """
 
     def __init__(
-        self, directory: Path, disk: Disk, guard: Callable[[], AbstractContextManager[None]] = nullcontext
+        self, directory: Path, disk: Disk, guard: Callable[[], AbstractContextManager[Path | None]] = nullcontext
     ) -> None:
         self.directory, self._disk, self._guard = directory, disk, guard
         self._jobs, self._ended = directory / "jobs", directory / "ended"
@@ -123,16 +125,24 @@ class JobStore:
             ConfigurationError: the directory can't be used, or not all in it can be read for now.
             FencedError: the Dispatcher leads no more.
         """
-        with self._guard():
+        with self._fenced() as drafts:
             self._prepare()
-            term = self._next_term(now_ms)
+            term = self._next_term(now_ms, drafts)
             try:
-                return self._read_all(term)
+                found = self._read_all(term, drafts)
             except OSError as error:  # what can't be read is not damaged: the next start may read it
                 raise ConfigurationError(
                     f"The Dispatcher can't read {error.filename or self.directory} for now: {error.strerror or error}. "
                     "Nothing was set aside; start it again when the file can be read."
                 ) from error
+        with self._fenced():  # reading takes its time, and holds nobody up who wants to lead
+            return found
+
+    @contextmanager
+    def _fenced(self) -> Iterator[Path]:
+        """What is renamed out of this folder, or into it, is refused where the Dispatcher leads no more."""
+        with self._guard() as held:
+            yield held or self._incoming
 
     def _prepare(self) -> None:
         try:
@@ -146,23 +156,23 @@ class JobStore:
                 f"The Dispatcher can't use the directory {self.directory}: {error.strerror or error}."
             ) from error
 
-    def _read_all(self, term: int) -> Contents:
+    def _read_all(self, term: int, drafts: Path) -> Contents:
         bad: list[str] = []
-        ends = [end for path in _entries(self._ended) if (end := self._read(path, _read_end, bad))]
+        ends = [end for path in _entries(self._ended) if (end := self._read(path, _read_end, bad, drafts))]
         over = {end.job_id for end in ends}
         jobs = []
         for path in _entries(self._jobs):
             if path.name in over:  # its end was stored, and then the power went
-                self._disk.remove_tree(path)
-            elif (job := self._read(path, _read_job, bad)) is not None:
+                self._discard(path, drafts)
+            elif (job := self._read(path, _read_job, bad, drafts)) is not None:
                 jobs.append(job)
                 self._blobs.add(path / "blobs")
         jobs.sort(key=lambda job: job.submitted_ms)
         ends.sort(key=lambda end: end.ended_ms)
         return Contents(tuple(jobs), tuple(ends), tuple(bad), term)
 
-    def _next_term(self, now_ms: int) -> int:
-        path, part = self.directory / "term", self._incoming / "term"
+    def _next_term(self, now_ms: int, drafts: Path) -> int:
+        path, part = self.directory / "term", drafts / "term"
         try:
             last = int(path.read_text())
         except (OSError, ValueError):  # the first start, or damaged
@@ -182,7 +192,7 @@ class JobStore:
         if not self._disk.durable:
             self._disk.remove_tree(self.directory)
 
-    def _read(self, path: Path, read: Callable[[Path], T], bad: list[str]) -> T | None:
+    def _read(self, path: Path, read: Callable[[Path], T], bad: list[str], drafts: Path) -> T | None:
         """An entry; None: it is damaged, and set aside.
 
         Raises:
@@ -196,7 +206,8 @@ class JobStore:
         target = self._set_aside / f"{path.name}.{next(self._serial)}.{os.getpid()}"
         try:
             self._disk.make_directory(self._set_aside)
-            self._disk.rename(path, target)
+            self._disk.rename(path, drafts / target.name)
+            self._disk.rename(drafts / target.name, target)
         except OSError as error:
             logger.error("%s is damaged (%s) and can't be set aside: %s", path, reason, error.strerror or error)
         else:
@@ -211,8 +222,9 @@ class JobStore:
         Raises:
             OSError: it can't be made.
         """
-        path = self._incoming / self._new_name()
-        self._disk.make_directory(path)
+        with self._fenced() as drafts:
+            path = drafts / self._new_name()
+            path.mkdir(mode=0o700)
         return path
 
     def drop(self, received: Path) -> None:
@@ -232,21 +244,21 @@ class JobStore:
         """
         disk, target = self._disk, self._jobs / job.graph.job_id
         folder = received / "blobs"
-        disk.make_directory(folder)
-        for name, path in blobs.items():
-            disk.rename(path, folder / name)
-            disk.sync(folder / name)
-        disk.sync(folder)
         content = {"graph": job.graph.to_plain(), "fingerprint": job.fingerprint, "submitted_ms": job.submitted_ms}
-        write_document(disk, received / "job.json", _JOB, content)
-        with self._guard():  # what came before is nobody's yet
+        with self._fenced() as drafts:
+            folder.mkdir(mode=0o700, exist_ok=True)
+            for name, path in blobs.items():
+                disk.rename(path, folder / name)
+                disk.sync(folder / name)
+            disk.sync(folder)
+            write_document(disk, received / "job.json", _JOB, content)
             if target.exists():
-                self._discard(target)
+                self._discard(target, drafts)
             disk.rename(received, target)
             try:
                 disk.sync(self._jobs)
             except OSError:
-                self._discard(target)
+                self._discard(target, drafts)
                 raise
         self._blobs.add(target / "blobs")
 
@@ -260,9 +272,9 @@ class JobStore:
 
     def _note(self, job_id: str, kind: str, value: Mapping[str, Any]) -> None:
         folder = self._jobs / job_id
-        with self._guard():
+        with self._fenced() as drafts:
             if folder.is_dir():  # else it has ended meanwhile, or is led without having been stored
-                write_document(self._disk, folder / f"{kind}.json", kind, value)
+                write_document(self._disk, folder / f"{kind}.json", kind, value, drafts)
 
     def blob(self, name: str) -> Path | None:
         """Where a blob of a job that has not ended lies; None = there is none of this name.
@@ -278,9 +290,9 @@ class JobStore:
         """Store how a job ended, then delete its graph and blobs."""
         content = {"job_id": end.job_id, "name": end.name, "fingerprint": end.fingerprint, "ended_ms": end.ended_ms}
         rest = {"archive": end.archive, "config": dict(end.config)}
-        with self._guard():
-            write_document(self._disk, self._ended / f"{end.job_id}.json", _END, {**content, **rest})
-            self._remove_job(end.job_id)
+        with self._fenced() as drafts:
+            write_document(self._disk, self._ended / f"{end.job_id}.json", _END, {**content, **rest}, drafts)
+            self._remove_job(end.job_id, drafts)
 
     def archive(self, job_id: str) -> Mapping[str, Any] | None:
         """How a job ended; None = nothing is stored of it.
@@ -296,30 +308,31 @@ class JobStore:
 
     def remove_job(self, job_id: str) -> None:
         """Delete graph and blobs of a job; nothing there is fine."""
-        with self._guard():
-            self._remove_job(job_id)
+        with self._fenced() as drafts:
+            self._remove_job(job_id, drafts)
 
     def forget(self, job_id: str) -> None:
         """Delete all that is stored of a job."""
-        with self._guard():
-            self._disk.remove_tree(self._ended / f"{job_id}.json")
-            self._remove_job(job_id)
+        with self._fenced() as drafts:
+            if (path := self._ended / f"{job_id}.json").exists():
+                self._discard(path, drafts)
+            self._remove_job(job_id, drafts)
 
     # -- inside
 
-    def _remove_job(self, job_id: str) -> None:
+    def _remove_job(self, job_id: str, drafts: Path) -> None:
         path = self._jobs / job_id
         self._blobs.remove(path)
         if path.exists():
-            self._discard(path)
+            self._discard(path, drafts)
 
     def _new_name(self) -> str:
-        """In ``incoming``; a former Dispatcher that does not know it yet may use the same directory."""
+        """Of something under way; a former Dispatcher that does not know it yet may use the same directory."""
         return f"{self._id}-{next(self._serial)}"
 
-    def _discard(self, path: Path) -> None:
+    def _discard(self, path: Path, drafts: Path) -> None:
         """At once out of sight, so that half a job is never seen; then deleted."""
-        trash = self._incoming / f"{self._new_name()}.trash"
+        trash = drafts / f"{self._new_name()}.trash"
         self._disk.rename(path, trash)
         self.drop(trash)
 

@@ -101,7 +101,7 @@ class MemoryServices(HighAvailabilityServices):
     @contextmanager
     def _led(self, leadership: Leadership) -> Iterator[None]:
         self.check(leadership.component, leadership.epoch)
-        yield
+        yield None
 
     def completed_checkpoints(self, job_id: str, leadership: Leadership) -> CompletedCheckpointStore:
         """See ``HighAvailabilityServices``."""

@@ -79,5 +79,11 @@ class Fleet(Protocol):
     def is_alive(self) -> bool:
         """Whether slots can be started now; False before `start`, after `stop` and after the loss of the fleet."""
 
+    def detach(self) -> None:
+        """Leave the fleet and all slots to whoever starts one for the same cluster next; may be called at any time.
+
+        Where slots can't outlive the process that started them (embedded), this is ``stop``.
+        """
+
     def stop(self) -> None:
         """End all slots and the fleet, and leave no process or file behind. May be called at any time and again."""

@@ -78,9 +78,6 @@ class TaskManagerGateway(Protocol):
     async def send_operator_events(self, message: OperatorEvents) -> None:
         """Tell a task that runs a user's enumerator something."""
 
-    async def commit(self, message: m.CommitTask) -> None:
-        """Make the results of a task visible."""
-
     async def trigger_checkpoint(self, message: m.TriggerCheckpoint) -> None:
         """Have tasks inject barriers; those that can't are declined later, also those that do not run here."""
 
@@ -136,7 +133,7 @@ class JobMasterGateway(Protocol):
         """A source subtask says how far it has come, and hears how far its group has."""
 
     async def end_of_data(self, message: m.ExecutionRef) -> None:
-        """A task has all its results durable and waits for ``commit``."""
+        """A task has all its results durable and waits for the checkpoint whose completion commits them."""
 
     async def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
         """A task has written its state. Answered also if nobody wants it any more."""

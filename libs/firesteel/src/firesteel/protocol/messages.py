@@ -208,15 +208,6 @@ class CancelTasks(Message):
 
 
 @dataclass(frozen=True)
-class CommitTask(Message):
-    """Every task of the job got to its end of data: make the results visible."""
-
-    execution_id: str
-    job_id: str = ""
-    allocation_id: str = ""
-
-
-@dataclass(frozen=True)
 class FreeSlot(Message):
     """Release a slot. Of files that were kept for checkpoints those go that only ones after this need; None: none."""
 

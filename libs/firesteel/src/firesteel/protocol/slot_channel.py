@@ -31,7 +31,6 @@ TO_SLOT: Final = {
     "trigger_checkpoint": "inject barriers; fields: execution_ids, checkpoint_id, timestamp_ms, options",
     "checkpoint_complete": "commit what was prepared up to it; fields: execution_ids, checkpoint_id",
     "checkpoint_aborted": "it will not complete; fields: execution_ids, checkpoint_id",
-    "commit": "make results visible, then finish; fields: execution_id",
     "collect": "give results; fields: request_id, execution_id, offset, max_bytes, wait_ms",
     "release": "end all tasks at once and return from the Spark task",
     "ping": "fields: nonce",
@@ -42,8 +41,8 @@ FROM_SLOT: Final = {
     "request_splits": "fields: execution_id",
     "operator_events": "what a user's enumerator has decided; fields: execution_id, number, events",
     "watermark": "how far a source has come whose watermarks are aligned; fields: execution_id, group, watermark",
-    "end_of_data": "all input is processed and durable, waiting for commit, or for the completion of a checkpoint that "
-    "it acknowledges from then on; fields: execution_id",
+    "end_of_data": "all input is processed and durable, waiting for the completion of a checkpoint that it "
+    "acknowledges from then on, which commits; fields: execution_id",
     "acknowledge_checkpoint": "fields: execution_id, checkpoint_id, metrics; payload = a TaskState",
     "decline_checkpoint": "fields: execution_id, checkpoint_id, reason, failure (null or a plain TaskFailure)",
     "metrics": "fields: tasks {execution_id: {...}}",

@@ -95,9 +95,6 @@ class RemoteTaskManager(_Remote):
     async def send_operator_events(self, message: OperatorEvents) -> None:
         await self._call("send_operator_events", message)
 
-    async def commit(self, message: m.CommitTask) -> None:
-        await self._call("commit", message)
-
     async def trigger_checkpoint(self, message: m.TriggerCheckpoint) -> None:
         await self._call("trigger_checkpoint", message)
 

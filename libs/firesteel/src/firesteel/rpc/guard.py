@@ -36,10 +36,15 @@ class Guard:
         """
         try:
             authorization = request.headers.get("Authorization")
-            return self.signer.verify(request.method, request.headers.get("Host", ""), request.raw_path, authorization)
+            verified = self.signer.verify(
+                request.method, request.headers.get("Host", ""), request.raw_path, authorization
+            )
         except UnauthorizedError as error:
             self._refused(request, error)
             raise
+        if (known := getattr(request.protocol, "authenticated", None)) is not None:
+            known()  # its listener tells connections of the cluster from those of strangers
+        return verified
 
     async def read(self, request: web.Request) -> tuple[Verified, bytes]:
         """Check a request and read its body.

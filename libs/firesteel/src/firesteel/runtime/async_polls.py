@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from firesteel.core.errors import ProgramError
@@ -22,6 +23,21 @@ def asks_in_vain(reader: object) -> ProgramError:
     )
 
 
+def _cancelled(reader: object, error: BaseException) -> ProgramError:
+    failure = ProgramError(
+        f"poll() of {type(reader).__name__} raised CancelledError although nobody has cancelled it: something that it "
+        "waits for was cancelled; catch it there"
+    )
+    failure.__cause__ = error
+    return failure
+
+
+async def _awaited(method: Callable[[], object]) -> None:
+    result = method()
+    if inspect.isawaitable(result):
+        await result
+
+
 class AsyncPolls:
     """Polls a reader on an asyncio loop in a thread of its own, at most ``HAND_OVER`` batches ahead."""
 
@@ -32,7 +48,7 @@ class AsyncPolls:
         self._again = asyncio.Event()
         self._room = asyncio.Event()
         self._no_more = False
-        self._stopping = False
+        self._stopping = self._over = False
         self._thread = threading.Thread(target=self._main, name=f"firesteel-reader {name}", daemon=True)
 
     def start(self) -> None:
@@ -64,7 +80,7 @@ class AsyncPolls:
             if no_more and not self._no_more:
                 self._no_more = True
                 self._reader.no_more_splits()
-        except Exception as error:  # the user's reader: the task raises it
+        except BaseException as error:  # the user's reader: the task raises it
             self._give(error)
         self._again.set()
 
@@ -72,15 +88,18 @@ class AsyncPolls:
         """Cancel the poll, close the reader, end the thread."""
         self._stopping = True
         if self._thread.ident is None:
-            self._loop.close()
-            self._reader.close()
+            try:
+                self._loop.run_until_complete(_awaited(self._reader.close))
+            finally:
+                self._loop.close()
             return
         self.call(self._cancel)
         self._thread.join()
 
     def _cancel(self) -> None:
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
+        if not self._over:  # the reader's close is let through
+            for task in asyncio.all_tasks(self._loop):
+                task.cancel()
 
     def call(self, callback: Callable[[], None]) -> None:
         """Call something on the reader's loop."""
@@ -95,20 +114,34 @@ class AsyncPolls:
 
     def _main(self) -> None:
         try:
-            self._loop.run_until_complete(self._polls())
-        except asyncio.CancelledError:
-            pass
-        except BaseException as error:
-            self._give(error)
+            self._run(self._polls)
+            self._over = True
+            self._run(lambda: _awaited(self._reader.close))
         finally:
-            try:
-                self._reader.close()
-            except Exception as error:
-                self._give(error)
             self._loop.close()
 
+    def _run(self, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run it to its end; what it raises is an answer."""
+        task = self._loop.create_task(self._answering(what))
+        while not task.done():
+            try:
+                self._loop.run_until_complete(task)
+            except asyncio.CancelledError:
+                break  # before it began
+            except BaseException as error:  # of another task, which the reader made: SystemExit and the like end the loop
+                self._give(error)
+
+    async def _answering(self, what: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            await what()
+        except asyncio.CancelledError as error:
+            if not self._stopping:
+                self._give(_cancelled(self._reader, error))
+        except BaseException as error:  # the user's reader: the task raises it
+            self._give(error)
+
     async def _polls(self) -> None:
-        self._reader.open()
+        await _awaited(self._reader.open)
         while not self._stopping:
             while len(self._answers) >= HAND_OVER:
                 self._room.clear()

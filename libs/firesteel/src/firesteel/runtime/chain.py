@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from firesteel.common.own_copies import own_copies
 from firesteel.functions.output_tag import tags_exist
 from firesteel.runtime.batch import MIN_WATERMARK, Timestamps, Values, Watermark
 from firesteel.runtime.chain_frames import ROWS_AT_THE_DOOR, Advance, ColumnFrame, Fire, Frame, Pass, Pieces
@@ -27,6 +28,7 @@ from firesteel.runtime.chain_slices import (
     Chunk,
     adapt,
     adapt_columns,
+    all_as_given,
     pull_timers,
     runs,
     split,
@@ -206,11 +208,10 @@ class ChainExecutor:
         results: list[Any]
         stamps: list[Any] | None = None
         if frame.stamps is not None or own_stamps:
-            results, stamps = with_stamps(pipeline, size, segment.stamp)
-        elif segment.expands:
-            results = list(islice(pipeline, size))
+            results, stamps = with_stamps(pipeline, size, segment.stamp, copies=segment.copies)
         else:
-            results = list(pipeline)
+            taken = islice(pipeline, size) if segment.expands else pipeline
+            results = all_as_given(taken) if segment.copies else list(taken)
         self.guard.active = None
         adapt(segment, size, _now() - began, frame.left >= 0 or len(results) == size)
         if len(results) < size or not segment.expands:
@@ -298,7 +299,9 @@ class ChainExecutor:
         size = min(segment.size, segment.limit)
         began = _now()
         self.guard.active = self._token
-        results, stamps, done = pull_timers(frame.pipeline, size, segment.stamp, began + TARGET_SECONDS)
+        results, stamps, done = pull_timers(
+            frame.pipeline, size, segment.stamp, began + TARGET_SECONDS, copies=segment.copies
+        )
         self.guard.active = None
         adapt(segment, size, _now() - began, len(results) == size)
         if done:
@@ -383,15 +386,24 @@ class ChainExecutor:
             if not isinstance(values, list) and values.num_rows > ROWS_AT_THE_DOOR and segment.needs_rows:
                 self._stack.append(Pieces(segment, values, as_array(stamps), 0, inward=False))
                 return
+        pushed: list[tuple[Segment, Values, Timestamps]] = []
         for segment, values, stamps in chunks:
-            self._write(segment, values, stamps)
-        for segment, values, stamps in reversed(chunks):
-            for child in reversed(segment.children):
-                self._push(child, values, stamps, 0)
+            given = self._for_readers(segment, values)
+            self._write(segment, given, stamps)
+            pushed += [(child, own, stamps) for child, own in zip(segment.children, given, strict=False)]
+        for child, values, stamps in reversed(pushed):
+            self._push(child, values, stamps, 0)
 
-    def _write(self, segment: Segment, values: Values, stamps: Timestamps) -> None:
+    @staticmethod
+    def _for_readers(segment: Segment, values: Values) -> Iterator[Values]:
+        """What each of its readers gets: none sees what another one changes."""
+        shared = segment.reuses or segment.readers < 2 or not isinstance(values, list)
+        copies = [] if shared else [own_copies(values) for _ in range(segment.readers - 1)]
+        return chain(copies, repeat(values))
+
+    def _write(self, segment: Segment, given: Iterator[Values], stamps: Timestamps) -> None:
         guard, token = self.guard, self._token
-        for consumer in segment.consumers:
+        for consumer, values in zip(segment.consumers, given, strict=False):
             guard.active = token
             if isinstance(values, list):
                 consumer.write(values, to_list(stamps))
@@ -400,7 +412,7 @@ class ChainExecutor:
             guard.active = None
             if not consumer.writable:
                 self._full.append(consumer)
-        for output in segment.outputs:
+        for output, values in zip(segment.outputs, given, strict=False):
             self.records_out += len(values)
             guard.active = token
             if isinstance(values, list):

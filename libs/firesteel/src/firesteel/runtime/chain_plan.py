@@ -58,6 +58,9 @@ class Segment:
         limit: the same, by bytes.
         column_size: rows of columns in a slice, by time.
         looks_ahead: its first operator, if that wants to see a slice of records before it gets them.
+        copies: results that can be changed are copied as they leave it: they wait for others, and whoever gave them may
+            change them and give them again.
+        reuses: of several readers all get the same objects.
     """
 
     def __init__(self) -> None:
@@ -76,6 +79,12 @@ class Segment:
         self.column_size = FIRST_COLUMNS
         self.expands = False
         self.looks_ahead: KeyedTransform | None = None
+        self.copies = self.reuses = False
+
+    @property
+    def readers(self) -> int:
+        """How many take its results."""
+        return len(self.consumers) + len(self.outputs) + len(self.children)
 
     @property
     def sets_stamps(self) -> bool:
@@ -161,6 +170,7 @@ class ChainPlan:
     def _side(self, segment: Segment, tag: str) -> Segment:
         if tag not in segment.sides:
             segment.sides[tag] = side = Segment()
+            side.reuses = segment.reuses
             self.segments.append(side)
         return segment.sides[tag]
 
@@ -201,6 +211,9 @@ class ChainPlan:
             ):
                 break
             index = children[0]
+        last = self.operators[index]
+        segment.reuses = last.spec.object_reuse
+        segment.copies = bool(segment.operators) and not (last.gives_away or segment.reuses)
         for child in children:
             tag = self.spec.tags.get(child)
             behind = segment if tag is None else self._side(segment, tag)

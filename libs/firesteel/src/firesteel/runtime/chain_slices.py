@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby, islice, repeat
 from typing import Any, Final
 
+from firesteel.common.own_copies import COPIERS, as_given
 from firesteel.runtime.batch import Timestamps, Values
 from firesteel.runtime.chain_plan import LARGEST_SLICE, Segment
 from firesteel.runtime.context import Stamp
@@ -51,17 +52,25 @@ def unstamped(records: Iterator[Any], stamp: Stamp) -> Iterator[Any]:
         yield value
 
 
-def with_stamps(pipeline: Iterator[Any], size: int, stamp: Stamp) -> tuple[list[Any], list[int | None]]:
+def all_as_given(results: Iterable[Any]) -> list[Any]:
+    """Results, each as it is when it is taken (``own_copies.as_given``)."""
+    copiers = COPIERS
+    return [result if (copier := copiers[result.__class__]) is None else copier(result) for result in results]
+
+
+def with_stamps(
+    pipeline: Iterator[Any], size: int, stamp: Stamp, *, copies: bool
+) -> tuple[list[Any], list[int | None]]:
     """The next ``size`` results of a pipeline, or all that are left, and the timestamp of each (epoch ms, or None)."""
     results, stamps = [], []
     for result in islice(pipeline, size):
-        results.append(result)
+        results.append(as_given(result) if copies else result)
         stamps.append(stamp.value)
     return results, stamps
 
 
 def pull_timers(
-    pipeline: Iterator[Any], size: int, stamp: Stamp, deadline: float
+    pipeline: Iterator[Any], size: int, stamp: Stamp, deadline: float, *, copies: bool
 ) -> tuple[list[Any], list[int | None], bool]:
     """Results of timers, and whether there were no more; ends after a timer when the time is over."""
     results: list[Any] = []
@@ -71,7 +80,7 @@ def pull_timers(
             if time.perf_counter() >= deadline:
                 return results, stamps, False
             continue
-        results.append(result)
+        results.append(as_given(result) if copies else result)
         stamps.append(stamp.value)
         if len(results) >= size:
             return results, stamps, False

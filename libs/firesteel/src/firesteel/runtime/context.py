@@ -279,6 +279,7 @@ class TaskWriterContext(WriterContext):
     def __init__(self, context: OperatorContext, operator_id: str) -> None:
         self._info, self._files, self._kept = context.info, context.temporary_files, context.kept_files
         self._checkpoint_id = 0
+        self._temporary: dict[str, None] = {}
         self._clock, self._call_later = context.clock, context.call_later
         self._make_durable = context.make_durable
         self._operator_id, self._checkpointing = operator_id, context.checkpointing
@@ -336,14 +337,22 @@ class TaskWriterContext(WriterContext):
 
     def register_temporary_file(self, path: str) -> None:
         """Delete it if the process dies."""
+        self._temporary[path] = None
         self._files(path, True)
 
     def keep_temporary_file(self, path: str) -> None:
         """Delete it when the job ends and leaves no checkpoint from the last barrier's on."""
+        self._temporary.pop(path, None)
         self._kept(path, self._checkpoint_id)
+
+    def keep_temporary_files(self) -> None:
+        """The same with all that are left."""
+        for path in list(self._temporary):
+            self.keep_temporary_file(path)
 
     def forget_temporary_file(self, path: str) -> None:
         """Do not delete it any more."""
+        self._temporary.pop(path, None)
         self._files(path, False)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import BinaryIO
 
 from firesteel.checkpoint.assign import TaskRestore
+from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.storage import (
     CheckpointStorage,
     StateWriter,
@@ -37,6 +39,7 @@ from firesteel.protocol.operator_events import Event
 from firesteel.runtime.bridge import BridgedInput, BridgedOutput
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.channel_inputs import ChannelInputs
+from firesteel.runtime.checkpoints.restore import open_inline
 from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import Submit
@@ -163,7 +166,7 @@ class Deployer:
         restore = None if descriptor.restore is None else TaskRestore.from_plain(descriptor.restore)
         checkpointing = bool(self._settings.get(CHECKPOINTING_INTERVAL))
         last = checkpointing and self._settings.get(CHECKPOINTING_AFTER_TASKS_FINISH)
-        if checkpointing or restore is not None:
+        if checkpointing or (restore is not None and not restore.finished):
             self._checkpoint_storage()  # what is wrong with its settings is found out now
         context = OperatorContext(
             info,
@@ -215,7 +218,7 @@ class Deployer:
                 checkpoints=CheckpointServices(
                     lambda checkpoint_id, hint: self._checkpoint_storage().open_state_stream(checkpoint_id, hint),
                     services.submit_upload,
-                    lambda handle: self._checkpoint_storage().open_state(handle),
+                    self._open_state,
                     final=last and enumerator is None,  # that one ends when it is told to
                     open_shared=self._open_shared if self._shares() else None,
                     delta_ratio=self._settings.get(CHECKPOINTING_MAX_DELTA_RATIO),
@@ -260,6 +263,12 @@ class Deployer:
                 settings = Settings({**self._deployment.config, CHECKPOINTING_INLINE_THRESHOLD.key: "0"}, "job")
             self._storage = load_checkpoint_storage(StorageParameters(self._deployment.job_id, settings))
         return self._storage
+
+    def _open_state(self, handle: StateHandle) -> BinaryIO:
+        """What a sink is to commit travels with its handle: a job without checkpoints may have no fit storage."""
+        if isinstance(handle, InlineState):
+            return open_inline(handle)
+        return self._checkpoint_storage().open_state(handle)
 
     def _shares(self) -> bool:
         """Whether checkpoints may build on earlier ones."""

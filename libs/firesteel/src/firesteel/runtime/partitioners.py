@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from firesteel.common.own_copies import own_copies
 from firesteel.common.types import Row, make_row
 from firesteel.core.errors import KeyTypeError, ProgramError
 from firesteel.core.short_repr import short_repr
@@ -111,11 +112,13 @@ class SingleOutput(Output):
 
 
 class BroadcastOutput(Output):
-    """Each record to every channel; the lists are shared."""
+    """Each record to every channel, as an object of its own if it can be changed."""
 
     def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
         """The chunk to each channel."""
-        return [(channel, Batch(values, timestamps)) for channel in self.channels]
+        first, *others = self.channels
+        copies = [(channel, Batch(own_copies(values), timestamps)) for channel in others]
+        return [(first, Batch(values, timestamps)), *copies]
 
     def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
         """The batch to each channel."""

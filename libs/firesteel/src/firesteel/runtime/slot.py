@@ -185,8 +185,6 @@ class Slot:
             number, complete = int(message["checkpoint_id"]), kind == "checkpoint_complete"
             for execution_id in message["execution_ids"]:
                 self._on_task(execution_id, lambda task: _notify(task, number, complete=complete))
-        elif kind == "commit":
-            self._on_task(message["execution_id"], lambda task: task.task.commit())
         elif kind == "collect":
             self._collect(message)
         elif kind == "release":
@@ -411,7 +409,7 @@ class Slot:
         self._send({"type": "operator_events", "execution_id": execution_id, "number": number, "events": list(events)})
 
     def end_of_data(self, execution_id: str) -> None:
-        """A task waits for commit."""
+        """A task waits for its commit."""
         self._send({"type": "end_of_data", "execution_id": execution_id})
 
     def acknowledge_checkpoint(

@@ -12,6 +12,7 @@ import pyarrow as pa
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.schema import uncolumnar
+from firesteel.functions.coroutines import AWAITED, refuse_coroutines
 from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.source import (
     AsyncSourceReader,
@@ -192,6 +193,7 @@ class SourceInput(UserCode, BarrierHead):
         self._timer: Handle | None = None
         context = TaskReaderContext(info, clock, lambda: self._post(self._wake), runtime_context)
         self._reader: SourceReader[Any] | AsyncSourceReader[Any] = source.create_reader(context)
+        refuse_coroutines(f"source {name!r}", self._reader, AWAITED if isinstance(self._reader, AsyncSourceReader) else ())
         self._async: AsyncPolls | None = None
 
     @property
@@ -213,7 +215,7 @@ class SourceInput(UserCode, BarrierHead):
         if function is not None and self._operator is not None:
             self._operator.add_function(function)
         if isinstance(self._reader, AsyncSourceReader):
-            self._async = AsyncPolls(self._reader, self._max, lambda: self._post(self._available), self.name)
+            self._async = self._polls(self._reader)
             self._async.start()
         else:
             self._reader.open()
@@ -222,6 +224,9 @@ class SourceInput(UserCode, BarrierHead):
             self._take_splits([Split.from_plain(split) for split in restored.splits], no_more=False)
         self._arm_interval()
         self._arm_alignment()
+
+    def _polls(self, reader: AsyncSourceReader[Any]) -> AsyncPolls:
+        return AsyncPolls(reader, self._max, lambda: self._post(self._available), self.name)
 
     @property
     def at_position(self) -> bool:
@@ -324,7 +329,9 @@ class SourceInput(UserCode, BarrierHead):
             if own is not None:
                 self._pieces.append(own)
         if answer.split_finished:
-            time.finished(answer.split_id)
+            others = time.finished(answer.split_id)
+            if others is not None:
+                self._pieces.append(others)
         self._guard.active = None
         self._arm_interval()
 
@@ -480,7 +487,7 @@ class SourceInput(UserCode, BarrierHead):
         for handle in (self._interval_timer, self._alignment_timer):
             if handle is not None:
                 handle.cancel()
-        if self._async is not None:
-            self._async.close()
+        if isinstance(self._reader, AsyncSourceReader):
+            (self._async or self._polls(self._reader)).close()
         else:
             self._reader.close()

@@ -79,10 +79,11 @@ class SourceTime(UserCode):
 
     def finished(self, split_id: str) -> Watermark | None:
         """The split holds nothing more: it holds back nothing any more. Returns a watermark to send."""
-        if self.splits.pop(split_id, None) is None or self.splits:
+        if self.splits.pop(split_id, None) is None:
             return None
-        self._empty_since = self.clock.now()
-        return None
+        if not self.splits:
+            self._empty_since = self.clock.now()
+        return self._changed()
 
     # -- records
 

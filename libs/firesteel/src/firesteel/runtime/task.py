@@ -50,7 +50,7 @@ class StreamTask:
         inputs: where batches come from.
         outputs: all channels, each with its edge's buffer timeout in ms.
         context: for the operators; each gets its segment's stamp.
-        needs_commit: sinks wait for ``commit`` after the end of the input.
+        needs_commit: after the end of the input sinks wait for the checkpoint whose completion commits.
         watermark_interval: seconds between periodic watermarks; 0 = none.
         checkpoints: of the slot.
         restore: what the task goes on from.
@@ -96,7 +96,7 @@ class StreamTask:
         self._input_ended = False
         self._triggered: list[Barrier] = []
         """For when the input has ended."""
-        self._commit_allowed = not needs_commit and not services.final
+        self._waits_for_commit = needs_commit or services.final
         self._opened: list[Any] = []
         self._flushed = True
         self._activity = ActivityTimes(loop.clock)
@@ -359,7 +359,8 @@ class StreamTask:
     def _end_of_input(self) -> None:
         """Flink's order: operators finish head to tail, functions are closed, channels end; then sinks may commit.
 
-        With checkpoints, functions are closed only when a last checkpoint is complete: they are part of it.
+        In jobs with checkpoints functions are closed only when a last checkpoint is complete: they are part of it. Else
+        the last checkpoint has nothing but what sinks are to commit.
         """
         if not self.executor.empty:
             self._rest(Activity.BUSY)
@@ -378,8 +379,8 @@ class StreamTask:
         for channel, _ in self._outputs:
             channel.end()
         self._activity.switch(Activity.IDLE)
-        self._checkpoints.input_ended()
-        if not self._commit_allowed:
+        self._checkpoints.input_ended(self.plan.operators if self._final else self.plan.consumers)
+        if self._waits_for_commit:
             self._reporter.end_of_data(self.info.execution_id)
         for barrier in sorted(self._triggered, key=lambda barrier: barrier.checkpoint_id):
             self._checkpoints.trigger(barrier)
@@ -389,19 +390,13 @@ class StreamTask:
     def _drained(self) -> None:
         self._guarded(self._complete)
 
-    def commit(self) -> None:
-        """All tasks of a job that ends without a last checkpoint have come to their end: make results visible, and
-        finish. Idempotent."""
-        self._commit_allowed = True
-        self._guarded(self._complete)
-
     def _complete(self) -> None:
         if self.ended or not self._input_ended:
             return
-        if not (self._commit_allowed or self._checkpoints.final_complete):
+        if self._waits_for_commit and not self._checkpoints.final_complete:
             return
         self._token.check()
-        self._guard.active = self._cleaning_up
+        self._guard.active = self._token
         if not self._committed:
             self._committed = True
             for consumer in self.plan.consumers:

@@ -50,4 +50,4 @@ class TaskReporter(CheckpointReporter, Protocol):
         """The task reached a state."""
 
     def end_of_data(self, execution_id: str) -> None:
-        """All input is processed and durable: the task waits for ``commit``."""
+        """All input is processed and durable: the task waits for the checkpoint whose completion commits it."""

@@ -21,6 +21,7 @@ from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.schema import schema_of
 from firesteel.expressions.timestamps import ColumnTimestamps
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from firesteel.runtime.columns import Stamps, StreamColumns, as_array
 from firesteel.runtime.rows import to_list, to_records
@@ -119,6 +120,7 @@ class EventTime(UserCode, WatermarkOutput):
                 f"the generator supplier of {name!r} returned {short_repr(self._generator, 80)}; it has to return a "
                 "WatermarkGenerator, with on_event() and on_periodic_emit()"
             )
+        refuse_coroutines(f"the watermark generator of {name!r}", self._generator)
 
     # -- records
 

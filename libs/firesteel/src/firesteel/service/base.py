@@ -14,6 +14,7 @@ from firesteel.config.addresses import is_wildcard
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.refusals import RefusalLog
 from firesteel.service.background import BackgroundTasks
+from firesteel.service.leaving import Leaving, way_out
 from firesteel.service.listener import Listener
 from firesteel.service.middlewares import BODY_LIMIT, AcceptedNames, middlewares
 
@@ -24,8 +25,9 @@ DRAIN_SECONDS = 5.0
 class Service:
     """Base of the services. ``start`` and ``stop`` are called once each, on the same event loop.
 
-    A derived class adds its routes to ``app`` in its constructor and overrides the hooks ``on_start``, ``on_drain``
-    and ``on_stop``. More listeners are opened with ``listen`` in ``on_start``; they end with the service.
+    A derived class adds its routes to ``app`` in its constructor and overrides the hooks ``on_start``, ``on_drain``,
+    ``on_stop`` and ``on_stopped``, which may look at ``leaving``. More listeners are opened with ``listen`` in
+    ``on_start``; they end with the service.
 
     Args:
         name: ``dispatcher``, ``resourcemanager``, ``jobmaster`` or ``taskmanager``.
@@ -48,6 +50,7 @@ class Service:
         self._address = ""
         self._started = self._stopping = False
         self._end_wanted = asyncio.Event()
+        self._leaving = Leaving.HAND_OVER
 
     def new_app(self, *, body_limit: int = BODY_LIMIT) -> web.Application:
         """An application with what all have: health, JSON errors, and the check of ``Host`` and ``Origin``.
@@ -82,6 +85,11 @@ class Service:
     def stopping(self) -> bool:
         """Whether ``stop`` was called."""
         return self._stopping
+
+    @property
+    def leaving(self) -> Leaving:
+        """What becomes of what the service looks after when it stops."""
+        return way_out(self._leaving, self.failure)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
         """Run a coroutine in the background, held and named; None once the service has stopped."""
@@ -142,16 +150,30 @@ class Service:
         await listener.start(host, port, next_free=next_free)
         return listener.address(advertised_host)
 
-    def request_stop(self) -> None:
-        """Ask the service's own process to stop it in order and to end; whoever else runs it may ignore that."""
+    def request_stop(self, leaving: Leaving = Leaving.HAND_OVER) -> None:
+        """Ask the service's own process to stop it in order and to end; whoever else runs it may ignore that.
+
+        Args:
+            leaving: what becomes of what it looks after. Whoever ends the cluster has the last word.
+        """
+        self._leave(leaving)
         self._end_wanted.set()
+
+    def _leave(self, leaving: Leaving) -> None:
+        if leaving is Leaving.END_CLUSTER:
+            self._leaving = leaving
 
     async def end_wanted(self) -> None:
         """Wait until the service wants its process to end: after ``request_stop``, or when a background task failed."""
         await self._end_wanted.wait()
 
-    async def stop(self) -> None:
-        """End in two phases: take no new work and drain within a deadline; then cancel and close. Never raises."""
+    async def stop(self, leaving: Leaving = Leaving.HAND_OVER) -> None:
+        """End in two phases: take no new work and drain within a deadline; then cancel and close. Never raises.
+
+        Args:
+            leaving: see ``request_stop``.
+        """
+        self._leave(leaving)
         if self._stopping:
             return
         self._stopping = True
@@ -167,10 +189,15 @@ class Service:
             await self.on_stop()
         except Exception:  # as above
             logger.exception("%s: stopping failed", self.name)
-        for listener in self._listeners:
-            await listener.stop()
+        for error in await asyncio.gather(*(listener.stop() for listener in self._listeners), return_exceptions=True):
+            if error is not None:
+                logger.error("%s: a port was not closed in order: %s", self.name, error)
         if self._session is not None:
             await self._session.close()
+        try:
+            await self.on_stopped()
+        except Exception:  # as above
+            logger.exception("%s: its end failed", self.name)
 
     def is_ready(self) -> bool:
         """Whether it can do its work now; derived classes narrow it."""
@@ -184,6 +211,9 @@ class Service:
 
     async def on_stop(self) -> None:
         """Second phase of ``stop``, when background tasks have ended; the session is still open."""
+
+    async def on_stopped(self) -> None:
+        """The end of ``stop``, when ports and session are closed: a leader gives up, its successor finds them free."""
 
     def _background_failed(self, name: str, error: BaseException) -> None:
         if self.failure is None:

@@ -11,11 +11,11 @@ from aiohttp import web
 
 from firesteel.config.addresses import base_url, is_wildcard
 from firesteel.core.refusals import RefusalLog
+from firesteel.service.connections import Connection, Connections
 
-MOST_CONNECTIONS = 1000
-"""Connections of one listener at a time; further ones are closed at once."""
 HEADER_SECONDS = 60.0
-"""A connection that sent no whole request header for so long is closed, idle ones too; callers keep theirs for 30 s."""
+"""A connection that sent no whole request header for so long is closed, idle ones too; callers keep theirs for 30 s.
+Strangers have less: see ``connections``."""
 HEADER_LINE = 8190
 HEADER_LINES = 64
 """Largest header line in bytes, and the most lines."""
@@ -34,7 +34,7 @@ class Listener:
     """
 
     def __init__(self, app: web.Application, name: str, refusals: RefusalLog) -> None:
-        self._name, self._refusals = name, refusals
+        self._name, self._connections = name, Connections(refusals)
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -104,24 +104,15 @@ class Listener:
     def _connect(self) -> asyncio.BaseProtocol:
         server: Any = self._runner.server
         if server is None:
-            return _Closed("is stopping", None)
-        if len(server.connections) >= MOST_CONNECTIONS:
-            return _Closed(f"{MOST_CONNECTIONS} connections are open already", self._refusals)
-        protocol: asyncio.BaseProtocol = server()
-        return protocol
+            return _Closed()
+        return Connection(self._connections, server, asyncio.get_running_loop())
 
 
 class _Closed(asyncio.Protocol):
-    """A connection that is closed at once."""
-
-    def __init__(self, reason: str, refusals: RefusalLog | None) -> None:
-        self._reason, self._refusals = reason, refusals
+    """A connection that is closed at once: the service stops."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        peer = (transport.get_extra_info("peername") or ("?",))[0]
         transport.close()
-        if self._refusals is not None:
-            self._refusals.refused(peer, self._reason)
 
 
 class _HttpLogger(logging.Logger):

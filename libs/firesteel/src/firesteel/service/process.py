@@ -152,6 +152,8 @@ def cluster_directory(settings: Settings, config_directory: Path | None) -> Path
 def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> int:
     """Run a service until it is told to stop by SIGTERM or SIGINT (a second one: at once); returns the exit code.
 
+    A signal means that a successor will come: what the service looks after goes on (``firesteel.service.leaving``).
+
     Args:
         name: of the service.
         build: makes it, before an event loop or any thread runs. May raise ``ConfigurationError``.

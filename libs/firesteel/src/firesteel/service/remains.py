@@ -1,8 +1,8 @@
-"""``python -m firesteel.service.remains``: end what services of this host left when they were killed.
+"""``python -m firesteel.service.remains``: end what services of this host have left, because the cluster ends.
 
-Some processes outlive their services on purpose, to be found again by the next ones: Spark's driver, and the JobMasters
-of running jobs. Records in the cluster's directory say which they are. When a cluster is stopped, nobody will come back
-for them.
+Some processes outlive their services on purpose, to be found again by the next ones: the JobMasters of running jobs,
+TaskManagers that the ResourceManager has started, and Spark's driver. Records in the cluster's directory say which they
+are. When a cluster is stopped, nobody will come back for them, whether their services were stopped or killed.
 """
 
 from __future__ import annotations
@@ -10,48 +10,65 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
 from firesteel.config.options import RUN_DIRECTORY
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
-from firesteel.core.process import ProcessId, ask_to_end, is_running, kill, wait_gone
+from firesteel.core.process import ProcessId, ask_to_end, descendants, is_running, kill, wait_gone
 from firesteel.core.run_directory import RunDirectory
+from firesteel.service.pid_file import read_pid_file
 from firesteel.service.process import cluster_directory
 
-RECORDS = {"driver.json": "driver of Spark", "jobmasters/*.json": "JobMaster"}
-"""Files in a cluster's directory, and what they stand for."""
-_GRACE_SECONDS = 5.0
+
+def _in_record(path: Path) -> ProcessId | None:
+    try:
+        return ProcessId.from_plain(json.loads(path.read_text())["process"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+Read = Callable[[Path], ProcessId | None]
+RECORDS: tuple[tuple[str, str, Read, float], ...] = (
+    ("jobmasters/*.json", "JobMaster", _in_record, 5.0),
+    ("workers/*.pid", "TaskManager of the ResourceManager", read_pid_file, 15.0),
+    ("driver.json", "driver of Spark", _in_record, 5.0),
+)
+"""Files in a cluster's directory, what they stand for, how they are read, and the seconds for an end in order. One kind
+ends after the other: JobMasters give their slots back, TaskManagers end theirs, and then nobody needs the driver."""
+_KILLED_SECONDS = 5.0
 
 
 def end_remains(directory: Path) -> list[str]:
     """End the processes that a cluster's directory names; a sentence for each that was running.
 
-    They get SIGTERM, and SIGKILL if that does not help.
+    They get SIGTERM, and SIGKILL with all below them if that does not help.
     """
-    found = list(_remains(directory))
-    for process, _, _ in found:
-        ask_to_end(process)
-    stubborn = wait_gone([process for process, _, _ in found], _GRACE_SECONDS)
-    for process in stubborn:
-        kill(process)
-    wait_gone(stubborn, _GRACE_SECONDS)
-    for _, _, record in found:
-        record.unlink(missing_ok=True)
-    return [f"Ended the {what} (process {process.pid}), which was left alone." for process, what, _ in found]
+    said = []
+    for pattern, what, read, seconds in RECORDS:
+        found = list(_running(directory, pattern, read))
+        for process, _ in found:
+            ask_to_end(process)
+        stubborn = wait_gone([process for process, _ in found], seconds)
+        stubborn += [below for process in stubborn for below in descendants(process.pid)]
+        for process in stubborn:
+            kill(process)
+        wait_gone(stubborn, _KILLED_SECONDS)
+        for process, record in found:
+            record.unlink(missing_ok=True)
+            said.append(f"Ended the {what} (process {process.pid}), which was left alone.")
+    shutil.rmtree(directory / "workers" / "conf", ignore_errors=True)  # with the secret, for TaskManagers to come
+    return said
 
 
-def _remains(directory: Path) -> Iterator[tuple[ProcessId, str, Path]]:
-    for pattern, what in RECORDS.items():
-        for path in sorted(directory.glob(pattern)):
-            try:
-                process = ProcessId.from_plain(json.loads(path.read_text())["process"])
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-            if process.pid > 1 and is_running(process):
-                yield process, what, path
+def _running(directory: Path, pattern: str, read: Read) -> Iterator[tuple[ProcessId, Path]]:
+    for path in sorted(directory.glob(pattern)):
+        process = read(path)
+        if process is not None and process.pid > 1 and is_running(process):
+            yield process, path
 
 
 def main() -> int:

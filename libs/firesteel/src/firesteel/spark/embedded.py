@@ -177,6 +177,10 @@ class EmbeddedFleet:
         jvm, context = self._jvm, self._context
         return self._ready and jvm is not None and jvm.is_running() and context is not None and context.is_open()
 
+    def detach(self) -> None:
+        """See ``stop``: slots are below this process."""
+        self.stop()
+
     def stop(self, grace: float = 0.0) -> None:
         """End all slots, the context and the JVM. May be called at any time, again, and from a forked child.
 

@@ -39,6 +39,8 @@ _EXIT_SECONDS = 10.0
 _CANCEL_MILLISECONDS = 5_000
 """For Spark to cancel the jobs of all slots, so that executors leave at once."""
 _MAKER_SECONDS = 3.0
+_LOOK_SECONDS = 3.0
+"""For the driver to say whether it has executors when we leave; one that does not answer may have some."""
 _SILENCES = 3
 """Calls in a row that the driver may leave unanswered before it is killed; slots survive that."""
 
@@ -93,7 +95,7 @@ class HostedFleet:
         """Held by start, stop and detach."""
         self._guard = threading.Lock()
         """Held while the driver's record is changed."""
-        self._ready = self._aborted = False
+        self._ready = self._aborted = self._launching = False
         self._silences = 0
         self._held: HeldDriver | None = None
         self._context: OwnContext | None = None
@@ -161,14 +163,18 @@ class HostedFleet:
 
     def _launch(self, java: Java) -> None:
         """Start a new driver, or leave nothing."""
-        start_from_archive(
-            java,
-            "driver",
-            lambda flags: self._launch_with(java, flags),
-            use=self._archive,
-            recording=self._recording,
-            aborted=lambda: self._aborted,
-        )
+        self._launching = True
+        try:
+            start_from_archive(
+                java,
+                "driver",
+                lambda flags: self._launch_with(java, flags),
+                use=self._archive,
+                recording=self._recording,
+                aborted=lambda: self._aborted,
+            )
+        finally:
+            self._launching = False
 
     def _launch_with(self, java: Java, flags: tuple[str, ...]) -> None:
         held = self._home.launch(java, child_environment(os.environ, {}), self._orphan_timeout, flags)
@@ -247,14 +253,18 @@ class HostedFleet:
 
     def attached_executors(self) -> frozenset[str] | None:
         """Ids of the executors that can take slots now."""
+        return self._executors() or frozenset()
+
+    def _executors(self, seconds: float = ANSWER_SECONDS) -> frozenset[str] | None:
+        """Ids of the executors that the driver has; None if it does not answer in time."""
         thread, context = self._thread, self._context
         if thread is None or context is None or not self.is_alive():
-            return frozenset()
+            return None
         try:
-            found = thread.call(lambda: str(context.slots.executors(context.spark._jsc.sc())), ANSWER_SECONDS)
+            found = thread.call(lambda: str(context.slots.executors(context.spark._jsc.sc())), seconds)
         except Exception as error:  # py4j raises whatever comes; silence is counted
             self._no_answer(error)
-            return frozenset()
+            return None
         self._silences = 0
         return frozenset(name for name in found.split("\n") if name)
 
@@ -308,13 +318,29 @@ class HostedFleet:
             thread.call(lambda: small_stage(context))
 
     def detach(self) -> None:
-        """Leave the driver and its slots to whoever attaches next; the fleet can be started again."""
-        with self._life:
+        """Leave the driver and its slots to whoever attaches next; the fleet can be started again.
+
+        A driver that is being started, or has no executor, has nothing for a successor: it ends. One that is being
+        attached to is waited for.
+        """
+        if not self._life.acquire(blocking=False):
+            starting = self._held
+            if starting is not None and self._launching:
+                self._aborted = True
+                starting.jvm.kill()
+            self._life.acquire()
+        try:
             held = self._held
-            if held is not None:
+            if held is not None and self._executors(_LOOK_SECONDS) == frozenset():
+                logger.info("the driver with pid %d has no executor: it ends", held.record.pid)
+                self._end(held, _EXIT_SECONDS)
+            elif held is not None:
+                logger.info("the driver with pid %d goes on for the next ResourceManager", held.record.pid)
                 self._disconnect(stop=False)
                 held.lock.release()
                 self._home.release()
+        finally:
+            self._life.release()
 
     def stop(self, grace: float = _EXIT_SECONDS) -> None:
         """End all slots, the context and the driver. May be called at any time, again, and from a forked child.
@@ -333,15 +359,18 @@ class HostedFleet:
                 starting.jvm.kill()
             self._life.acquire()
         try:
-            held = self._held
-            if held is not None:
-                was_running = held.jvm.is_running()
-                self._disconnect(stop=was_running)
-                held.jvm.end(grace if was_running else 0.0)
-                self._home.forget(held, keep_record=not was_running)
-                self._home.release()
+            if self._held is not None:
+                self._end(self._held, grace)
         finally:
             self._life.release()
+
+    def _end(self, held: HeldDriver, grace: float) -> None:
+        """Under the life lock: end the driver that we are attached to."""
+        was_running = held.jvm.is_running()
+        self._disconnect(stop=was_running)
+        held.jvm.end(grace if was_running else 0.0)
+        self._home.forget(held, keep_record=not was_running)
+        self._home.release()
 
     def _disconnect(self, stop: bool) -> None:
         """Under the life lock: forget the driver; ``stop`` its context and have the JVM end as well."""

@@ -15,6 +15,7 @@ from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.spark.context import OwnContext, reason_of
 from firesteel.spark.driver import Driver
 from firesteel.spark.own_thread import OwnThread
+from firesteel.spark.quiet import without_py4j_log
 from firesteel.spark.slot_task import SlotMain, SlotTask, decode_end, encode_launch
 
 logger = logging.getLogger(__name__)
@@ -126,16 +127,18 @@ class SlotJobs:
             self._cancelled.add(name)
             if not self._running[name]:
                 return  # it is being submitted; `start` sees the mark
-            thread, context, _ = self._link
+            thread, context, driver = self._link
 
         def cancel() -> bool:
-            return bool(context.slots.cancel(context.spark._jsc.sc(), name, _CANCEL_MILLISECONDS))
+            with without_py4j_log():
+                return bool(context.slots.cancel(context.spark._jsc.sc(), name, _CANCEL_MILLISECONDS))
 
         try:
             if not thread.call(cancel, ANSWER_SECONDS):
                 logger.warning("Spark has not confirmed that slot %s is cancelled", name)
         except Exception as error:
-            logger.warning("slot %s was not cancelled: %s", name, reason_of(error))
+            if driver.is_running():  # else the slot ends with it, which is told where it is noticed
+                logger.warning("slot %s was not cancelled: %s", name, reason_of(error))
 
     def take_ended(self) -> list[Ended]:
         """Slots that ended since the last call.
@@ -154,9 +157,14 @@ class SlotJobs:
             if self._link is None or not self._running:
                 return
             thread, context, driver = self._link
+
+        def take() -> str:
+            with without_py4j_log():
+                return str(context.slots.takeEnded())
+
         if driver.is_running():
             try:
-                self._report(self._read(thread.call(lambda: str(context.slots.takeEnded()), ANSWER_SECONDS)))
+                self._report(self._read(thread.call(take, ANSWER_SECONDS)))
             except TimeoutError:
                 if driver.is_running():
                     logger.warning("the Spark driver does not answer")

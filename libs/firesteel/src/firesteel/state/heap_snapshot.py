@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import cloudpickle
 
+from firesteel.common.nan_keys import WHOLE, with_one_nan
+from firesteel.common.types import to_pickle
 from firesteel.core.errors import SerializationError
 from firesteel.core.short_repr import short_repr
 from firesteel.state.backend import SEVERAL, KeyedSnapshot, StateChunk, StateInfo
@@ -55,7 +57,7 @@ def dumps(what: Callable[[], str], value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Iterator[tuple[Any, Any]]:
-    """The entries of a chunk."""
+    """The entries of a chunk; NaN in their keys is the one NaN of this process."""
     return chain.from_iterable(_blocks(data))
 
 
@@ -88,15 +90,20 @@ def _blocks(data: bytes) -> Iterator[Iterable[tuple[Any, Any]]]:
     while stream.tell() < len(data):
         block = pickle.load(stream)
         if block.__class__ is list:
-            yield zip(block, pickle.load(stream), strict=True)
+            yield zip(_found_again(block), pickle.load(stream), strict=True)
             continue
         if len(block) == 3:
             keys, values, packed = block
-            yield zip(keys, values, strict=True)
+            yield zip(_found_again(keys), values, strict=True)
         else:  # how it was written before there were chunks of several key groups
             plain, packed = block
-            yield plain
-        yield ((key, pickle.loads(value)) for key, value in packed)
+            yield ((with_one_nan(key), value) for key, value in plain)
+        yield ((with_one_nan(key), pickle.loads(value)) for key, value in packed)
+
+
+def _found_again(keys: list[Any]) -> list[Any]:
+    """Keys as dicts of this process find them."""
+    return keys if WHOLE.issuperset(map(type, keys)) else list(map(with_one_nan, keys))
 
 
 class TableSource:
@@ -287,7 +294,7 @@ class HeapSnapshot(KeyedSnapshot):
             return 0, b""
         if source.together:
             try:
-                return count, pickle.dumps((keys, values, packed), protocol=5)
+                return count, pickle.dumps((to_pickle(keys), to_pickle(values), packed), protocol=5)
             except Exception:  # the user's code raises what it likes; below, whose value it is comes out
                 source.together = False
         packed += [(key, self._packed(source, key, value)) for key, value in zip(keys, values, strict=True)]

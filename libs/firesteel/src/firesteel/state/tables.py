@@ -71,6 +71,9 @@ class Writing:
 class HeapTable(dict[Any, Any]):
     """Values by key, in no order that means anything.
 
+    It must have no ``__delitem__`` of its own: Python would look up ``__setitem__`` for each store then, which makes it
+    three times as dear. So entries of tables with ``key_blocks`` are removed by the methods below, never by ``del``.
+
     Attributes:
         writing: not None while it is written out.
         key_blocks: its first keys, serialised by earlier snapshots, ``KEYS_AT_ONCE`` of them in each; they stay the
@@ -108,8 +111,6 @@ class HeapTable(dict[Any, Any]):
         """Remove it from the dict itself."""
         self.key_blocks = []
         dict.__delitem__(self, key)
-
-    __delitem__ = raw_delete
 
     def pop(self, key: Any, *default: Any) -> Any:
         """As of any dict; so are those below."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from firesteel.common.serializer import TypeSerializer
-from firesteel.common.time import Time
+from firesteel.common.time import Span
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import RuntimeContext
@@ -168,7 +168,7 @@ class _TumblingWindows(FixedTimeWindows):
         super().__init__(size, size, offset)
 
     @classmethod
-    def of(cls, size: Time, offset: Time | None = None) -> Self:
+    def of(cls, size: Span, offset: Span | None = None) -> Self:
         """Windows of ``size``, one behind the other; one of them starts at ``offset`` after 1970-01-01 UTC.
 
         Raises:
@@ -194,7 +194,7 @@ class _SlidingWindows(FixedTimeWindows):
         super().__init__(size, slide, offset)
 
     @classmethod
-    def of(cls, size: Time, slide: Time, offset: Time | None = None) -> Self:
+    def of(cls, size: Span, slide: Span, offset: Span | None = None) -> Self:
         """Windows of ``size``, one starting each ``slide``; one of them starts at ``offset`` after 1970-01-01 UTC.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from firesteel.common.time import Time
+from firesteel.common.time import Span
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.functions.state import ReducingStateDescriptor, ValueStateDescriptor
 from firesteel.windowing.checks import check_span, check_whole
@@ -148,7 +148,7 @@ class ContinuousEventTimeTrigger(_ContinuousTrigger[T, W]):
     """Fires each time the watermark passes a multiple of the interval, and at the end of the window."""
 
     @staticmethod
-    def of(interval: Time) -> ContinuousEventTimeTrigger[Any, Any]:
+    def of(interval: Span) -> ContinuousEventTimeTrigger[Any, Any]:
         """Makes one."""
         return ContinuousEventTimeTrigger(check_span("the interval of ContinuousEventTimeTrigger", interval))
 
@@ -193,7 +193,7 @@ class ContinuousProcessingTimeTrigger(_ContinuousTrigger[T, W]):
     """Fires each time the clock passes a multiple of the interval, and at the end of the window."""
 
     @staticmethod
-    def of(interval: Time) -> ContinuousProcessingTimeTrigger[Any, Any]:
+    def of(interval: Span) -> ContinuousProcessingTimeTrigger[Any, Any]:
         """Makes one."""
         return ContinuousProcessingTimeTrigger(check_span("the interval of ContinuousProcessingTimeTrigger", interval))
 

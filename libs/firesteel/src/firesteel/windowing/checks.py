@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from firesteel.common.time import Time
+from firesteel.common.time import whole_millis
 
 
 def check_span(name: str, span: Any, least: int = 1) -> int:
-    """A ``Time`` in milliseconds.
+    """A ``Time``, ``Duration`` or ``timedelta`` in milliseconds.
 
     Raises:
         TypeError: it is something else.
-        ValueError: it is smaller than ``least`` ms.
+        ValueError: it is smaller than ``least`` ms, or finer than milliseconds.
     """
-    if not isinstance(span, Time):
-        hint = "; windows take Time, watermark strategies take Duration" if type(span).__name__ == "Duration" else ""
-        raise TypeError(f"{name} is a Time such as Time.seconds(10), not {type(span).__name__}{hint}")
-    return check_whole(name + " in ms", span.to_milliseconds(), least)
+    return check_whole(name + " in ms", whole_millis(name, span), least)
 
 
 def check_whole(name: str, value: Any, least: int | None = None) -> int:

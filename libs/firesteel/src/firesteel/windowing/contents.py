@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
+from firesteel.common.own_copies import own_copies, own_copy
 from firesteel.functions.functions import ReduceFunction
 from firesteel.windowing.evictors import TimestampedValue
 from firesteel.windowing.spec import Gathering, WindowSpec
@@ -27,7 +28,15 @@ EMPTY: Final = _Empty()
 
 
 class Contents(ABC):
-    """Keeps the records of windows. What it keeps of one is an opaque value, handed in and out."""
+    """Keeps the records of windows. What it keeps of one is an opaque value, handed in and out.
+
+    Functions may change what they are given in place: so what a window goes on with is its own.
+
+    Attributes:
+        changes: a record that is added may be changed, or kept in something that is.
+    """
+
+    changes = False
 
     @abstractmethod
     def first(self, value: Any, timestamp: int | None) -> Any:
@@ -42,12 +51,24 @@ class Contents(ABC):
         """Contents of two windows, the earlier one first."""
 
     @abstractmethod
-    def elements(self, contents: Any) -> list[Any]:
-        """What a window function sees, as a list of its own."""
+    def elements(self, contents: Any, *, goes_on: bool) -> list[Any]:
+        """What a window function sees, as a list of its own.
+
+        Args:
+            contents: of the window.
+            goes_on: the window is there still when it has been evaluated.
+        """
 
 
 class AllRecords(Contents):
-    """The records."""
+    """The records.
+
+    Args:
+        shared: other windows have the same records.
+    """
+
+    def __init__(self, shared: bool = False) -> None:
+        self._shared = shared
 
     def first(self, value: Any, timestamp: int | None) -> Any:
         return [value]
@@ -60,12 +81,14 @@ class AllRecords(Contents):
         first.extend(second)
         return first
 
-    def elements(self, contents: Any) -> list[Any]:
-        return list(contents)
+    def elements(self, contents: Any, *, goes_on: bool) -> list[Any]:
+        return list(own_copies(contents) if goes_on or self._shared else contents)
 
 
 class Combined(Contents):
     """Their combination."""
+
+    changes = True
 
     def __init__(self, reduce: Callable[[Any, Any], Any]) -> None:
         self.reduce = reduce
@@ -79,12 +102,14 @@ class Combined(Contents):
     def merge(self, first: Any, second: Any) -> Any:
         return self.reduce(first, second)
 
-    def elements(self, contents: Any) -> list[Any]:
-        return [contents]
+    def elements(self, contents: Any, *, goes_on: bool) -> list[Any]:
+        return [own_copy(contents) if goes_on else contents]
 
 
 class Accumulated(Contents):
     """An accumulator."""
+
+    changes = True
 
     def __init__(self, function: Any) -> None:
         self.create, self.accumulate = function.create_accumulator, function.add
@@ -99,8 +124,9 @@ class Accumulated(Contents):
     def merge(self, first: Any, second: Any) -> Any:
         return self.merge_two(first, second)
 
-    def elements(self, contents: Any) -> list[Any]:
-        return [self.result(contents)]
+    def elements(self, contents: Any, *, goes_on: bool) -> list[Any]:
+        result = self.result(contents)
+        return [own_copy(result) if goes_on else result]
 
 
 class Evictable(Contents):
@@ -120,9 +146,11 @@ class Evictable(Contents):
         first.extend(second)
         return first
 
-    def elements(self, contents: Any) -> list[Any]:
+    def elements(self, contents: Any, *, goes_on: bool) -> list[Any]:
         """Of no records at all: nothing to combine, an accumulator that has seen nothing, or an empty list."""
         inner = self.inner
+        if inner.changes:
+            contents = [TimestampedValue(own_copy(value), timestamp) for value, timestamp in contents]
         if not contents:
             if isinstance(inner, Accumulated):
                 return [inner.result(inner.create())]
@@ -130,7 +158,7 @@ class Evictable(Contents):
         kept = inner.first(*contents[0])
         for value, timestamp in contents[1:]:
             kept = inner.add(kept, value, timestamp)
-        return inner.elements(kept)
+        return inner.elements(kept, goes_on=goes_on and not inner.changes)
 
 
 def contents_of(spec: WindowSpec) -> Contents:
@@ -142,5 +170,5 @@ def contents_of(spec: WindowSpec) -> Contents:
     elif spec.gathering is Gathering.AGGREGATE:
         inner = Accumulated(spec.gather_function)
     else:
-        inner = AllRecords()
+        inner = AllRecords(shared=not spec.one_window)
     return inner if spec.evictor is None else Evictable(inner)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from firesteel.common.own_copies import own_copy as own
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import RuntimeContext
 from firesteel.windowing.assigners import FixedTimeWindows, MergingWindowAssigner, no_timestamp
@@ -104,6 +105,7 @@ class WindowCore:
         self._lateness = spec.allowed_lateness
         self._timers, self._table, self._stamp, self._late = host.timers, host.table, host.stamp, host.late
         self._contents = contents_of(spec)
+        self._shared = self._contents.changes and not spec.one_window
         self._function_context = FunctionContext(host.timers, host.stores, self._merger is not None)
         self._evaluate = evaluator_of(spec.window_function, self._function_context, host.results)
         self._clear_function = clearer_of(spec.window_function, self._function_context)
@@ -121,6 +123,7 @@ class WindowCore:
             windows = self._assigner.assign_windows(value, time, self._assigner_context)
         else:
             windows = self._windows_at(timestamp)
+            shared = self._shared and len(windows) > 1
             panes = self._table.get(key) if self._quiet else None
             if panes is not None and windows and not self._has_ended(windows[-1]):
                 for window in windows:
@@ -129,7 +132,7 @@ class WindowCore:
                 else:  # what happens most often: all windows are open, their timers are set, and none has ended
                     add = self._contents.add
                     for window in windows:
-                        panes[window] = add(panes[window], value, timestamp)
+                        panes[window] = add(panes[window], own(value) if shared else value, timestamp)
                     self._table[key] = panes
                     return ()
         return self._add(key, value, timestamp, windows)
@@ -171,10 +174,11 @@ class WindowCore:
                 continue
             skipped = False
             held = panes.get(window, EMPTY)
+            mine = own(value) if self._shared else value
             if held is EMPTY:
-                self._open(key, panes, window, contents.first(value, timestamp))
+                self._open(key, panes, window, contents.first(mine, timestamp))
             else:
-                panes[window] = contents.add(held, value, timestamp)
+                panes[window] = contents.add(held, mine, timestamp)
             table[key] = panes
             context.window = window
             result = trigger.on_element(value, time, window, context)
@@ -207,9 +211,10 @@ class WindowCore:
         context.window = window
         call = self._trigger.on_event_time if event_time else self._trigger.on_processing_time
         result = call(time, window, context)
+        ends = event_time is self._event_time and time == self._cleanup_time(window)
         if result is not TriggerResult.CONTINUE:
-            yield from self._act(result, key, panes, window)
-        if event_time is self._event_time and time == self._cleanup_time(window):
+            yield from self._act(result, key, panes, window, ends=ends)
+        if ends:
             self._throw_away(key, panes, window)
         self._keep(key, panes)
 
@@ -233,23 +238,25 @@ class WindowCore:
 
     # --- windows ---------------------------------------------------------------------------------------------------
 
-    def _act(self, result: TriggerResult, key: Any, panes: dict[Any, Any], window: Any) -> Iterator[Any]:
+    def _act(
+        self, result: TriggerResult, key: Any, panes: dict[Any, Any], window: Any, *, ends: bool = False
+    ) -> Iterator[Any]:
         fires, purges = _meaning(self._trigger, result)
         if fires and panes.get(window, EMPTY) is not EMPTY:
-            yield from self._fire(key, panes, window)
+            yield from self._fire(key, panes, window, goes_on=not (ends or purges))
         if purges:
             self._empty(panes, window)
         self._trigger_context.window = window
 
-    def _fire(self, key: Any, panes: dict[Any, Any], window: Any) -> Iterator[Any]:
+    def _fire(self, key: Any, panes: dict[Any, Any], window: Any, *, goes_on: bool) -> Iterator[Any]:
         held = panes[window]
         self._stamp.value = window.max_timestamp()
         evictor = self._evictor
         if evictor is None:
-            yield from self._evaluate(key, window, self._contents.elements(held))
+            yield from self._evaluate(key, window, self._contents.elements(held, goes_on=goes_on))
             return
         evictor.evict_before(held, len(held), window, self._evictor_context)
-        yield from self._evaluate(key, window, self._contents.elements(held))
+        yield from self._evaluate(key, window, self._contents.elements(held, goes_on=goes_on))
         evictor.evict_after(held, len(held), window, self._evictor_context)
         if not held:
             self._empty(panes, window)

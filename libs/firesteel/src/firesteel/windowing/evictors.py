@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from firesteel.common.time import Time
+from firesteel.common.time import Span
 from firesteel.windowing.checks import check_span, check_whole
 
 __all__ = ["CountEvictor", "DeltaEvictor", "Evictor", "TimeEvictor", "TimestampedValue"]
@@ -122,7 +122,7 @@ class TimeEvictor(_OneSided[T, W]):
         self.window_size = check_whole("the time of TimeEvictor in ms", window_size, 0)
 
     @staticmethod
-    def of(window_size: Time, do_evict_after: bool = False) -> TimeEvictor[Any, Any]:
+    def of(window_size: Span, do_evict_after: bool = False) -> TimeEvictor[Any, Any]:
         """Makes one."""
         return TimeEvictor(check_span("the time of TimeEvictor", window_size, 0), do_evict_after)
 

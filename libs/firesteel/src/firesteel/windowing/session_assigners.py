@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from firesteel.common.time import Time
+from firesteel.common.time import Span
 from firesteel.core.errors import ProgramError
 from firesteel.windowing.assigners import MergingWindowAssigner, WindowAssigner, no_timestamp
 from firesteel.windowing.builtin_triggers import EventTimeTrigger, ProcessingTimeTrigger
@@ -136,7 +136,7 @@ class EventTimeSessionWindows(_FixedGap):
     event_time = True
 
     @staticmethod
-    def with_gap(size: Time) -> EventTimeSessionWindows:
+    def with_gap(size: Span) -> EventTimeSessionWindows:
         """Sessions that end when so long no record came."""
         return EventTimeSessionWindows(check_span("EventTimeSessionWindows: the gap", size))
 
@@ -154,7 +154,7 @@ class ProcessingTimeSessionWindows(_FixedGap):
     event_time = False
 
     @staticmethod
-    def with_gap(size: Time) -> ProcessingTimeSessionWindows:
+    def with_gap(size: Span) -> ProcessingTimeSessionWindows:
         """Sessions that end when so long no record came."""
         return ProcessingTimeSessionWindows(check_span("ProcessingTimeSessionWindows: the gap", size))
 

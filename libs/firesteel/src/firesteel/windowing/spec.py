@@ -8,6 +8,7 @@ from typing import Any
 
 from firesteel.functions.output_tag import OutputTag
 from firesteel.windowing.assigners import (
+    GlobalWindows,
     MergingWindowAssigner,
     SlidingEventTimeWindows,
     SlidingProcessingTimeWindows,
@@ -36,6 +37,7 @@ _FIXED = (
 )
 
 
+_TUMBLING = (TumblingEventTimeWindows, TumblingProcessingTimeWindows)
 _SESSIONS = (
     EventTimeSessionWindows,
     DynamicEventTimeSessionWindows,
@@ -88,6 +90,11 @@ class WindowSpec:
     def fixed(self) -> bool:
         """The windows are of one size, and the same for all keys."""
         return type(self.assigner) in _FIXED
+
+    @property
+    def one_window(self) -> bool:
+        """A record is in one window at a time, as far as it is known."""
+        return type(self.assigner) in (*_TUMBLING, *_SESSIONS, GlobalWindows)
 
     @property
     def aligned(self) -> bool:

@@ -166,7 +166,7 @@ class CompletedCheckpoints:
         if self._point is None and self._kept:
             last = self._kept[-1]
             ignore = self._settings.ignore_unclaimed
-            self._point = RestorePoint(last.metadata, last.location, self._job, ignore)
+            self._point = RestorePoint(last.metadata, last.location, self._job, ignore, same_program=last.own)
         return self._point
 
     def damaged(self, checkpoint_id: int, what: str) -> None:

@@ -9,7 +9,7 @@ was written for it is removed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.checkpoint.reading import CheckpointFormatError
@@ -24,7 +24,14 @@ from firesteel_jobmaster.checkpoints import orders, recovery
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 from firesteel_jobmaster.checkpoints.job import Job
 from firesteel_jobmaster.checkpoints.pending import Cause, Pending, Phase, Request, UnionStateError, check_operators
-from firesteel_jobmaster.checkpoints.plan import NotReadyError, enumerators_of, heads, plan_checkpoint
+from firesteel_jobmaster.checkpoints.plan import (
+    NotReadyError,
+    Plan,
+    enumerators_of,
+    heads,
+    plan_checkpoint,
+    plan_commit,
+)
 from firesteel_jobmaster.checkpoints.reasons import NOT_READY, CheckpointFailure, Reason, Tolerance, declined
 from firesteel_jobmaster.checkpoints.requests import Requests
 from firesteel_jobmaster.checkpoints.restoring import RestorePoint
@@ -39,6 +46,11 @@ TIMER: Final = "checkpoint"
 UNDO_TIMER: Final = "checkpoint-undo"
 UNDO_SECONDS: Final = 1.0
 """Between two tries to take a checkpoint out of the store."""
+
+
+LATE_TIMER: Final = "checkpoint-late"
+LATE_SECONDS: Final = 10.0
+"""For which acknowledgements of checkpoints that were given up are gathered: what they name goes together."""
 
 
 class CheckpointCoordinator:
@@ -62,6 +74,8 @@ class CheckpointCoordinator:
         self._tolerance = Tolerance(settings.tolerable_failures)
         self._active = False
         self._ended_as = ""
+        self._late: dict[int, set[str]] = {}
+        """Checkpoint that was given up -> files of late acknowledgements."""
 
     # -- what others ask
 
@@ -77,8 +91,19 @@ class CheckpointCoordinator:
 
     @property
     def commits_at_end(self) -> bool:
-        """Whether a bounded job ends with a checkpoint, whose completion commits the last results."""
+        """Whether all tasks wait at their end for a last checkpoint, with all their state.
+
+        Else it has only what sinks are to commit, and those with sinks wait for it: it is the record of the commit.
+        """
         return self.is_periodic and self.settings.after_tasks_finish
+
+    def _is_record(self, request: Request) -> bool:
+        return request.cause is Cause.FINAL and not self.commits_at_end
+
+    def _plan(self, request: Request) -> Plan:
+        if self._is_record(request):
+            return plan_commit(self._job.graph)
+        return plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
 
     @property
     def is_settled(self) -> bool:
@@ -182,6 +207,7 @@ class CheckpointCoordinator:
     def _close_when_settled(self) -> None:
         """One that is being completed may stay, as the others may."""
         if self.is_settled:
+            self._discard_late()
             self.completed.close(self._ended_as)
 
     def request(self, trigger_id: str, full: bool = False) -> None:
@@ -205,6 +231,8 @@ class CheckpointCoordinator:
             self._consider()
         elif name == recovery.TIMER:
             self._recovery.again()
+        elif name == LATE_TIMER:
+            self._discard_late()
         elif name == UNDO_TIMER:
             for pending in self._pending.values():
                 if pending.phase is Phase.UNDOING:
@@ -233,7 +261,7 @@ class CheckpointCoordinator:
         now = self._clock.monotonic()
         self._schedule.begun(request, now)
         try:
-            plan = plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
+            plan = self._plan(request)
         except NotReadyError as error:
             logger.info("no checkpoint (%s): %s", request.cause, error)
             failure = CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}.")
@@ -250,17 +278,20 @@ class CheckpointCoordinator:
     def _prepared(self, pending: Pending, done: Done) -> None:
         pending.checkpoint_id = done.checkpoint_id
         if done.error is not None:
-            if done.checkpoint_id:
+            if done.hung:
+                self.completed.not_removed(done.work)
+            if done.checkpoint_id and not self._is_record(pending.request):
                 self.statistics.begin(done.checkpoint_id, pending.trigger_ms, pending.plan.running)
             self._abort(pending, CheckpointFailure(Reason.IO_EXCEPTION, done.error))
             return
         try:
-            pending.plan = plan_checkpoint(self._job.graph, self.settings.after_tasks_finish)
+            pending.plan = self._plan(pending.request)
         except NotReadyError as error:
             self._abort(pending, CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}."))
             return
         pending.phase = Phase.WAITING
-        self.statistics.begin(pending.checkpoint_id, pending.trigger_ms, pending.plan.running)
+        if not self._is_record(pending.request):
+            self.statistics.begin(pending.checkpoint_id, pending.trigger_ms, pending.plan.running)
         self._trigger(pending, pending.plan.trigger)
 
     def _trigger(self, pending: Pending, executions: Sequence[Execution]) -> None:
@@ -289,7 +320,7 @@ class CheckpointCoordinator:
         if pending is None:
             if not self.completed.has(checkpoint_id) and read.files():
                 logger.info("%s is late with checkpoint %d: removed", execution.task_name, checkpoint_id)
-                self._work(Discard(checkpoint_id, frozenset(read.files())))
+                self._gather_late(checkpoint_id, read.files())
             return
         if pending.phase is not Phase.WAITING or not pending.waits_for(execution):
             logger.debug("%s acknowledges checkpoint %d again", execution.task_name, checkpoint_id)
@@ -303,6 +334,19 @@ class CheckpointCoordinator:
                 self._abort(pending, CheckpointFailure(Reason.SUBSUMED, f"Checkpoint {newer} is being completed."))
             else:
                 self._complete(pending)
+
+    def _gather_late(self, checkpoint_id: int, files: Iterable[str]) -> None:
+        """These files belong to no checkpoint: one clean-up for all that come until then."""
+        if not self._late:
+            self._job.emit(do.SetTimer(LATE_TIMER, LATE_SECONDS))
+        self._late.setdefault(checkpoint_id, set()).update(files)
+
+    def _discard_late(self) -> None:
+        late, self._late = self._late, {}
+        if late:
+            self._job.emit(do.ClearTimer(LATE_TIMER))
+        for checkpoint_id, files in late.items():
+            self._work(Discard(checkpoint_id, frozenset(files)))
 
     def _vertex_acknowledged(self, pending: Pending, execution: Execution) -> None:
         vertex, graph = execution.vertex, self._job.graph.job_graph
@@ -372,7 +416,7 @@ class CheckpointCoordinator:
                 pending.phase = Phase.UNDOING
                 self._undo(pending)
             else:
-                self._work(Discard(pending.checkpoint_id, pending.files()))
+                self._discard(pending.checkpoint_id, pending.files(), done.hung)
                 self._end(pending)
             self._fail_job_if_exceeded()
             return
@@ -401,11 +445,21 @@ class CheckpointCoordinator:
         if done.fenced:
             self._drop(pending)
             self._job.leadership_lost(done.error or "")
-        elif done.error is not None:
+        elif done.error is not None and not done.removed:
             logger.error("checkpoint %d can't be taken back: %s", pending.checkpoint_id, done.error)
             self._job.emit(do.SetTimer(UNDO_TIMER, UNDO_SECONDS))
-        else:
+        else:  # it is not in the store: what else there may be of it is collected later
+            if done.error is not None:
+                logger.warning("files of checkpoint %d may be left: %s", pending.checkpoint_id, done.error)
+                self.completed.not_removed(done.work)
             self._end(pending)
+
+    def _discard(self, checkpoint_id: int, files: frozenset[str], hung: bool) -> None:
+        """It did not complete. A call that hung may write something of it later."""
+        work = Discard(checkpoint_id, files)
+        self._work(work)
+        if hung:
+            self.completed.not_removed(work)
 
     def _abort(self, pending: Pending, failure: CheckpointFailure) -> None:
         """It will not complete: tasks hear of it, and what was written is removed."""
@@ -425,14 +479,16 @@ class CheckpointCoordinator:
     def _give_up(self, pending: Pending, failure: CheckpointFailure) -> None:
         pending.given_up = failure
         name = pending.checkpoint_id or f"(attempt {pending.number})"
+        record = self._is_record(pending.request)
         logger.warning("checkpoint %s did not complete: %s", name, failure)
-        started = pending.checkpoint_id or None
+        started = None if record else pending.checkpoint_id or None
         if started is not None or failure.reason.counts:
             self.statistics.fail(started, self._clock.epoch_ms(), str(failure))
         self.requests.failed(pending.request.trigger_id, failure)
         if self._active:
             self._schedule.failed(pending.request, self._clock.monotonic())
-        if failure.reason.counts and pending.request.cause is not Cause.MANUAL and not self._closed:
+        counts = failure.reason is Reason.TASK_FAILURE if record else failure.reason.counts
+        if counts and pending.request.cause is not Cause.MANUAL and not self._closed:
             self._tolerance.failed(failure)  # who asked by hand hears of it, and the job goes on
 
     def _fail_job_if_exceeded(self) -> None:
@@ -486,7 +542,7 @@ class CheckpointCoordinator:
         elif pending is not None and pending.phase is Phase.PREPARING:
             self._prepared(pending, done)
         elif done.checkpoint_id:  # it was given up meanwhile
-            self._work(Discard(done.checkpoint_id, frozenset()))
+            self._discard(done.checkpoint_id, frozenset(), done.hung)
 
     def _work(self, work: Work) -> None:
         self._job.emit(do.CheckpointWork(self.completed.sparing(work)))

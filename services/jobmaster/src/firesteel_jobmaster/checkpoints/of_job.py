@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from firesteel.checkpoint.metadata import EnumeratorState
 from firesteel.core.clock import Clock
-from firesteel.core.errors import CheckpointCorruptedError, class_name
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointError, class_name
 from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.protocol.deployment import TaskFailure
 from firesteel_jobmaster import instructions as do
@@ -97,6 +97,13 @@ class JobCheckpoints:
         point = self.restore_point()
         return point is not None and point.task(execution).finished
 
+    @property
+    def is_committing(self) -> bool:
+        """Whether all that is left of the job is to commit what its last checkpoint holds; some of it may be shown."""
+        point = self.restore_point()
+        tasks = [e for e in self.graph.executions() if e.vertex.enumerates is None]
+        return point is not None and all(point.task(e).finished for e in tasks)
+
     def to_plain(self) -> dict[str, Any] | None:
         """For people; None = the job has none."""
         statistics = self.coordinator.statistics
@@ -157,7 +164,7 @@ class JobCheckpoints:
 
     def checkpoints_fail(self, message: str) -> None:
         """See ``Job``."""
-        self._core.fail_job(TaskFailure("external", "firesteel.core.errors.CheckpointError", message, message))
+        self._core.fail_job(TaskFailure("external", class_name(CheckpointError), message, message))
 
     def checkpoints_settled(self) -> None:
         """See ``Job``."""

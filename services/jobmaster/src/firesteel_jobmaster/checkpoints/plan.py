@@ -56,6 +56,25 @@ def plan_checkpoint(graph: ExecutionGraph, after_tasks_finish: bool) -> Plan:
     return Plan(heads(graph, running), tuple(running), tuple(finished))
 
 
+def plan_commit(graph: ExecutionGraph) -> Plan:
+    """The last checkpoint of a job that takes none by itself: of tasks at the end of their data, to be committed.
+
+    Enumerators of users have nothing to add, and are never asked for a snapshot.
+
+    Raises:
+        NotReadyError: a task neither waits for its commit nor has finished.
+    """
+    executions = [e for e in graph.executions() if e.vertex.enumerates is None]
+    finished = tuple(e for e in executions if e.state is ExecutionState.FINISHED)
+    waiting = tuple(e for e in executions if e.state is ExecutionState.RUNNING and e.end_of_data)
+    if len(finished) + len(waiting) < len(executions):
+        other = next(e for e in executions if e not in finished and e not in waiting)
+        raise NotReadyError(f"not all tasks are at the end of their data: {other.task_name} is {other.state.value}")
+    if not waiting:
+        raise NotReadyError("all tasks have finished")
+    return Plan(waiting, waiting, finished)
+
+
 def heads(graph: ExecutionGraph, running: Iterable[Execution]) -> tuple[Execution, ...]:
     """Those among these tasks to which no barrier comes: sources, and tasks all of whose inputs have ended.
 

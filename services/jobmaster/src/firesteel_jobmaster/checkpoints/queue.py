@@ -1,21 +1,32 @@
-"""Brings the coordinator's work to where it may block, one piece after the other, and the answers back."""
+"""Brings the coordinator's work to where it may block, one piece after the other, and the answers back.
+
+What the job waits for comes first, clean-ups behind it, and last what closes the job. A piece that takes too long is
+given up: its thread is left to itself, and it is answered in its place. So nobody waits for a storage that hangs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from firesteel.service.daemon_threads import DaemonThreads
-from firesteel_jobmaster.checkpoints.work import Close, Done, Work
-from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
+from firesteel_jobmaster.checkpoints.work import Close, Collect, Discard, Dispose, Done, Work
+from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
 from firesteel_jobmaster.lanes import Lane, Spawn
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 CLOSE_PAUSES: Final = (1.0, 2.0, 4.0, 8.0)
 """Seconds between tries to remove what has to go when a job has ended."""
+CALL_SECONDS: Final = 60.0
+"""A piece of work that takes longer is given up, unless checkpoints may take very long: see ``call_seconds``."""
+MOST_HUNG: Final = 4
+"""Threads that may hang at a time; with so many nothing is begun before one of them has returned."""
+FAIR: Final = 8
+"""So many pieces that the job waits for may come one after the other while a clean-up waits."""
 RunBlocking = Callable[[Callable[[], Done]], Awaitable[Done]]
 
 
@@ -25,6 +36,11 @@ _THREADS: Final = DaemonThreads("checkpoint storage")
 async def in_a_thread(work: Callable[[], T]) -> T:
     """Do it where it may block."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, work)
+
+
+def call_seconds(timeout: float) -> float:
+    """How long a piece of work may take where a checkpoint may take ``timeout`` seconds."""
+    return min(timeout, max(CALL_SECONDS, timeout / 10))
 
 
 class WorkQueue:
@@ -46,32 +62,80 @@ class WorkQueue:
         spawn: Spawn,
         run_blocking: RunBlocking,
         end_is_known: Callable[[], Awaitable[bool]],
+        seconds: float = CALL_SECONDS,
     ) -> None:
         self._worker, self._answered, self._run_blocking = worker, answered, run_blocking
-        self._end_is_known = end_is_known
+        self._end_is_known, self._seconds = end_is_known, seconds
         self._lane = Lane("checkpoint storage", spawn)
+        self._waited_for: deque[Work] = deque()
+        self._clean_ups: deque[Work] = deque()
+        self._last: deque[Close] = deque()
+        self._in_a_row = 0
+        self._hung: set[asyncio.Future[Done]] = set()
         self.files_are_left = False
         """What had to go when the job had ended could not be removed."""
 
+    @property
+    def hung(self) -> int:
+        """Calls that were given up and have not returned."""
+        return len(self._hung)
+
     def add(self, work: Work) -> None:
-        """Do this after all that was added before."""
-        self._lane.add(type(work).__name__, lambda: self._do(work))
+        """Do this when its turn comes: pieces of one kind keep their order."""
+        if isinstance(work, Close):
+            self._last.append(work)
+        elif isinstance(work, Discard | Dispose | Collect):
+            self._clean_ups.append(work)
+        else:
+            self._waited_for.append(work)
+        self._lane.add(type(work).__name__, self._next)
 
     async def done(self) -> None:
         """Wait until all is done that was added before."""
         await self._lane.done()
 
-    async def _do(self, work: Work) -> None:
-        if isinstance(work, Close):
-            await self._close(work)
+    async def _next(self) -> None:
+        if self._waited_for and not (self._clean_ups and self._in_a_row >= FAIR):
+            self._in_a_row += 1
+            self._answered(await self._call(self._waited_for.popleft()))
+        elif self._clean_ups:
+            self._in_a_row = 0
+            self._answered(await self._call(self._clean_ups.popleft()))
         else:
-            self._answered(await self._run_blocking(lambda: self._worker.do(work)))
+            await self._close(self._last.popleft())
+
+    async def _call(self, work: Work) -> Done:
+        """Have it done, or give it up."""
+        what = type(work).__name__
+        if len(self._hung) >= MOST_HUNG:
+            await asyncio.wait(self._hung, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+            if len(self._hung) >= MOST_HUNG:
+                return Done(work, error=f"the storage does not answer: {MOST_HUNG} calls have not returned", hung=True)
+        call = Call()
+        running = asyncio.ensure_future(self._run_blocking(lambda: self._worker.do(work, call)))
+        try:
+            await asyncio.wait({running}, timeout=self._seconds)
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
+        if running.done() or not self._worker.give_up(call):
+            return await running
+        error = f"the storage has not answered within {self._seconds:g} s, and the call was given up ({what})"
+        logger.error("%s", error)
+        self._hung.add(running)
+        running.add_done_callback(lambda future: self._returned(future, what))
+        return call.given_up(work, error)
+
+    def _returned(self, future: asyncio.Future[Done], what: str) -> None:
+        self._hung.discard(future)
+        if not future.cancelled():
+            logger.warning("a call of the storage that was given up has returned (%s)", what, exc_info=future.exception())
 
     async def _close(self, work: Close) -> None:
         if not await self._end_is_known():
             return
         for pause in (*CLOSE_PAUSES, None):
-            done = await self._run_blocking(lambda: self._worker.do(work))
+            done = await self._call(work)
             if done.error is None:
                 return
             if pause is None or done.fenced:

@@ -20,14 +20,24 @@ class RestorePoint:
         location: of its metadata, for people.
         job: that goes on.
         ignore_unclaimed: leave out state of operators that the job does not have.
+        same_program: the checkpoint is one of the job's own, so its key selectors are what they were.
 
     Raises:
         StateRestoreError: they do not fit together; the message names the operator.
     """
 
-    def __init__(self, metadata: CheckpointMetadata, location: str, job: JobGraph, ignore_unclaimed: bool) -> None:
+    def __init__(
+        self,
+        metadata: CheckpointMetadata,
+        location: str,
+        job: JobGraph,
+        ignore_unclaimed: bool,
+        *,
+        same_program: bool = True,
+    ) -> None:
         self.metadata, self.location = metadata, location
         self._operators = {operator.operator_id: operator for operator in metadata.operators}
+        self._trusts_keys = same_program or ignore_unclaimed
         self._check_claims(job, ignore_unclaimed)
         self._check_keys()
         self._tasks: dict[str, list[TaskRestore]] = {vertex.id: self._vertex(vertex) for vertex in job.vertices}
@@ -90,7 +100,10 @@ class RestorePoint:
                 f"checkpoint {self.checkpoint_id}: operator {finished[0].name!r} had finished and {other!r} had not, "
                 f"and they are one task ({vertex.name!r}) now: keep the job's chains as they were"
             )
-        by_operator = {o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism) for o in found}
+        by_operator = {
+            o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism, same_program=self._trusts_keys)
+            for o in found
+        }
         return [
             TaskRestore(
                 self.checkpoint_id,

@@ -64,7 +64,7 @@ class Schedule:
     def failed(self, request: Request, now: float) -> None:
         """It did not complete: the one at the end has to."""
         if request.cause is Cause.FINAL:
-            self._final_due = now + min(self._interval, RETRY_SECONDS)
+            self._final_due = now + min(self._interval or RETRY_SECONDS, RETRY_SECONDS)
 
     def next(self, now: float) -> Request | float | None:
         """What to begin now; or in how many seconds to look again; None: not before something happens."""

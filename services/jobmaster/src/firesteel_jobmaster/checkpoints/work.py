@@ -143,6 +143,8 @@ class Done:
         corrupted: no repeat will help.
         of_user: of ``Recover``: what can't be read is the checkpoint that the user wants the job to start from.
         fenced: another JobMaster leads the job.
+        hung: it was given up, since it took too long; what it may still do harms nothing.
+        removed: of ``Undo``: the checkpoint is not in the store, whatever else could not be done.
         checkpoint_id: of ``Prepare``; 0 = it has got none.
         location: of ``Complete``: where the metadata are.
         recovered: of ``Recover``: what can be read and is whole, in the order of ids.
@@ -155,6 +157,8 @@ class Done:
     corrupted: bool = False
     of_user: bool = False
     fenced: bool = False
+    hung: bool = False
+    removed: bool = False
     checkpoint_id: int = 0
     location: str = ""
     recovered: tuple[Recovered, ...] = ()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, partial
 
 from firesteel.checkpoint.closing import close_checkpoints, files_of, read_own, read_whole
@@ -36,6 +38,67 @@ from firesteel_jobmaster.checkpoints.work import (
 logger = logging.getLogger(__name__)
 
 
+class GivenUpError(Exception):
+    """Nobody waits for this piece of work any more, and it must not go on."""
+
+
+class Call:
+    """A piece of work on a thread. Whoever waits for it may give it up: between two steps it ends then, and what it has
+    begun in the store is kept from having an effect before the store is asked for anything else.
+
+    Attributes:
+        checkpoint_id: of ``Prepare``: what it has got; 0 = nothing yet.
+        location: of ``Complete``: where the metadata are.
+        changes_store: it has asked the store for a change, and has got no answer yet.
+        asked_store: it has asked for one.
+        removed: see ``Done``.
+    """
+
+    def __init__(self) -> None:
+        self.checkpoint_id, self.location = 0, ""
+        self.changes_store = self.asked_store = self.removed = False
+        self._lock = threading.Lock()
+        self._given_up = self._over = False
+
+    def go_on(self, step: Callable[[], object] = lambda: None) -> None:
+        """Take a short step that nothing comes in between.
+
+        Raises:
+            GivenUpError: it must not.
+        """
+        with self._lock:
+            if self._given_up:
+                raise GivenUpError
+            step()
+
+    def give_up(self) -> bool:
+        """Nobody waits any more; False: it is over, its answer is on its way."""
+        with self._lock:
+            self._given_up = not self._over
+            return self._given_up
+
+    def end(self) -> None:
+        """It has done what it could."""
+        with self._lock:
+            self._over = True
+
+    def asks(self) -> None:
+        """It is about to ask the store for a change; inside of ``go_on``."""
+        self.changes_store = self.asked_store = True
+
+    def given_up(self, work: Work, error: str) -> Done:
+        """The answer in place of its own."""
+        return Done(
+            work,
+            error=error,
+            hung=True,
+            stored=isinstance(work, Complete) and self.asked_store,
+            removed=self.removed,
+            checkpoint_id=self.checkpoint_id,
+            location=self.location,
+        )
+
+
 class CheckpointWorker:
     """Storage and store of one job.
 
@@ -49,34 +112,96 @@ class CheckpointWorker:
         self, job_id: str, open_storage: Callable[[], CheckpointStorage], store: CompletedCheckpointStore
     ) -> None:
         self._job_id, self._open_storage, self.store = job_id, open_storage, store
+        self._unanswered: set[Call] = set()
+        """Calls that were given up while the store had not answered them."""
 
     @cached_property
     def storage(self) -> CheckpointStorage:
         """Of state and metadata."""
         return self._open_storage()
 
-    def do(self, work: Work) -> Done:
-        """One piece of work. Errors are in the answer; none is raised."""
+    def do(self, work: Work, call: Call | None = None) -> Done:
+        """One piece of work. Errors are in the answer; none is raised.
+
+        Args:
+            work: the piece.
+            call: by which it may be given up, with ``give_up``.
+        """
+        call = call or Call()
+        try:
+            return self._do(work, call)
+        except GivenUpError:
+            self._clean_up_behind(work, call)
+            return call.given_up(work, "it was given up")
+        finally:
+            call.end()
+
+    def give_up(self, call: Call) -> bool:
+        """A piece of work takes too long; False: it is over by now."""
+        given_up = call.give_up()
+        if given_up and call.changes_store:
+            self._unanswered.add(call)
+        return given_up
+
+    @contextmanager
+    def _changing(self, call: Call) -> Iterator[CompletedCheckpointStore]:
+        """The store, which is asked for a change; no earlier call can change it any more.
+
+        Raises:
+            CheckpointStorageError: an earlier one may.
+            GivenUpError: this one was given up.
+        """
+        call.go_on(call.asks)
+        try:
+            if any(earlier.changes_store for earlier in list(self._unanswered)):
+                renewed = self.store.renewed()
+                if renewed is None:
+                    raise CheckpointStorageError(
+                        "the store of completed checkpoints has not answered an earlier call yet, and may still do "
+                        "what it was asked for"
+                    )
+                call.go_on(lambda: self._renew(renewed))
+            yield self.store
+        finally:
+            call.changes_store = False
+        call.go_on()
+
+    def _renew(self, store: CompletedCheckpointStore) -> None:
+        self.store = store
+        self._unanswered.clear()
+
+    def _clean_up_behind(self, work: Work, call: Call) -> None:
+        """What it has written, although nobody waited for it any more, is of no use to anybody: no checkpoint has its
+        number, and none will."""
+        checkpoint_id = work.metadata.checkpoint_id if isinstance(work, Complete) else call.checkpoint_id
+        if checkpoint_id and not (isinstance(work, Complete) and call.asked_store):
+            try:
+                self.storage.discard(checkpoint_id)
+            except Exception as error:  # storages are plug-ins
+                logger.warning("what a late call has written for checkpoint %d may be left: %s", checkpoint_id, error)
+
+    def _do(self, work: Work, call: Call) -> Done:
         try:
             match work:
                 case Recover(path):
                     return self._recover(work, path)
                 case Prepare(_, above):
-                    return self._prepare(work, self.store.next_id(above))
+                    return self._prepare(work, above, call)
                 case Complete(metadata):
-                    return self._complete(work, metadata)
-                case Undo(checkpoint_id, location, files, keep):
-                    self.store.remove(checkpoint_id)
-                    self.storage.dispose(location, files, keep)
-                    self.storage.discard(checkpoint_id, files, keep)
+                    return self._complete(work, metadata, call)
+                case Undo():
+                    return self._undo(work, call)
                 case Discard(checkpoint_id, files, keep):
                     self.storage.discard(checkpoint_id, files, keep)
                 case Collect(below, since_ms):
                     self._collect(below, since_ms)
                 case Dispose():
-                    self._dispose(work)
+                    self._dispose(work, call)
                 case Close():
-                    self._close(work)
+                    with self._changing(call):
+                        self._close(work)
+        except GivenUpError:
+            raise
         except FencedError as error:
             return Done(work, error=str(error), fenced=True)
         except (CheckpointCorruptedError, ConfigurationError) as error:
@@ -88,33 +213,58 @@ class CheckpointWorker:
             return Done(work, error=f"{type(error).__qualname__}: {error}")
         return Done(work)
 
-    def _prepare(self, work: Prepare, checkpoint_id: int) -> Done:
+    def _prepare(self, work: Prepare, above: int, call: Call) -> Done:
+        checkpoint_id = self._next_id(above, call)
         try:
             try:
                 self.storage.prepare(checkpoint_id)
             except CheckpointNumberTakenError as taken:
                 logger.warning("%s; the next number that is free is used", taken)
-                checkpoint_id = self.store.next_id(taken.highest)
+                checkpoint_id = self._next_id(taken.highest, call)
                 self.storage.prepare(checkpoint_id)
         except CheckpointError as error:
+            call.go_on()
             return Done(work, error=str(error), checkpoint_id=checkpoint_id)
+        call.go_on()
         return Done(work, checkpoint_id=checkpoint_id)
 
-    def _complete(self, work: Complete, metadata: CheckpointMetadata) -> Done:
+    def _next_id(self, above: int, call: Call) -> int:
+        with self._changing(call) as store:
+            checkpoint_id = store.next_id(above)
+        call.checkpoint_id = checkpoint_id
+        return checkpoint_id
+
+    def _complete(self, work: Complete, metadata: CheckpointMetadata, call: Call) -> Done:
         self.storage.verify(metadata.handles())
+        call.go_on()
         data = metadata.to_bytes()
-        location = self.storage.write_metadata(metadata.checkpoint_id, data)
+        location = call.location = self.storage.write_metadata(metadata.checkpoint_id, data)
         kept = None if self.storage.persistent else data.decode()
         try:
-            self.store.add(StoredCheckpoint(metadata.checkpoint_id, location, kept))
+            with self._changing(call) as store:
+                store.add(StoredCheckpoint(metadata.checkpoint_id, location, kept))
+        except GivenUpError:
+            raise
         except FencedError as error:
             return Done(work, error=str(error), fenced=True, location=location)
         except Exception as error:  # whatever it was: the checkpoint may be there
             return Done(work, error=str(error) or type(error).__qualname__, stored=True, location=location)
         return Done(work, stored=True, location=location)
 
-    def _dispose(self, work: Dispose) -> None:
-        self.store.remove(work.checkpoint_id)
+    def _undo(self, work: Undo, call: Call) -> Done:
+        with self._changing(call) as store:
+            store.remove(work.checkpoint_id)
+        call.removed = True
+        try:
+            self.storage.dispose(work.location, work.files, work.keep)
+            self.storage.discard(work.checkpoint_id, work.files, work.keep)
+        except Exception as error:  # storages are plug-ins
+            return Done(work, error=str(error) or type(error).__qualname__, removed=True)
+        return Done(work, removed=True)
+
+    def _dispose(self, work: Dispose, call: Call) -> None:
+        with self._changing(call) as store:
+            store.remove(work.checkpoint_id)
         if work.files is not None:
             self.storage.dispose(work.location, work.files, work.keep)
 

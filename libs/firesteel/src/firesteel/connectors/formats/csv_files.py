@@ -125,6 +125,7 @@ class _Feed:
                 if data is None:
                     raise StopIteration
                 self._lines, self._next = _lines(data), 0
+                self.offset = self._blocks.block
             line = self._lines[self._next]
             self._next += 1
             self.offset += len(line)
@@ -139,7 +140,7 @@ class _Feed:
             return None
         data = self._blocks.load()
         if data is not None:
-            self.offset += len(data)
+            self.offset = self._blocks.block + len(data)
             self._lines, self._next = [], 0
         return data
 
@@ -179,7 +180,7 @@ class _CsvCursor(SplitCursor[Any]):
         self._bad_head: str | None = None
         self._malformed = malformed
         self._blocks = LineBlocks(split, malformed)
-        if schema.dialect.use_header or schema.dialect.skip_first_row:
+        if not self._blocks.damaged and (schema.dialect.use_header or schema.dialect.skip_first_row):
             try:
                 self._read_head(schema)
             except ValueError as error:
@@ -224,11 +225,21 @@ class _CsvCursor(SplitCursor[Any]):
         if header == list(names):
             return
         missing = [name for name in names if name not in header]
-        if self._dialect.strict_headers or missing:
-            lacks = f"; {', '.join(missing)} not there" if missing else ""
-            raise ValueError(f"the header names the columns {', '.join(header)}, not {', '.join(names)}{lacks}")
-        self._order = [header.index(name) for name in names]
-        self._width = len(header)
+        wrong = f"the header names the columns {', '.join(header)}, not {', '.join(names)}"
+        if self._dialect.strict_headers:
+            raise ValueError(wrong + (f"; {', '.join(missing)} not there" if missing else ""))
+        if not missing:
+            self._order = [header.index(name) for name in names]
+            self._width = len(header)
+        elif len(header) > len(names):
+            raise ValueError(f"{wrong}; {', '.join(missing)} not there, and there are more columns than in the schema")
+        else:
+            moved = [name for place, name in enumerate(names) if name in header and header.index(name) != place]
+            if moved:
+                raise ValueError(
+                    f"{wrong}; {', '.join(missing)} not there, and {', '.join(moved)} in another place, so columns are "
+                    "known neither by name nor by position"
+                )
 
     def read(self, max_records: int) -> Chunk[Any] | Wait:
         """At most so many rows."""
@@ -271,10 +282,10 @@ class _CsvCursor(SplitCursor[Any]):
 
     def _load_columns(self, columns: CsvColumns) -> bool:
         """Whether the next block could be read by columns."""
-        begin = self._feed.offset
         data = self._feed.next_block()
         if data is None:
             return False
+        begin = self._feed.offset - len(data)
         head = max(0, self._data_start - begin)
         found = columns.read(data[head:] if head else data) if head < len(data) else None
         if found is None:

@@ -38,7 +38,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         if self._read is None:
             self._read = RowReader(self._schema)
         try:
-            text = str(message, "utf-8")
+            text = str(message, "utf-8").removeprefix("\ufeff")
             if self._schema.dialect.allow_comments and text.startswith("#"):
                 return None
             rows = list(csv.reader([text], **self._options))
@@ -67,7 +67,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         """
 
         def __init__(self, type_info: TypeDescriptor) -> None:
-            self._type_info = row_type(type_info, "CsvRowDeserializationSchema")
+            self._schema = _schema(type_info, "CsvRowDeserializationSchema")
             self._dialect = CsvDialect()
             self._ignore = False
 
@@ -110,7 +110,7 @@ class CsvRowDeserializationSchema(DeserializationSchema):
         def build(self) -> CsvRowDeserializationSchema:
             """The schema."""
             return CsvRowDeserializationSchema(
-                CsvSchema(self._type_info, self._dialect), ignore_parse_errors=self._ignore
+                replace(self._schema, dialect=self._dialect), ignore_parse_errors=self._ignore
             )
 
 
@@ -155,7 +155,7 @@ class CsvRowSerializationSchema(SerializationSchema):
         """
 
         def __init__(self, type_info: TypeDescriptor) -> None:
-            self._type_info = row_type(type_info, "CsvRowSerializationSchema")
+            self._schema = _schema(type_info, "CsvRowSerializationSchema")
             self._dialect = CsvDialect()
             self._end = "\n"
 
@@ -203,4 +203,9 @@ class CsvRowSerializationSchema(SerializationSchema):
 
         def build(self) -> CsvRowSerializationSchema:
             """The schema."""
-            return CsvRowSerializationSchema(CsvSchema(self._type_info, self._dialect), self._end)
+            return CsvRowSerializationSchema(replace(self._schema, dialect=self._dialect), self._end)
+
+
+def _schema(type_info: Any, owner: str) -> CsvSchema:
+    row_type(type_info, owner)
+    return CsvSchema(type_info)

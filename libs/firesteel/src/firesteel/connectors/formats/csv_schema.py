@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
-from firesteel.connectors.formats.type_texts import as_type, row_type
+from firesteel.connectors.formats.type_texts import Digits, as_type, digits_of, row_type
 from firesteel.core.errors import ProgramError
 
 __all__ = ["CsvDialect", "CsvSchema", "CsvSchemaBuilder"]
@@ -22,7 +22,8 @@ class CsvDialect:
         null_value: text that stands for None; None = there is none (empty numbers, booleans and dates are None anyhow).
         array_separator: between the elements of an array; None = arrays have one element.
         allow_comments: lines that begin with ``#`` are left out.
-        use_header: the first line holds the names of the columns, which may stand in any order.
+        use_header: the first line holds the names of the columns. They may stand in any order; where other names stand
+            there, columns are known by their position.
         strict_headers: the names have to be those of the schema, in its order.
         skip_first_row: the first line (behind the header) is left out.
     """
@@ -58,13 +59,18 @@ class CsvSchema:
         row_type: names and types of the columns.
         dialect: how it is written.
         array_separators: column -> separator of its elements, where it is not that of the dialect.
+        digits: column -> precision and scale of its decimal numbers, where they were declared (``digits_of``).
     """
 
     row_type: RowTypeInfo
     dialect: CsvDialect = CsvDialect()
     array_separators: dict[int, str | None] = field(default_factory=dict)
+    digits: dict[int, Digits] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        declared = digits_of(self.row_type)
+        if isinstance(declared, list):
+            object.__setattr__(self, "digits", {**dict(enumerate(declared)), **self.digits})
         object.__setattr__(self, "row_type", row_type(self.row_type, "CsvSchema"))
 
     @staticmethod
@@ -90,6 +96,7 @@ class CsvSchemaBuilder:
     def __init__(self) -> None:
         self._columns: list[tuple[str, TypeInformation]] = []
         self._separators: dict[int, str | None] = {}
+        self._digits: dict[int, Digits] = {}
         self._dialect = CsvDialect()
 
     def build(self) -> CsvSchema:
@@ -105,7 +112,7 @@ class CsvSchemaBuilder:
         if twice:
             raise ProgramError(f"CSV schema: columns that stand more than once: {', '.join(twice)}")
         types = RowTypeInfo([type_info for _, type_info in self._columns], names)
-        return CsvSchema(types, self._dialect, dict(self._separators))
+        return CsvSchema(types, self._dialect, dict(self._separators), dict(self._digits))
 
     def _add(self, name: str, type_info: TypeInformation) -> CsvSchemaBuilder:
         if not isinstance(name, str) or not name:
@@ -125,6 +132,7 @@ class CsvSchemaBuilder:
             one_character("array element separator", separator)
         inner = Types.STRING() if element_type is None else as_type(element_type, "add_array_column()")
         self._separators[len(self._columns)] = separator
+        self._digits[len(self._columns)] = digits_of(element_type)
         return self._add(name, Types.LIST(inner))
 
     def add_boolean_column(self, name: str) -> CsvSchemaBuilder:
@@ -132,7 +140,11 @@ class CsvSchemaBuilder:
         return self._add(name, Types.BOOLEAN())
 
     def add_number_column(self, name: str, number_type: Any | None = None) -> CsvSchemaBuilder:
-        """A column of numbers; 64-bit integers unless said otherwise."""
+        """A column of numbers; 64-bit integers unless said otherwise.
+
+        Of ``DataTypes.DECIMAL(precision, scale)`` numbers are rounded to their scale, halves away from zero.
+        """
+        self._digits[len(self._columns)] = digits_of(number_type)
         return self._add(name, Types.LONG() if number_type is None else as_type(number_type, "add_number_column()"))
 
     def add_string_column(self, name: str) -> CsvSchemaBuilder:
@@ -144,6 +156,7 @@ class CsvSchemaBuilder:
         for position, pair in enumerate(zip(schema.row_type.field_names, schema.row_type.field_types, strict=True)):
             if position in schema.array_separators:
                 self._separators[len(self._columns)] = schema.array_separators[position]
+            self._digits[len(self._columns)] = schema.digits.get(position)
             self._columns.append(pair)
         return self
 
@@ -151,6 +164,7 @@ class CsvSchemaBuilder:
         """Remove all columns."""
         self._columns.clear()
         self._separators.clear()
+        self._digits.clear()
         return self
 
     def set_allow_comments(self, allow: bool = True) -> CsvSchemaBuilder:
@@ -230,7 +244,10 @@ class CsvSchemaBuilder:
         return self._with(strict_headers=strict)
 
     def set_use_header(self, use: bool = True) -> CsvSchemaBuilder:
-        """The first line names the columns; writers write it."""
+        """The first line names the columns, in any order; writers write it.
+
+        Columns whose names are not there are known by their position, as all are in Flink.
+        """
         return self._with(use_header=use)
 
     def size(self) -> int:

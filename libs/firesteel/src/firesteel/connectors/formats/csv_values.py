@@ -14,7 +14,15 @@ from firesteel.common.types import Row, make_row
 from firesteel.connectors.formats.arranged import lists_of
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
 from firesteel.connectors.formats.json_values import row_values
-from firesteel.connectors.formats.type_texts import element_type, from_text, is_bytes, to_text, unwrapped
+from firesteel.connectors.formats.type_texts import (
+    Digits,
+    element_type,
+    from_text,
+    is_bytes,
+    rounded,
+    to_text,
+    unwrapped,
+)
 
 Read = Callable[[str], Any]
 Write = Callable[[Any], str]
@@ -54,7 +62,7 @@ class RowReader:
         self._names = schema.row_type.field_names
         types = schema.row_type.field_types
         null = schema.dialect.null_value
-        self.readers = [_reader(t, null, schema.array_separator(i)) for i, t in enumerate(types)]
+        self.readers = [_reader(t, null, schema.array_separator(i), schema.digits.get(i)) for i, t in enumerate(types)]
 
     def __call__(self, fields: list[str]) -> Row:
         """The row.
@@ -73,9 +81,9 @@ class RowReader:
         return make_row(self._names, values)
 
 
-def _reader(declared: TypeInformation, null: str | None, separator: str | None) -> Read:
+def _reader(declared: TypeInformation, null: str | None, separator: str | None, digits: Digits) -> Read:
     declared = unwrapped(declared)
-    inner = _inner_reader(declared, null, separator)
+    inner = _inner_reader(declared, null, separator, digits)
     is_text = isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.STRING
     if is_text or is_bytes(declared):
         return inner if null is None else lambda text: None if text == null else inner(text)
@@ -84,13 +92,14 @@ def _reader(declared: TypeInformation, null: str | None, separator: str | None) 
     return lambda text: None if text == null or not text else inner(text)
 
 
-def _inner_reader(declared: TypeInformation, null: str | None, separator: str | None) -> Read:
+def _inner_reader(declared: TypeInformation, null: str | None, separator: str | None, digits: Digits) -> Read:
     parse = from_text(declared)
     if parse is not None:
-        return parse
+        return parse if digits is None else lambda text: rounded(parse(text), digits)
     if isinstance(declared, RowTypeInfo):
         names = declared.field_names
-        parts = [_part(t, null) for t in declared.field_types]
+        known = digits or [None] * len(names)
+        parts = [_part(t, null, of) for t, of in zip(declared.field_types, known, strict=True)]
 
         def read_row(text: str) -> Any:
             found = text.split(separator) if separator else [text]
@@ -102,14 +111,14 @@ def _inner_reader(declared: TypeInformation, null: str | None, separator: str | 
     elements = element_type(declared)
     if elements is None:
         raise TypeError(f"values of type {declared} can't be read from CSV")
-    read = _part(elements, null)
+    read = _part(elements, null, digits)
     return lambda text: [read(piece) for piece in (text.split(separator) if separator else [text])]
 
 
-def _part(declared: TypeInformation, null: str | None) -> Read:
+def _part(declared: TypeInformation, null: str | None, digits: Digits) -> Read:
     if from_text(unwrapped(declared)) is None:
         raise TypeError(f"values of type {declared} can't be inside an array or row of CSV")
-    return _reader(declared, null, None)
+    return _reader(declared, null, None, digits)
 
 
 class RowWriter:
@@ -123,7 +132,7 @@ class RowWriter:
         self._names = schema.row_type.field_names
         null = schema.dialect.null_value or ""
         types = schema.row_type.field_types
-        self._writers = [_writer(t, null, schema.array_separator(i)) for i, t in enumerate(types)]
+        self._writers = [_writer(t, null, schema.array_separator(i), schema.digits.get(i)) for i, t in enumerate(types)]
         options = reader_options(schema.dialect)
         self._buffer = io.StringIO(newline="")
         self._end = schema.dialect.line_separator
@@ -166,19 +175,20 @@ class RowWriter:
         return text
 
 
-def _writer(declared: TypeInformation, null: str, separator: str | None) -> Write:
+def _writer(declared: TypeInformation, null: str, separator: str | None, digits: Digits) -> Write:
     declared = unwrapped(declared)
-    inner = _inner_writer(declared, null, separator)
+    inner = _inner_writer(declared, null, separator, digits)
     return lambda value: null if value is None else inner(value)
 
 
-def _inner_writer(declared: TypeInformation, null: str, separator: str | None) -> Write:
+def _inner_writer(declared: TypeInformation, null: str, separator: str | None, digits: Digits) -> Write:
     text = to_text(declared)
     if text is not None:
-        return text
+        return text if digits is None else lambda value: text(rounded(value, digits))
     if isinstance(declared, RowTypeInfo):
         names = declared.field_names
-        writers = [_writer(t, null, None) for t in declared.field_types]
+        known = digits or [None] * len(names)
+        writers = [_writer(t, null, None, of) for t, of in zip(declared.field_types, known, strict=True)]
 
         def write_row(value: Any) -> str:
             pairs = zip(writers, row_values(value, names), strict=True)
@@ -188,7 +198,7 @@ def _inner_writer(declared: TypeInformation, null: str, separator: str | None) -
     elements = element_type(declared)
     if elements is None or to_text(unwrapped(elements)) is None:
         raise TypeError(f"values of type {declared} can't be written as CSV")
-    write = _writer(elements, null, None)
+    write = _writer(elements, null, None, digits)
     return lambda value: _joined([write(item) for item in value], separator)
 
 

@@ -211,7 +211,7 @@ def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: boo
 
     def parse(data: bytes) -> Any:
         try:
-            value = read(decoder.decode(str(data, "utf-8")))
+            value = read(decoder.decode(str(data, "utf-8").removeprefix("\ufeff")))
         except RecursionError:
             raise ValueError("nested too deeply") from None
         if value is None and needs_value:

@@ -16,7 +16,17 @@ from firesteel.common.typeinfo import (
     TypeInformation,
 )
 from firesteel.common.types import Row, make_row
-from firesteel.connectors.formats.type_texts import INTEGERS, element_type, from_text, integer, to_text, unwrapped
+from firesteel.common.value_texts import single
+from firesteel.connectors.formats.type_texts import (
+    INTEGERS,
+    element_type,
+    from_text,
+    integer,
+    to_float,
+    to_text,
+    unwrapped,
+    whole_number,
+)
 
 Convert = Callable[[Any], Any]
 _PLAIN: Final = (BasicType.STRING, BasicType.BOOLEAN, BasicType.CHAR)
@@ -65,7 +75,8 @@ def _basic_reader(declared: BasicTypeInfo) -> Convert:
     if basic in INTEGERS or basic is BasicType.BIG_INT:
         return _integer_reader(INTEGERS.get(basic))
     if basic in (BasicType.FLOAT, BasicType.DOUBLE, BasicType.BIG_DEC):
-        return _number_reader(Decimal if basic is BasicType.BIG_DEC else float, parse)
+        make = {BasicType.BIG_DEC: Decimal, BasicType.FLOAT: lambda value: to_float(float(value))}.get(basic, float)
+        return _number_reader(make, parse)
     if basic is BasicType.BOOLEAN:
         return lambda value: value if value is None or value is True or value is False else _expect_text(value, parse)
     if basic is BasicType.STRING:
@@ -94,7 +105,7 @@ def _integer_reader(bits: int | None) -> Convert:
         if value is None:
             return None
         if type(value) is str:
-            value = int(value)
+            value = whole_number(value)
         if type(value) is not int:
             raise ValueError(f"an integer is expected, not {value!r:.50}")
         return value if bits is None else integer(value, bits)
@@ -110,7 +121,10 @@ def _number_reader(make: Callable[[Any], Any], parse: Callable[[str], Any]) -> C
             return parse(value)
         if value is True or value is False or not isinstance(value, (int, float, Decimal)):
             raise ValueError(f"a number is expected, not {value!r:.50}")
-        return make(value)
+        try:
+            return make(value)
+        except OverflowError:
+            raise ValueError(f"{str(value)[:20]}... is too large") from None
 
     return read
 
@@ -192,6 +206,8 @@ def json_writer(declared: TypeInformation, decimal: Callable[[Decimal], Any]) ->
         return lambda value: value
     if isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.BIG_DEC:
         return lambda value: None if value is None else decimal(value)
+    if isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.FLOAT:
+        return lambda value: None if value is None else single(value)
     if isinstance(declared, BasicTypeInfo) and declared.basic_type is not BasicType.INSTANT:
         return lambda value: value
     if isinstance(declared, RowTypeInfo):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ctypes
 import datetime
 import importlib
+import re
 from collections.abc import Callable, Sequence
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any, Final
 
 from firesteel.common.time import Instant
@@ -27,14 +29,21 @@ from firesteel.common.typeinfo import (
     TimeTypeInfo,
     TypeInformation,
 )
+from firesteel.common.value_texts import double_text, float_text
 
 FromText = Callable[[str], Any]
+Digits = Any
+"""Precision and scale of decimal numbers, as ``digits_of`` gives them; None = none were declared."""
+_EXACT: Final = Context(prec=100)
 ToText = Callable[[Any], str]
 
 INTEGERS: Final = {
     BasicType.BYTE: 8, BasicType.SHORT: 16, BasicType.INT: 32, BasicType.LONG: 64,
 }  # fmt: skip
 """Integer types with a range -> bits."""
+_WHOLE: Final = re.compile(r"\s*[+-]?[0-9]+\s*")
+_DECIMAL: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
+_FLOATING: Final = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|Infinity)\s*")
 UTC: Final = datetime.UTC
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -79,6 +88,37 @@ def as_type(declared: Any, owner: str) -> TypeInformation:
     return inner
 
 
+def digits_of(declared: Any) -> Digits:
+    """Precision and scale of the decimal numbers in a data type of the Table API; None = it has none.
+
+    Of a row there is one for each field, of an array those of its elements.
+    """
+    if not type(declared).__module__.startswith("firesteel.table."):
+        return None
+    if declared.name == "DECIMAL":
+        precision, scale = declared.parameters
+        return precision, scale
+    if declared.name == "ROW":
+        return [digits_of(one) for one in declared.field_types()]
+    return digits_of(declared.element_type) if declared.name == "ARRAY" else None
+
+
+def rounded(value: Decimal, digits: tuple[int, int]) -> Decimal:
+    """The number with the digits behind the point that its type has, halves away from zero, as Flink does.
+
+    Raises:
+        ValueError: it has more digits in front of the point than the type; Flink makes it null.
+    """
+    precision, scale = digits
+    try:
+        found = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+    except InvalidOperation:
+        found = None
+    if found is None or len(found.as_tuple().digits) > precision:
+        raise ValueError(f"{value!s:.50} does not fit DECIMAL({precision}, {scale})")
+    return found
+
+
 def element_type(declared: TypeInformation) -> TypeInformation | None:
     """The type of the elements of a list or array that is no byte array; None = it is something else."""
     if isinstance(declared, (BasicArrayTypeInfo, ListTypeInfo, ObjectArrayTypeInfo)):
@@ -110,7 +150,7 @@ def from_text(declared: TypeInformation) -> FromText | None:
         basic = declared.basic_type
         if basic in INTEGERS:
             bits = INTEGERS[basic]
-            return lambda text: integer(int(text), bits)
+            return lambda text: integer(whole_number(text), bits)
         return _BASIC_FROM.get(basic)
     if is_bytes(declared):
         return _bytes
@@ -126,12 +166,41 @@ def to_text(declared: TypeInformation) -> ToText | None:
     if isinstance(declared, InstantTypeInfo):
         return _instant_text
     if isinstance(declared, BasicTypeInfo):
-        return _boolean_text if declared.basic_type is BasicType.BOOLEAN else str
+        return _TO_TEXT.get(declared.basic_type, str)
     if is_bytes(declared):
         return lambda value: base64.b64encode(value).decode("ascii")
     if isinstance(declared, (DateTypeInfo, TimeTypeInfo, TimestampTypeInfo, LocalTimeTypeInfo)):
         return lambda value: str(value.isoformat())
     return None
+
+
+def whole_number(text: str) -> int:
+    """What Java's ``parseInt`` takes: digits, perhaps with a sign; blanks around them do not count.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if _WHOLE.fullmatch(text) is None:
+        raise ValueError(f"{text!r:.50} is no whole number")
+    return int(text)
+
+
+def floating_number(text: str) -> float:
+    """What Java's ``parseDouble`` takes: decimal numbers, with or without an exponent, ``NaN`` and ``Infinity``.
+
+    Not its hexadecimal numbers, nor a letter for the type behind the number.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if _FLOATING.fullmatch(text) is None:
+        raise ValueError(f"{text!r:.50} is no number")
+    return float(text)
+
+
+def to_float(value: float) -> float:
+    """The FLOAT nearest to a DOUBLE."""
+    return ctypes.c_float(value).value
 
 
 def _boolean(text: str) -> bool:
@@ -152,10 +221,9 @@ def _char(text: str) -> str:
 
 
 def _decimal(text: str) -> Decimal:
-    try:
-        return Decimal(text.strip())
-    except InvalidOperation:
-        raise ValueError(f"{text!r} is no number") from None
+    if _DECIMAL.fullmatch(text) is None:
+        raise ValueError(f"{text!r:.50} is no number")
+    return Decimal(text.strip())
 
 
 def _bytes(text: str) -> bytes:
@@ -193,13 +261,16 @@ def _instant_text(value: Instant) -> str:
     return moment.replace(tzinfo=None).isoformat() + "Z"
 
 
+_TO_TEXT: Final[dict[BasicType, ToText]] = {
+    BasicType.BOOLEAN: _boolean_text, BasicType.FLOAT: float_text, BasicType.DOUBLE: double_text,
+}  # fmt: skip
 _BASIC_FROM: Final[dict[BasicType, FromText]] = {
     BasicType.STRING: str,
     BasicType.BOOLEAN: _boolean,
-    BasicType.FLOAT: float,
-    BasicType.DOUBLE: float,
+    BasicType.FLOAT: lambda text: to_float(floating_number(text)),
+    BasicType.DOUBLE: floating_number,
     BasicType.CHAR: _char,
-    BasicType.BIG_INT: int,
+    BasicType.BIG_INT: whole_number,
     BasicType.BIG_DEC: _decimal,
     BasicType.INSTANT: _instant,
 }

@@ -14,7 +14,6 @@ from typing import Any
 
 from firesteel.core.errors import ProgramError
 from firesteel.functions.async_functions import AsyncFunction, AsyncRetryStrategy
-from firesteel.functions.functions import RuntimeContext
 from firesteel.runtime.operators.base import UserCode, is_iterable, not_iterable
 
 __all__ = ["AsyncCalls"]
@@ -30,7 +29,8 @@ class AsyncCalls(UserCode):
         function: the user's.
         timeout: seconds for a record, repetitions included; None = for ever.
         retry: when and how often to call again; None = never.
-        on_done: called with the token given to ``call`` and the results, or what was raised.
+        on_done: called with the token given to ``call`` and the results, or what was raised; the token is None when
+            the loop was ended by something that belongs to no record.
     """
 
     def __init__(
@@ -46,22 +46,31 @@ class AsyncCalls(UserCode):
         self._retry = retry
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._opened = False
+        self._cancelled = self._stopping = False
         self._thread = threading.Thread(target=self._main, name=f"firesteel-async {name}", daemon=True)
 
-    def open(self, context: RuntimeContext) -> None:
-        """Start the thread, and open the function on it, so that clients of asyncio can be made there.
+    def start(self) -> None:
+        """Start the thread."""
+        loop = self._loop = asyncio.new_event_loop()
+        try:
+            self._thread.start()
+        except BaseException:
+            self._loop = None
+            loop.close()
+            raise
+
+    def do(self, what: Callable[[], Any]) -> None:
+        """Call something on the loop, where clients of asyncio can be made; what it gives is awaited if it can be.
 
         Raises:
-            Exception: whatever the function's ``open`` raised.
+            BaseException: whatever it raised.
         """
-        self._loop = asyncio.new_event_loop()
-        self._thread.start()
-        self._wait(self._open(context))
+        self._wait(self._do(what))
 
-    async def _open(self, context: RuntimeContext) -> None:
-        self._opened = True
-        self._function.open(context)
+    async def _do(self, what: Callable[[], Any]) -> None:
+        result = what()
+        if inspect.isawaitable(result):
+            await result
 
     def call(self, token: Any, value: Any) -> None:
         """Begin with a record; from the task's thread."""
@@ -69,47 +78,53 @@ class AsyncCalls(UserCode):
         assert loop is not None
         loop.call_soon_threadsafe(self._begin, token, value)
 
-    def close(self) -> None:
-        """Cancel what runs, close the function on its loop, end the thread. Idempotent.
+    def cancel(self) -> None:
+        """Cancel what runs, the function's own tasks too, and wait for their end."""
+        if self._loop is not None:
+            self._wait(self._cancel())
 
-        Raises:
-            Exception: whatever the function's ``close`` raised.
-        """
+    def stop(self) -> None:
+        """End the thread. Idempotent."""
         loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        try:
-            self._wait(self._close(), loop)
-        finally:
+        if loop is not None:
+            self._stopping = True
             loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
 
-    def _wait(self, coroutine: Any, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        where = loop or self._loop
-        assert where is not None
-        asyncio.run_coroutine_threadsafe(coroutine, where).result()
+    def _wait(self, coroutine: Any) -> None:
+        loop = self._loop
+        assert loop is not None
+        asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
-    async def _close(self) -> None:
+    async def _cancel(self) -> None:
+        self._cancelled = True
         current = asyncio.current_task()
         others = [task for task in asyncio.all_tasks() if task is not current]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        if self._opened:
-            self._opened = False
-            self._function.close()
 
     def _main(self) -> None:
         loop = self._loop
         assert loop is not None
         asyncio.set_event_loop(loop)
         try:
-            loop.run_forever()
+            while not self._stopping:
+                self._run_loop(loop)
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.run_until_complete(loop.shutdown_default_executor())
             asyncio.set_event_loop(None)
             loop.close()
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run until somebody stops it. If user code does, the task fails; the loop is still needed to close it."""
+        try:
+            loop.run_forever()
+            if not self._stopping:
+                raise ProgramError("the function has stopped the asyncio loop that its calls run on")
+        except BaseException as error:  # of a task that the function made: SystemExit and KeyboardInterrupt end the loop
+            self._on_done(None, error)
 
     # -- on the loop
 
@@ -120,13 +135,25 @@ class AsyncCalls(UserCode):
 
     async def _run(self, token: Any, value: Any) -> None:
         try:
-            results = await self._results(value)
+            results = await self._uncancelled(value)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             self._on_done(token, error)
         else:
             self._on_done(token, results)
+
+    async def _uncancelled(self, value: Any) -> list[Any]:
+        """``_results``; a cancellation that is not ours is an error as any other, or nobody would hear of the record."""
+        try:
+            return await self._results(value)
+        except asyncio.CancelledError as error:
+            if self._cancelled:
+                raise
+            raise ProgramError(
+                "async_invoke() raised CancelledError although nobody has cancelled the call: something that it waits "
+                "for was cancelled; catch it there"
+            ) from error
 
     async def _results(self, value: Any) -> list[Any]:
         limit = asyncio.timeout(self._timeout)

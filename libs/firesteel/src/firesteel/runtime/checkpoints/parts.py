@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
 
+from firesteel.common.nan_keys import with_one_nan
 from firesteel.runtime.timers import TimerQueue
 from firesteel.state.backend import SEVERAL, SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
 from firesteel.state.heap_snapshot import dumps
@@ -62,7 +63,7 @@ class TimerPart:
             queue = timers.event if states[chunk.state].name == EVENT.name else timers.processing
             for timestamp, key, namespace in _timers(chunk.data):
                 if not mixed or group_of(key) in own:
-                    queue.add(timestamp, key, namespace)
+                    queue.add(timestamp, with_one_nan(key), namespace)
 
 
 class _TimerSnapshot(KeyedSnapshot):

@@ -72,6 +72,7 @@ def restore_operators(
                 for prepared in written.committables
                 for item in prepared.items
             ],
+            written.keys,
         )
         try:
             operator.restore(restored)

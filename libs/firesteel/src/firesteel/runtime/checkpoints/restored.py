@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.core.errors import StateRestoreError
 from firesteel.functions.two_phase import Committable
 from firesteel.state.backend import StateChunk, StateInfo
@@ -26,6 +27,7 @@ class OperatorRestored:
         operator: what former subtasks wrote, in their order.
         splits: plain splits of a source.
         committables: of a sink.
+        keys: what is known of the keys of ``keyed``.
     """
 
     checkpoint_id: int
@@ -35,6 +37,7 @@ class OperatorRestored:
     operator: Sequence[OperatorSnapshot] = ()
     splits: Sequence[Mapping[str, Any]] = ()
     committables: Sequence[Committable] = ()
+    keys: KeyKinds | None = None
 
 
 def no_such_part(operator: str, part: str, known: Iterable[str]) -> StateRestoreError:

@@ -10,6 +10,7 @@ from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.subtask_state import (
     Committables,
     KeyedState,
+    KeyKinds,
     OperatorListState,
     OperatorSubtaskState,
     TaskState,
@@ -21,7 +22,7 @@ from firesteel.runtime.checkpoints.parts import KeyedPart
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.uploads import Upload
 from firesteel.runtime.initialization import SnapshotContext
-from firesteel.runtime.operators import Operator, TwoPhaseSinkOperator
+from firesteel.runtime.operators import Operator, SinkOperator
 from firesteel.state.backend import KeyedSnapshot
 
 
@@ -72,6 +73,7 @@ class TaskSnapshot:
         self._parts: list[_Part] = []
         self._position = 0
         self._committables: dict[str, tuple[tuple[int, tuple[Committable, ...]], ...]] = {}
+        self._keys: dict[str, KeyKinds | None] = {}
 
     def begin(self) -> None:
         """The synchronous part; user code runs in here, and what it raises comes out."""
@@ -85,8 +87,9 @@ class TaskSnapshot:
                 self.half_written = operator.writes_elsewhere
                 raise
         for operator in self._operators:
-            if isinstance(operator, TwoPhaseSinkOperator):
+            if isinstance(operator, SinkOperator):
                 self._committables[operator.spec.id] = operator.uncommitted()
+            self._keys[operator.spec.id] = operator.key_kinds()
             for name, part in operator.snapshot_parts().items():
                 self._parts.append(self._begin(operator, name, part))
             self._parts.append(_Part(operator, None, operator.operator_state.snapshot(), (0, 0)))
@@ -157,6 +160,7 @@ class TaskSnapshot:
                 operator.get(id_),
                 source.splits if source is not None and source.operator_id == id_ else (),
                 tuple(_plain(*prepared) for prepared in self._committables.get(id_, ())),
+                self._keys[id_] if any(part.handles for part in keyed.get(id_, {}).values()) else None,
             )
             if not state.is_empty:
                 found[id_] = state

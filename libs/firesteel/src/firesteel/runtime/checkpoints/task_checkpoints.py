@@ -197,9 +197,15 @@ class TaskCheckpoints:
         self._waiting.append(lambda: self._tell(lambda operator: operator.checkpoint_aborted(checkpoint_id)))
         self._wake()
 
-    def input_ended(self) -> None:
-        """No record will come any more; the operators have given everything."""
+    def input_ended(self, left: Sequence[Operator]) -> None:
+        """No record will come any more; the operators have given everything.
+
+        Args:
+            left: those that are not closed: from now on they are all that a checkpoint has of the task.
+        """
         self._input_ended = True
+        if len(left) < len(self._operators):
+            self._operators, self._later, self._deltas = left, [], None
 
     def make_durable(self, work: Callable[[], None], on_error: Callable[[BaseException], None]) -> None:
         """Have something done by the thread that writes state: in front of whatever is acknowledged after this call.
@@ -210,7 +216,7 @@ class TaskCheckpoints:
         def run() -> None:
             try:
                 work()
-            except Exception as error:  # the sink is a plug-in
+            except BaseException as error:  # the sink is a plug-in, and the thread that of all tasks
                 self._loop.call_soon_threadsafe(partial(on_error, error))
 
         self._services.submit(run)

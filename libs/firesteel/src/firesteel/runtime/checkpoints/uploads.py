@@ -85,6 +85,7 @@ class Upload:
     @property
     def room(self) -> bool:
         """Whether it takes more now; else ``on_room`` will be called."""
+        self._paused = True  # before the look: whatever is written after that sees it
         self._paused = self.written - self._done > MOST_BYTES_AHEAD
         return not self._paused
 
@@ -128,7 +129,7 @@ class Upload:
         if self._error is None and not self._discarded:
             try:
                 action()
-            except Exception as error:  # the storage is a plug-in: the checkpoint fails, not the task
+            except BaseException as error:  # the storage is a plug-in: the checkpoint fails, not the task or this thread
                 self._error = error
         self._done += size
         if self._paused and self.written - self._done <= MOST_BYTES_AHEAD // 2:
@@ -149,24 +150,31 @@ class Upload:
         for stream in self._streams.values():
             try:
                 stream.abort()
-            except Exception as error:  # what is left is an orphan, and found by those who look for such
+            except BaseException as error:  # what is left is an orphan, and found by those who look for such
                 self._error = self._error or error
         self._streams.clear()
 
 
 class UploadThread:
-    """The thread of a slot that writes state. It starts with the first piece, and nobody waits for its end."""
+    """The thread of a slot that writes state, one for all its tasks: pieces are written in the order in which they come.
+
+    It starts with the first piece, and nobody waits for its end.
+    """
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Callable[[], None]) -> None:
         """Have it done; from any thread."""
         self._queue.put(work)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="firesteel-checkpoints", daemon=True)
-            self._thread.start()
+            with self._starting:  # tasks with threads of their own come at the same time
+                if self._thread is None:
+                    thread = threading.Thread(target=self._run, name="firesteel-checkpoints", daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def stop(self, seconds: float) -> None:
         """End behind what was submitted; waits so long at most."""

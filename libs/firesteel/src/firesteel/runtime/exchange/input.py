@@ -86,7 +86,7 @@ class RemoteInputChannel(InputChannel):
         item = queue.popleft()
         self.readable = bool(queue)
         if isinstance(item, InBand):
-            if self._partial is not None and not queue:
+            if self._rest and not queue:
                 self._give_credit()  # nothing else is queued now: the rest of a large message may come
             return item
         self.queued_bytes -= len(item)

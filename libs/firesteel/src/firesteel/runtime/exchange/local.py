@@ -48,7 +48,7 @@ class LocalOutputChannel(OutputChannel):
         self.records_out += count
         if self._done:
             return
-        size = batch_bytes(batch)
+        size = batch_bytes(batch, quick=not self._pipe.queue)  # one that waits alone may be wrong, others must not
         self.bytes_out += size
         self.queued_bytes += size
         if self.queued_bytes >= self._window:

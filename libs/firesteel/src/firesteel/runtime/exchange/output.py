@@ -114,7 +114,7 @@ class RemoteOutputChannel(OutputChannel):
         self.records_out += count
         if self._done:
             return
-        size = batch_bytes(batch)
+        size = batch_bytes(batch, quick=not self._pending_records)
         if isinstance(batch.values, pa.RecordBatch):
             self._window = self._wide.widen(self._window, min(size, COLUMN_BYTES))
         if not self._pending:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from firesteel.common.types import to_pickle
 from firesteel.core.errors import ProtocolError, SerializationError, class_name
 from firesteel.runtime.batch import Batch, Timestamps
 from firesteel.runtime.copies import COPIES
@@ -259,12 +260,13 @@ def dump_values(values: list[Any], buffers: list[memoryview]) -> bytes:
         buffers.append(raw)
         return False
 
+    whole = to_pickle(values)
     try:
-        return pickle.dumps(values, 5, buffer_callback=keep)
+        return pickle.dumps(whole, 5, buffer_callback=keep)
     except Exception:  # by contract PicklingError, but __reduce__ and __getstate__ raise what they like, here and below
         buffers.clear()
     try:
-        return bytes(cloudpickle.dumps(values, 5, buffer_callback=keep))
+        return bytes(cloudpickle.dumps(whole, 5, buffer_callback=keep))
     except Exception as error:
         raise _unpicklable(values, error) from error
 

@@ -1,21 +1,40 @@
-"""Cheap estimates of how many bytes records take when serialised; right within a factor of two for common records."""
+"""How many bytes records take.
+
+Two estimates, both right within a factor of two for common records. A *quick* one from three records of a batch adapts
+how much is done at once: if it is wrong, the next one is right. What waits in a channel is counted by one that looks at
+*all* records: a single large one among many small ones must not be overlooked, or gigabytes wait in a window of a
+mebibyte. ``marshal`` walks through plain values in C, at 10 to 60 ns for a record, and calls no code of the user's;
+objects that it does not know are looked at kind by kind.
+"""
 
 from __future__ import annotations
 
-from itertools import islice
+import marshal
+from collections import defaultdict
+from itertools import chain, islice
+from operator import attrgetter
+from types import MemberDescriptorType
 from typing import Any, Final
 
 import pyarrow as pa
 
+from firesteel.common.types import Row
 from firesteel.runtime.batch import Batch, Values
 
 _SAMPLE: Final = 16
 _DEPTH: Final = 3
+_DEEPEST: Final = 12
+"""Containers in containers that are looked into when all records are."""
 _FIXED: Final = {type(None): 1, bool: 1, int: 5, float: 9}
+_MARSHAL: Final = 4
+"""Version of its format; what records share is counted once."""
+_COPIED: Final = 16 << 20
+"""Bytes; of more, by the quick estimate, ``marshal`` makes no copy."""
+_ROW_VALUES: Final = attrgetter("_values")
 
 
 def record_bytes(value: Any, depth: int = _DEPTH) -> int:
-    """Estimate for one record, from a few elements of its containers."""
+    """Quick estimate for one record, from a few elements of its containers."""
     kind = type(value)
     fixed = _FIXED.get(kind)
     if fixed is not None:
@@ -23,8 +42,7 @@ def record_bytes(value: Any, depth: int = _DEPTH) -> int:
     if kind is str or kind is bytes or kind is bytearray:
         return len(value) + 4
     if kind.__module__.startswith(("numpy", "pyarrow")):
-        size = getattr(value, "nbytes", None)
-        return size + 128 if isinstance(size, int) else 64
+        return _buffer_bytes(value)
     if depth > 0:
         if issubclass(kind, tuple):
             return 4 + _elements(tuple.__getitem__(value, slice(_SAMPLE)), tuple.__len__(value), depth - 1)
@@ -47,8 +65,13 @@ def _elements(sample: Any, count: int, depth: int) -> int:
     return sum(record_bytes(item, depth) for item in sample) * count // seen if seen else 0
 
 
+def _buffer_bytes(value: Any) -> int:
+    size = getattr(value, "nbytes", None)
+    return size + 128 if isinstance(size, int) else 64
+
+
 def values_bytes(values: Values) -> int:
-    """Estimate for a list (from its first, middle and last record) or the exact size of a ``RecordBatch``."""
+    """Quick estimate for a list (from its first, middle and last record), or the exact size of a ``RecordBatch``."""
     if isinstance(values, pa.RecordBatch):
         return int(values.nbytes) + 64
     count = len(values)
@@ -57,14 +80,104 @@ def values_bytes(values: Values) -> int:
     return (record_bytes(values[0]) + record_bytes(values[count // 2]) + record_bytes(values[-1])) * count // 3
 
 
-def batch_bytes(batch: Batch) -> int:
-    """The batch's estimate of bytes, made now if it has none."""
+def batch_bytes(batch: Batch, *, quick: bool = False) -> int:
+    """The batch's estimate of bytes, made now from all of its records, or quickly, if it has none."""
     size = batch.bytes_estimate
     if size <= 0:
-        size = values_bytes(batch.values)
+        size = values_bytes(batch.values) if quick else _all_bytes(batch.values)
         if batch.timestamps is not None:
             size += 8 * len(batch)
         if batch.kinds is not None:
             size += len(batch)
         batch.bytes_estimate = size = max(1, size)
     return size
+
+
+def _all_bytes(values: Values) -> int:
+    quick = values_bytes(values)
+    return quick if isinstance(values, pa.RecordBatch) else _each(values, _DEEPEST, copy=quick <= _COPIED)
+
+
+def _each(values: list[Any], depth: int, *, copy: bool) -> int:
+    """The sum over all elements; what is done for each is done in C.
+
+    Args:
+        copy: the values are few enough bytes to be copied.
+    """
+    if copy:
+        try:
+            return len(marshal.dumps(values, _MARSHAL))
+        except ValueError:  # objects that it does not know, or too deep
+            pass
+    kinds = set(map(type, values))
+    if len(kinds) == 1:
+        return _of_kind(kinds.pop(), values, depth, copy=copy)
+    groups: dict[type, list[Any]] = defaultdict(list)
+    for value in values:
+        groups[type(value)].append(value)
+    return sum(_of_kind(kind, group, depth, copy=copy) for kind, group in groups.items())
+
+
+def _of_kind(kind: type, values: list[Any], depth: int, *, copy: bool) -> int:
+    fixed = _FIXED.get(kind)
+    if fixed is not None:
+        return fixed * len(values)
+    if kind is str or kind is bytes or kind is bytearray:
+        return sum(map(len, _once(values))) + 4 * len(values)
+    if kind.__module__.startswith(("numpy", "pyarrow")):
+        return sum(map(_buffer_bytes, _once(values)))
+    if depth <= 0:
+        return sum(map(object.__sizeof__, values))
+    inside = _inside(kind, values)
+    if inside is None:
+        return sum(map(object.__sizeof__, values))
+    return 8 * len(values) + (_each(inside, depth - 1, copy=copy) if inside else 0)
+
+
+def _inside(kind: type, values: list[Any]) -> list[Any] | None:
+    """What containers or objects of one kind hold; None if that can't be seen."""
+    once = _once(values)
+    for container in (tuple, list, set, frozenset):
+        if issubclass(kind, container):
+            return list(chain.from_iterable(map(container.__iter__, once)))
+    if issubclass(kind, dict):
+        return list(chain(chain.from_iterable(map(dict.keys, once)), chain.from_iterable(map(dict.values, once))))
+    if kind is Row:
+        return list(chain.from_iterable(map(_ROW_VALUES, once)))
+    found = list[Any]()
+    members = _members(kind)
+    for member in members:
+        found += _given(member, once)
+    try:
+        fields = [object.__getattribute__(value, "__dict__") for value in once]
+    except AttributeError:
+        return found if members else None
+    found += chain.from_iterable(map(dict.values, fields))
+    return found
+
+
+def _once(values: list[Any]) -> list[Any]:
+    """Each object once, however often it occurs."""
+    return list(dict(zip(map(id, values), values, strict=True)).values())
+
+
+def _members(kind: type) -> tuple[MemberDescriptorType, ...]:
+    """What ``__slots__`` has made."""
+    return tuple(
+        member for base in kind.__mro__ for member in vars(base).values() if isinstance(member, MemberDescriptorType)
+    )
+
+
+def _given(member: MemberDescriptorType, values: list[Any]) -> list[Any]:
+    """What is in one slot of these objects; it may be empty in some."""
+    try:
+        return list(map(member.__get__, values))
+    except AttributeError:
+        pass
+    found = list[Any]()
+    for value in values:
+        try:
+            found.append(member.__get__(value))
+        except AttributeError:
+            pass
+    return found

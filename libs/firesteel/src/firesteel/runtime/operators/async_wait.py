@@ -101,15 +101,23 @@ class AsyncWaitOperator(LaterResults):
         )
         self._error: BaseException | None = None
         self._guard = threading.Lock()
-        self._arrived: deque[tuple[Entry, Any]] = deque()
+        self._arrived: deque[tuple[Entry | None, Any]] = deque()
         """From the loop's thread."""
 
     def open(self, context: OperatorContext) -> None:
         """Open the function on its loop; call again for records whose results were awaited at the checkpoint."""
-        self._calls.open(self.runtime_context(context))
+        self._calls.start()
+        super().open(context)
         for value, stamp in self.operator_state.get_list_state(_IN_FLIGHT).get():
             self._backlog.append(Entry(value, stamp))
         self._begin()
+
+    def call(self, function: Any, method: str, *arguments: Any) -> None:
+        """The function's methods run on its loop; those of key selectors behind it here."""
+        if function is self.function:
+            self._calls.do(lambda: getattr(function, method)(*arguments))
+        else:
+            super().call(function, method, *arguments)
 
     def snapshot_state(self, context: SnapshotContext) -> None:
         """Records whose results have not left are its state: they are called for again after a restore."""
@@ -119,8 +127,12 @@ class AsyncWaitOperator(LaterResults):
         super().snapshot_state(context)
 
     def close(self) -> None:
-        """Cancel what runs and end the thread."""
-        self._calls.close()
+        """Cancel what runs, close the functions, and end the thread."""
+        try:
+            self._calls.cancel()
+            super().close()
+        finally:
+            self._calls.stop()
 
     @property
     def writable(self) -> bool:
@@ -187,8 +199,8 @@ class AsyncWaitOperator(LaterResults):
                 self._in_flight += 1
                 self._calls.call(entry, entry.value)
 
-    def _done(self, entry: Entry, results: list[Any] | BaseException) -> None:
-        """On the loop's thread."""
+    def _done(self, entry: Entry | None, results: list[Any] | BaseException) -> None:
+        """On the loop's thread; what is raised may belong to no record."""
         with self._guard:
             self._arrived.append((entry, results))
         if self.on_results is not None:
@@ -200,5 +212,5 @@ class AsyncWaitOperator(LaterResults):
                 entry, results = self._arrived.popleft()
             if isinstance(results, BaseException):
                 self._error = self._error or results
-            else:
+            elif entry is not None:
                 self._results.complete(entry, results)

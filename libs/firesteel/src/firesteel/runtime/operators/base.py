@@ -13,14 +13,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
 
+from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.common.coerce import make_coercer
+from firesteel.common.own_copies import own_copy
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointListener
+from firesteel.functions.coroutines import refuse_result
 from firesteel.functions.functions import Function
 from firesteel.functions.output_tag import OutputTag, tags_exist
-from firesteel.graph.key_hash import stable_hash
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.checkpoints.parts import KeyedPart
 from firesteel.runtime.checkpoints.restored import KeyedWritten, OperatorRestored, no_such_part
@@ -59,6 +61,9 @@ class Operator(UserCode):
     """What its ``snapshot_state`` raises fails the task and not the checkpoint alone: it may have written a half, which
     must not be in the next one."""
 
+    gives_away: ClassVar[bool] = False
+    """Nobody changes its results when it has given them."""
+
     tagged: bool = False
     """Its results may hold ``SideRecord`` objects. Such an operator has to expand."""
 
@@ -89,14 +94,23 @@ class Operator(UserCode):
                 self._opened.append(function)
                 if isinstance(function, CheckpointedFunction):
                     self.initialize(function)
-                function.open(runtime_context)
+                self.call(function, "open", runtime_context)
         if self.may_tag and (self.spec.extra.get("side_outputs") or tags_exist()):
             self.enable_tags()
 
     def initialize(self, function: CheckpointedFunction) -> None:
         """Have a function take over what was restored."""
         restored = self.restored is not None
-        function.initialize_state(InitializationContext(self.name, self.operator_state, self.keyed, restored=restored))
+        context = InitializationContext(self.name, self.operator_state, self.keyed, restored=restored)
+        self.call(function, "initialize_state", context)
+
+    def call(self, function: Any, method: str, *arguments: Any) -> None:
+        """Call a method of one of the user's functions that is not about a record.
+
+        Raises:
+            UnsupportedFeatureError: it gave something to await.
+        """
+        refuse_result(f"operator {self.name!r}", function, method, getattr(function, method)(*arguments))
 
     # -- checkpoints
 
@@ -116,6 +130,10 @@ class Operator(UserCode):
     def snapshot_parts(self) -> Mapping[str, KeyedPart]:
         """Its parts with state by key, by names that stay the same; operator state is beside them."""
         return {} if self.keyed is None else {KEYED: self.keyed}
+
+    def key_kinds(self) -> KeyKinds | None:
+        """What is known of the keys of its state; None if it stands in columns, which know their types."""
+        return None
 
     def restore(self, restored: OperatorRestored) -> None:
         """Take over state, before ``open``.
@@ -141,7 +159,7 @@ class Operator(UserCode):
         """A barrier is here: bring operator state up to date; calls the user's ``snapshot_state``."""
         for function in (*self._opened, *self._beside):
             if isinstance(function, CheckpointedFunction):
-                function.snapshot_state(context)
+                self.call(function, "snapshot_state", context)
 
     def check_fit_for_checkpoints(self) -> None:
         """A barrier is here, and no operator has done anything about it yet.
@@ -154,13 +172,13 @@ class Operator(UserCode):
         """The checkpoint is complete, and with it all before it."""
         for function in (*self._opened, *self._beside):
             if isinstance(function, CheckpointListener):
-                function.notify_checkpoint_complete(checkpoint_id)
+                self.call(function, "notify_checkpoint_complete", checkpoint_id)
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
         """The checkpoint was given up."""
         for function in (*self._opened, *self._beside):
             if isinstance(function, CheckpointListener):
-                function.notify_checkpoint_aborted(checkpoint_id)
+                self.call(function, "notify_checkpoint_aborted", checkpoint_id)
 
     def enable_tags(self) -> None:
         """From now on results may be pairs of tag and value. As long as there are no tags, nothing looks for them."""
@@ -198,7 +216,9 @@ class Operator(UserCode):
                 f"operator {self.name!r} yields to side output {tag.tag_id!r} with the type {tag.type_info}, but it "
                 f"has the type {known[0]} elsewhere: use one OutputTag for both"
             )
-        return SideRecord(tag.tag_id, value if known[1] is None else known[1](value))
+        if known[1] is not None:
+            value = known[1](value)
+        return SideRecord(tag.tag_id, value if self.spec.object_reuse else own_copy(value))
 
     def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
         """What the user's ``open`` is handed."""
@@ -209,12 +229,16 @@ class Operator(UserCode):
         self._helpers.append(helper)
 
     def close(self) -> None:
-        """Release everything; closes what was opened, the function first."""
-        try:
-            while self._opened:
-                self._opened.pop().close()
-        finally:
-            self.operator_state.close()
+        """Release everything; closes what was opened, the function first, and all of it whatever one of them raises."""
+        first: BaseException | None = None
+        while self._opened:
+            try:
+                self.call(self._opened.pop(), "close")
+            except BaseException as error:  # user code
+                first = first or error
+        self.operator_state.close()
+        if first is not None:
+            raise first
 
 
 class Transform(Operator, ABC):
@@ -245,21 +269,3 @@ def not_iterable(what: str, results: Any) -> ProgramError:
 def is_iterable(value: Any) -> bool:
     """Whether ``iter(value)`` would work."""
     return hasattr(type(value), "__iter__") or hasattr(type(value), "__getitem__")
-
-
-class KeyCheck:
-    """Checks keys at the door of a keyed operator: each type in full at first sight, then by class only.
-
-    Partitioners have hashed every key before; this catches a key selector that gives another key the second time.
-    """
-
-    def __init__(self) -> None:
-        self.seen: set[type] = set()
-
-    def __call__(self, key: Any) -> None:
-        """Raises:
-        KeyTypeError: a value of this type can't be a key.
-        """
-        stable_hash(key)
-        hash(key)
-        self.seen.add(key.__class__)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProgramError, StateRestoreError
 from firesteel.core.short_repr import short_repr
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.source import Source, SplitEnumerator, SplitEnumeratorContext
 from firesteel.functions.state import ListStateDescriptor
 from firesteel.graph.specs import OperatorSpec
@@ -55,6 +56,7 @@ class EnumeratorOperator(Operator):
         if not isinstance(made, SplitEnumerator):
             kind = type(made).__name__
             raise ProgramError(f"operator {self.name!r}: {method}() gave {kind}, which is no SplitEnumerator")
+        refuse_coroutines(f"operator {self.name!r}", made)
         self._enumerator = made
         self._enumerator.start()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from firesteel.common.own_copies import own_copy
 from firesteel.core.errors import ProgramError
 from firesteel.functions.join_functions import ProcessJoinFunction
 from firesteel.graph.specs import OperatorSpec
@@ -68,7 +69,8 @@ class IntervalJoinOperator(TimedTransform):
                 continue
             assert timestamp is not None
             for time, other in join.add(input_index, keyed.key, value, timestamp):
-                left, right = (value, other) if input_index == 0 else (other, value)
+                mine, other = own_copy(value), own_copy(other)  # the buffers hold them for other pairs
+                left, right = (mine, other) if input_index == 0 else (other, mine)
                 context.left, context.right = (timestamp, time) if input_index == 0 else (time, timestamp)
                 context.result = stamp.value = max(timestamp, time)
                 results = function(left, right, context)

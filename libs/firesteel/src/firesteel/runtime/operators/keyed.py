@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from firesteel.common.own_copies import own_copy
 from firesteel.functions.functions import ReduceFunction
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.context import KeyedOnTimerContext, KeyedProcessContext, OperatorContext
@@ -49,7 +50,7 @@ class KeyedProcessOperator(TimedFunction):
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             results = function(value, context)
             if results is None:
                 continue
@@ -66,7 +67,9 @@ class KeyedProcessOperator(TimedFunction):
 
 
 class ReduceOperator(KeyedTransform):
-    """Running reduce: the first record of a key as it is, then each combination."""
+    """Running reduce: the first record of a key as it is, then each combination; its state is never given away."""
+
+    gives_away = True
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -76,15 +79,15 @@ class ReduceOperator(KeyedTransform):
         """The result so far for each record, coerced."""
         function, coerce, keyed = self._reduce, self.coerce, self.keyed
         key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
-        table = keyed.table(REDUCE_STATE)
+        table, reuse = keyed.table(REDUCE_STATE), self.spec.object_reuse
         get = table.get
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             before = get(key, _MISSING)
             result = value if before is _MISSING else function(before, value)
             if coerce is not None:
                 result = coerce(result)
             table[key] = result
-            yield result
+            yield result if reuse else own_copy(result)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import KeySelector
 from firesteel.graph.key_groups import KeyGroupAssigner, key_group_range
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.checkpoints.restored import OperatorRestored
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.initialization import SnapshotContext
-from firesteel.runtime.operators.base import KeyCheck, Transform, method_of
+from firesteel.runtime.operators.base import Transform, method_of
+from firesteel.runtime.operators.key_check import KeyCheck
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.keys import NO_KEY
@@ -97,8 +100,20 @@ class KeyedTransform(Transform):
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             yield value
+
+    def key_kinds(self) -> KeyKinds | None:
+        """Of the keys that came, and of those that were restored."""
+        return KeyKinds(tuple(self.check.kinds), self.check.proved)
+
+    def restore(self, restored: OperatorRestored) -> None:
+        """Take over state; the first key that comes has to be such a one as those that have state."""
+        super().restore(restored)
+        if restored.keys is not None:
+            infos = [info for written in restored.keyed.values() for states, _ in written for info in states]
+            names = sorted({info.name.partition("@")[0] for info in infos if info.kind != "timers"})
+            self.check.restore(self.name, restored.keys.kinds, names, proved=restored.keys.proved)
 
     def snapshot_state(self, context: SnapshotContext) -> None:
         """There is no key at a barrier."""

@@ -48,7 +48,7 @@ class SessionWindowOperator(WindowTransform):
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             timestamp = stamp.value
             start = timestamp if event_time else clock()
             if start is None:
@@ -71,12 +71,12 @@ class SessionWindowOperator(WindowTransform):
                 continue
             table[key] = sessions
             if session[END] - 1 <= watermark:
-                yield from self._evaluated(key, session)
+                yield from self._evaluated(key, session, goes_on=True)
 
-    def _evaluated(self, key: Any, session: Any) -> Iterator[Any]:
+    def _evaluated(self, key: Any, session: Any, *, goes_on: bool) -> Iterator[Any]:
         start, end, held = session
         self.stamp.value = end - 1
-        yield from self._evaluate(key, TimeWindow(start, end), self._contents.elements(held))
+        yield from self._evaluate(key, TimeWindow(start, end), self._contents.elements(held, goes_on=goes_on))
 
     def _on_timer(self, timer: Timer) -> Iterator[Any]:
         key, time = timer.key, timer.timestamp
@@ -86,7 +86,7 @@ class SessionWindowOperator(WindowTransform):
             return  # an earlier timer has taken its place
         due = self._sessions.due(sessions, time)
         if due.fires is not None:
-            yield from self._evaluated(key, due.fires)
+            yield from self._evaluated(key, due.fires, goes_on=due.ends is not due.fires)
         if due.ends is not None and self._clear is not None:
             self._clear(TimeWindow(due.ends[START], due.ends[END]))
         if self._sessions.done(sessions, due, time):

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProgramError
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.sink_stages import SinkStage, StageFactory
 from firesteel.functions.state import ListStateDescriptor
 from firesteel.graph.specs import OperatorSpec
@@ -39,11 +40,13 @@ class SinkStageOperator(LaterResults):
         return self._stage
 
     def open(self, context: OperatorContext) -> None:
-        """Go on from the state."""
+        """Open key selectors behind it, and go on from the state."""
+        super().open(context)
         self._context = TaskWriterContext(self.with_site(context), self.spec.id)
         if self.restored is not None:
             self._context.reached(self.restored.checkpoint_id)
         self._stage = self._factory.create(self._context)
+        refuse_coroutines(f"operator {self.name!r}", self._stage)
         self._queue.extend(self.operator_state.get_list_state(_UNSENT).get())
         self._stage.open(list(self.operator_state.get_list_state(_STATE).get()))
 

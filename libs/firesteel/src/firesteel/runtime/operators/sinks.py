@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
 
 from firesteel.common.value_texts import text_of
-from firesteel.core.errors import ProgramError
+from firesteel.core.errors import ProgramError, StateRestoreError
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.functions import SinkFunction
 from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.functions.source import Plain
-from firesteel.functions.two_phase import TwoPhaseWriter
+from firesteel.functions.two_phase import Committable, TwoPhaseWriter
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.columns import Stamps
 from firesteel.runtime.context import OperatorContext, SinkContext, TaskWriterContext
 from firesteel.runtime.initialization import SnapshotContext
 from firesteel.runtime.operators.base import Operator, Transform, method_of
 from firesteel.runtime.rows import to_list, to_records
+
+_VERSION: Final = 1
+"""Of the layout in which what a writer has left to do stands in a checkpoint: JSON."""
 
 
 class Consumer(Operator, ABC):
@@ -79,7 +84,9 @@ class SinkOperator(Consumer):
         self._sink: Sink[Any] = spec.function
         self._writer: SinkWriter[Any] | None = None
         self._committables: list[Plain] = []
-        self._committed = False
+        self._finished = self._committed = False
+        self._noted: set[int] = set()
+        """Checkpoints that may hold what is left to do, and are perhaps stored."""
 
     @property
     def blocking(self) -> bool:
@@ -90,9 +97,11 @@ class SinkOperator(Consumer):
         """Create the writer, before anything is opened."""
         self._writer_context = TaskWriterContext(context, self.spec.id)
         self._writer = self._sink.create_writer(self._writer_context)
+        refuse_coroutines(f"sink {self.name!r}", self._writer)
 
     def open(self, context: OperatorContext) -> None:
         """Open the writer."""
+        super().open(context)
         if self._writer is None:
             self.create(context)
         writer = self._writer
@@ -101,10 +110,25 @@ class SinkOperator(Consumer):
             self.check_fit_for_checkpoints()
         self._writer_context.opened(context)
         writer.open()
+        if self.restored is not None and self.restored.committables:
+            self._go_on(self.restored.checkpoint_id, self.restored.committables)
+
+    def _go_on(self, checkpoint_id: int, left: Sequence[Committable]) -> None:
+        """The writer before had finished in the checkpoint: what it left to do is all that is still done."""
+        for one in left:
+            if one.version != _VERSION:
+                raise StateRestoreError(
+                    f"sink {self.name!r}: what is left to commit was written in layout {one.version} by a later release"
+                )
+            self._committables += json.loads(one.data)
+        self._finished = True
+        self._noted.add(checkpoint_id)
 
     def check_fit_for_checkpoints(self) -> None:
-        """A sink that shows its results at the end is fit for none, not even for one by hand."""
+        """A sink that shows its results at the end is fit for none before that, not even for one by hand."""
         assert self._writer is not None
+        if self._finished:
+            return
         if not isinstance(self._writer, TwoPhaseWriter) and type(self._writer).finish is not SinkWriter.finish:
             raise ProgramError(
                 f"sink {self.name!r}: {type(self._sink).__name__} shows its results when the job ends, so what was "
@@ -113,9 +137,34 @@ class SinkOperator(Consumer):
             )
 
     def snapshot_state(self, context: SnapshotContext) -> None:
-        """What was written has to arrive."""
+        """What was written has to arrive; at the end of the input its files belong to the checkpoint."""
         assert self._writer is not None
-        self._writer.flush()
+        if not self._finished:
+            self._writer.flush()
+            return
+        self._noted.add(context.checkpoint_id)
+        self._writer_context.reached(context.checkpoint_id)
+        self._writer_context.keep_temporary_files()
+
+    def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...]:
+        """What a checkpoint has to hold, by the checkpoint at which it was prepared."""
+        assert self._writer is not None
+        if not self._finished or type(self._writer).finish is SinkWriter.finish:
+            return ()
+        try:
+            data = json.dumps(self._committables, separators=(",", ":")).encode()
+        except (TypeError, ValueError) as error:
+            kind = type(self._writer).__name__
+            raise ProgramError(
+                f"sink {self.name!r}: finish() of {kind} returned what is no plain data (text, numbers, lists, dicts): "
+                f"{error}"
+            ) from error
+        return ((max(self._noted), (Committable(data, _VERSION),)),)
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """It is not stored."""
+        super().checkpoint_aborted(checkpoint_id)
+        self._noted.discard(checkpoint_id)
 
     def write(self, values: list[Any], timestamps: list[int] | None) -> None:
         """Hand a chunk to the writer."""
@@ -145,7 +194,9 @@ class SinkOperator(Consumer):
     def finish(self) -> None:
         """Make all durable, show nothing yet."""
         assert self._writer is not None
-        self._committables = list(self._writer.finish())
+        if not self._finished:
+            self._finished = True
+            self._committables = list(self._writer.finish())
 
     def commit(self) -> None:
         """Make the results visible."""
@@ -154,15 +205,18 @@ class SinkOperator(Consumer):
         self._committed = True
 
     def abort(self) -> None:
-        """Remove what is not visible."""
-        if self._writer is not None and not self._committed:
+        """Remove what is not visible, unless a checkpoint says that it is going to be."""
+        if self._writer is not None and not self._committed and not self._noted:
             self._writer.abort()
 
     def close(self) -> None:
         """Close the writer."""
         writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        try:
+            if writer is not None:
+                writer.close()
+        finally:
+            super().close()
 
 
 class SinkFunctionOperator(Transform):
@@ -199,6 +253,7 @@ class PrintOperator(Consumer):
 
     def open(self, context: OperatorContext) -> None:
         """Work out the prefix."""
+        super().open(context)
         identifier = self.spec.extra.get("identifier") or ""
         number = str(context.info.subtask + 1) if context.info.parallelism > 1 else ""
         prefix = ":".join(part for part in (identifier, number) if part)

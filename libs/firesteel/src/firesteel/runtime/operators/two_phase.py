@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import CommitError, ProgramError
+from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.state import ListStateDescriptor
 from firesteel.functions.two_phase import (
     CommitOutcome,
@@ -64,7 +65,7 @@ class TwoPhaseSinkOperator(SinkOperator):
         """By the checkpoint at whose barrier it was prepared; not in the hands of the committer yet."""
         self._committing: list[_Asked] = []
         """The committer has to be asked, or asked once more."""
-        self._finished = self._closed = False
+        self._closed = False
 
     @property
     def sink(self) -> TwoPhaseCommitSink[Any]:
@@ -83,6 +84,11 @@ class TwoPhaseSinkOperator(SinkOperator):
         return writer
 
     @property
+    def blocking(self) -> bool:
+        """Its writer or its committer may wait for long."""
+        return super().blocking or not self.sink.commits_quickly
+
+    @property
     def drained(self) -> bool:
         """Nothing waits for the committer."""
         return not self._committing
@@ -93,7 +99,9 @@ class TwoPhaseSinkOperator(SinkOperator):
             self.create(context)
         self._context = context
         self._metrics = CommittableMetrics(context.metrics.group(self.name), self._pending_count)
-        self._committer = self.sink.create_committer(TaskWriterContext(self.with_site(context), self.spec.id))
+        committer = self.sink.create_committer(TaskWriterContext(self.with_site(context), self.spec.id))
+        refuse_coroutines(f"sink {self.name!r}", committer)
+        self._committer = committer
         states = [
             WriterState(data, version) for version, data in self.operator_state.get_list_state(_WRITER_STATE).get()
         ]
@@ -143,7 +151,7 @@ class TwoPhaseSinkOperator(SinkOperator):
         self._prepared[_END] = self._prepare(end_of_input=True)
 
     def commit(self) -> None:
-        """Make the results visible: all tasks of a job without checkpoints have come to their end."""
+        """Make the results visible: a checkpoint is complete that no record comes behind, or the job needs none."""
         self._commit_up_to(_END)
 
     def abort(self) -> None:

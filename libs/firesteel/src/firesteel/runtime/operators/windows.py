@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, Final
 
+from firesteel.common.own_copies import own_copy
 from firesteel.core.errors import ProgramError
 from firesteel.functions.functions import Function, ReduceFunction
 from firesteel.graph.specs import OperatorSpec
@@ -117,7 +118,7 @@ class WindowOperator(WindowTransform):
             timestamp = stamp.value
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             results = add(key, value, timestamp)
             if results:
                 yield from results
@@ -159,10 +160,11 @@ class AlignedWindowOperator(WindowTransform):
         keyed, stamp, pane_of = self.keyed, self.stamp, self._pane
         key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
         missing, low, high, pane, tables = _MISSING, 0, 0, _NO_PANE, _NO_PANE.tables
+        slides = not self.windows.one_window
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             timestamp = stamp.value
             if timestamp is None or not low <= timestamp < high:
                 pane = pane_of(timestamp)
@@ -170,18 +172,20 @@ class AlignedWindowOperator(WindowTransform):
             if not tables or pane.past:
                 yield from self._rarely(key, value, timestamp, pane)
                 continue
+            copied, last = slides and own_copy(value) is not value, tables[-1]
             for table in tables:
-                before = table.get(key, missing)
-                table[key] = value if before is missing else reduce(before, value)
+                before, mine = table.get(key, missing), own_copy(value) if copied and table is not last else value
+                table[key] = mine if before is missing else reduce(before, mine)
 
     def _aggregate(self, records: Iterator[Any], add: Any, create: Any) -> Iterator[Any]:
         keyed, stamp, pane_of = self.keyed, self.stamp, self._pane
         key_of, check, seen = self.key_selectors[0], self.check, self.check.seen
         missing, low, high, pane, tables = _MISSING, 0, 0, _NO_PANE, _NO_PANE.tables
+        slides = not self.windows.one_window
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             timestamp = stamp.value
             if timestamp is None or not low <= timestamp < high:
                 pane = pane_of(timestamp)
@@ -189,9 +193,10 @@ class AlignedWindowOperator(WindowTransform):
             if not tables or pane.past:
                 yield from self._rarely(key, value, timestamp, pane)
                 continue
+            copied, last = slides and own_copy(value) is not value, tables[-1]
             for table in tables:
-                before = table.get(key, missing)
-                table[key] = add(value, create() if before is missing else before)
+                before, mine = table.get(key, missing), own_copy(value) if copied and table is not last else value
+                table[key] = add(mine, create() if before is missing else before)
 
     def _collect(self, records: Iterator[Any]) -> Iterator[Any]:
         keyed, stamp, pane_of = self.keyed, self.stamp, self._pane
@@ -200,7 +205,7 @@ class AlignedWindowOperator(WindowTransform):
         for value in records:
             keyed.key = key = key_of(value)
             if key.__class__ not in seen:
-                check(key)
+                keyed.key = key = check(key)
             timestamp = stamp.value
             if timestamp is None or not low <= timestamp < high:
                 pane = pane_of(timestamp)
@@ -229,13 +234,13 @@ class AlignedWindowOperator(WindowTransform):
             return
         contents, size, stamp = self._contents, self._aligned.size, self.stamp
         for start, table in zip(pane.starts, pane.tables, strict=True):
-            before = table.get(key, _MISSING)
+            before, mine = table.get(key, _MISSING), own_copy(value) if contents.changes else value
             table[key] = held = (
-                contents.first(value, timestamp) if before is _MISSING else contents.add(before, value, timestamp)
+                contents.first(mine, timestamp) if before is _MISSING else contents.add(before, mine, timestamp)
             )
             if start in pane.past:
                 stamp.value = start + size - 1
-                yield from self._evaluate(key, TimeWindow(start, start + size), contents.elements(held))
+                yield from self._evaluate(key, TimeWindow(start, start + size), contents.elements(held, goes_on=True))
 
     def advance_watermark(self, watermark: int) -> Iterator[Any]:
         """Event time has come so far: results of the windows that end, window by window."""
@@ -247,7 +252,7 @@ class AlignedWindowOperator(WindowTransform):
                 keyed.key = key
                 if due.fires:
                     stamp.value = window.max_timestamp()
-                    yield from self._evaluate(key, window, self._contents.elements(table[key]))
+                    yield from self._evaluate(key, window, self._contents.elements(table[key], goes_on=not due.ends))
                 if due.ends:
                     if clear is not None:
                         clear(window)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from firesteel.common.nan_keys import with_one_nan
 from firesteel.state.columnar.growing import GrowingArray
 
 Ints = npt.NDArray[np.int64]
@@ -40,6 +41,7 @@ class Interner:
         return chosen
 
     def _code(self, value: Any, add: bool) -> int:
+        value = with_one_nan(value)
         code = self._codes.get(value, -1)
         if code < 0 and add:
             if self._free:

@@ -1,0 +1,64 @@
+"""Coroutine functions among the methods of users' classes: where nobody awaits them they are refused."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Collection
+from typing import Any, Final
+
+from firesteel.core.errors import UnsupportedFeatureError
+
+__all__ = ["AWAITED", "refuse_coroutines", "refuse_result"]
+
+AWAITED: Final = frozenset({"open", "close", "timeout"})
+"""Methods of classes made for asyncio (``AsyncFunction``, ``AsyncSourceReader``) that may be coroutine functions."""
+_OURS: Final = "firesteel."
+_HINT: Final = (
+    "write it with def; what has to be awaited belongs into an AsyncFunction (its open() and close() may be coroutine "
+    "functions) or an AsyncSourceReader, what blocks into a class with blocking = True"
+)
+
+
+def refuse_coroutines(what: str, given: object, awaited: Collection[str] = ()) -> None:
+    """Look at the methods that firesteel calls: those that one of its own classes above declares.
+
+    Args:
+        what: names the object to people.
+        given: of a user's class.
+        awaited: methods that may be coroutine functions although they are declared as ordinary ones.
+
+    Raises:
+        UnsupportedFeatureError: a method is a coroutine function, or an asynchronous generator, and would never run.
+    """
+    kind = type(given)
+    if kind.__module__.startswith(_OURS):
+        return
+    for base in kind.__mro__:
+        if not base.__module__.startswith(_OURS):
+            continue
+        for name, declared in vars(base).items():
+            if name.startswith("_") or name in awaited or _is_async(declared):
+                continue
+            if _is_async(getattr(kind, name, None)):
+                raise UnsupportedFeatureError(
+                    f"{what}: {kind.__name__}.{name}() is a coroutine function (async def), which nobody would await: "
+                    f"{_HINT}"
+                )
+
+
+def refuse_result(what: str, given: object, method: str, result: Any) -> None:
+    """The same when a method was called that is not known to be a coroutine function, and gave something to await.
+
+    Raises:
+        UnsupportedFeatureError: it did.
+    """
+    if isinstance(result, Awaitable):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise UnsupportedFeatureError(
+            f"{what}: {type(given).__name__}.{method}() gave {type(result).__name__}, which nobody awaits: {_HINT}"
+        )
+
+
+def _is_async(method: Any) -> bool:
+    return inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method)

@@ -1,0 +1,292 @@
+"""Dispatcher, ResourceManager and JobMaster host are restarted one after the other, and a running job does not notice.
+
+Each is told to stop (SIGTERM) and hands over: to the process that is started in its place, or to one that stood by.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from firesteel.core.process import ProcessId, ask_to_end, is_running
+from firesteel.service.remains import end_remains
+from tests.integration.processes.cluster import (
+    COORDINATORS,
+    Cluster,
+    ServiceProcess,
+    rest_call,
+    running_cluster,
+    wait_until,
+)
+from tests.integration.processes.test_coordinators import Running
+from tests.integration.processes.test_open_doors import running_tasks
+from tests.integration.processes.test_recovery import jobmaster_of
+from tests.integration.processes.test_standby import PORTS
+from tests.integration.processes.test_takeover import attempts, completed, restored
+from tests.ports import free_ports
+
+KEYS = 10
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from firesteel.common import Encoder, Types, WatermarkStrategy
+from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
+from firesteel.datastream.connectors.base import (
+    END, NEED_SPLITS, Boundedness, EnumeratorSpec, Source, SourceBatch, SourceReader, Split,
+)
+from firesteel.datastream.connectors.file_system import FileSink
+from firesteel.datastream.state import ValueStateDescriptor
+
+FOLDER, RATE, KEYS = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+
+
+class Numbers(Source):
+    '''Counts in each split, so many records a second, until there is a file "stop"; then writes how far it came.'''
+
+    boundedness = Boundedness.BOUNDED
+
+    def enumerator(self):
+        return EnumeratorSpec("static", {"splits": [Split(name, {}).to_plain() for name in "ab"]})
+
+    def create_reader(self, context):
+        return Reader()
+
+
+class Reader(SourceReader):
+    blocking = True
+
+    def __init__(self):
+        self.splits, self.no_more, self.began = [], False, 0.0
+
+    def add_splits(self, splits):
+        self.splits += splits
+
+    def no_more_splits(self):
+        self.no_more = True
+
+    def pause_splits(self, split_ids):
+        pass
+
+    def resume_splits(self, split_ids):
+        pass
+
+    def snapshot(self):
+        return list(self.splits)
+
+    def poll(self, max_records):
+        if not self.splits:
+            return END if self.no_more else NEED_SPLITS
+        split, now = self.splits[0], time.monotonic()
+        begin = split.position or 0
+        self.began = self.began or now - begin / RATE
+        stop = (FOLDER / "stop").exists()
+        end = begin + 1 if stop else min(begin + max_records, int((now - self.began) * RATE))
+        while end <= begin:
+            time.sleep(0.5 / RATE)
+            end = int((time.monotonic() - self.began) * RATE)
+        if stop:
+            (FOLDER / f"read-{split.id}").write_text(str(end))
+            del self.splits[0]
+        else:
+            self.splits[0] = split.at(end)
+        return SourceBatch([(split.id, n) for n in range(begin, end)], split.id, end, split_finished=stop)
+
+
+class Count(KeyedProcessFunction):
+    '''Results with a number for each of a key; notes the longest times between two of them, over all attempts.'''
+
+    def open(self, runtime_context):
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+        index = runtime_context.get_index_of_this_subtask()
+        self.gaps, self.note = open(FOLDER / f"gaps-{index}", "a"), FOLDER / f"last-{index}"
+        self.last = self.noted = float(self.note.read_text() or 0) if self.note.exists() else 0.0
+        self.longest = 0.0
+
+    def process_element(self, value, ctx):
+        now, count = time.monotonic(), (self.count.value() or 0) + 1
+        if self.last and (gap := now - self.last) > self.longest:
+            self.longest = gap
+            print(f"{gap:.4f}", file=self.gaps, flush=True)
+        if now - self.noted > 0.02:
+            self.note.write_text(repr(now))
+            self.noted = now
+        self.last = now
+        self.count.update(count)
+        yield f"{value[0]}{value[1] % KEYS},{count}"
+
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.enable_checkpointing(1000)
+numbers = env.from_source(Numbers(), WatermarkStrategy.no_watermarks(), "numbers")
+counts = numbers.key_by(lambda pair: f"{pair[0]}{pair[1] % KEYS}").process(Count(), Types.STRING())
+counts.sink_to(FileSink.for_row_format(str(FOLDER / "out"), Encoder.simple_string_encoder()).build())
+env.execute("rolling")
+"""
+
+
+def expected(folder: Path) -> Counter[str]:
+    """The results of what was read: each key is numbered from 1 on."""
+    lines = Counter[str]()
+    for file in folder.glob("read-*"):
+        split, count = file.name.removeprefix("read-"), int(file.read_text())
+        lines.update(f"{split}{n % KEYS},{n // KEYS + 1}" for n in range(count))
+    return lines
+
+
+def found(folder: Path) -> Counter[str]:
+    """The results that readers of the output see."""
+    return Counter(
+        line for path in folder.rglob("part-*") if path.name[0] != "." for line in path.read_text().splitlines()
+    )
+
+
+def longest_gap(folder: Path) -> float:
+    """Seconds between two results of a subtask, at most."""
+    return max((float(line) for file in folder.glob("gaps-*") for line in file.read_text().split()), default=0.0)
+
+
+class Rolling:
+    """A cluster whose coordinators are restarted while a job runs.
+
+    Args:
+        cluster: in which the job runs; with stand-bys, it elects leaders.
+        stand_bys: have another process of each wait for its turn.
+        rate: records in a second for each of two splits.
+    """
+
+    def __init__(self, cluster: Cluster, *, stand_bys: bool, rate: int = 1000) -> None:
+        self.cluster, self.folder = cluster, cluster.folder / "rolling"
+        self.folder.mkdir()
+        program = cluster.folder / "rolling.py"
+        program.write_text(PROGRAM)
+        self._waiting: dict[str, ServiceProcess] = {}
+        if stand_bys:
+            for name in COORDINATORS:
+                self._stand_by(name)
+        chk = f"execution.checkpointing.dir={cluster.folder / 'checkpoints'}"
+        arguments = (str(program), str(self.folder), str(rate), str(KEYS))
+        done = cluster.firesteel("run", "-d", "-p", "2", "-D", chk, *arguments)
+        assert done.returncode == 0, done.stdout + done.stderr
+        wait_until(lambda: running_tasks(cluster) == 4, "all tasks run")
+        (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
+        self.running = Running(cluster, job["jid"])
+        self.driver = wait_until(self.running.driver, "Spark's driver is ready")
+        self.jobmaster: ProcessId = wait_until(lambda: jobmaster_of(cluster.cluster_directory), "it has a JobMaster")
+        wait_until(lambda: completed(cluster, self.running.job) >= 1, "checkpoints are complete")
+
+    def _stand_by(self, name: str) -> None:
+        (port,) = free_ports(1)
+        self._waiting[name] = self.cluster.launch(name, f"{PORTS[name]}={port}")
+        wait_until(partial(_waits, self._waiting[name]), f"another {name} waits")
+
+    def restart(self, name: str) -> None:
+        """Stop a coordinator in order; another one follows."""
+        waiting = self._waiting.get(name)
+        (leader,) = [one for one in self.cluster.services if one.name == name and one.is_running() and one != waiting]
+        leader.signal(signal.SIGTERM)
+        assert leader.wait() == 0, leader.log()
+        if waiting is None:
+            self.cluster.start(name)
+        else:
+            waiting.wait_listening()
+            self._stand_by(name)
+
+    def nobody_noticed(self) -> None:
+        """The same processes go on, and the coordinators know them."""
+        cluster, job = self.cluster, self.running.job
+        before = completed(cluster, job)
+        wait_until(lambda: self.running.job_now().get("state") == "RUNNING", "the Dispatcher knows the job")
+        cluster.wait_slots(2)
+        wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 0, "it knows who has the slots")
+        wait_until(lambda: completed(cluster, job) > before, "checkpoints go on")
+        self.running.goes_on()
+        assert self.running.slots_now() == self.running.slots, "slots were replaced"
+        assert is_running(self.jobmaster), "its JobMaster ended"
+        assert self.running.driver() == self.driver, "Spark's driver ended"
+        assert attempts(cluster, job) == {0}
+        assert restored(cluster, job) == 0
+        assert cluster.rest("GET", f"/jobs/{job}/exceptions")[1]["exceptionHistory"]["entries"] == []
+
+    def finish(self) -> None:
+        """Let the job end; its output is complete and right."""
+        (self.folder / "stop").touch()
+        wait_until(lambda: self.running.job_now().get("state") in ("FINISHED", "FAILED"), "the job ends", 300)
+        assert self.running.job_now()["state"] == "FINISHED", json.dumps(
+            self.cluster.rest("GET", f"/jobs/{self.running.job}/exceptions")
+        )
+        wanted, got = expected(self.folder), found(self.folder / "out")
+        assert len(wanted) > 2 * KEYS
+        lost, doubled = wanted - got, got - wanted
+        print(f"{wanted.total()} records, {lost.total()} lost, {doubled.total()} doubled")
+        print(f"{longest_gap(self.folder):.3f} s at most between two records at the sink")
+        assert not lost
+        assert not doubled
+        wait_until(lambda: not self.running.slots_now(), "its slots end")
+
+    def roll(self, rounds: int) -> None:
+        """Restart all coordinators so many times."""
+        for number in range(rounds):
+            for name in COORDINATORS:
+                self.restart(name)
+                self.nobody_noticed()
+            print(
+                f"round {number + 1}: so far {longest_gap(self.folder):.3f} s at most between two records at the sink"
+            )
+        self.finish()
+
+
+def _waits(service: ServiceProcess) -> bool:
+    return "waits for its turn" in service.log()
+
+
+OPTIONS = {"restart-strategy.type": "none"}
+
+
+@pytest.mark.exact
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("stand_bys", [False, True], ids=["alone", "stand-bys"])
+def test_coordinators_are_restarted_one_after_the_other_and_the_job_does_not_notice(stand_bys: bool) -> None:
+    with running_cluster(options=OPTIONS, ha=stand_bys) as cluster:
+        Rolling(cluster, stand_bys=stand_bys).roll(1)
+
+
+@pytest.mark.exact
+@pytest.mark.timeout(400)
+def test_a_job_moves_to_another_host_at_once_when_its_jobmaster_is_stopped() -> None:
+    """As before the maintenance of a machine: who leads there hands over, and what is left there is ended."""
+    with running_cluster(options={**OPTIONS, "heartbeat.timeout": "600 s"}, ha=True) as cluster:
+        rolling = Rolling(cluster, stand_bys=False)
+        elsewhere, (port,) = cluster.folder / "elsewhere", free_ports(1)
+        directory = f"firesteel.cluster.directory={elsewhere}"
+        other = cluster.launch("jobmaster", f"{PORTS['jobmaster']}={port}", directory)
+        wait_until(partial(_waits, other), "another JobMaster host waits")
+        first = cluster.the("jobmaster", 0)
+        first.signal(signal.SIGTERM)
+        assert first.wait() == 0
+        other.wait_listening()
+        wait_until(lambda: rest_call(other.address, "GET", "/ready")[0] == 200, "JobMasters can be forked there")
+        rolling.nobody_noticed()
+        before = completed(cluster, rolling.running.job)
+        assert ask_to_end(rolling.jobmaster)
+        wait_until(lambda: jobmaster_of(elsewhere), "a JobMaster on the other host")
+        wait_until(lambda: restored(cluster, rolling.running.job) >= before, "the job goes on from its checkpoint")
+        assert attempts(cluster, rolling.running.job) == {1}
+        (entry,) = cluster.rest("GET", f"/jobs/{rolling.running.job}/exceptions")[1]["exceptionHistory"]["entries"]
+        assert "its JobMaster was stopped" in entry["stacktrace"]
+        rolling.running.slots = wait_until(rolling.running.slots_now, "it has other slots")
+        rolling.finish()
+        end_remains(elsewhere)
+
+
+@pytest.mark.long
+@pytest.mark.exact
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("stand_bys", [False, True], ids=["alone", "stand-bys"])
+def test_coordinators_are_restarted_again_and_again_and_the_job_does_not_notice(stand_bys: bool) -> None:
+    with running_cluster(options=OPTIONS, ha=stand_bys) as cluster:
+        Rolling(cluster, stand_bys=stand_bys).roll(20)

@@ -1,0 +1,353 @@
+"""Functions may change records in place: what the runtime holds, or gives to several, is not changed by that."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from firesteel.common.own_copies import own_copy
+from firesteel.common.time import Time
+from firesteel.common.types import Row, RowKind
+from firesteel.datastream.functions import ProcessJoinFunction
+from firesteel.datastream.window import (
+    ContinuousEventTimeTrigger,
+    CountEvictor,
+    CountTrigger,
+    EventTimeSessionWindows,
+    EventTimeTrigger,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+)
+from firesteel.functions.functions import ProcessFunction
+from firesteel.functions.output_tag import OutputTag
+from firesteel.functions.window_functions import AggregateFunction, ProcessWindowFunction
+from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
+from firesteel.runtime.chain import ChainPlan
+from firesteel.runtime.partitioners import BroadcastOutput, SingleOutput
+from firesteel.windowing.spec import Gathering, WindowSpec
+from tests.unit.runtime.support import FakeOutput, line, opened, run, spec
+from tests.unit.windowing.harness import Rig
+
+FORWARD = OutputSpec(0, 0, PartitionerKind.FORWARD)
+
+
+@dataclasses.dataclass
+class Sale:
+    shop: str
+    amount: int
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    shop: str
+    amount: int
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self, name, value)
+
+
+MAKE: dict[str, Callable[[str, int], Any]] = {
+    "dict": lambda shop, amount: {"shop": shop, "amount": amount},
+    "Row": lambda shop, amount: Row(shop=shop, amount=amount),
+    "list": lambda shop, amount: [shop, amount],
+    "dataclass": Sale,
+    "slotted dataclass": Slotted,
+    "tuple of list": lambda shop, amount: ([shop, amount],),
+}
+FORMS = pytest.mark.parametrize("form", list(MAKE))
+
+
+def parts(value: Any) -> tuple[Any, Any]:
+    """Of any form: what holds the fields, and the key of the amount."""
+    if isinstance(value, tuple):
+        return value[0], 1
+    if isinstance(value, list):
+        return value, 1
+    return (value.__dict__ if isinstance(value, Sale) else value), "amount"
+
+
+def amount(value: Any) -> int:
+    holder, key = parts(value)
+    return int(holder[key])
+
+
+def into_first(first: Any, second: Any) -> Any:
+    holder, key = parts(first)
+    holder[key] += amount(second)
+    return first
+
+
+def into_second(first: Any, second: Any) -> Any:
+    return into_first(second, first)
+
+
+REDUCES = pytest.mark.parametrize("reduce", [into_first, into_second])
+
+
+# -- copies
+
+
+@FORMS
+def test_a_copy_is_equal_and_shares_nothing(form: str) -> None:
+    value = MAKE[form]("a", 1)
+    made = own_copy(value)
+    assert made == value
+    assert type(made) is type(value)
+    into_first(made, made)
+    assert amount(value) == 1
+
+
+def test_what_collections_has() -> None:
+    given = [defaultdict(list, {"a": [1]}), Counter("aab"), OrderedDict(b=[1], a=[2]), deque([[1], [2]], 5)]
+    made = own_copy(given)
+    assert made == given
+    assert [type(one) for one in made] == [type(one) for one in given]
+    assert (made[0]["new"], list(made[2]), made[3].maxlen) == ([], ["b", "a"], 5)
+    made[0]["a"].append(2)
+    made[1]["c"] += 1
+    made[2]["b"].append(2)
+    made[3][0].append(2)
+    assert given == [{"a": [1]}, Counter("aab"), OrderedDict(b=[1], a=[2]), deque([[1], [2]], 5)]
+
+
+def test_what_can_not_be_changed_or_copied_is_itself() -> None:
+    frozen = dataclasses.make_dataclass("Frozen", ["x"], frozen=True)(1)
+    for value in (1, "a", None, (1, "a"), (1, ("x", (2,))), frozen, SimpleNamespace(x=1), object()):
+        assert own_copy(value) is value
+    row = Row.of_kind(RowKind.DELETE, a=[1], b=(2, {"x": {3}}))
+    made = own_copy(row)
+    assert made == row
+    assert made.a is not row.a
+    assert made.b[1]["x"] is not row.b[1]["x"]
+
+
+# -- results that wait
+
+
+def test_a_running_reduce_gives_what_was_so_far() -> None:
+    for form in MAKE:
+        for reduce in (into_first, into_second):
+            plan = opened(line(spec(OperatorKind.REDUCE, reduce, key_selectors=(lambda value: 0,)), outputs=[FORWARD]))
+            out = FakeOutput()
+            plan.root.outputs.append(SingleOutput("op", [out]))
+            run(plan, [MAKE[form]("a", 1) for _ in range(4)])
+            assert [amount(value) for value in out.values] == [1, 2, 3, 4], (form, reduce)
+
+
+def again_and_again(value: int) -> Iterator[Any]:
+    mine = {"amount": 0}
+    for _ in range(value):
+        mine["amount"] += 1
+        yield mine
+
+
+def through(kind: OperatorKind, function: Any, values: list[Any], stamps: list[int] | None = None, **more: Any) -> Any:
+    plan = opened(line(spec(kind, function, **more), outputs=[FORWARD]))
+    out = FakeOutput()
+    plan.root.outputs.append(SingleOutput("op", [out]))
+    run(plan, values, stamps)
+    return out.values
+
+
+def test_what_is_given_again_and_again_is_what_it_was() -> None:
+    assert through(OperatorKind.FLAT_MAP, again_and_again, [3]) == [{"amount": 1}, {"amount": 2}, {"amount": 3}]
+    assert through(OperatorKind.FLAT_MAP, again_and_again, [2], [5]) == [{"amount": 1}, {"amount": 2}]
+    mine = [0]
+    counted = through(OperatorKind.MAP, lambda value: mine.__setitem__(0, value) or mine, list(range(100)))
+    assert counted == [[number] for number in range(100)]
+
+
+def test_with_object_reuse_nothing_is_copied() -> None:
+    found = through(OperatorKind.FLAT_MAP, again_and_again, [3], object_reuse=True)
+    assert found == [{"amount": 3}] * 3
+    assert found[0] is found[2]
+
+
+# -- several readers
+
+
+def changing(name: str) -> Any:
+    def change(value: Any) -> Any:
+        value["by"].append(name)
+        return value
+
+    return spec(OperatorKind.MAP, change, name=name)
+
+
+def forked(*, reuse: bool) -> list[list[Any]]:
+    head = spec(OperatorKind.MAP, lambda value: (value, {"by": []})[1], name="head", object_reuse=reuse)
+    edges = [OutputSpec(index, index, PartitionerKind.FORWARD) for index in range(3)]
+    plan = ChainPlan(ChainSpec([head, changing("one"), changing("two")], [[1, 2], [], []], edges))
+    outs = []
+    for index in range(3):
+        outs.append(FakeOutput(index))
+        plan.segment_of[index].outputs.append(SingleOutput("op", [outs[-1]]))
+    run(plan, [1, 2])
+    return [out.values for out in outs]
+
+
+def test_readers_of_one_stream_do_not_see_each_others_changes() -> None:
+    assert forked(reuse=False) == [[{"by": []}] * 2, [{"by": ["one"]}] * 2, [{"by": ["two"]}] * 2]
+    assert forked(reuse=True)[0] == [{"by": ["one", "two"]}] * 2
+
+
+def test_broadcast_records_are_different_objects() -> None:
+    channels = [FakeOutput(0), FakeOutput(1)]
+    for channel, batch in BroadcastOutput("op", channels).route([{"by": []}, ("x", 1)], None):
+        channel.write(batch)
+    channels[0].values[0]["by"].append("x")
+    assert channels[1].values == [{"by": []}, ("x", 1)]
+
+
+def test_side_outputs_and_results_are_different_objects() -> None:
+    tag: OutputTag[Any] = OutputTag("side")
+
+    class Both(ProcessFunction[Any, Any]):
+        def process_element(self, value: Any, ctx: Any) -> Iterator[Any]:
+            mine = {"by": [value]}
+            yield tag, mine
+            mine["by"].append("later")
+            yield mine
+
+    plan = ChainPlan(
+        ChainSpec(
+            [spec(OperatorKind.PROCESS, Both(), extra={"side_outputs": {"side": tag.type_info}})],
+            [[]],
+            [FORWARD, OutputSpec(0, 1, PartitionerKind.FORWARD, tag="side")],
+        )
+    )
+    plan = opened(plan.spec)
+    main, side = FakeOutput(0), FakeOutput(1)
+    plan.root.outputs.append(SingleOutput("op", [main]))
+    plan.root.sides["side"].outputs.append(SingleOutput("op", [side]))
+    run(plan, [1])
+    assert (main.values, side.values) == ([{"by": [1, "later"]}], [{"by": [1]}])
+
+
+# -- windows
+
+
+def key_of(value: Any) -> Any:
+    return 0
+
+
+def sliding(**more: Any) -> WindowSpec:
+    assigner = SlidingEventTimeWindows.of(Time.milliseconds(20), Time.milliseconds(10))
+    return WindowSpec(assigner, more.pop("trigger", EventTimeTrigger.create()), **more)
+
+
+@FORMS
+@REDUCES
+@pytest.mark.parametrize("kind", [OperatorKind.ALIGNED_WINDOW, OperatorKind.WINDOW])
+def test_a_reduce_in_place_does_not_spoil_sliding_windows(form: str, reduce: Any, kind: OperatorKind) -> None:
+    rig = Rig(sliding(gathering=Gathering.REDUCE, gather_function=reduce), kind, key=key_of)
+    rig.records([(MAKE[form]("a", 1), time) for time in (1, 5, 11, 12, 15, 21)])
+    found = [(amount(out.value), out.timestamp) for out in rig.watermark(100)]
+    assert found == [(2, 9), (5, 19), (4, 29), (1, 39)]
+
+
+@REDUCES
+@pytest.mark.parametrize("kind", [OperatorKind.ALIGNED_WINDOW, OperatorKind.WINDOW])
+def test_results_are_not_changed_by_late_records(reduce: Any, kind: OperatorKind) -> None:
+    assigner = TumblingEventTimeWindows.of(Time.milliseconds(10))
+    made = WindowSpec(
+        assigner,
+        EventTimeTrigger.create(),
+        allowed_lateness=100,
+        gathering=Gathering.REDUCE,
+        gather_function=reduce,
+    )
+    rig = Rig(made, kind, key=key_of)
+    rig.records([({"amount": 1}, 1), ({"amount": 1}, 2)])
+    found = rig.watermark(20) + rig.records([({"amount": 1}, 3), ({"amount": 1}, 4)])
+    assert [out.value for out in found] == [{"amount": 2}, {"amount": 3}, {"amount": 4}]
+
+
+@pytest.mark.parametrize("gathering", [Gathering.REDUCE, Gathering.AGGREGATE])
+@pytest.mark.parametrize("trigger", [CountTrigger.of(1), ContinuousEventTimeTrigger.of(Time.milliseconds(1))])
+def test_results_are_not_changed_by_what_comes_behind_an_early_one(gathering: Gathering, trigger: Any) -> None:
+    class Itself(AggregateFunction[Any, Any, Any]):
+        def create_accumulator(self) -> Any:
+            return {"amount": 0}
+
+        def add(self, value: Any, accumulator: Any) -> Any:
+            return into_first(accumulator, value)
+
+        def get_result(self, accumulator: Any) -> Any:
+            return accumulator
+
+        def merge(self, acc_a: Any, acc_b: Any) -> Any:
+            return into_first(acc_a, acc_b)
+
+    function = into_first if gathering is Gathering.REDUCE else Itself()
+    made = WindowSpec(
+        TumblingEventTimeWindows.of(Time.milliseconds(100)), trigger, gathering=gathering, gather_function=function
+    )
+    rig = Rig(made, key=key_of)
+    found = []
+    for time in (1, 2, 3):
+        found += rig.records([({"amount": 1}, time)])
+        found += rig.watermark(time)
+    amounts = [out.value["amount"] for out in found]
+    assert amounts in ([1, 2, 3], [2, 3]), "of each firing the records so far"
+
+
+def test_sessions_that_go_on() -> None:
+    made = WindowSpec(
+        EventTimeSessionWindows.with_gap(Time.milliseconds(10)),
+        EventTimeTrigger.create(),
+        allowed_lateness=100,
+        gathering=Gathering.REDUCE,
+        gather_function=into_first,
+    )
+    rig = Rig(made, OperatorKind.SESSION_WINDOW, key=key_of)
+    rig.records([({"amount": 1}, 1)])
+    found = rig.watermark(50) + rig.records([({"amount": 1}, 2)]) + rig.records([({"amount": 1}, 3)])
+    assert [out.value for out in found] == [{"amount": 1}, {"amount": 2}, {"amount": 3}]
+
+
+class Spoils(ProcessWindowFunction[Any, Any, Any, Any]):
+    def process(self, key: Any, context: Any, elements: Any) -> Iterator[Any]:
+        for element in elements:
+            element["amount"] += 100
+        yield [element["amount"] for element in elements]
+
+
+@pytest.mark.parametrize("kind", [OperatorKind.ALIGNED_WINDOW, OperatorKind.WINDOW])
+def test_a_window_function_does_not_spoil_the_records_of_other_windows(kind: OperatorKind) -> None:
+    rig = Rig(sliding(window_function=Spoils()), kind, key=key_of)
+    rig.records([({"amount": number}, time) for number, time in ((1, 1), (2, 11), (3, 12))])
+    assert [out.value for out in rig.watermark(100)] == [[101], [101, 102, 103], [102, 103]]
+
+
+def test_an_evicted_window_is_combined_anew_each_time() -> None:
+    made = WindowSpec(
+        TumblingEventTimeWindows.of(Time.milliseconds(100)),
+        CountTrigger.of(1),
+        evictor=CountEvictor.of(10),
+        gathering=Gathering.REDUCE,
+        gather_function=into_first,
+    )
+    rig = Rig(made, key=key_of)
+    found = rig.records([({"amount": 1}, time) for time in (1, 2, 3)])
+    assert [out.value for out in found] == [{"amount": 1}, {"amount": 2}, {"amount": 3}]
+
+
+def test_an_interval_join_hands_out_records_of_their_own() -> None:
+    class Join(ProcessJoinFunction[Any, Any, Any]):
+        def process_element(self, left: Any, right: Any, ctx: Any) -> Iterator[Any]:
+            yield into_first(left, right)
+
+    rig = Rig(Join(), OperatorKind.INTERVAL_JOIN, inputs=2, key=key_of, lower=-5, upper=5, late_tags=(None, None))
+    rig.records([({"amount": 1}, 10)], 0)
+    found = rig.records([({"amount": 10}, 11), ({"amount": 20}, 12)], 1)
+    found += rig.records([({"amount": 2}, 10)], 0)
+    assert [out.value for out in found] == [{"amount": number} for number in (11, 21, 12, 22)]

@@ -1,0 +1,49 @@
+"""Waiting for what no event tells of. What does not come true in time is a time-out, and known as one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+PATIENCE = 100.0
+"""Seconds after which a test gives up waiting for something that must come true."""
+
+
+class NotInTimeError(AssertionError):
+    """Something did not come true in time: the product hangs, or the machine was too slow for the test."""
+
+
+def wait_until(condition: Callable[[], Any], what: str | Callable[[], str] = "", seconds: float = PATIENCE) -> Any:
+    """The condition's first true value.
+
+    Args:
+        condition: what has to hold.
+        what: its words, or what finds them out when it did not come true.
+        seconds: for which it is waited.
+
+    Raises:
+        NotInTimeError: it did not come true.
+    """
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise _not_in_time(what, seconds)
+        time.sleep(0.02)
+    return value
+
+
+async def eventually(condition: Callable[[], Any], what: str = "", seconds: float = PATIENCE) -> Any:
+    """`wait_until` for tests that run on the loop."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise _not_in_time(what, seconds)
+        await asyncio.sleep(0.02)
+    return value
+
+
+def _not_in_time(what: str | Callable[[], str], seconds: float) -> NotInTimeError:
+    words = what if isinstance(what, str) else what()
+    return NotInTimeError(f"did not come true within {seconds:g} s: {words or 'the condition of the test'}")
