@@ -142,4 +142,4 @@ def test_the_command_finds_the_cluster_that_runs(installations: Installations) -
     assert f"--config-dir {one}" in installations.firesteel("cancel", JOB)[1]
     assert ask(rests[0]) == [JOB]
     installations.stop(first)
-    assert list(installations.folder.glob("firesteel-*/running-clusters/*.json")) == []
+    assert list(installations.folder.glob("firesteel-*/running-cluster-*")) == []

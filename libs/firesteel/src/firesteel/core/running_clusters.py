@@ -1,6 +1,6 @@
 """Which clusters of this user run on this host, and where their configuration is: so that ``firesteel`` finds it.
 
-Each Dispatcher that listens has a file for as long as it lives, in a directory of mode 0700. It holds no secret: the
+Each Dispatcher that listens has a file for as long as it lives, beside the run directories. It holds no secret: the
 configuration directory leads to that.
 """
 
@@ -19,7 +19,7 @@ from firesteel.core.files import replace_file
 from firesteel.core.process import ProcessId, is_running, myself
 from firesteel.core.run_directory import private_directory
 
-_FOLDER: Final = "running-clusters"
+_NAME: Final = "running-cluster-"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def shown_as_running(cluster: RunningCluster) -> Iterator[None]:
         RunDirectoryError: the directory can't be made.
         OSError: the file can't be written.
     """
-    path = private_directory(None, _FOLDER) / f"{os.getpid()}.json"
+    path = private_directory(None) / f"{_NAME}{os.getpid()}.json"
     plain = {
         "config_directory": str(cluster.config_directory),
         "rest_address": cluster.rest_address,
@@ -63,7 +63,7 @@ def running_clusters() -> list[RunningCluster]:
         RunDirectoryError: the directory belongs to somebody else.
     """
     found = set()
-    for path in private_directory(None, _FOLDER).glob("*.json"):
+    for path in private_directory(None).glob(f"{_NAME}*.json"):
         try:
             plain = json.loads(path.read_text())
             cluster = RunningCluster(Path(plain["config_directory"]), str(plain["rest_address"]))
