@@ -6,7 +6,6 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -25,6 +24,7 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost, RemoteResourceManager
 from firesteel.service.base import Service
+from firesteel.service.daemon_threads import DaemonThread
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel_dispatcher import instructions as do
@@ -47,6 +47,8 @@ _COLLECT_MARGIN: Final = 10.0
 _END_SECONDS: Final = 2.0
 """A JobMaster that reports an end gets an answer within this time."""
 _SHUTDOWN_CALL: Final = 5.0
+_STORE_SECONDS: Final = 5.0
+"""A Dispatcher that stops waits so long for what its store has begun; a disk that hangs keeps no process alive."""
 
 
 class ClosingError(Exception):
@@ -111,7 +113,7 @@ class DispatcherService(Service):
         self._host = PeerLeader(ha, JOBMASTER_HOST, self._host_changed)
         self._resourcemanager = PeerLeader(ha, RESOURCEMANAGER)
         self._takes_over = takes_over
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="dispatcher-store")
+        self._disk = DaemonThread("dispatcher-store")
         self._submitting = asyncio.Lock()
         self._graphs: dict[str, JobGraph] = {}
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
@@ -256,8 +258,12 @@ class DispatcherService(Service):
         self._host.stop()
         self._resourcemanager.stop()
         if self._store is not None:
-            await self.on_disk(self._store.close)
-        self._disk.shutdown()
+            try:
+                async with asyncio.timeout(_STORE_SECONDS):
+                    await self.on_disk(self._store.close)
+            except TimeoutError:
+                logger.error("the store of jobs does not answer: it is left as it is")
+        self._disk.shutdown(wait=False)
         self._candidate.give_up()
 
     # -- instructions

@@ -129,7 +129,9 @@ class WorkQueue:
     def _returned(self, future: asyncio.Future[Done], what: str) -> None:
         self._hung.discard(future)
         if not future.cancelled():
-            logger.warning("a call of the storage that was given up has returned (%s)", what, exc_info=future.exception())
+            logger.warning(
+                "a call of the storage that was given up has returned (%s)", what, exc_info=future.exception()
+            )
 
     async def _close(self, work: Close) -> None:
         if not await self._end_is_known():
