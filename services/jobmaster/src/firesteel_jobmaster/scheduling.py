@@ -22,8 +22,8 @@ from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)
 USED_TIMEOUTS = 3
-"""So many heartbeat timeouts after the job had its last slot at a TaskManager, none of its tasks runs there: what was to
-be freed is, or the TaskManager is lost to everybody."""
+"""So many heartbeat timeouts after the job had its last slot at a TaskManager, none of its tasks runs there: what was
+to be freed is, or the TaskManager is lost to everybody."""
 TIMER_SLACK = 0.01
 """Seconds by which a timer may be early."""
 
