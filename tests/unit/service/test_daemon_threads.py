@@ -11,7 +11,12 @@ from firesteel.service.daemon_threads import DaemonThread
 
 def test_calls_are_done_one_after_the_other() -> None:
     one, go_on, order = DaemonThread("store"), threading.Event(), list[int]()
-    first = one.submit(lambda: (go_on.wait(20), order.append(1)))
+
+    def wait() -> None:
+        assert go_on.wait(20)
+        order.append(1)
+
+    first = one.submit(wait)
     second = one.submit(order.append, 2)
     third = one.submit(order.append, 3)
     assert third.cancel()
@@ -29,7 +34,12 @@ def test_calls_are_done_one_after_the_other() -> None:
 
 def test_nobody_waits_for_a_call_that_hangs() -> None:
     one, go_on, entered = DaemonThread("store"), threading.Event(), threading.Event()
-    hung = one.submit(lambda: (entered.set(), go_on.wait(20)))
+
+    def hang() -> None:
+        entered.set()
+        assert go_on.wait(20)
+
+    hung = one.submit(hang)
     assert entered.wait(20)
     one.shutdown(wait=False)
     assert not hung.done()
