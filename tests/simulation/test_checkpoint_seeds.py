@@ -39,7 +39,7 @@ def test_every_record_counts_once_whatever_fails_during_checkpoints() -> None:
 def _first_that_fails(patch: Any, *words: str) -> tuple[int, str]:
     """Runs seeds with broken code until one fails; which one, and how."""
     with patch:
-        for seed in range(SEEDS):
+        for seed in range(2 * SEEDS):
             try:
                 Story(seed, "checkpoints").run()
             except StoryError as error:
@@ -52,7 +52,7 @@ def _first_that_fails(patch: Any, *words: str) -> tuple[int, str]:
 @pytest.mark.timeout(600)
 def test_stores_that_do_not_fence_are_found_out() -> None:
     """A JobMaster that others follow goes on for a while, and writes."""
-    _first_that_fails(mock.patch.object(MemoryServices, "check", return_value=None), " leads")
+    _first_that_fails(mock.patch.object(MemoryServices, "check", return_value=None), " leads", "still in the store")
 
 
 @pytest.mark.timeout(600)

@@ -14,7 +14,6 @@ from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.process import descendants, identify, is_running
 from firesteel.core.run_directory import RunDirectory
-from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.services import of_job
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
@@ -143,13 +142,15 @@ def test_a_jobmaster_that_begins_too_late_does_not_live_beside_the_next_one(
     async def test(host: HostService, others: Others) -> None:
         await until(lambda: host.template.is_ready)
         monkeypatch.setattr(job_start, "START_SECONDS", 3.0)
-        services = DirectoryServices(Settings({}), folder / "cluster")
-        with services.guarded(of_job(f"{1:032x}")):  # the storage hangs
-            with pytest.raises(RpcFault, match="it said that it listens on"):
-                await start(host, others)
-            assert host.template.pid is not None
-            forked = descendants(host.template.pid)
-            await until(lambda: not any(map(is_running, forked)))
+        record = folder / "cluster" / "ha" / "default" / "leaders" / f"{of_job(f'{1:032x}')}.json"
+        record.parent.mkdir(parents=True)
+        os.mkfifo(record)  # the storage hangs: nobody writes into it
+        with pytest.raises(RpcFault, match="it said that it listens on"):
+            await start(host, others)
+        assert host.template.pid is not None
+        forked = descendants(host.template.pid)
+        await until(lambda: not any(map(is_running, forked)))
+        record.unlink()
         monkeypatch.undo()
         await start(host, others)
         await others.wait_for("register_jobmaster")

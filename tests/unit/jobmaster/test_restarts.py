@@ -320,6 +320,25 @@ def test_attempts_are_counted_on_from_those_of_the_jobmaster_before() -> None:
     assert {id_.rpartition("_")[2] for id_ in d.ids()} == {"4"}
 
 
+def test_taskmanagers_that_the_job_has_left_long_ago_are_not_noted_any_more() -> None:
+    """Who follows would wait for each of them."""
+    d = Driver(two_by_two(), settings(attempts=99))
+    d.start()
+    noted: list[tuple[str, ...] | None] = []
+    for number in range(5):
+        d.all.clear()
+        d.offer(0, 1, tm=f"tm-{number}")
+        noted.append(d.seen(do.NoteAttempts)[-1].taskmanagers)
+        for submit in d.seen(do.SubmitSlot):
+            d.did(d.core.tasks_submitted(tasks_of(submit)))
+        d.clock.advance(d.core._settings.heartbeat_timeout)
+        d.did(d.core.taskmanager_lost(f"tm-{number}", "gone"))
+        fire(d)
+    assert noted[0] == ("tm-0",)
+    assert noted[2] == ("tm-0", "tm-1", "tm-2"), "tasks may still run where they ran just now"
+    assert noted[4] == ("tm-2", "tm-3", "tm-4")
+
+
 def test_a_takeover_without_a_note_counts_the_jobmasters() -> None:
     d = Driver(two_by_two(), settings(), takeover=(2, "it was killed"))
     assert {id_.rpartition("_")[2] for id_ in d.ids()} == {"2"}

@@ -14,6 +14,7 @@ from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints import completed as completed_module
 from firesteel_jobmaster.checkpoints import restoring as restoring_module
 from firesteel_jobmaster.checkpoints.work import Complete, Done, Recover, Work
+from firesteel_jobmaster.checkpoints.worker import Call
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.test_of_job import CORRUPTED, Cluster, cluster, retained
 
@@ -31,7 +32,7 @@ class Away:
         self._found, self._inner = found, found.worker.do
         found.worker.do = self.do  # type: ignore[method-assign]
 
-    def do(self, work: Work) -> Done:
+    def do(self, work: Work, call: Call | None = None) -> Done:
         if self.unreadable and isinstance(work, Recover):
             return Done(work, error=str(CheckpointStorageError("the storage is away")))
         done = self._inner(work)

@@ -239,7 +239,7 @@ def test_a_job_that_waits_for_its_storage_is_restarted_when_that_is_known(tmp_pa
     held: list[Any] = []
     work_done = found.worker.do
 
-    def hold(work: Any) -> Any:
+    def hold(work: Any, call: Any = None) -> Any:
         done = work_done(work)
         if type(work).__name__ == "Complete":
             held.append(done)

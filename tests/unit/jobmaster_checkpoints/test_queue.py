@@ -311,7 +311,8 @@ def test_what_the_job_waits_for_goes_in_front_of_clean_ups() -> None:
         job.end_is_known.set()
         clean_ups = [Discard(number, frozenset()) for number in range(3)]
         counts = [Prepare(number, 0) for number in range(queue.FAIR + 2)]
-        for work in (*clean_ups, CLOSE, *counts):
+        wanted: list[Work] = [*clean_ups, CLOSE, *counts]
+        for work in wanted:
             job.queue.add(work)
         await job.queue.done()
         first, rest = counts[: queue.FAIR], counts[queue.FAIR :]

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -27,6 +26,7 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient, may_work_later
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost, RemoteResourceManager
 from firesteel.service.base import Service
+from firesteel.service.daemon_threads import DaemonThread
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel.service.leaving import Leaving
@@ -53,6 +53,8 @@ SUSPENDED: Final = JobStatus.SUSPENDED.name
 _SHUTDOWN_CALL: Final = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two calls to a service that is to end with the cluster."""
+_STORE_SECONDS: Final = 5.0
+"""A Dispatcher that stops waits so long for what its store has begun; a disk that hangs keeps no process alive."""
 
 
 class ClosingError(Exception):
@@ -117,7 +119,7 @@ class DispatcherService(Service):
         self._host = PeerLeader(ha, JOBMASTER_HOST, self._host_changed)
         self._resourcemanager = PeerLeader(ha, RESOURCEMANAGER)
         self._takes_over = takes_over
-        self._disk = ThreadPoolExecutor(1, thread_name_prefix="dispatcher-store")
+        self._disk = DaemonThread("dispatcher-store")
         self._submitting = asyncio.Lock()
         self._graphs: dict[str, JobGraph] = {}
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
@@ -262,8 +264,12 @@ class DispatcherService(Service):
         self._host.stop()
         self._resourcemanager.stop()
         if self._store is not None:
-            await self.on_disk(self._store.close)
-        self._disk.shutdown()
+            try:
+                async with asyncio.timeout(_STORE_SECONDS):
+                    await self.on_disk(self._store.close)
+            except TimeoutError:
+                logger.error("the store of jobs does not answer: it is left as it is")
+        self._disk.shutdown(wait=False)
 
     async def on_stopped(self) -> None:
         """Another Dispatcher may lead."""

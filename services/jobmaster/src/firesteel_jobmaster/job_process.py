@@ -145,7 +145,7 @@ class _JobProcess:
         try:
             store = await self._lead()
             self._leaders = self._services or load_retrieval(settings)
-            attempts = self._attempts()
+            attempts = await in_a_thread(self._attempts)
         except (FiresteelError, OSError) as error:
             self._tell({"failed": str(error)})
             return None
@@ -158,7 +158,8 @@ class _JobProcess:
             self._tell({"failed": str(error)})
             return None
         if self._leadership is not None:
-            self._leadership.announce(job.address, job.token)
+            leadership = self._leadership
+            await in_a_thread(lambda: leadership.announce(job.address, job.token))
         return job
 
     async def _lead(self) -> CompletedCheckpointStore:
@@ -186,7 +187,7 @@ class _JobProcess:
         if leadership is None:
             return None
         self._leadership = leadership
-        return services.completed_checkpoints(job_id, leadership)
+        return await in_a_thread(lambda: services.completed_checkpoints(job_id, leadership))
 
     async def _hold(self, leadership: Leadership, job: JobMaster) -> None:
         """Look from time to time whether this process still leads the job; returns when another one does."""
@@ -233,8 +234,8 @@ class _JobProcess:
 
     async def _after_the_end(self, job: JobMaster) -> None:
         if await self._is_clean(job) and job.is_over:
-            if self._services is not None:
-                self._services.forget_job(job.job_id)
+            if (services := self._services) is not None:
+                await in_a_thread(lambda: services.forget_job(job.job_id))
             self._registry.remove_own(job.job_id, job.token)
             self._tell({"ended": job.core.state.name})
         else:

@@ -39,6 +39,11 @@ class Lane:
         self._calls: deque[tuple[str, Call]] = deque()
         self._running = False
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, and nothing waits."""
+        return not self._running and not self._calls
+
     def add(self, what: str, call: Call) -> None:
         """Do this after all that was added before. An exception of ``call`` is logged and ends only that call."""
         self._calls.append((what, call))

@@ -21,6 +21,9 @@ from firesteel_jobmaster.life_cycle import IDLE_TIMER, SLOTS_TIMER, JobLifeCycle
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)
+USED_TIMEOUTS = 3
+"""So many heartbeat timeouts after the job had its last slot at a TaskManager, none of its tasks runs there: what was
+to be freed is, or the TaskManager is lost to everybody."""
 TIMER_SLACK = 0.01
 """Seconds by which a timer may be early."""
 
@@ -48,8 +51,9 @@ class JobScheduling(JobLifeCycle):
         """``_deployed``: at least once, perhaps by a JobMaster before this one."""
         self._has_begun = False
         """This one has deployed something."""
-        self._used: set[str] = set()
-        """TaskManagers at which tasks of this JobMaster may run."""
+        self._used: dict[str, float] = {}
+        """TaskManagers at which tasks of this JobMaster may run -> when the job had a slot there last, as far as was
+        looked."""
         self._noted: do.NoteAttempts | None = None
         self._submitted: set[str] = set()
         self._watched: set[str] = set()
@@ -173,7 +177,10 @@ class JobScheduling(JobLifeCycle):
 
     def _note(self, taskmanagers: Iterable[str]) -> None:
         """Tasks are about to run there; they do when it was noted."""
-        self._used.update(taskmanagers)
+        now = self._clock.monotonic()
+        self._used.update(dict.fromkeys((*taskmanagers, *(slot.taskmanager_id for slot in self.pool.slots())), now))
+        oldest = now - USED_TIMEOUTS * self._settings.heartbeat_timeout
+        self._used = {taskmanager: seen for taskmanager, seen in self._used.items() if seen >= oldest}
         note = do.NoteAttempts(self.graph.next_attempt(), tuple(sorted(self._used)))
         if note != self._noted:
             self._noted = note

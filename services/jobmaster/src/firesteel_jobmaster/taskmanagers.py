@@ -145,7 +145,10 @@ class TaskManagerLinks:
             once: do not repeat it; ``call`` deals with errors itself.
             failed: called when it was refused, or given up.
         """
-        lane = self._lanes.setdefault(allocation_id, Lane(f"slot {allocation_id}", self._spawn_call))
+        lane = self._lanes.get(allocation_id)
+        if lane is None:  # those that are idle have no order to keep
+            self._lanes = {slot: lane for slot, lane in self._lanes.items() if not lane.is_idle}
+            lane = self._lanes[allocation_id] = Lane(f"slot {allocation_id}", self._spawn_call)
         lane.add(what, lambda: self._perform(taskmanager_id, what, call, once, failed))
 
     async def _perform(

@@ -48,9 +48,7 @@ def decode(kind: str, content: bytes) -> dict[str, Any]:
     return value
 
 
-def write_document(
-    disk: Disk, path: Path, kind: str, value: Mapping[str, Any], drafts: Path | None = None
-) -> None:
+def write_document(disk: Disk, path: Path, kind: str, value: Mapping[str, Any], drafts: Path | None = None) -> None:
     """Atomically; safe when this returns.
 
     Args:

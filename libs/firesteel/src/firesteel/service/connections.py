@@ -1,4 +1,4 @@
-"""The connections of a listener: few and short ones for strangers, so that there is always room for the cluster's own."""
+"""The connections of a listener: few and short ones for strangers, so that the cluster's own always have room."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from firesteel.checkpoint.store import StoredCheckpoint
-from firesteel.core.errors import FencedError
+from firesteel.core.errors import CheckpointStorageError, FencedError
 from firesteel.ha.job_directory import StoredEnd
 from firesteel.ha.retrieval import DISPATCHER, RESOURCEMANAGER, Attempts, Leader, of_job
 from firesteel.ha.services import HighAvailabilityServices, Leadership
@@ -168,6 +168,18 @@ def _check_checkpoints(one: HighAvailabilityServices, other: HighAvailabilitySer
     for what, write in stale.items():
         _refused(write, what)
     assert following.all() == [kept], "a stale leader has changed the store"
+    renewed = following.renewed()
+    if renewed is not None:
+        late = {
+            "adds a checkpoint": lambda: following.add(StoredCheckpoint(98, "file:///a/chk-98")),
+            "removes a checkpoint": lambda: following.remove(numbers[1]),
+            "counts checkpoints": lambda: following.next_id(),
+            "clears the store": lambda: following.clear(),
+        }
+        for what, write in late.items():
+            _refused(write, what, CheckpointStorageError)
+        assert renewed.all() == [kept], "a call from before the store was renewed has changed it"
+        assert renewed.next_id() == number + 1, "a store that was renewed counts anew"
     second.release()
 
 
@@ -217,9 +229,9 @@ def _check_later(services: HighAvailabilityServices) -> None:
     again.release()
 
 
-def _refused(write: Callable[[], object], what: str) -> None:
+def _refused(write: Callable[[], object], what: str, how: type[Exception] = FencedError) -> None:
     try:
         write()
-    except FencedError:
+    except how:
         return
     raise AssertionError(f"a leader whose time is over {what}, and nobody minds")

@@ -71,7 +71,7 @@ class WorkQueue:
         self._clean_ups: deque[Work] = deque()
         self._last: deque[Close] = deque()
         self._in_a_row = 0
-        self._hung: set[asyncio.Future[Done]] = set()
+        self._hung: set[asyncio.Task[Done]] = set()
         self.files_are_left = False
         """What had to go when the job had ended could not be removed."""
 
@@ -112,7 +112,7 @@ class WorkQueue:
             if len(self._hung) >= MOST_HUNG:
                 return Done(work, error=f"the storage does not answer: {MOST_HUNG} calls have not returned", hung=True)
         call = Call()
-        running = asyncio.ensure_future(self._run_blocking(lambda: self._worker.do(work, call)))
+        running = asyncio.get_running_loop().create_task(self._run(work, call), name=f"checkpoint storage: {what}")
         try:
             await asyncio.wait({running}, timeout=self._seconds)
         except asyncio.CancelledError:
@@ -126,10 +126,15 @@ class WorkQueue:
         running.add_done_callback(lambda future: self._returned(future, what))
         return call.given_up(work, error)
 
-    def _returned(self, future: asyncio.Future[Done], what: str) -> None:
+    async def _run(self, work: Work, call: Call) -> Done:
+        return await self._run_blocking(lambda: self._worker.do(work, call))
+
+    def _returned(self, future: asyncio.Task[Done], what: str) -> None:
         self._hung.discard(future)
         if not future.cancelled():
-            logger.warning("a call of the storage that was given up has returned (%s)", what, exc_info=future.exception())
+            logger.warning(
+                "a call of the storage that was given up has returned (%s)", what, exc_info=future.exception()
+            )
 
     async def _close(self, work: Close) -> None:
         if not await self._end_is_known():
