@@ -104,7 +104,9 @@ def test_a_slow_committer_holds_up_nobody(slot: SlotProcess, tmp_path: Path) -> 
 def test_nor_does_one_that_commits_again_before_the_first_record(slot: SlotProcess, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    restore = TaskRestore(3, False, {"0" * 32: OperatorRestore(committables=(Committables(3, 1, (InlineState(b"9"),)),))})
+    restore = TaskRestore(
+        3, False, {"0" * 32: OperatorRestore(committables=(Committables(3, 1, (InlineState(b"9"),)),))}
+    )
     sums, other = slot.deploy(
         [
             line(spec(OperatorKind.SINK, Sums(str(pipe)))),
