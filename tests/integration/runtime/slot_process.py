@@ -182,6 +182,7 @@ class SlotProcess:
         secret: str = "00ff" * 8,
         pickled: list[bytes] | None = None,
         restores: dict[int, TaskRestore] | None = None,
+        attempt: int = 0,
     ) -> list[str]:
         """Deploy vertices; returns the execution ids in order."""
         widths = parallelism or [1] * len(chains)
@@ -190,13 +191,13 @@ class SlotProcess:
         mine = subtasks or {v: list(range(widths[v])) for v in range(len(chains))}
         tasks = [
             TaskDescriptor(
-                execution_id=f"{vertex_id(v)}_{s}_0",
+                execution_id=f"{vertex_id(v)}_{s}_{attempt}",
                 vertex_id=vertex_id(v),
                 vertex_name=f"vertex {v}",
                 subtask=s,
                 parallelism=widths[v],
                 max_parallelism=128,
-                attempt=0,
+                attempt=attempt,
                 chain=names[v],
                 is_source=True,
                 needs_commit=needs_commit,

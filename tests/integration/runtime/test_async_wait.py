@@ -23,7 +23,7 @@ from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointLis
 from firesteel.functions.functions import KeySelector
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, Watermark
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, InBand, Watermark
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.channel_inputs import ChannelInputs
 from firesteel.runtime.context import OperatorContext
@@ -66,7 +66,7 @@ class Bench:
         )
         self.task.start()
 
-    def give(self, *items: Batch | EndOfInput | Watermark) -> None:
+    def give(self, *items: Batch | InBand) -> None:
         self.input.give(*items)
 
     def until(self, condition: Callable[[], bool]) -> None:

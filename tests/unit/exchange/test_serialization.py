@@ -297,7 +297,7 @@ def test_estimates_survive_records_that_refuse_to_be_looked_at() -> None:
 
 
 @dataclass(slots=True)
-class Slotted:
+class InSlots:
     name: str
     never_set: str = field(init=False)
 
@@ -327,7 +327,7 @@ SKEWED: dict[str, Callable[[str], Any]] = {
     "row": lambda text: Row(1, text),
     "named row": lambda text: Row(number=1, body=Row(text)),
     "object": lambda text: Order(text, []),
-    "slots": Slotted,
+    "slots": InSlots,
     "both": Half,
     "array": lambda text: np.frombuffer(text.encode(), np.uint8),
     "array in a tuple": lambda text: ("key", np.frombuffer(text.encode(), np.uint8)),

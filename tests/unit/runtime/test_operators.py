@@ -454,7 +454,7 @@ class _Life(KeySelector[Any, Any]):
     ids=["stage of a sink", "flat map"],
 )
 def test_key_selectors_behind_an_operator_live_as_long_as_it(operator: Any) -> None:
-    selector = _Life()
+    selector: Any = _Life()
     plan = opened(line(operator, outputs=[OutputSpec(0, 0, PartitionerKind.HASH, key_selector=selector)]))
     assert selector.log == ["open"]
     plan.operators[0].close()
@@ -463,7 +463,8 @@ def test_key_selectors_behind_an_operator_live_as_long_as_it(operator: Any) -> N
 
 def test_every_function_of_an_operator_is_closed_whatever_one_of_them_raises() -> None:
     first, second, third = _Life(OSError("first")), _Life(OSError("second")), _Life()
-    edges = [OutputSpec(0, n, PartitionerKind.HASH, key_selector=one) for n, one in enumerate((third, second, first))]
+    selectors: list[Any] = [third, second, first]
+    edges = [OutputSpec(0, n, PartitionerKind.HASH, key_selector=one) for n, one in enumerate(selectors)]
     plan = opened(line(spec(OperatorKind.MAP, lambda value: value), outputs=edges))
     with pytest.raises(OSError, match="first"):
         plan.operators[0].close()
@@ -498,7 +499,7 @@ class _Prepares(TwoPhaseWriter[Any]):
 
 
 class _AsyncCommitter(Committer):
-    async def commit(self, committables: Any) -> Any: ...
+    async def commit(self, committables: Any) -> Any: ...  # type: ignore[override]
 
 
 class _AsyncStages(_Passes):

@@ -10,7 +10,6 @@ import pytest
 
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.storage import StateWriter
-from firesteel.runtime.checkpoints import uploads
 from firesteel.runtime.checkpoints.uploads import MOST_BYTES_AHEAD, InlineStream, Upload, UploadThread
 
 
@@ -35,7 +34,7 @@ def test_tasks_that_submit_at_the_same_time_share_one_thread(monkeypatch: pytest
             other.join(0.05)  # done if nobody holds it up
         return made[-1]
 
-    monkeypatch.setattr(uploads.threading, "Thread", make)
+    monkeypatch.setattr(threading, "Thread", make)
     writer.submit(lambda: wrote.append("first"))
     other.join(10)
     writer.stop(10)

@@ -128,7 +128,9 @@ class AsyncPolls:
                 self._loop.run_until_complete(task)
             except asyncio.CancelledError:
                 break  # before it began
-            except BaseException as error:  # of another task, which the reader made: SystemExit and the like end the loop
+            except (
+                BaseException
+            ) as error:  # of another task, which the reader made: SystemExit and the like end the loop
                 self._give(error)
 
     async def _answering(self, what: Callable[[], Coroutine[Any, Any, None]]) -> None:

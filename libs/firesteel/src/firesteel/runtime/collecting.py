@@ -52,10 +52,10 @@ class CollectServer:
         """Answer now, or when results or the end come, or after ``wait`` seconds with none."""
         operator = self._operators.get(execution_id)
         ended = self._ended.get(execution_id)
-        if operator is None:
-            self._error(request_id, offset, f"execution {execution_id} has no results in this slot")
-        elif ended is not None:
+        if ended is not None:
             self._after_end(request_id, offset, execution_id, ended)
+        elif operator is None:
+            self._error(request_id, offset, f"execution {execution_id} has no results in this slot")
         elif wait <= 0 or operator.ready(offset):
             self._answer(request_id, execution_id, offset, max_bytes)
         else:
@@ -90,6 +90,7 @@ class CollectServer:
         """The task has ended: nobody waits any longer."""
         if execution_id in self._operators:
             self._ended[execution_id] = state
+            del self._operators[execution_id], self._on_error[execution_id]
             for entry in self._waiting.pop(execution_id, []):
                 entry.timer.cancel()
                 self._after_end(entry.request_id, entry.offset, execution_id, state)

@@ -103,11 +103,6 @@ class RunningTask:
     peers: frozenset[str] = frozenset()
     enumerator: EnumeratorInput | None = None
 
-    @property
-    def over(self) -> bool:
-        """Whether it has ended, and its thread too."""
-        return self.task.ended and (self.thread is None or self.thread.join(0))
-
     def start(self) -> None:
         """Open and run it."""
         if self.thread is None:

@@ -255,6 +255,7 @@ class _Elsewhere:
     def _run(self) -> None:
         while (run := self._waiting.get()) is not None:
             run()
+            del run
 
     def close(self) -> None:
         """No more."""

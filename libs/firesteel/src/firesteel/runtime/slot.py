@@ -30,6 +30,7 @@ from firesteel.runtime.failures import describe_failure
 from firesteel.runtime.interrupts import FIRST_INTERRUPT_SECONDS, CancelToken, Guard, Interrupter
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.stdio import OutputForwarder
+from firesteel.runtime.task_thread import TaskThread
 from firesteel.runtime.user_code import extend_path, load_main, read_blob, unpack
 
 logger = logging.getLogger(__name__)
@@ -48,11 +49,11 @@ PENDING_SECONDS: Final = 0.02
 
 @dataclass
 class _Pending:
-    """New attempts of a deployment that wait for the end of older ones."""
+    """New attempts of a deployment that wait for the end of older ones, whose execution ids are ``before``."""
 
     deployment: Deployment
     new: list[TaskDescriptor]
-    before: list[RunningTask]
+    before: list[str]
 
 
 class Slot:
@@ -74,6 +75,11 @@ class Slot:
         self._streams: Sequence[OutputForwarder] = ()
         self._channel: ControlChannel | None = None
         self._tasks: dict[str, RunningTask] = {}
+        """Those that have not ended: nothing else here may refer to the functions of a task."""
+        self._threads: dict[str, TaskThread] = {}
+        """By execution, until they have ended."""
+        self._dead = False
+        """Tasks have ended since the garbage was collected last."""
         self._lock = threading.Lock()
         self._tokens: dict[str, CancelToken] = {}
         self._attempts: dict[tuple[str, int], TaskDescriptor] = {}
@@ -225,7 +231,10 @@ class Slot:
             for descriptor in new:
                 self._tokens[descriptor.execution_id] = CancelToken(descriptor.execution_id)
         last = [self._attempts.get((d.vertex_id, d.subtask)) for d in new]
-        before = [self._tasks[d.execution_id] for d in last if d is not None and d.execution_id in self._tasks]
+        before = [d.execution_id for d in last if d is not None]
+        for pending in self._pending:  # attempts in between may never begin
+            if any(d.execution_id in before for d in pending.new):
+                before += pending.before
         self._attempts.update({(d.vertex_id, d.subtask): d for d in new})
         self._pending.append(_Pending(deployment, new, before))
         self._run_pending()
@@ -239,28 +248,35 @@ class Slot:
             for descriptor in [d for d in pending.new if self._tokens[d.execution_id].cancelled]:
                 pending.new.remove(descriptor)
                 self.state(descriptor.execution_id, ExecutionState.CANCELED, None, {})
-            if pending.new and not all(task.over for task in pending.before):
+            if pending.new and not all(map(self._is_over, pending.before)):
                 self._loop.call_later(PENDING_SECONDS, self._run_pending)
                 continue
             self._pending.remove(pending)
-            for task in pending.before:
-                self._forget(task)
+            for execution_id in pending.before:
+                self._forget(execution_id)
             if pending.new and not self._released:
-                self._run(pending.deployment, pending.new, again=bool(pending.before))
+                self._run(pending.deployment, pending.new)
 
-    def _forget(self, task: RunningTask) -> None:
+    def _is_over(self, execution_id: str) -> bool:
+        """Whether a task has ended, and its thread too."""
+        if execution_id in self._tasks:
+            return False
+        thread = self._threads.get(execution_id)
+        if thread is not None and not thread.join(0):
+            return False
+        self._threads.pop(execution_id, None)
+        return True
+
+    def _forget(self, execution_id: str) -> None:
         """Another attempt takes the place of one that has ended."""
-        execution_id = task.task.info.execution_id
-        self._tasks.pop(execution_id, None)
         self._collects.forget(execution_id)
         with self._lock:
             self._tokens.pop(execution_id, None)
-            if task.thread is not None and task.guard in self._guards:
-                self._guards.remove(task.guard)
 
-    def _run(self, deployment: Deployment, new: Sequence[TaskDescriptor], again: bool) -> None:
+    def _run(self, deployment: Deployment, new: Sequence[TaskDescriptor]) -> None:
         """Build all tasks, then start them."""
-        if again:  # what the old ones leave behind can go
+        if self._dead:  # what the old ones leave behind can go
+            self._dead = False
             gc.unfreeze()
             gc.collect()
         deployer = Deployer(deployment, self._services)
@@ -279,8 +295,9 @@ class Slot:
                 self._refuse(deployer, descriptor, error)
                 continue
             self._tasks[descriptor.execution_id] = task
-            with self._lock:
-                if task.thread is not None:
+            if task.thread is not None:
+                self._threads[descriptor.execution_id] = task.thread
+                with self._lock:
                     self._guards.append(task.guard)
             self._collects.serve(descriptor.execution_id, task.task.collect_operator(), task.on_error)
             built.append(task)
@@ -357,17 +374,16 @@ class Slot:
         self._stop_if_over()
 
     def _stop_if_over(self) -> None:
-        if self._released and all(task.task.ended for task in self._tasks.values()):
+        if self._released and not self._tasks:
             self._loop.stop()
 
     def join_threads(self) -> bool:
         """Wait for the tasks' own threads, shortly; returns whether all have ended. After the loop has stopped."""
         self._uploads.stop(JOIN_SECONDS)
-        for task in self._tasks.values():
-            if task.thread is not None:
-                task.thread.stop()
+        for thread in self._threads.values():
+            thread.stop()
         ended = self._restores.join(JOIN_SECONDS)
-        return ended and all(task.thread is None or task.thread.join(JOIN_SECONDS) for task in self._tasks.values())
+        return ended and all(thread.join(JOIN_SECONDS) for thread in self._threads.values())
 
     def fail(self, error: BaseException) -> None:
         """The runtime itself raised: all tasks fail."""
@@ -400,9 +416,13 @@ class Slot:
 
     def _task_ended(self, execution_id: str, state: ExecutionState) -> None:
         self._collects.ended(execution_id, state)
-        task = self._tasks.get(execution_id)
-        if task is not None and task.thread is not None:
-            task.thread.stop()
+        task = self._tasks.pop(execution_id, None)
+        if task is not None:
+            self._dead = True
+            if task.thread is not None:
+                task.thread.stop()
+                with self._lock:
+                    self._guards.remove(task.guard)
         self._stop_if_over()
 
     def _operator_events(self, execution_id: str, number: int, events: Sequence[Event]) -> None:

@@ -193,7 +193,9 @@ class SourceInput(UserCode, BarrierHead):
         self._timer: Handle | None = None
         context = TaskReaderContext(info, clock, lambda: self._post(self._wake), runtime_context)
         self._reader: SourceReader[Any] | AsyncSourceReader[Any] = source.create_reader(context)
-        refuse_coroutines(f"source {name!r}", self._reader, AWAITED if isinstance(self._reader, AsyncSourceReader) else ())
+        refuse_coroutines(
+            f"source {name!r}", self._reader, AWAITED if isinstance(self._reader, AsyncSourceReader) else ()
+        )
         self._async: AsyncPolls | None = None
 
     @property

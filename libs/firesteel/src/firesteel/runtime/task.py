@@ -27,7 +27,7 @@ from firesteel.runtime.context import OperatorContext, TaskInfo
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.failures import describe_failure
 from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.loop import Handle, TaskLoop
 from firesteel.runtime.operators import CollectOperator, Consumer, TwoPhaseSinkOperator
 from firesteel.runtime.source_input import Fed, SourceInput
 from firesteel.runtime.task_parts import TaskInput, TaskReporter
@@ -77,6 +77,8 @@ class StreamTask:
         self.runnable = False
         self.executor = ChainExecutor(plan, guard, token)
         self._time = TaskTime(self.executor, loop, watermark_interval, self.wake)
+        self._later: set[Handle] = set()
+        """What operators have put off; forgotten at the end."""
         self._blocked_since: float | None = None
         self._last_watermark = False
         """The input has ended, and the last watermark is in the chain; results may still be awaited."""
@@ -241,12 +243,13 @@ class StreamTask:
 
     def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
         def due() -> None:
-            if not self.ended:
-                self._guard.active = self._token
-                self._guarded(call)
-                self._guard.active = None
+            self._later.discard(handle)
+            self._guard.active = self._token
+            self._guarded(call)
+            self._guard.active = None
 
-        self.loop.call_later(seconds, due)
+        handle = self.loop.call_later(seconds, due)
+        self._later.add(handle)
 
     def step(self) -> None:
         """Slices of the chain and batches of the input, then some of a snapshot that is being written out."""
@@ -441,6 +444,9 @@ class StreamTask:
         self.runnable = False
         self.loop.remove_task(self)
         self._time.stop()
+        for handle in self._later:
+            handle.cancel()
+        self._later.clear()
         self._checkpoints.close()
         if self._restoring is not None:
             self._restoring.give_up()

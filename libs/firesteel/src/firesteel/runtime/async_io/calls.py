@@ -123,7 +123,7 @@ class AsyncCalls(UserCode):
             loop.run_forever()
             if not self._stopping:
                 raise ProgramError("the function has stopped the asyncio loop that its calls run on")
-        except BaseException as error:  # of a task that the function made: SystemExit and KeyboardInterrupt end the loop
+        except BaseException as error:  # of a task that the function made: SystemExit ends the loop, say
             self._on_done(None, error)
 
     # -- on the loop
@@ -144,7 +144,7 @@ class AsyncCalls(UserCode):
             self._on_done(token, results)
 
     async def _uncancelled(self, value: Any) -> list[Any]:
-        """``_results``; a cancellation that is not ours is an error as any other, or nobody would hear of the record."""
+        """``_results``; a cancellation that is not ours is an error, or the record would wait for ever."""
         try:
             return await self._results(value)
         except asyncio.CancelledError as error:

@@ -129,7 +129,9 @@ class Upload:
         if self._error is None and not self._discarded:
             try:
                 action()
-            except BaseException as error:  # the storage is a plug-in: the checkpoint fails, not the task or this thread
+            except (
+                BaseException
+            ) as error:  # the storage is a plug-in: the checkpoint fails, not the task or this thread
                 self._error = error
         self._done += size
         if self._paused and self.written - self._done <= MOST_BYTES_AHEAD // 2:
@@ -156,7 +158,7 @@ class Upload:
 
 
 class UploadThread:
-    """The thread of a slot that writes state, one for all its tasks: pieces are written in the order in which they come.
+    """The thread of a slot that writes state, one for all tasks: pieces are written in the order in which they come.
 
     It starts with the first piece, and nobody waits for its end.
     """
@@ -185,3 +187,4 @@ class UploadThread:
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:
             work()
+            del work  # it refers to a task, which may be over when the next one comes

@@ -95,7 +95,11 @@ def batch_bytes(batch: Batch, *, quick: bool = False) -> int:
 
 def _all_bytes(values: Values) -> int:
     quick = values_bytes(values)
-    return quick if isinstance(values, pa.RecordBatch) else _each(values, _DEEPEST, copy=quick <= _COPIED)
+    if isinstance(values, pa.RecordBatch):
+        return quick
+    if quick > _COPIED:
+        return _each(values, _DEEPEST, copy=False)
+    return max(quick, _each(values, _DEEPEST, copy=True))  # what small records share still counts for each of them
 
 
 def _each(values: list[Any], depth: int, *, copy: bool) -> int:

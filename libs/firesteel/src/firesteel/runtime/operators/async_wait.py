@@ -112,12 +112,12 @@ class AsyncWaitOperator(LaterResults):
             self._backlog.append(Entry(value, stamp))
         self._begin()
 
-    def call(self, function: Any, method: str, *arguments: Any) -> None:
+    def call_function(self, function: Any, method: str, *arguments: Any) -> None:
         """The function's methods run on its loop; those of key selectors behind it here."""
         if function is self.function:
             self._calls.do(lambda: getattr(function, method)(*arguments))
         else:
-            super().call(function, method, *arguments)
+            super().call_function(function, method, *arguments)
 
     def snapshot_state(self, context: SnapshotContext) -> None:
         """Records whose results have not left are its state: they are called for again after a restore."""

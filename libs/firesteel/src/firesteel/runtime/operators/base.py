@@ -94,7 +94,7 @@ class Operator(UserCode):
                 self._opened.append(function)
                 if isinstance(function, CheckpointedFunction):
                     self.initialize(function)
-                self.call(function, "open", runtime_context)
+                self.call_function(function, "open", runtime_context)
         if self.may_tag and (self.spec.extra.get("side_outputs") or tags_exist()):
             self.enable_tags()
 
@@ -102,9 +102,9 @@ class Operator(UserCode):
         """Have a function take over what was restored."""
         restored = self.restored is not None
         context = InitializationContext(self.name, self.operator_state, self.keyed, restored=restored)
-        self.call(function, "initialize_state", context)
+        self.call_function(function, "initialize_state", context)
 
-    def call(self, function: Any, method: str, *arguments: Any) -> None:
+    def call_function(self, function: Any, method: str, *arguments: Any) -> None:
         """Call a method of one of the user's functions that is not about a record.
 
         Raises:
@@ -159,7 +159,7 @@ class Operator(UserCode):
         """A barrier is here: bring operator state up to date; calls the user's ``snapshot_state``."""
         for function in (*self._opened, *self._beside):
             if isinstance(function, CheckpointedFunction):
-                self.call(function, "snapshot_state", context)
+                self.call_function(function, "snapshot_state", context)
 
     def check_fit_for_checkpoints(self) -> None:
         """A barrier is here, and no operator has done anything about it yet.
@@ -172,13 +172,13 @@ class Operator(UserCode):
         """The checkpoint is complete, and with it all before it."""
         for function in (*self._opened, *self._beside):
             if isinstance(function, CheckpointListener):
-                self.call(function, "notify_checkpoint_complete", checkpoint_id)
+                self.call_function(function, "notify_checkpoint_complete", checkpoint_id)
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
         """The checkpoint was given up."""
         for function in (*self._opened, *self._beside):
             if isinstance(function, CheckpointListener):
-                self.call(function, "notify_checkpoint_aborted", checkpoint_id)
+                self.call_function(function, "notify_checkpoint_aborted", checkpoint_id)
 
     def enable_tags(self) -> None:
         """From now on results may be pairs of tag and value. As long as there are no tags, nothing looks for them."""
@@ -233,7 +233,7 @@ class Operator(UserCode):
         first: BaseException | None = None
         while self._opened:
             try:
-                self.call(self._opened.pop(), "close")
+                self.call_function(self._opened.pop(), "close")
             except BaseException as error:  # user code
                 first = first or error
         self.operator_state.close()
