@@ -30,8 +30,8 @@ def test_others_die_at_each_step(there: Processes, folder: Path) -> None:
     deaths = [
         Death(steps.ACKNOWLEDGED, JOBMASTER),
         Death(steps.BEFORE_METADATA, JOBMASTER),
-        Death(steps.AFTER_METADATA, JOBMASTER),
         Death(steps.WITHIN_COMMIT, TASKMANAGER),
+        Death(steps.AFTER_METADATA, JOBMASTER),
         Death(steps.BEFORE_COMMIT, JOBMASTER),
         Death(steps.AFTER_COMMIT),
         Death(steps.AFTER_COMMIT, JOBMASTER),
