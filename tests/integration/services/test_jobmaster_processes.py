@@ -232,26 +232,6 @@ def test_a_killed_jobmaster_takes_no_other_along_and_its_loss_is_told(folder: Pa
     run(folder, test)
 
 
-def test_a_jobmaster_that_an_exception_strikes_dies_of_it_and_says_so(folder: Path) -> None:
-    async def test(host: Host, others: Others) -> None:
-        started = await host.run(A)
-        await others.wait_for("submit_tasks", 2)
-        pid = host.process_of(A).pid
-        jobmaster = RemoteJobMaster(
-            RpcClient(others.session, SECRET, others.clock), started.address, started.jobmaster_token
-        )
-        no_metrics: Any = ["not expected"]
-        await jobmaster.report_metrics(m.ReportMetrics(dict.fromkeys(others.executions, no_metrics)))
-        told = await others.wait_for("jobmaster_lost")
-        assert f"(process {pid}) failed while handling metrics: AttributeError: " in told["cause"]
-        assert "exited with status 1" in told["cause"]
-        (log,) = host.runs.rglob(f"{A}.log")
-        assert "Traceback (most recent call last)" in log.read_text()
-        assert not others.calls("job_finished")
-
-    run(folder, test)
-
-
 def test_jobs_go_on_when_the_template_is_killed_and_new_ones_start(folder: Path) -> None:
     async def test(host: Host, others: Others) -> None:
         first = await host.run(A)
