@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.recovery import steps
-from tests.integration.recovery.places import JOBMASTER, TASKMANAGER, Embedded, Processes
+from tests.integration.recovery.places import JOBMASTER, Embedded, Processes
 from tests.integration.recovery.stepped_sink import SteppedAtEnd
 from tests.integration.recovery.trials import Death, Trial
 
@@ -30,8 +30,8 @@ def test_others_die_at_each_step(there: Processes, folder: Path) -> None:
     deaths = [
         Death(steps.ACKNOWLEDGED, JOBMASTER),
         Death(steps.BEFORE_METADATA, JOBMASTER),
+        Death(steps.WITHIN_COMMIT),
         Death(steps.AFTER_METADATA, JOBMASTER),
-        Death(steps.WITHIN_COMMIT, TASKMANAGER),
         Death(steps.BEFORE_COMMIT, JOBMASTER),
         Death(steps.AFTER_COMMIT),
         Death(steps.AFTER_COMMIT, JOBMASTER),

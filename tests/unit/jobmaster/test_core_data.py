@@ -18,7 +18,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel_jobmaster import instructions as do
-from firesteel_jobmaster.checkpoints.work import Complete, Done
+from firesteel_jobmaster.checkpoints.work import Complete, Done, Prepare
 from firesteel_jobmaster.settings import JobMasterSettings
 from tests.unit.jobmaster.jobs import Driver, failure, two_by_two, vertex_id
 
@@ -52,6 +52,77 @@ def test_commit_when_every_task_is_finished_or_at_its_end_of_data() -> None:
     d.report(sink_0, "FINISHED")
     d.report(sink_1, "FINISHED")
     assert d.core.state.name == "FINISHED"
+
+
+def committing(d: Driver) -> tuple[str, str]:
+    """All data have ended, and what is to be committed is on its way into the store; the sinks."""
+    d.running()
+    source_0, source_1, sink_0, sink_1 = d.ids()
+    for source in (source_0, source_1):
+        d.report(source, "FINISHED")
+    d.did(d.core.end_of_data(sink_0))
+    d.did(d.core.end_of_data(sink_1))
+    d.did(d.core.checkpoint_work_done(Done(d.seen(do.CheckpointWork)[-1].work, checkpoint_id=1)))
+    prepared = OperatorSubtaskState(committables=(Committables(1, 1, (InlineState(b"a part"),)),))
+    for sink in (sink_0, sink_1):
+        state = TaskState({vertex_id(2): prepared}, finished=True).to_bytes().decode()
+        d.did(d.core.acknowledge_checkpoint(m.AcknowledgeCheckpoint(sink, 1, {}, state)))
+    return sink_0, sink_1
+
+
+def test_a_slot_that_is_lost_between_two_commits_is_no_end_of_the_job() -> None:
+    d = Driver(two_by_two(commits=True))
+    sink_0, sink_1 = committing(d)
+    d.did(d.core.checkpoint_work_done(Done(d.seen(do.CheckpointWork)[-1].work, stored=True, location="memory:1")))
+    d.report(sink_0, "FINISHED")
+    lost = d.core.graph.execution(sink_1)
+    assert lost is not None
+    assert lost.slot is not None
+    index = lost.slot.slot_index
+    d.did(d.core.fail_slot("tm", lost.slot.allocation_id, "killed"))
+    assert d.core.state.name == "RESTARTING", "though the job has no restart strategy"
+    d.clock.advance(1)
+    d.did(d.core.timer_fired("restart"))
+    d.offer(index + 5)
+    again = [task for submit in d.seen(do.SubmitSlot) for task in submit.deployment.tasks if task.restore is not None]
+    assert {task.vertex_id for task in again} == {vertex_id(1), vertex_id(2)}
+    for task in again:
+        assert task.restore is not None
+        assert task.restore["finished"]
+        assert bool(task.restore["operators"]) is (task.vertex_id == vertex_id(2))
+
+
+def test_a_slot_that_is_lost_before_that_is_stored_ends_a_job_without_a_strategy() -> None:
+    d = Driver(two_by_two(commits=True))
+    _, sink_1 = committing(d)
+    lost = d.core.graph.execution(sink_1)
+    assert lost is not None
+    assert lost.slot is not None
+    d.did(d.core.fail_slot("tm", lost.slot.allocation_id, "killed"))
+    d.finish_cancelled()
+    assert not d.seen(do.NotifyCheckpointComplete)
+    d.did(d.core.checkpoint_work_done(Done(d.seen(do.CheckpointWork)[-1].work, stored=True, location="memory:1")))
+    assert not d.seen(do.NotifyCheckpointComplete), "nobody is to commit for a job that fails"
+    d.finish_cancelled()
+    assert d.core.state.name == "FAILED"
+
+
+def test_what_is_to_be_committed_is_stored_again_and_again_until_it_can_be() -> None:
+    d = Driver(two_by_two(commits=True))
+    committing(d)
+    for attempt in range(2, 6):
+        d.did(d.core.checkpoint_work_done(Done(d.seen(do.CheckpointWork)[-1].work, error="no space left")))
+        assert d.core.state.name == "RUNNING"
+        assert d.core.archive()["checkpoints"]["counts"]["failed"] == attempt - 1
+        assert do.SetTimer("checkpoint", 1.0) in d.all
+        d.clock.advance(1)
+        d.did(d.core.timer_fired("checkpoint"))
+        for work in [one.work for one in d.seen(do.CheckpointWork)]:
+            if isinstance(work, Prepare) and work.number == attempt:
+                d.did(d.core.checkpoint_work_done(Done(work, checkpoint_id=attempt)))
+        for sink in d.ids()[2:]:
+            state = TaskState(finished=True).to_bytes().decode()
+            d.did(d.core.acknowledge_checkpoint(m.AcknowledgeCheckpoint(sink, attempt, {}, state)))
 
 
 def test_no_commit_once_the_job_fails() -> None:

@@ -118,6 +118,19 @@ def test_a_lost_jobmaster_is_told_and_refuses_a_start_until_then() -> None:
     assert host.core.start_job(graph(), start(graph()))[1] == [h.ForkJobMaster(job_id)]
 
 
+def test_a_jobmaster_that_an_exception_strikes_says_so_before_it_dies() -> None:
+    host = Host()
+    job_id = host.run()
+    host.core.crashed(job_id, ProcessId(2, 7), "another one")
+    host.core.crashed(job_id, ProcessId(1, 7), "failed while handling metrics: KeyError: 'x'")
+    (told,) = host.core.process_ended(job_id, ProcessId(1, 7), "ended with exit code 1", in_order=False)
+    assert isinstance(told, h.ReportLoss)
+    said = (
+        "(process 1) failed while handling metrics: KeyError: 'x', and ended with exit code 1 before the job had ended"
+    )
+    assert said in told.jobmaster.cause
+
+
 def test_another_jobmaster_may_follow_before_the_loss_was_told() -> None:
     host = Host()
     job_id = host.run()
