@@ -3,7 +3,8 @@
 ``python tools/pyflink_names.py > docs/pyflink-names.md``. The names and parameters are facts about PyFlink 2.3
 (pyflink_names.tsv beside this file). What Firesteel does is read from its classes: whether the name is there, whether
 it can be called as PyFlink's can, whether it refuses (its return type is NoReturn) or does nothing (the first word of
-its docstring says so).
+its docstring says so). Settings are tried: a program that makes them is submitted to nobody, and what is raised or
+warned of then is what the page says.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import csv
 import importlib
 import inspect
+import logging
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,8 +82,113 @@ def read_names() -> list[Name]:
         return [Name(*row) for row in rows if row]
 
 
+def _ours(name: str) -> Any:
+    return getattr(importlib.import_module("firesteel.datastream"), name)
+
+
+def _duration() -> Any:
+    return importlib.import_module("firesteel.common").Duration.of_seconds(5)
+
+
+def _share_slots(method: str, arguments: tuple[Any, ...], env: Any) -> None:
+    group = _ours("SlotSharingGroup").builder("group").set_cpu_cores(1.0).set_task_heap_memory_mb(64)
+    memory = _ours("MemorySize").of_mebi_bytes(64)
+    getattr(group, method)(*(memory if one == "memory" else one for one in arguments))
+    env.register_slot_sharing_group(group.build())
+
+
+USES: Final[dict[str, Callable[[Any], object]]] = {
+    "RuntimeExecutionMode.STREAMING": lambda env: env.set_runtime_mode(_ours("RuntimeExecutionMode").STREAMING),
+    "RuntimeExecutionMode.BATCH": lambda env: env.set_runtime_mode(_ours("RuntimeExecutionMode").BATCH),
+    "RuntimeExecutionMode.AUTOMATIC": lambda env: env.set_runtime_mode(_ours("RuntimeExecutionMode").AUTOMATIC),
+    "HashMapStateBackend": lambda env: env.set_state_backend(_ours("HashMapStateBackend")()),
+    "EmbeddedRocksDBStateBackend": lambda env: env.set_state_backend(_ours("EmbeddedRocksDBStateBackend")()),
+    "StreamExecutionEnvironment.enable_changelog_state_backend": lambda env: env.enable_changelog_state_backend(True),
+    "StreamExecutionEnvironment.set_default_savepoint_directory": (
+        lambda env: env.set_default_savepoint_directory("file:///savepoints")
+    ),
+    "StreamExecutionEnvironment.enable_checkpointing": lambda env: env.enable_checkpointing(1000),
+    "CheckpointConfig.enable_unaligned_checkpoints": (
+        lambda env: env.get_checkpoint_config().enable_unaligned_checkpoints()
+    ),
+    "CheckpointConfig.set_force_unaligned_checkpoints": (
+        lambda env: env.get_checkpoint_config().set_force_unaligned_checkpoints()
+    ),
+    "CheckpointConfig.set_aligned_checkpoint_timeout": (
+        lambda env: env.get_checkpoint_config().set_aligned_checkpoint_timeout(_duration())
+    ),
+    "CheckpointConfig.set_alignment_timeout": (
+        lambda env: env.get_checkpoint_config().set_alignment_timeout(_duration())
+    ),
+    "CheckpointConfig.set_checkpoint_timeout": lambda env: env.get_checkpoint_config().set_checkpoint_timeout(60_000),
+    "ExecutionConfig.set_use_snapshot_compression": lambda env: env.get_config().set_use_snapshot_compression(True),
+    **{
+        f"SlotSharingGroup.Builder.{method}": partial(_share_slots, method, arguments)
+        for method, arguments in {
+            "set_cpu_cores": (1.0,), "set_task_heap_memory_mb": (64,), "set_task_off_heap_memory_mb": (64,),
+            "set_managed_memory_mb": (64,), "set_external_resource": ("gpu", 1.0),
+            "set_task_heap_memory": ("memory",), "set_task_off_heap_memory": ("memory",),
+            "set_managed_memory": ("memory",),
+        }.items()
+    },
+}  # fmt: skip
+"""What a program does with a name, given an environment; then it is submitted."""
+
+
+class _Submitted(Exception):
+    """The program was accepted."""
+
+
+class _Nobody:
+    """An executor that runs nothing."""
+
+    def default_parallelism(self) -> int:
+        return 1
+
+    def submit(self, graph: Any, configuration: Any) -> Any:
+        raise _Submitted
+
+    def close(self) -> None:
+        pass
+
+
+class _Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def tried(use: Callable[[Any], object]) -> Verdict:
+    """What becomes of a program that does this."""
+    errors = importlib.import_module("firesteel.core.errors")
+    env = _ours("StreamExecutionEnvironment")(executor=_Nobody())
+    heard, logger = _Warnings(), logging.getLogger("firesteel")
+    logger.addHandler(heard)
+    try:
+        use(env)
+        env.from_collection([1]).print()
+        env.execute()
+    except _Submitted:
+        return Verdict(NO_EFFECT, heard.texts[0]) if heard.texts else Verdict(SAME)
+    except errors.UnsupportedFeatureError as error:
+        return Verdict(LATER if "not in this version" in str(error) else REFUSED, str(error))
+    finally:
+        logger.removeHandler(heard)
+    raise AssertionError("nothing was submitted")
+
+
 def judge(name: Name) -> Verdict:
     """What Firesteel does with a name, from its own objects."""
+    verdict = _judged(name)
+    place = ".".join(filter(None, (name.owner, "" if name.kind in ("class", "constructor") else name.name)))
+    use = None if name.kind == "constructor" else USES.get(place)
+    return tried(use) if use is not None and verdict.status == SAME else verdict
+
+
+def _judged(name: Name) -> Verdict:
     try:
         found: Any = importlib.import_module(name.module.replace("pyflink", "firesteel", 1))
     except ModuleNotFoundError:

@@ -28,3 +28,21 @@ def test_what_it_says_can_be_false() -> None:
     assert status("method", "add_jars", "*jars_path") == names.NO_EFFECT
     assert status("method", "register_cached_file", "file_path, name") == names.REFUSED
     assert status("method", "no_such_method") == names.LATER
+
+
+def test_settings_are_what_they_turn_out_to_be() -> None:
+    def verdict(module: str, owner: str, kind: str, name: str, parameters: str = "") -> names.Verdict:
+        return names.judge(names.Name(f"pyflink.datastream.{module}", owner, kind, name, parameters))
+
+    batch = verdict("execution_mode", "RuntimeExecutionMode", "value", "BATCH")
+    assert (batch.status, batch.note.partition(" of ")[0]) == (names.LATER, "runtime mode BATCH is not in this version")
+    assert verdict("execution_mode", "RuntimeExecutionMode", "value", "STREAMING").status == names.SAME
+    unaligned = verdict(
+        "checkpoint_config", "CheckpointConfig", "method", "enable_unaligned_checkpoints", "enabled=True"
+    )
+    assert unaligned.status == names.NO_EFFECT
+    assert "barriers are aligned" in unaligned.note
+    assert verdict("state_backend", "EmbeddedRocksDBStateBackend", "class", "").status == names.NO_EFFECT
+    assert verdict("slot_sharing_group", "SlotSharingGroup.Builder", "method", "set_cpu_cores", "cpu_cores").status == (
+        names.LATER
+    )

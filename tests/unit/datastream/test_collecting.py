@@ -115,12 +115,27 @@ def test_ctrl_c_between_two_results_leaves_nobody_who_keeps_the_job(batch: int) 
     results = [CloseableIterator(stream, cast("Any", None))]
     del stream
     before = sys.gettrace()
-    with pytest.raises(KeyboardInterrupt) as interrupted:  # which keeps the traceback, as a notebook does
+
+    def read() -> None:
+        nonlocal armed
         for number, _ in enumerate(results.pop()):
             if number == 150:
                 armed = True
                 sys.settrace(interrupt)
             assert number < 1000
+
+    with pytest.raises(KeyboardInterrupt) as interrupted:  # which keeps the traceback, as a notebook does
+        read()
     sys.settrace(before)
     assert interrupted.tb is not None
     assert kept() is None
+
+
+def test_a_keyed_stream_is_collected_by_one_subtask(env: StreamExecutionEnvironment, executor: FakeExecutor) -> None:
+    """So what one subtask of the source has sent stays in its order."""
+    executor.answers = [None]
+    env.set_parallelism(4)
+    list(env.from_sequence(1, 9).key_by(lambda value: value % 3).execute_and_collect())
+    graph = executor.graphs[-1]
+    assert {node.parallelism for node in graph.nodes.values() if node.is_source} == {4}
+    assert {node.parallelism for node in graph.nodes.values() if not node.is_source} == {1}

@@ -13,7 +13,7 @@ from firesteel.client.python_files import archives, named_files, program_roots
 from firesteel.config import options
 from firesteel.config.settings import Settings
 from firesteel.connectors.collection import CollectionSource
-from firesteel.connectors.file_splits import check_paths
+from firesteel.connectors.file_splits import FileEnumerator
 from firesteel.core.errors import ProgramError
 from firesteel.core.ids import new_job_id
 from firesteel.graph.chaining import build_job_graph
@@ -97,4 +97,4 @@ def _check_files(job_graph: JobGraph) -> None:
     """Refuse files that are not there before anything is deployed; a cluster elsewhere has files of its own."""
     for vertex in job_graph.vertices:
         if vertex.source is not None and vertex.source.enumerator == "files":
-            check_paths([str(path) for path in vertex.source.config["paths"]])
+            FileEnumerator(vertex.source.config).start()

@@ -62,7 +62,7 @@ class ExecutionConfig:
         return self._auto_watermark_interval
 
     def set_latency_tracking_interval(self, interval: int) -> ExecutionConfig:
-        """Sets how often latency markers are sent, in ms; 0 or less is never."""
+        """Kept for compatibility: there are no latency markers."""
         self._latency_tracking_interval = interval
         return self
 

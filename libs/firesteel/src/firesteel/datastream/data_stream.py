@@ -399,7 +399,9 @@ class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
 
     def _collected(self) -> tuple[StreamInput, ...]:
         function = aggregations.KeyAndValue(self._key_selector)
-        return self._derive(_KEY_BY_NAME, OperatorKind.MAP, function, self.get_type(), self.get_type())._inputs
+        inputs = self._derive(_KEY_BY_NAME, OperatorKind.MAP, function, self.get_type(), self.get_type())._inputs
+        inputs[0].source.non_parallel = True  # several would mix the order of what one subtask has sent
+        return inputs
 
     def _apply_keyed(
         self, name: str, plain: OperatorKind, keyed: OperatorKind, function: Any, output_type: TypeDescriptor | None

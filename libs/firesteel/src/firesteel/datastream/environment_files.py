@@ -65,7 +65,8 @@ class EnvironmentFiles:
         """Chooses the Python interpreter of the job's slots, by its path on the hosts that run them.
 
         A relative path starts from the directories of ``add_python_archive``: ``venv.zip/venv/bin/python``. It has to
-        be of the same minor version as the program's, and to have Firesteel of the cluster's version.
+        be of the same minor version as the program's, and to have Firesteel of the cluster's version. Functions find
+        its path in the environment variable ``python``.
         """
         text = some_text("the Python executable", python_exec)
         self._configuration.set_string(opt.PYTHON_EXECUTABLE.key, text)

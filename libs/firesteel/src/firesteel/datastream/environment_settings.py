@@ -57,6 +57,11 @@ _SHARED = (
         lambda config, value: config.set_task_cancellation_interval(value // _MILLISECOND),
     ),
     _Shared(
+        opt.CHECKPOINTING_COMPRESSION,
+        ExecutionConfig.is_use_snapshot_compression,
+        ExecutionConfig.set_use_snapshot_compression,
+    ),
+    _Shared(
         opt.TASK_CANCELLATION_TIMEOUT,
         lambda config: timedelta(milliseconds=config.get_task_cancellation_timeout()),
         lambda config, value: config.set_task_cancellation_timeout(value // _MILLISECOND),

@@ -353,9 +353,10 @@ class StreamExecutionEnvironment(EnvironmentCheckpoints, EnvironmentFiles, Envir
             self._pending.clear()
 
     def _submit(self, graph: StreamGraph, caches: list[Cache]) -> CollectingJobClient:
-        warn_of_settings(self._settings())
+        configuration = with_execution_config(self._configuration, self._config)
+        warn_of_settings(program_settings(configuration))
         warn_of_losses(graph, self._settings())
-        client = self._get_executor().submit(graph, with_execution_config(self._configuration, self._config))
+        client = self._get_executor().submit(graph, configuration)
         for cache in caches:
             cache.is_written(client)
         return client

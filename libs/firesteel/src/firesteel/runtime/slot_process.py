@@ -35,6 +35,7 @@ def run_in(launch: SlotLaunch, attempt: int, order: Mapping[str, Any]) -> tuple[
         "parent": os.getpid(),
     }
     variables = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")}
+    variables["python"] = order["python"]  # as in PyFlink, for functions that start others
     command = [order["python"], "-P", "-c", _BEGIN, json.dumps(about)]
     try:
         process = subprocess.Popen(command, cwd=order["directory"], env=variables, stdin=subprocess.DEVNULL)

@@ -75,8 +75,10 @@ def _basic_reader(declared: BasicTypeInfo) -> Convert:
     if basic in INTEGERS or basic is BasicType.BIG_INT:
         return _integer_reader(INTEGERS.get(basic))
     if basic in (BasicType.FLOAT, BasicType.DOUBLE, BasicType.BIG_DEC):
-        make = {BasicType.BIG_DEC: Decimal, BasicType.FLOAT: lambda value: to_float(float(value))}.get(basic, float)
-        return _number_reader(make, parse)
+        makes: dict[BasicType, Convert] = {
+            BasicType.BIG_DEC: Decimal, BasicType.FLOAT: lambda value: to_float(float(value)), BasicType.DOUBLE: float,
+        }  # fmt: skip
+        return _number_reader(makes[basic], parse)
     if basic is BasicType.BOOLEAN:
         return lambda value: value if value is None or value is True or value is False else _expect_text(value, parse)
     if basic is BasicType.STRING:
