@@ -68,7 +68,8 @@ class Story:
         kind: ``faults``; ``calm``: nothing fails, and every job comes to its end; ``lossy``: messages are lost,
             doubled and late, and that is all; ``checkpoints``: jobs take checkpoints, and there are faults at all steps
             of them; ``outages``: what jobs stand on is away for minutes, can't be written, or has a clock that is
-            wrong, and no job ends by that; ``hangs``: as ``checkpoints``, with calls to the storage that never return.
+            wrong, and no job ends by that; ``rolling``: coordinators are asked to end and come back, or their stand-bys
+            lead, as in a roll-out, and no job notices; ``hangs``: as ``checkpoints``, with calls to the storage that never return.
     """
 
     def __init__(self, seed: int, kind: str = "faults") -> None:
@@ -113,17 +114,19 @@ class Story:
     def _tell(self) -> None:
         world, cluster = self.world, self.cluster
         rng = world.rng
-        if self.calm:
+        if self.calm or self.kind == "rolling":
             cluster.faults_go_on = False
         elif self.lossy:
             cluster.faults_go_on = False
             world.loss, world.duplication = 0.1, 0.1
-        else:
+        elif self.kind != "rolling":
             world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
         if self.kind in ("checkpoints", "hangs"):
             self._checkpoints()
         elif self.kind == "outages":
             self._outages()
+        elif self.kind == "rolling":
+            self._rolling()
         else:
             self._jobs()
         self._until(self._faults_for)
@@ -132,6 +135,11 @@ class Story:
         if self.calm:
             states = [cluster.job_state(job_id) for job_id in cluster.submitted]
             assert set(states) == {"FINISHED"}, states
+        if self.kind == "rolling":
+            led = {job_id: len(jobs) for job_id, jobs in cluster.led.items()}
+            assert set(led.values()) == {1}, f"JobMasters of jobs, while coordinators were restarted in order: {led}"
+            restarts = {job_id: jobs[0].core.graph.restarts for job_id, jobs in cluster.led.items()}
+            assert not any(restarts.values()), f"restarts of jobs, while coordinators were restarted in order: {restarts}"
         if self.lossy:
             reasons = list(cluster.failures.values())
             assert not [reason for reason in reasons if "splits" in reason.lower()], reasons
@@ -170,6 +178,17 @@ class Story:
             world.after(rng.uniform(40, FAULTS_FOR), rng.choice([self.kill_jobmaster, self.kill_jobmaster_machine]))
         if rng.random() < 0.5:
             self._faults_for = FAULTS_FOR + LONG
+
+    def _rolling(self) -> None:
+        """One coordinator after the other, in any order, again and again."""
+        world, cluster, rng = self.world, self.cluster, self.world.rng
+        most = len(cluster.taskmanagers) * cluster.slots
+        world.after(20.0, functools.partial(cluster.submit_checkpointed, rng.randint(1, min(3, most)), AMPLE))
+        world.after(rng.uniform(30, 60), functools.partial(cluster.submit, 1, 1, True, AMPLE))
+        at = 70.0
+        while at < FAULTS_FOR:
+            world.after(at, self.stop_coordinator)
+            at += rng.uniform(5.0, 30.0)
 
     def _storage_away(self) -> None:
         """High-availability services can't be reached for a while: by one host or, now and then, by any."""
@@ -314,7 +333,7 @@ class Story:
         if alive:
             process = rng.choice(alive)
             self.world.tell(f"{process} is asked to end")
-            process.away_for = rng.choice([0.5, 5.0, 30.0])
+            process.away_for = rng.choice([0.5, 5.0, 30.0]) if cluster.faults_go_on else rng.choice([0.5, 2.0, 5.0])
             process.signal(signal.SIGTERM)
 
     def depose(self) -> None:
