@@ -299,7 +299,9 @@ def test_the_meaning_of_each_function(case: Case, data: st.DataObject) -> None:
     assert computed(case, []) == []
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if {*case.functions.split()} & {*LAZY}], ids=str)
+@pytest.mark.parametrize(
+    "case", [case for case in CASES if {*case.functions.split()} & {*LAZY}], ids=lambda case: str(case.expression)[:80]
+)
 @settings(max_examples=15)
 @given(data=st.data())
 def test_the_meaning_by_the_rows_where_a_part_counts(case: Case, data: st.DataObject) -> None:
