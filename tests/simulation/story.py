@@ -183,8 +183,10 @@ class Story:
         """One coordinator after the other, in any order, again and again."""
         world, cluster, rng = self.world, self.cluster, self.world.rng
         most = len(cluster.taskmanagers) * cluster.slots
-        world.after(20.0, functools.partial(cluster.submit_checkpointed, rng.randint(1, min(3, most)), AMPLE))
-        world.after(rng.uniform(30, 60), functools.partial(cluster.submit, 1, 1, True, AMPLE))
+        parallelism = rng.randint(1, min(3, max(1, most - 1)))
+        world.after(20.0, functools.partial(cluster.submit_checkpointed, parallelism, AMPLE))
+        if parallelism < most:
+            world.after(rng.uniform(30, 60), functools.partial(cluster.submit, 1, 1, True, AMPLE))
         at = 70.0
         while at < FAULTS_FOR:
             world.after(at, self.stop_coordinator)
