@@ -12,7 +12,6 @@ from firesteel.ha.services import DISPATCHER, RESOURCEMANAGER
 from firesteel_jobmaster.host import HostService
 
 
-
 class Obedience:
     """Watches all calls of a simulated cluster."""
 

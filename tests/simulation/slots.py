@@ -393,9 +393,6 @@ class SimulatedFleet:
     def start(self) -> None:
         self.driver = self.cluster.driver()
 
-    def detach(self) -> None:
-        self.driver = None
-
     def stop(self) -> None:
         """The driver ends, and with it all slots."""
         if self.driver is not None and self.driver is self.cluster.drivers.get(self.cluster.driver_url()):

@@ -217,7 +217,9 @@ class HungJob:
 
     def __init__(self, renewals: bool = True) -> None:
         self.storage, self.entries = Storage(), MemoryCheckpointStore()
-        self.worker = CheckpointWorker("ab" * 16, lambda: self.storage, StoppedStore(self.entries, self.storage, renewals))
+        self.worker = CheckpointWorker(
+            "ab" * 16, lambda: self.storage, StoppedStore(self.entries, self.storage, renewals)
+        )
         self.answers: list[Done] = []
         self._tasks: list[asyncio.Task[None]] = []
         end = asyncio.Event()
