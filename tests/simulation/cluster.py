@@ -23,9 +23,9 @@ from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo
 from firesteel.ha.retrieval import ConfiguredLeaders
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
-from firesteel_dispatcher.submission import Submission
 from firesteel.service.background import first_of
 from firesteel.service.process import STOP_SECONDS
+from firesteel_dispatcher.submission import Submission
 from firesteel_jobmaster.host import HostService
 from firesteel_jobmaster.shell import JobMaster
 from tests.simulation.attempts import AttemptsSeen

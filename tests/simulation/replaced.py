@@ -17,6 +17,7 @@ import firesteel_taskmanager.app
 import firesteel_taskmanager.executors
 from firesteel.checkpoint.storage import StorageParameters
 from firesteel.connectors import enumerators
+from firesteel.core.process import ProcessId
 from firesteel.ha.disk import Disk
 from firesteel.service.base import Service
 from firesteel_dispatcher.core import DispatcherCore
@@ -70,6 +71,9 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
         service = running_process().service = JobMasterService(**arguments)
         return service
 
+    def own_id() -> ProcessId:
+        return process_id(running_process())
+
     def services(_: Any, directory: Path) -> ProcessServices:
         return ProcessServices(cluster().ha, running_process(), directory)
 
@@ -116,7 +120,7 @@ def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
         mock.patch.object(host, "is_running", lambda process: cluster().job_processes.is_running(process)),
         mock.patch.object(job_process, "JobMasterService", job_service),
         mock.patch.object(job_process, "SystemClock", running_process),
-        mock.patch.object(job_process, "myself", lambda: process_id(running_process())),
+        mock.patch.object(job_process, "myself", own_id),
         mock.patch.object(job_process, "load_high_availability", services),
         mock.patch.object(firesteel_jobmaster.settings, "load_checkpoint_storage", storage),
         mock.patch.dict(enumerators._BUILT_IN, {"trickle": trickle}),

@@ -54,9 +54,7 @@ def check_settled(cluster: Cluster) -> None:
             assert read == cluster.splits[job_id], f"{name}: {read} of {cluster.splits[job_id]} splits"
         if job_id in cluster.sinks:
             shown = sum(job == job_id for job, _ in cluster.commits)
-            assert shown in (0, cluster.sinks[job_id]), (
-                f"{name} is {state} and readers see {shown} parts of its results"
-            )
+            assert shown in (0, cluster.sinks[job_id]), f"{name} is {state}: {shown} parts of it are shown"
             assert shown or state != "FINISHED", f"{name} is FINISHED and readers see nothing"
         _check_end(cluster, job_id, state)
     for slot in cluster.resourcemanager.service.core.table:

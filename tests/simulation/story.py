@@ -67,8 +67,9 @@ class Story:
         seed: of all chance in it.
         kind: ``faults``; ``calm``: nothing fails, and every job comes to its end; ``lossy``: messages are lost,
             doubled and late, and that is all; ``checkpoints``: jobs take checkpoints, and there are faults at all steps
-            of them; ``outages``: what jobs stand on is away for minutes, can't be written, or has a clock that is
-            wrong, and no job ends by that; ``hangs``: as ``checkpoints``, with calls to the storage that never return.
+            of them; ``hangs``: the same with calls of the storage that never return; ``outages``: what jobs stand on is
+            away for minutes, can't be written, or has a clock that is wrong, and no job ends by that; ``rolling``:
+            coordinators are asked to end and come back, or their stand-bys lead, as in a roll-out, and no job notices.
     """
 
     def __init__(self, seed: int, kind: str = "faults") -> None:
@@ -113,17 +114,19 @@ class Story:
     def _tell(self) -> None:
         world, cluster = self.world, self.cluster
         rng = world.rng
-        if self.calm:
+        if self.calm or self.kind == "rolling":
             cluster.faults_go_on = False
         elif self.lossy:
             cluster.faults_go_on = False
             world.loss, world.duplication = 0.1, 0.1
-        else:
+        elif self.kind != "rolling":
             world.loss, world.duplication = rng.choice([0.0, 0.01, 0.1]), rng.choice([0.0, 0.02])
         if self.kind in ("checkpoints", "hangs"):
             self._checkpoints()
         elif self.kind == "outages":
             self._outages()
+        elif self.kind == "rolling":
+            self._rolling()
         else:
             self._jobs()
         self._until(self._faults_for)
@@ -132,6 +135,13 @@ class Story:
         if self.calm:
             states = [cluster.job_state(job_id) for job_id in cluster.submitted]
             assert set(states) == {"FINISHED"}, states
+        if self.kind == "rolling":
+            for job_id, (first, *others) in cluster.led.items():
+                name, restarts = cluster.short(job_id), first.core.graph.restarts
+                assert not others, (
+                    f"coordinators were restarted in order, and {name} has had {1 + len(others)} JobMasters"
+                )
+                assert not restarts, f"coordinators were restarted in order, and {name} was restarted {restarts} times"
         if self.lossy:
             reasons = list(cluster.failures.values())
             assert not [reason for reason in reasons if "splits" in reason.lower()], reasons
@@ -170,6 +180,19 @@ class Story:
             world.after(rng.uniform(40, FAULTS_FOR), rng.choice([self.kill_jobmaster, self.kill_jobmaster_machine]))
         if rng.random() < 0.5:
             self._faults_for = FAULTS_FOR + LONG
+
+    def _rolling(self) -> None:
+        """One coordinator after the other, in any order, again and again."""
+        world, cluster, rng = self.world, self.cluster, self.world.rng
+        most = len(cluster.taskmanagers) * cluster.slots
+        parallelism = rng.randint(1, min(3, max(1, most - 1)))
+        world.after(20.0, functools.partial(cluster.submit_checkpointed, parallelism, AMPLE))
+        if parallelism < most:
+            world.after(rng.uniform(30, 60), functools.partial(cluster.submit, 1, 1, True, AMPLE))
+        at = 70.0
+        while at < FAULTS_FOR:
+            world.after(at, lambda: self.stop_coordinator(hosts=not cluster.ha.has_standbys))
+            at += rng.uniform(5.0, 30.0)
 
     def _storage_away(self) -> None:
         """High-availability services can't be reached for a while: by one host or, now and then, by any."""
@@ -308,14 +331,19 @@ class Story:
         """The JobMaster host with all its JobMasters."""
         self.cluster.kill_machine(self.cluster.jobmaster_host.host, self._away())
 
-    def stop_coordinator(self) -> None:
-        """One of all that live is asked to end, as in a rolling restart; another one follows."""
+    def stop_coordinator(self, hosts: bool = True) -> None:
+        """One of all that live is asked to end, as in a rolling restart; another one follows.
+
+        Args:
+            hosts: JobMaster hosts too. Where another one leads, the next Dispatcher replaces JobMasters of the former.
+        """
         cluster, rng = self.cluster, self.world.rng
-        alive = [process for these in cluster.coordinators.values() for process in these.alive()]
+        asked = [these for component, these in cluster.coordinators.items() if component != JOBMASTER_HOST or hosts]
+        alive = [process for these in asked for process in these.alive()]
         if alive:
             process = rng.choice(alive)
             self.world.tell(f"{process} is asked to end")
-            process.away_for = rng.choice([0.5, 5.0, 30.0])
+            process.away_for = rng.choice([0.5, 5.0, 30.0]) if cluster.faults_go_on else rng.choice([0.5, 2.0, 5.0])
             process.signal(signal.SIGTERM)
 
     def depose(self) -> None:

@@ -9,15 +9,16 @@ import pytest
 
 from firesteel.ha.memory import MemoryServices
 from firesteel.testing import check_checkpoint_storage
+from firesteel_jobmaster import shell
 from firesteel_jobmaster.shell import JobMaster
 from tests.simulation.ledger import Ledger
-from tests.simulation.seeds import check_seeds
+from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds
 from tests.simulation.storage import Disk, SimulatedStorage
-from tests.simulation.story import Story, StoryError
 from tests.simulation.world import World
 
-SEEDS = 30
-LONG_SEEDS = 1030
+SEEDS = 25
+HANG_SEEDS = 12
+LONG_SEEDS = 1000
 
 
 def _disk() -> Disk:
@@ -33,26 +34,31 @@ def test_the_simulated_storage_keeps_the_contract() -> None:
 
 @pytest.mark.timeout(600)
 def test_every_record_counts_once_whatever_fails_during_checkpoints() -> None:
-    check_seeds(0, SEEDS, "checkpoints")
+    check_seeds(range(SEEDS), "checkpoints")
 
 
-def _first_that_fails(patch: Any, *words: str) -> tuple[int, str]:
-    """Runs seeds with broken code until one fails; which one, and how."""
+@pytest.mark.timeout(600)
+def test_a_storage_that_hangs_parks_no_job() -> None:
+    check_seeds(range(HANG_SEEDS), "hangs")
+
+
+def _found(patch: Any, kind: str, *words: str) -> None:
+    """A seed finds broken code, and says so in one of these ways."""
     with patch:
-        for seed in range(2 * SEEDS):
-            try:
-                Story(seed, "checkpoints").run()
-            except StoryError as error:
-                found = str(error).partition("\n")[0]
-                assert any(one in found for one in words), found
-                return seed, found
-    raise AssertionError("no seed finds it")
+        _, found = first_that_fails(range(4 * SEEDS), kind)
+    assert any(one in found for one in words), found
+
+
+@pytest.mark.timeout(600)
+def test_calls_of_the_storage_that_nobody_gives_up_are_found_out() -> None:
+    patch = mock.patch.object(shell, "call_seconds", return_value=1e9)
+    _found(patch, "hangs", "for ever", "has completed no checkpoint", "has not shown what it prepared")
 
 
 @pytest.mark.timeout(600)
 def test_stores_that_do_not_fence_are_found_out() -> None:
     """A JobMaster that others follow goes on for a while, and writes."""
-    _first_that_fails(mock.patch.object(MemoryServices, "check", return_value=None), " leads", "still in the store")
+    _found(mock.patch.object(MemoryServices, "check", return_value=None), "checkpoints", " leads", "still in the store")
 
 
 @pytest.mark.timeout(600)
@@ -60,10 +66,11 @@ def test_a_jobmaster_that_removes_its_checkpoints_before_its_end_is_known_is_fou
     async def known(_: JobMaster) -> bool:
         return True
 
-    _first_that_fails(mock.patch.object(JobMaster, "_end_is_stored", known), "to go on from", "is not safe")
+    _found(mock.patch.object(JobMaster, "_end_is_stored", known), "checkpoints", "to go on from", "is not safe")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(6 * 3600)
 def test_many_seeds_with_checkpoints() -> None:
-    check_seeds(SEEDS, LONG_SEEDS, "checkpoints")
+    check_seeds(fresh_seeds(LONG_SEEDS), "checkpoints")
+    check_seeds(fresh_seeds(LONG_SEEDS // 4), "hangs")

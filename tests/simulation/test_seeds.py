@@ -12,13 +12,17 @@ from unittest import mock
 import pytest
 
 from firesteel.rpc import server as rpc_server
-from tests.simulation.seeds import check_seeds
-from tests.simulation.story import Story, StoryError
+from firesteel.service.base import Service
+from firesteel.service.leaving import Leaving
+from firesteel_jobmaster import host
+from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds
 
-SEEDS = 200
+SEEDS = 100
 LONG_SEEDS = 10_000
-CALM_SEEDS = 25
-LOSSY_SEEDS = 25
+CALM_SEEDS = 15
+LOSSY_SEEDS = 15
+OUTAGE_SEEDS = 36
+ROLLING_SEEDS = 12
 _REPEATED = (3, 16, 27)
 _DIGESTS = f"""
 from tests.simulation.story import Story
@@ -31,17 +35,44 @@ for seed in {_REPEATED}:
 
 @pytest.mark.timeout(900)
 def test_seeds() -> None:
-    check_seeds(0, SEEDS)
+    check_seeds(range(SEEDS))
 
 
 @pytest.mark.timeout(600)
 def test_without_faults_every_job_finishes() -> None:
-    check_seeds(0, CALM_SEEDS, "calm")
+    check_seeds(range(CALM_SEEDS), "calm")
 
 
 @pytest.mark.timeout(600)
 def test_lost_messages_alone_lose_no_splits_and_fail_no_task_for_them() -> None:
-    check_seeds(0, LOSSY_SEEDS, "lossy")
+    check_seeds(range(LOSSY_SEEDS), "lossy")
+
+
+@pytest.mark.timeout(600)
+def test_no_trouble_that_is_not_its_own_ends_a_job() -> None:
+    check_seeds(range(OUTAGE_SEEDS), "outages")
+
+
+@pytest.mark.timeout(600)
+def test_no_job_notices_that_coordinators_are_restarted_in_order() -> None:
+    check_seeds(range(ROLLING_SEEDS), "rolling")
+
+
+@pytest.mark.timeout(600)
+def test_coordinators_that_take_the_cluster_with_them_are_found_out() -> None:
+    with mock.patch.object(Service, "leaving", Leaving.END_CLUSTER):
+        _, found = first_that_fails(range(ROLLING_SEEDS), "rolling")
+    assert "restarted in order" in found, found
+
+
+@pytest.mark.timeout(600)
+def test_a_deposed_host_that_still_makes_jobmasters_is_found_out() -> None:
+    async def leads(_: Any) -> None:
+        pass
+
+    with mock.patch.object(host, "check_leads", leads):
+        _, found = first_that_fails(range(SEEDS), "faults")
+    assert "makes a JobMaster, and" in found, found
 
 
 @pytest.mark.timeout(600)
@@ -66,19 +97,19 @@ def test_services_that_do_not_fence_are_found_out() -> None:
             return status, text
         return await real(call, handlers, lambda _: None)
 
-    found = []
     with mock.patch.object(rpc_server, "_perform", unfenced):
-        for seed in range(SEEDS):
-            try:
-                Story(seed).run()
-            except StoryError as error:
-                found.append(str(error).partition("\n")[0])
-                break
-    assert found, "no seed shows that nobody fences"
-    assert any(words in found[0] for words in ("deposed leader", "another JobMaster leads", "another leader")), found
+        _, found = first_that_fails(range(SEEDS), "faults")
+    assert any(words in found for words in ("deposed leader", "another JobMaster leads", "another leader")), found
 
 
 @pytest.mark.long
 @pytest.mark.timeout(4 * 3600)
 def test_many_seeds() -> None:
-    check_seeds(SEEDS, LONG_SEEDS)
+    check_seeds(fresh_seeds(LONG_SEEDS))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4 * 3600)
+def test_many_seeds_of_outages_and_rolling_restarts() -> None:
+    check_seeds(fresh_seeds(2_000), "outages")
+    check_seeds(fresh_seeds(500), "rolling")

@@ -76,6 +76,32 @@ def test_nothing_is_removed_before_the_end_is_known() -> None:
     asyncio.run(run())
 
 
+def test_the_end_is_waited_for_though_a_late_clean_up_takes_its_turn() -> None:
+    """Else the job is forgotten, and whoever finds its files does not know them."""
+
+    async def run() -> None:
+        job, goes_on = Job(Worker()), asyncio.Event()
+
+        async def slowly(work: Callable[[], Done]) -> Done:
+            await goes_on.wait()
+            return work()
+
+        job.queue = WorkQueue(job.worker, job.answers.append, job._spawn, slowly, job.end_is_known.wait)  # type: ignore[arg-type]
+        job.queue.add(Discard(1, frozenset()))
+        job.queue.add(CLOSE)
+        waits = asyncio.ensure_future(job.queue.done())
+        await _steps()
+        job.queue.add(Discard(2, frozenset()))
+        goes_on.set()
+        await _steps()
+        assert not waits.done()
+        job.end_is_known.set()
+        await waits
+        assert CLOSE in job.worker.done
+
+    asyncio.run(run())
+
+
 def test_nothing_is_removed_when_another_jobmaster_goes_on_with_the_job() -> None:
     async def refused() -> bool:
         return False

@@ -70,6 +70,7 @@ class WorkQueue:
         self._waited_for: deque[Work] = deque()
         self._clean_ups: deque[Work] = deque()
         self._last: deque[Close] = deque()
+        self._closes = 0
         self._in_a_row = 0
         self._hung: set[asyncio.Task[Done]] = set()
         self.files_are_left = False
@@ -84,6 +85,7 @@ class WorkQueue:
         """Do this when its turn comes: pieces of one kind keep their order."""
         if isinstance(work, Close):
             self._last.append(work)
+            self._closes += 1
         elif isinstance(work, Discard | Dispose | Collect):
             self._clean_ups.append(work)
         else:
@@ -91,8 +93,10 @@ class WorkQueue:
         self._lane.add(type(work).__name__, self._next)
 
     async def done(self) -> None:
-        """Wait until all is done that was added before."""
+        """Wait until all is done that was added before; and more, if that came between."""
         await self._lane.done()
+        while self._closes:  # what was added later has taken its turn
+            await self._lane.done()
 
     async def _next(self) -> None:
         if self._waited_for and not (self._clean_ups and self._in_a_row >= FAIR):
@@ -102,7 +106,10 @@ class WorkQueue:
             self._in_a_row = 0
             self._answered(await self._call(self._clean_ups.popleft()))
         else:
-            await self._close(self._last.popleft())
+            try:
+                await self._close(self._last.popleft())
+            finally:
+                self._closes -= 1
 
     async def _call(self, work: Work) -> Done:
         """Have it done, or give it up."""
