@@ -167,23 +167,31 @@ def test_another_leader_stops_this_one() -> None:
     assert not any(isinstance(work, Close) for work in job.work)
 
 
-def test_storage_that_can_not_be_read_at_the_start_is_tried_again_for_some_time() -> None:
+def test_storage_that_can_not_be_read_at_the_start_is_tried_again_until_it_can() -> None:
     job = FakeJob()
     job.coordinator.recover()
-    for _ in range(590):
+    for _ in range(5000):
         assert not job.coordinator.is_settled
         recover = job.work.pop(0)
         assert isinstance(recover, Recover)
         job.coordinator.done(Done(recover, error="no answer"))
-        job.advance(1)
+        (pause,) = [at - job.clock.monotonic() for at in job.timers.values()]
+        assert pause <= 10
+        job.advance(pause)
     job.coordinator.done(Done(job.work.pop(0)))
     assert job.coordinator.is_settled
     assert job.settled == 1
-    other = FakeJob()
-    other.coordinator.recover()
-    other.advance(600)
-    other.coordinator.done(Done(other.work.pop(0), error="no answer"))
-    (error,) = other.unrestorable
+
+
+def test_a_checkpoint_that_a_user_has_named_is_tried_for_a_short_time_only() -> None:
+    job = FakeJob()
+    job.coordinator.recover()
+    job.coordinator.done(Done(job.work.pop(0), error="no answer", of_user=True))
+    job.advance(1)
+    assert not job.unrestorable
+    job.advance(9)
+    job.coordinator.done(Done(job.work.pop(0), error="no answer", of_user=True))
+    (error,) = job.unrestorable
     assert isinstance(error, StateRestoreError)
     assert "no answer" in str(error)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from firesteel.config.options import STATE_RECOVERY_PATH
+from firesteel.core.backoff import pause_after
 from firesteel.core.clock import Clock
 from firesteel.core.errors import StateRestoreError
 from firesteel_jobmaster import instructions as do
@@ -15,17 +16,16 @@ from firesteel_jobmaster.checkpoints.work import Done
 
 logger = logging.getLogger(__name__)
 TIMER: Final = "checkpoint-recover"
-PAUSE: Final = 1.0
-"""Seconds between two tries to read what is there."""
-PATIENCE: Final = 600.0
-"""Seconds for which the checkpoints of a job that has run are tried to be read; a timeout that suits checkpoints may be
-much too short for a storage that is away."""
+FIRST_PAUSE: Final = 1.0
+LONGEST_PAUSE: Final = 10.0
+"""Seconds between two tries to read what is there. A job that has run is tried to be restored for ever: a storage that is
+away is no failure of the job."""
 PATIENCE_OF_USERS: Final = 10.0
 """Seconds for which a checkpoint that a user has named is tried to be read: the job has nothing to lose yet."""
 
 
 class Recovery:
-    """Reads storage and store, again and again for some time if they can't be read.
+    """Reads storage and store, again and again if they can't be read now.
 
     Args:
         completed: takes what is found.
@@ -36,6 +36,7 @@ class Recovery:
     def __init__(self, completed: CompletedCheckpoints, clock: Clock, emit: Callable[[do.Instruction], None]) -> None:
         self._completed, self._clock, self._emit = completed, clock, emit
         self._since: float | None = None
+        self._failures = 0
 
     @property
     def is_under_way(self) -> bool:
@@ -44,7 +45,7 @@ class Recovery:
 
     def begin(self) -> None:
         """Ask for it."""
-        self._since = self._clock.monotonic()
+        self._since, self._failures = self._clock.monotonic(), 0
         self._completed.recover()
 
     def again(self) -> None:
@@ -66,11 +67,12 @@ class Recovery:
         """
         if self._since is None:
             return False
-        patience = PATIENCE_OF_USERS if done.of_user else PATIENCE
-        patient = self._clock.monotonic() - self._since < patience
+        patient = not done.of_user or self._clock.monotonic() - self._since < PATIENCE_OF_USERS
         if done.error is not None and not done.corrupted and patient:
-            logger.warning("checkpoints can't be read, next try in %g s: %s", PAUSE, done.error)
-            self._emit(do.SetTimer(TIMER, PAUSE))
+            self._failures += 1
+            pause = pause_after(self._failures, FIRST_PAUSE, FIRST_PAUSE if done.of_user else LONGEST_PAUSE)
+            logger.warning("checkpoints can't be read, next try in %g s: %s", pause, done.error)
+            self._emit(do.SetTimer(TIMER, pause))
             return False
         self._since = None
         if done.error is not None:
