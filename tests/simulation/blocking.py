@@ -101,6 +101,8 @@ class SimulatedThread:
 
     def _deliver(self) -> None:
         result, error = self._outcome
+        if self.future.done():  # nobody waits any more
+            return
         if error is not None:
             self.future.set_exception(error)
         else:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 METADATA = "_metadata"
 _FOR_EVER = 1e9
-_HANGS = (_FOR_EVER, 20.0, 100.0, 200.0)
+_HANGS = (_FOR_EVER, _FOR_EVER, _FOR_EVER, 20.0, 100.0, 200.0)
 MOST_FOR_EVER = 3
 """As many as a JobMaster bears, and one less."""
 Step = Callable[[str, str], None]
@@ -86,7 +86,7 @@ class Disk:
         pause(self.seconds())
         if self.chance(self.weather.hangs):
             self.is_fair = False
-            seconds = self.world.rng.choice(_HANGS[self.hung_for_ever >= MOST_FOR_EVER :])
+            seconds = self.world.rng.choice(_HANGS[3 if self.hung_for_ever >= MOST_FOR_EVER else 0 :])
             self.hung_for_ever += seconds == _FOR_EVER
             self.world.tell(f"{what} hangs")
             pause(seconds)

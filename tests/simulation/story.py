@@ -148,7 +148,7 @@ class Story:
 
     def _checkpoints(self) -> None:
         world, cluster, rng = self.world, self.cluster, self.world.rng
-        weather = cluster.disk.weather = rng.choice(_WEATHERS)() if self.kind == "checkpoints" else Weather(hangs=0.01)
+        weather = cluster.disk.weather = rng.choice(_WEATHERS)() if self.kind == "checkpoints" else Weather(hangs=0.03)
         cluster.disk.is_fair = not (weather.fails or weather.forgets or weather.halves)
         most = len(cluster.taskmanagers) * cluster.slots
         for _ in range(rng.randint(1, 3)):

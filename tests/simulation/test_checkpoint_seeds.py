@@ -58,7 +58,8 @@ def test_calls_of_the_storage_that_nobody_gives_up_are_found_out() -> None:
 @pytest.mark.timeout(600)
 def test_stores_that_do_not_fence_are_found_out() -> None:
     """A JobMaster that others follow goes on for a while, and writes."""
-    _found(mock.patch.object(MemoryServices, "check", return_value=None), "checkpoints", " leads", "still in the store")
+    patch = mock.patch.object(MemoryServices, "check", return_value=None)
+    _found(patch, "checkpoints", " leads", "is CANCELED", "still in the store")
 
 
 @pytest.mark.timeout(600)
