@@ -191,7 +191,7 @@ class Story:
             world.after(rng.uniform(30, 60), functools.partial(cluster.submit, 1, 1, True, AMPLE))
         at = 70.0
         while at < FAULTS_FOR:
-            world.after(at, lambda: self.stop_coordinator(hosts=not cluster.ha.has_standbys))
+            world.after(at, self.stop_coordinator)
             at += rng.uniform(5.0, 30.0)
 
     def _storage_away(self) -> None:
@@ -331,15 +331,10 @@ class Story:
         """The JobMaster host with all its JobMasters."""
         self.cluster.kill_machine(self.cluster.jobmaster_host.host, self._away())
 
-    def stop_coordinator(self, hosts: bool = True) -> None:
-        """One of all that live is asked to end, as in a rolling restart; another one follows.
-
-        Args:
-            hosts: JobMaster hosts too. Where another one leads, the next Dispatcher replaces JobMasters of the former.
-        """
+    def stop_coordinator(self) -> None:
+        """One of all that live is asked to end, as in a rolling restart; another one follows."""
         cluster, rng = self.cluster, self.world.rng
-        asked = [these for component, these in cluster.coordinators.items() if component != JOBMASTER_HOST or hosts]
-        alive = [process for these in asked for process in these.alive()]
+        alive = [process for these in cluster.coordinators.values() for process in these.alive()]
         if alive:
             process = rng.choice(alive)
             self.world.tell(f"{process} is asked to end")

@@ -408,8 +408,27 @@ def test_what_becomes_of_checkpoints_is_known_without_a_jobmaster(retention: str
 def test_a_restored_job_whose_jobmaster_is_gone_goes_on() -> None:
     core = DispatcherCore()
     restored(core, jobmaster=JM, takes_over=True)
-    assert core.host_lists({}, NOW) == [ForgetJobMaster("j"), StartJob("j")]
+    assert core.host_lists({}, NOW) == [AdoptJob("j", *JM)]  # the host may be another machine's by now
+    assert core.unreachable("j", "refused", NOW) == [ForgetJobMaster("j"), StartJob("j")]
     assert core.job("j").takeovers == 1
+
+
+def test_a_jobmaster_that_the_host_does_not_know_is_adopted_where_it_is() -> None:
+    core = DispatcherCore()
+    restored(core, jobmaster=JM, takes_over=True)
+    assert core.host_lists({}, NOW) == [AdoptJob("j", *JM)]
+    assert core.adopted("j", *JM) == [RememberJobMaster("j", *JM)]
+    core.jobmaster_silent("j", "silent", at(50))
+    assert core.unreachable("j", "refused", at(51)) == [AskHost()]  # and not replaced at once
+
+
+def test_the_silence_of_a_jobmaster_says_nothing_while_no_host_answers() -> None:
+    core = DispatcherCore()
+    restored(core, jobmaster=JM, takes_over=True)
+    core.host_lists({}, NOW)
+    assert core.host_away("refused", at(1)) == [AdoptJob("j", *JM)]
+    assert core.unreachable("j", "refused", at(2)) == []
+    assert core.job("j").takeovers == 0
 
 
 def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() -> None:
@@ -419,10 +438,11 @@ def test_a_job_without_jobmaster_is_started_if_nobody_ran_it_and_else_fails() ->
     restored(core, "unwanted", cancel_wanted=True)
     assert core.host_lists({}, NOW) == [
         StartJob("new"),
-        *(StoreEnd("lost"), CleanUp("lost")),
-        *(AdoptJob("lost", *JM), CancelJob("lost", *JM)),  # another host may have led when it was started
+        AdoptJob("lost", *JM),  # another host may have led when it was started
         *(StoreEnd("unwanted"), CleanUp("unwanted")),
     ]
+    ended = core.unreachable("lost", "refused", NOW)
+    assert ended == [StoreEnd("lost"), CleanUp("lost"), AdoptJob("lost", *JM), CancelJob("lost", *JM)]
     assert core.job("new").state == "INITIALIZING"
     assert "ended while no Dispatcher ran" in message(core, "lost")
     assert core.job("unwanted").state == "CANCELED"
@@ -537,7 +557,7 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
                 if known.ended:
                     assert did == [CancelJob(job, *JM)]
             case "unreachable":
-                wanted = known is not None and known.cancel_wanted
+                wanted = known is not None and (known.cancel_wanted or known.is_unlisted)  # nothing is kept
                 did = core.unreachable(job, "r", moment)
                 assert wanted or not any(isinstance(i, StoreEnd) for i in did), "trouble has ended a job"
             case "lists" if known is not None and (known.jobmaster or known.ended):
@@ -546,7 +566,7 @@ def test_whatever_comes_no_job_is_lost_ends_twice_or_keeps_a_jobmaster(
                     assert CancelJob(job, *JM) in did
             case "lists_nothing":
                 did = core.host_lists({}, moment)
-                assert all(j.phase is not Phase.RECOVERING for j in core.jobs.values())
+                assert all(j.is_unlisted for j in core.jobs.values() if j.phase is Phase.RECOVERING)
             case "away":
                 did = core.host_away("r", moment)
             case "adopted" if known is not None and known.phase is Phase.RECOVERING and known.jobmaster:

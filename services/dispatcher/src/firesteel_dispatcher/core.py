@@ -206,8 +206,9 @@ class DispatcherCore:
         return found
 
     def _without_jobmaster(self, job: JobRecord, now: Moment) -> list[Instruction]:
-        if job.jobmaster is not None:
-            return self._replace(job, "its JobMaster ended while no Dispatcher ran", now)
+        if job.jobmaster is not None:  # one whose host is another machine's by now may live
+            job.is_unlisted = True
+            return [AdoptJob(job.id, *job.jobmaster)]
         if job.cancel_wanted:
             return self._cancelled(job, now)
         job.move(Phase.WAITING)
@@ -221,7 +222,7 @@ class DispatcherCore:
         """
         found: list[Instruction] = []
         for job in [j for j in self.jobs.values() if j.phase is Phase.RECOVERING]:
-            job.silent_until = now.monotonic + self._limits.silence
+            job.silent_until, job.is_unlisted = now.monotonic + self._limits.silence, False
             if job.jobmaster is not None:
                 found.append(AdoptJob(job.id, *job.jobmaster))
             found += self.unreachable(job.id, f"the JobMaster host can't be reached: {reason}", now)
@@ -271,6 +272,7 @@ class DispatcherCore:
 
     def _led(self, job: JobRecord, address: str, token: str) -> list[Instruction]:
         job.move(Phase.LED)
+        job.is_unlisted = False
         job.jobmaster, job.being_started, job.progress, job.reason = (address, token), False, "", ""
         job.told_at = float("-inf")
         found: list[Instruction] = [RememberJobMaster(job.id, address, token)]
@@ -284,6 +286,8 @@ class DispatcherCore:
         job = self.jobs.get(job_id)
         if job is None or job.phase not in (Phase.WAITING, Phase.RECOVERING):
             return []
+        if job.phase is Phase.RECOVERING and job.is_unlisted:
+            return self._replace(job, f"its JobMaster ended while no Dispatcher ran ({reason})", now)
         if now.monotonic - job.told_at >= TOLD_EVERY:
             job.told_at = now.monotonic
             logger.warning("job %s (%s) waits: %s", job_id, job.name, reason)

@@ -100,6 +100,7 @@ class JobRecord:
         progress: what it waits for, for people; empty = nothing.
         reason: why it waits, without more.
         told_at: monotonic time at which the log was told so.
+        is_unlisted: the host that leads does not know its JobMaster, which is called once more where it was last.
         silent_until: monotonic time until which its JobMaster may be silent while it is looked for.
         cancel_by: monotonic time until which a JobMaster that is looked for may hear that it was cancelled.
         client_timeout: seconds after which it ends with its silent client; None = it does not.
@@ -129,6 +130,7 @@ class JobRecord:
     progress: str = ""
     reason: str = ""
     told_at: float = float("-inf")
+    is_unlisted: bool = False
     silent_until: float = 0.0
     cancel_by: float = 0.0
     client_timeout: float | None = None
@@ -172,7 +174,7 @@ class JobRecord:
         if self.jobmaster is not None:
             self.former.append(self.jobmaster[1])
         self.move(Phase.WAITING)
-        self.jobmaster, self.being_started = None, False
+        self.jobmaster, self.being_started, self.is_unlisted = None, False, False
         self.takeovers, self.takeover_cause = self.takeovers + 1, cause
         self.state, self.progress = "INITIALIZING", f"its JobMaster was lost, and another one is started: {cause}"
         soon = self.lost_in_a_row > 0 and now.monotonic - self.lost_at < IN_A_ROW
