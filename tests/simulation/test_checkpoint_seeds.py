@@ -52,7 +52,7 @@ def _found(patch: Any, kind: str, *words: str) -> None:
 @pytest.mark.timeout(600)
 def test_calls_of_the_storage_that_nobody_gives_up_are_found_out() -> None:
     patch = mock.patch.object(shell, "call_seconds", return_value=1e9)
-    _found(patch, "hangs", "for ever", "has completed no checkpoint", "has not shown what it prepared")
+    _found(patch, "hangs", "for ever", "has completed no checkpoint", "has not shown what it prepared", "nothing of it")
 
 
 @pytest.mark.timeout(600)
