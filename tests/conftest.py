@@ -137,9 +137,15 @@ def _timed_out(error: BaseException) -> bool:
     return isinstance(error, _TIMED_OUT) or (isinstance(error, pytest.fail.Exception) and "Timeout (>" in str(error))
 
 
-TOGETHER = ("servers", "integration/embedded", "integration/spark", "docs", "integration/client", "integration/runtime")
-"""Folders of tests that share a cluster or must not meet, each for one worker; those that take longest come first."""
-
+TOGETHER = {
+    "integration/spark": 1,  # comes first in its process: its tests want to find no JVM but their own
+    "servers": 1,
+    "integration/embedded": 2,
+    "docs": 1,
+    "integration/client": 1,
+    "integration/runtime": 1,
+}
+"""Folders whose tests share a cluster or must not meet, and how many workers share a folder; the longest come first."""
 
 EXACT = (
     "integration/recovery", "integration/processes", "integration/services/test_jobmaster_faults.py",
@@ -160,14 +166,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
 
     def group(item: pytest.Item) -> tuple[int, str]:
-        for rank, folder in enumerate(TOGETHER):
+        for rank, (folder, workers) in enumerate(TOGETHER.items()):
             if _below(item.path, (TESTS / folder,)):
-                return rank, folder
+                share = files[folder].setdefault(item.path, len(files[folder]) % workers)
+                return rank, f"{folder}-{share}"
         return len(TOGETHER), str(item.path.relative_to(TESTS))
 
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group(item)[1]))
-    items.sort(key=lambda item: group(item)[0])
+    files: dict[str, dict[Path, int]] = {folder: {} for folder in TOGETHER}
+    groups = {item: group(item) for item in items}
+    for item, (_, name) in groups.items():
+        item.add_marker(pytest.mark.xdist_group(name))
+    items.sort(key=lambda item: groups[item])
 
 
 def _below(path: Path, folders: tuple[Path, ...]) -> bool:
