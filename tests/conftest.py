@@ -157,26 +157,34 @@ EXACT = (
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what must not be run a second time, and tells pytest-xdist which tests stay together."""
+    """Marks what must not be run a second time; brings those first that take longest."""
     exact = tuple(TESTS / name for name in EXACT)
     for item in items:
         if _below(item.path, exact):
             item.add_marker(pytest.mark.exact)
-    if config.getoption("dist", "no") != "loadgroup":
-        return
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: _scope(item.path))
 
-    def group(item: pytest.Item) -> tuple[int, str]:
-        for rank, (folder, workers) in enumerate(TOGETHER.items()):
-            if _below(item.path, (TESTS / folder,)):
-                share = files[folder].setdefault(item.path, len(files[folder]) % workers)
-                return rank, f"{folder}-{share}"
-        return len(TOGETHER), str(item.path.relative_to(TESTS))
 
-    files: dict[str, dict[Path, int]] = {folder: {} for folder in TOGETHER}
-    groups = {item: group(item) for item in items}
-    for item, (_, name) in groups.items():
-        item.add_marker(pytest.mark.xdist_group(name))
-    items.sort(key=lambda item: groups[item])
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadscope``, tests stay together as `TOGETHER` says, else those of a file."""
+    if config.getoption("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            return _scope(TESTS.parent / nodeid.partition("::")[0])[1]
+
+    return Scheduling(config, log)
+
+
+def _scope(path: Path) -> tuple[int, str]:
+    """Its rank, and a name for the tests that one worker runs together with those of a file."""
+    for rank, (folder, workers) in enumerate(TOGETHER.items()):
+        if _below(path, (TESTS / folder,)):
+            return rank, f"{folder} {sorted((TESTS / folder).rglob('test_*.py')).index(path) % workers}"
+    return len(TOGETHER), str(path.relative_to(TESTS))
 
 
 def _below(path: Path, folders: tuple[Path, ...]) -> bool:
