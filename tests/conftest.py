@@ -35,8 +35,11 @@ _in_unit_test = False
 leaks.begin_session()  # before other conftest files are imported, which make paths in the session's directory
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Prepares what later start-ups inherit."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        config.option.basetemp = os.path.join(os.environ["TMPDIR"], leaks.TMP_PATHS)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit an ignored one
 
 

@@ -31,6 +31,9 @@ ALLOWED_THREADS = (
 )
 """Beginnings of the names of daemon or pool threads that end with their owner, soon but not at once."""
 
+TMP_PATHS = "t"
+"""Where ``tmp_path`` is in workers, so that paths of sockets below it are short enough."""
+
 MARK = "FIRESTEEL_TEST_SESSION"
 """Environment variable that everything started by this test run inherits: orphans are found by it."""
 
@@ -67,6 +70,7 @@ def begin_session() -> None:
     os.environ.setdefault(MARK, uuid.uuid4().hex)
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays where pytest rotates it
     os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(prefix="f", dir=parent)
+    os.mkdir(os.path.join(tempfile.tempdir, TMP_PATHS))
 
 
 def end_session() -> None:

@@ -191,7 +191,8 @@ def test_the_writer_of_a_sink(blocking: bool, tmp_path: Path) -> None:
         assert "raise ValueError(" in error.traceback_text, (where, error)
         assert str(error.__cause__) == f"in {where}"
         marks = {path.name for path in folder.iterdir()}
-        assert marks == (set() if where == "create_writer" else {"aborted", "closed"}), (where, marks)
+        left_alone = {"closed"} if where == "commit" else {"aborted", "closed"}  # what may be stored is not aborted
+        assert marks == (set() if where == "create_writer" else left_alone), (where, marks)
 
 
 class Broken(Source[int]):

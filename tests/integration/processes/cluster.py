@@ -14,7 +14,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from firesteel.service.pid_file import STANDBY
 from firesteel.service.remains import end_remains
 from tests.leaks import NO_ARCHIVES
 from tests.ports import free_ports
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import PATIENCE, NotInTimeError, wait_until
 
 BIN = Path(sys.executable).parent
 COORDINATORS = ("dispatcher", "jobmaster", "resourcemanager")
@@ -298,7 +298,13 @@ class Cluster:
             self.stop()
             left = [f"process {process.pid}: {command(process.pid)}" for process in wait_gone(self.processes(), 10)]
             if self.run_root.exists():
-                RunDirectory.create(self.run_root).remove()  # the next start removes those of killed owners
+
+                def removed() -> bool:  # the next start removes those of killed owners, who may be ending
+                    RunDirectory.create(self.run_root).remove()
+                    return not any(path.is_dir() for path in self.run_root.iterdir())
+
+                with suppress(NotInTimeError):
+                    wait_until(removed, "no run directory is left", 10)
                 left += [f"run directory {path}" for path in self.run_root.iterdir() if path.is_dir()]
         finally:
             for process in self.processes():

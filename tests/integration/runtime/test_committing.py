@@ -71,11 +71,19 @@ def wait_for_print(slot: SlotProcess, text: str) -> None:
         assert slot.pump(100), slot.logs()
 
 
+def commit(slot: SlotProcess, task: str, checkpoint: int = 1) -> None:
+    """What the JobMaster does at the end of a job: it stores what is to be committed, and says so."""
+    named = {"execution_ids": [task], "checkpoint_id": checkpoint}
+    slot.send({"type": "trigger_checkpoint", "timestamp_ms": 0, "options": {}, **named})
+    slot.wait_for("acknowledge_checkpoint", lambda message: message["execution_id"] == task)
+    slot.send({"type": "checkpoint_complete", **named})
+
+
 def other_task_works(slot: SlotProcess, other: str) -> None:
     slot.give_splits([split(0, 3)], other)
     assert slot.collect_all(other) == [0, 1, 2]
     slot.wait_for("end_of_data", lambda message: message["execution_id"] == other)
-    slot.send({"type": "commit", "execution_id": other})
+    commit(slot, other, 4)
     slot.wait_for_state("FINISHED", other)
 
 
@@ -91,7 +99,7 @@ def test_a_slow_committer_holds_up_nobody(slot: SlotProcess, tmp_path: Path) -> 
     )
     slot.give_splits([split(0, 4)], sums)
     slot.wait_for("end_of_data", lambda message: message["execution_id"] == sums)
-    slot.send({"type": "commit", "execution_id": sums})
+    commit(slot, sums)
     wait_for_print(slot, "committing [b'6']")
     other_task_works(slot, other)
     assert not [m for m, _ in slot.messages if m["type"] == "task_state" and m["state"] == "FINISHED"]
@@ -136,7 +144,7 @@ def test_a_commit_that_never_returns_is_interrupted_by_a_cancel(slot: SlotProces
     )
     slot.give_splits([split(0, 4)], sums)
     slot.wait_for("end_of_data", lambda message: message["execution_id"] == sums)
-    slot.send({"type": "commit", "execution_id": sums})
+    commit(slot, sums)
     wait_for_print(slot, "committing [b'6']")
     other_task_works(slot, other)
     slot.send({"type": "cancel", "execution_ids": [sums], "interval_ms": 60_000})

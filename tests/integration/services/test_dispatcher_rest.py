@@ -203,9 +203,14 @@ def test_a_jobmaster_that_hangs_does_not_hold_up_the_lists() -> None:
     run(scenario())
 
 
+NOTHING_OUTLIVES = {"high-availability.type": "NONE"}
+
+
 def test_a_job_whose_jobmaster_is_silent_fails_where_nothing_outlives_it() -> None:
     async def scenario() -> None:
-        async with world(options={"heartbeat.interval": "50 ms", "heartbeat.timeout": "300 ms"}) as w:
+        async with world(
+            options={**NOTHING_OUTLIVES, "heartbeat.interval": "50 ms", "heartbeat.timeout": "300 ms"}
+        ) as w:
             await w.submit()
             w.host.silent = True
             result = await w.rest.execution_result(JOB, 40_000)
@@ -215,9 +220,9 @@ def test_a_job_whose_jobmaster_is_silent_fails_where_nothing_outlives_it() -> No
     run(scenario())
 
 
-def test_a_job_whose_jobmaster_ended_fails_at_once() -> None:
+def test_a_job_whose_jobmaster_ended_fails_at_once_where_nothing_outlives_it() -> None:
     async def scenario() -> None:
-        async with world() as w:
+        async with world(options=NOTHING_OUTLIVES) as w:
             await w.submit()
             gateway = w.dispatcher()
             gateway.token = "of a Dispatcher that is long gone"  # a host knows no leader
