@@ -36,6 +36,9 @@ class Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It begins, if there is room."""
+        if self._connections.is_closed:  # it was taken before the listener stopped, and begins behind that
+            transport.close()
+            return
         super().connection_made(transport)
         self.peer = str((transport.get_extra_info("peername") or ("?",))[0])
         self._watch(STRANGER_SECONDS)
@@ -43,6 +46,9 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """It has ended."""
+        if self not in self._connections.known:  # it never began
+            return
+        self._connections.known.discard(self)
         self._connections.remove(self)
         if self._timer is not None:
             self._timer.cancel()
@@ -85,9 +91,14 @@ class Connections:
         self.all: dict[Connection, None] = {}
         self.strangers: dict[Connection, None] = {}
         """In the order in which they came."""
+        self.known: set[Connection] = set()
+        """Those that have begun and not ended, also if they had to go."""
+        self.is_closed = False
+        """The listener has stopped: no connection begins any more."""
 
     def add(self, new: Connection) -> None:
         """One more; perhaps another one has to go for it, or it goes itself."""
+        self.known.add(new)
         self.all[new] = self.strangers[new] = None
         if len(self.strangers) > MOST_STRANGERS:
             self._close(self._stranger_to_go(), f"{MOST_STRANGERS} connections of strangers are open already")

@@ -97,7 +97,12 @@ class Listener:
 
     async def stop(self) -> None:
         """Take no more connections, end those there are."""
+        self._connections.is_closed = True
         if self._server is not None:
+            for bound in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(bound.fileno())
+            for _ in range(2):  # asyncio would leave a socket open that it has taken and not begun to serve
+                await asyncio.sleep(0)
             self._server.close()
         await self._runner.cleanup()
 
