@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 TIMER: Final = "checkpoint-recover"
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 10.0
-"""Seconds between two tries to read what is there. A job that has run is tried to be restored for ever: a storage that is
-away is no failure of the job."""
+"""Seconds between two tries to read what is there. There is no last one for a job that has run: a storage that is away
+is no failure of the job."""
 PATIENCE_OF_USERS: Final = 10.0
 """Seconds for which a checkpoint that a user has named is tried to be read: the job has nothing to lose yet."""
 
