@@ -357,9 +357,19 @@ class _WatchedStore(CompletedCheckpointStore):
 
     def __init__(self, store: CompletedCheckpointStore, disk: Disk, job_id: str, epoch: int) -> None:
         self._store, self._disk, self._job_id, self._epoch = store, disk, job_id, epoch
+        self._is_renewed = False
+
+    def renewed(self) -> CompletedCheckpointStore:
+        self._is_renewed = True
+        return _WatchedStore(self._store, self._disk, self._job_id, self._epoch)
+
+    def _begin(self, operation: str) -> None:
+        self._disk.begin(operation)
+        if self._is_renewed:
+            raise CheckpointStorageError("the call was given up, and another object has followed")
 
     def next_id(self, above: int = 0) -> int:
-        self._disk.begin("counter")
+        self._begin("counter")
         number = self._store.next_id(above)
         self._disk.ledger.counted(self._job_id, self._epoch, number)
         self._disk.answer("counter")
@@ -368,7 +378,7 @@ class _WatchedStore(CompletedCheckpointStore):
     def add(self, checkpoint: StoredCheckpoint) -> None:
         disk, where = self._disk, checkpoint.location
         disk.step("before store", self._job_id)
-        disk.begin("store")
+        self._begin("store")
         self._store.add(checkpoint)
         metadata = CheckpointMetadata.from_bytes(disk.files[where], where) if where in disk.files else None
         disk.ledger.stored(self._job_id, self._epoch, checkpoint.checkpoint_id, metadata, disk.files)
@@ -377,7 +387,7 @@ class _WatchedStore(CompletedCheckpointStore):
 
     def remove(self, checkpoint_id: int) -> None:
         self._disk.step("before remove", self._job_id)
-        self._disk.begin("remove")
+        self._begin("remove")
         self._store.remove(checkpoint_id)
         self._disk.ledger.taken_out(self._job_id, self._epoch, checkpoint_id)
         self._disk.answer("remove")
@@ -392,7 +402,7 @@ class _WatchedStore(CompletedCheckpointStore):
         return self._store.damaged
 
     def clear(self) -> None:
-        self._disk.begin("clear")
+        self._begin("clear")
         self._store.clear()
         self._disk.ledger.cleared(self._job_id, self._epoch)
         self._disk.answer("clear")

@@ -67,29 +67,17 @@ def released(found: Cluster) -> set[int | None]:
 # -- a takeover while the storage can't be read
 
 
-def test_a_takeover_waits_for_its_storage_longer_than_for_slots(tmp_path: Path) -> None:
+def test_a_takeover_waits_for_its_storage_for_as_long_as_it_takes(tmp_path: Path) -> None:
     store = MemoryCheckpointStore()
     predecessor(tmp_path, store)
     found, away = follower(tmp_path, store)
     found.start()
-    found.advance(580)  # slot.request.timeout is 5 min, execution.checkpointing.timeout 10 min
+    found.advance(86_400)  # slot.request.timeout is 5 min, execution.checkpointing.timeout 10 min
     assert found.state == "RUNNING"
-    away.unreadable = False
-    found.advance(1)
-    assert found.words()["V1/0"].endswith("_0_0 at 2")
-
-
-def test_a_takeover_that_gives_up_waiting_for_its_storage_leaves_all_checkpoints(tmp_path: Path) -> None:
-    store = MemoryCheckpointStore()
-    predecessor(tmp_path, store)
-    found, _ = follower(tmp_path, store)
-    found.start()
-    found.advance(602)
-    assert found.state == "FAILED"
-    assert "the storage is away" in found.core.archive()["failure"]["message"]
-    assert found.core.archive()[CLEAN_UP] == "touch nothing"
     assert retained(tmp_path) == ["chk-2"]
-    assert released(found) == {None}
+    away.unreadable = False
+    found.advance(10)
+    assert found.words()["V1/0"].endswith("_0_0 at 2")
 
 
 def test_slots_that_never_come_fail_a_takeover_and_what_could_not_be_read_stays(tmp_path: Path) -> None:
