@@ -71,7 +71,7 @@ class Host:
 
     Attributes:
         may_start: cleared, it keeps the Dispatcher waiting for the answer to ``start_job``.
-        running: job id -> graph; ``list_jobs`` tells them.
+        running: job id -> graph; ``list_jobs`` tells them, and nobody can be adopted without any.
         failing: so many times it fails to start a job.
         code: how it says so.
         silent: its JobMasters do not answer.
@@ -115,13 +115,18 @@ class Host:
                 raise RpcFault(RpcCode.INTERNAL, "as good as frozen")
             return answer()
 
+        def adopt(_: Any) -> Any:
+            if not self.running:
+                raise RpcFault(RpcCode.INTERNAL, "nobody is there any more")
+            return of_jobmaster(dict)
+
         data = base64.b64encode(pickle.dumps([1, 2])).decode()
         peer = Peer(
             {
                 "start_job": start_job,
                 "list_jobs": list_jobs,
                 "shut_down": lambda _: {},
-                "adopt": lambda _: of_jobmaster(dict),
+                "adopt": adopt,
                 "cancel": lambda _: {},
                 "details": lambda _: of_jobmaster(self.details),
                 "collect": lambda call: {**call, "count": 2, "end": False, "data": data, "state": "RUNNING"},
