@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from tests.simulation.story import Story, StoryError
+from tests.simulation.seeds import story_of
+from tests.simulation.story import StoryError
 
 if __name__ == "__main__":
     _, kind, seed = sys.argv
-    told = Story(int(seed), kind)
+    told = story_of(kind, int(seed))
     try:
         told.run()
     except StoryError as error:
         sys.exit(str(error))
-    print("\n".join(told.world.story))
+    print("\n".join(told.told))

@@ -78,6 +78,11 @@ class Story:
         self.cluster: Cluster
         self._faults_for = FAULTS_FOR
 
+    @property
+    def told(self) -> list[str]:
+        """Line by line."""
+        return self.world.story
+
     def run(self) -> None:
         world = self.world
         loggers = [logging.getLogger(name) for name in (*_SERVICES, "firesteel")]

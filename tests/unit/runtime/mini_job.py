@@ -43,7 +43,7 @@ from firesteel.runtime.channel_inputs import ChannelInputs
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
 from firesteel.runtime.context import OperatorContext, TaskInfo
-from firesteel.runtime.exchange.channels import ChannelId
+from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.local import LocalPipe
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
@@ -192,6 +192,32 @@ class Checkpoint:
     states: dict[tuple[str, int], TaskState]
 
 
+Task = tuple[str, int]
+"""Vertex and subtask."""
+
+
+class Wires:
+    """Connects tasks that are all in one slot."""
+
+    def __init__(self, loop: TaskLoop, window: int = 400) -> None:
+        self._loop, self._window = loop, window
+        self.pipes: dict[ChannelId, LocalPipe] = {}
+
+    def output(self, channel: ChannelId, target: Task, owner: Task) -> OutputChannel:
+        """The sending end, for the task that owns it."""
+        return self._pipe(channel).output
+
+    def input(self, channel: ChannelId, origin: Task, owner: Task) -> InputChannel:
+        """The receiving end."""
+        return self._pipe(channel).input
+
+    def _pipe(self, channel: ChannelId) -> LocalPipe:
+        return self.pipes.setdefault(channel, LocalPipe(channel, self._loop, self._window))
+
+    def close(self) -> None:
+        """The processes of all tasks are gone."""
+
+
 class MiniJob:
     """One attempt of a job.
 
@@ -203,6 +229,9 @@ class MiniJob:
         options: of barriers.
         attempt: number of all its tasks.
         elsewhere: what other threads would do: done one after the other, now and then.
+        wires: makes what connects the tasks, on the loop of the job.
+        watermark_interval: seconds between periodic watermarks of sources; 0 = never.
+        same_program: the checkpoint was written by the same program.
     """
 
     def __init__(
@@ -215,7 +244,11 @@ class MiniJob:
         first_checkpoint: int = 1,
         attempt: int = 0,
         elsewhere: list[Callable[[], None]] | None = None,
+        wires: Callable[[TaskLoop, ManualClock], Wires] = lambda loop, clock: Wires(loop),
+        watermark_interval: float = 0.0,
+        same_program: bool = True,
     ) -> None:
+        self._watermark_interval, self._same_program = watermark_interval, same_program
         self.attempt = attempt
         self.vertices, self.random, self.options = vertices, random.Random(seed), options
         self.clock = ManualClock()
@@ -229,12 +262,13 @@ class MiniJob:
         self.at_end: set[tuple[str, int]] = set()
         self.pending: dict[int, dict[tuple[str, int], TaskState]] = {}
         self.number = max(first_checkpoint, 1 if restore is None else restore.number + 1) - 1
-        self._pipes: dict[ChannelId, LocalPipe] = {}
+        self.wires = wires(self.loop, self.clock)
         try:
             for vertex in vertices:
                 for subtask in range(vertex.parallelism):
                     self._build(vertex, subtask, splits.get(vertex.name), restore)
         except BaseException:
+            self.wires.close()
             self.loop.close()
             raise
         for task in self.tasks.values():
@@ -271,7 +305,7 @@ class MiniJob:
             time = SourceTime(head.name, info.full_name, head.spec.extra["watermark_strategy"], self.clock, None)
             inputs = SourceInput(
                 vertex.name, head.function, info, self.clock, token, lambda: None,
-                lambda: self.tasks[key].wake(), 100, time, operator=head,
+                lambda: self.tasks[key].wake(), 100, time, self._watermark_interval, operator=head,
                 finished=task_restore is not None and task_restore.finished,
             )  # fmt: skip
             inputs.run_on(self.loop, guard)
@@ -282,7 +316,9 @@ class MiniJob:
         for spec in outputs:
             down = next(v for v in self.vertices for p in range(len(v.inputs)) if self._edge(v, p) == spec.edge)
             numbers = downstream_channels(spec.partitioner, subtask, vertex.parallelism, down.parallelism)
-            edge = [self._pipe(spec.edge, subtask, number).output for number in numbers]
+            edge = [
+                self.wires.output(ChannelId(spec.edge, subtask, number), (down.name, number), key) for number in numbers
+            ]
             plan.output_segment(spec).outputs.append(
                 create_output(spec, vertex.name, edge, MAX_PARALLELISM, random.Random(1))
             )
@@ -308,17 +344,14 @@ class MiniJob:
         index = next(i for i, v in enumerate(self.vertices) if v is down)
         return index * 10 + position
 
-    def _pipe(self, edge: int, up: int, down: int) -> LocalPipe:
-        name = ChannelId(edge, up, down)
-        return self._pipes.setdefault(name, LocalPipe(name, self.loop, 400))
-
     def _inputs(self, vertex: Vertex, subtask: int) -> list[tuple[Any, int]]:
         found = []
         for position, (up_name, kind, _) in enumerate(vertex.inputs):
             up = next(v for v in self.vertices if v.name == up_name)
             for number in upstream_channels(kind, subtask, up.parallelism, vertex.parallelism):
-                pipe = self._pipe(self._edge(vertex, position), number, subtask)
-                found.append((pipe.input, position if vertex.two_inputs else 0))
+                name = ChannelId(self._edge(vertex, position), number, subtask)
+                channel = self.wires.input(name, (up_name, number), (vertex.name, subtask))
+                found.append((channel, position if vertex.two_inputs else 0))
         return found
 
     def _restore(self, vertex: Vertex, subtask: int, operators: Sequence[Any], from_: Checkpoint) -> TaskRestore:
@@ -331,7 +364,9 @@ class MiniJob:
                 operator_id=spec.id, name=spec.name, uid=None, parallelism=parallelism, max_parallelism=MAX_PARALLELISM,
                 subtasks=subtasks,
             )  # fmt: skip
-            found[spec.id] = assign(state, vertex.parallelism, MAX_PARALLELISM)[subtask]
+            found[spec.id] = assign(state, vertex.parallelism, MAX_PARALLELISM, same_program=self._same_program)[
+                subtask
+            ]
         finished = all(state.finished for state in written)
         plain = TaskRestore(from_.number, finished, found).to_plain()
         return TaskRestore.from_plain(plain)
@@ -400,6 +435,16 @@ class MiniJob:
                 self.uploads.pop(0)()
             assert not self.failures, self.failures[0].traceback
 
+    def rest(self) -> None:
+        """Until nothing is left to do at this time of the clock."""
+        for _ in range(100_000):
+            if self.uploads:
+                self.uploads.pop(0)()
+            elif not self.loop.run_once(block=False):
+                assert not self.failures, self.failures[0].traceback
+                return
+        raise AssertionError(f"the job does not come to rest: {self.states}")
+
     def live_for_a_while(self, chance: random.Random) -> None:
         """Random steps with checkpoints, of which some are given up."""
         for _ in range(chance.randrange(1, 12)):
@@ -426,6 +471,7 @@ class MiniJob:
         """All processes die."""
         for task in self.tasks.values():
             task.cancel()
+        self.wires.close()
         self.loop.close()
 
 

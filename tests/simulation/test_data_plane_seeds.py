@@ -1,0 +1,82 @@
+"""Chains, state and exchange of several slots on one loop, with crashes at any moment; see ``data_plane.py``."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from firesteel.runtime.batch import InBand
+from firesteel.runtime.exchange import local
+from firesteel.runtime.exchange.input import RemoteInputChannel
+from firesteel.runtime.exchange.sizes import batch_bytes
+from firesteel.runtime.operators import async_wait, key_check
+from firesteel.runtime.operators.key_check import KeyCheck
+from firesteel.runtime.source_time import SourceTime
+from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds
+
+SEEDS = 100
+LONG_SEEDS = 20_000
+
+
+@pytest.mark.timeout(600)
+def test_every_record_counts_once_and_nothing_stalls() -> None:
+    check_seeds(range(SEEDS), "data")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4 * 3600)
+def test_many_seeds() -> None:
+    check_seeds(fresh_seeds(LONG_SEEDS), "data")
+
+
+def _large_ones_are_forgotten(real: Any) -> Any:
+    def poll(channel: RemoteInputChannel) -> Any:
+        rest = 0
+        if channel._place is not None and channel._queue and isinstance(channel._queue[0], InBand):
+            rest, channel._rest = channel._rest, 0
+        try:
+            return real(channel)
+        finally:
+            channel._rest += rest
+
+    return poll
+
+
+def _finished(time: SourceTime, split: str) -> None:
+    time.splits.pop(split, None)
+
+
+BROKEN = {
+    "the rest of a large record is not granted behind an element": (
+        mock.patch.object(RemoteInputChannel, "poll", _large_ones_are_forgotten(RemoteInputChannel.poll)),
+        "are not out",
+    ),
+    "a split that ends goes on to hold the watermark back": (
+        mock.patch.object(SourceTime, "finished", _finished),
+        "all is at rest",
+    ),
+    "what stands behind asynchronous calls is not opened": (
+        mock.patch.object(async_wait.LaterResults, "open", return_value=None),
+        "was not opened",
+    ),
+    "each NaN is a key of its own": (mock.patch.object(key_check, "with_one_nan", lambda key: key), "NaN"),
+    "the size of what waits is a guess": (
+        mock.patch.object(local, "batch_bytes", lambda batch, quick: batch_bytes(batch, quick=True)),
+        "bytes wait in a window",
+    ),
+    "keys may be of another kind after a restore": (
+        mock.patch.object(KeyCheck, "_prove", return_value=None),
+        "leave all state behind",
+    ),
+}
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_was_broken_once_is_found_out(what: str) -> None:
+    patch, words = BROKEN[what]
+    with patch:
+        _, found = first_that_fails(range(4 * SEEDS), "data")
+    assert words in found, found
