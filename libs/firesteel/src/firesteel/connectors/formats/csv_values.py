@@ -13,16 +13,9 @@ from firesteel.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, Typ
 from firesteel.common.types import Row, make_row
 from firesteel.connectors.formats.arranged import lists_of
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
-from firesteel.connectors.formats.json_values import row_values
-from firesteel.connectors.formats.type_texts import (
-    Digits,
-    element_type,
-    from_text,
-    is_bytes,
-    rounded,
-    to_text,
-    unwrapped,
-)
+from firesteel.connectors.formats.type_texts import from_text, to_text
+from firesteel.expressions.schema import Digits, element_type, is_bytes, unwrapped
+from firesteel.expressions.values import rounded, row_values
 
 Read = Callable[[str], Any]
 Write = Callable[[Any], str]

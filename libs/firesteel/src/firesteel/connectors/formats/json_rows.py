@@ -16,11 +16,12 @@ from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformati
 from firesteel.connectors.file_format import StreamFormat
 from firesteel.connectors.formats.arranged import lists_of
 from firesteel.connectors.formats.json_values import has_decimals, json_reader, json_writer
-from firesteel.connectors.formats.type_texts import as_type, unwrapped
+from firesteel.connectors.formats.type_texts import as_type
 from firesteel.connectors.line_cursor import NOTHING, LineBlocks, ParsedLineCursor
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor
 from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
+from firesteel.expressions.schema import unwrapped
 from firesteel.functions.source import Split
 
 __all__ = ["JsonLinesFormat", "JsonRowDeserializationSchema", "JsonRowSerializationSchema"]

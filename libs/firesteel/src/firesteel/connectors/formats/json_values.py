@@ -15,18 +15,18 @@ from firesteel.common.typeinfo import (
     TupleTypeInfo,
     TypeInformation,
 )
-from firesteel.common.types import Row, make_row
+from firesteel.common.types import make_row
 from firesteel.common.value_texts import single
 from firesteel.connectors.formats.type_texts import (
     INTEGERS,
-    element_type,
     from_text,
     integer,
     to_float,
     to_text,
-    unwrapped,
     whole_number,
 )
+from firesteel.expressions.schema import element_type, unwrapped
+from firesteel.expressions.values import row_values
 
 Convert = Callable[[Any], Any]
 _PLAIN: Final = (BasicType.STRING, BasicType.BOOLEAN, BasicType.CHAR)
@@ -238,30 +238,6 @@ def json_writer(declared: TypeInformation, decimal: Callable[[Decimal], Any]) ->
 
 def _fields(value: Any, names: tuple[str, ...], writers: list[Convert]) -> list[Any]:
     return [write(item) for write, item in zip(writers, row_values(value, names), strict=True)]
-
-
-def row_values(value: Any, names: tuple[str, ...]) -> list[Any]:
-    """The fields of a row, dict or sequence, in this order.
-
-    Raises:
-        ValueError: there are others than these, or not as many.
-        TypeError: it is none of the three.
-    """
-    if isinstance(value, Row):
-        fields = value._fields
-        values = value._values if fields is None or fields == names else value.get_fields_by_names(names)
-    elif isinstance(value, dict):
-        unknown = [key for key in value if key not in names]
-        if unknown:
-            raise ValueError(f"the keys {unknown!r} are not fields of {list(names)}")
-        values = [value.get(name) for name in names]
-    elif isinstance(value, (tuple, list)):
-        values = list(value)
-    else:
-        raise TypeError(f"a Row, tuple, list or dict is expected, not {value!r:.80}")
-    if len(values) != len(names):
-        raise ValueError(f"{len(values)} values for the {len(names)} fields {list(names)}")
-    return values
 
 
 def has_decimals(declared: TypeInformation) -> bool:
