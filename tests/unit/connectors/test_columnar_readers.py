@@ -7,6 +7,7 @@ import ctypes
 import io
 import math
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,16 @@ from firesteel.connectors.formats import csv_columns
 from firesteel.connectors.formats.csv_files import CsvReaderFormat
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
 from firesteel.connectors.formats.csv_values import RowReader, RowWriter
-from firesteel.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
+from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
+from firesteel.connectors.formats.type_texts import row_type as row_type_of
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk
 from firesteel.core.errors import MalformedDataError
+from firesteel.expressions.schema import FILE
+from firesteel.expressions.values import arrow_schema
 from firesteel.functions.source import Split, Wait
+from firesteel.runtime.columns import StreamColumns
+from firesteel.table.types import DataTypes
 from tests.unit.connectors.reading import builder_of, read_file, read_split
 from tests.unit.expressions.strategies import PLAIN, same
 
@@ -223,9 +229,7 @@ def test_parquet_of_all_types_comes_in_columns(data: st.DataObject) -> None:
     fields = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=4))
     row_type = RowTypeInfo([one for one, _ in fields], [f"c{i}" for i in range(len(fields))])
     rows = data.draw(st.lists(st.tuples(*[st.none() | values for _, values in fields]), max_size=9))
-    from firesteel.connectors.formats.arrow_types import arrow_schema
-
-    schema = arrow_schema(row_type)
+    schema = arrow_schema(row_type, None, FILE)
     columns = [[row[i] for row in rows] for i in range(len(fields))]
     table = pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
@@ -243,6 +247,42 @@ def test_parquet_of_all_types_comes_in_columns(data: st.DataObject) -> None:
     assert same(by_columns, by_rows)
     assert same(narrow, [Row(**{name: row[name] for name in wanted}) for row in by_rows])
     assert all(isinstance(chunk.values, pa.RecordBatch) for chunk in chunks if len(chunk.values))
+
+
+@pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
+def test_parquet_has_the_digits_of_declared_decimals(tmp_path: Path, columns: bool) -> None:
+    """As Flink does: DECIMAL(p, s) is a DECIMAL(p, s) of Parquet, and values are rounded to it; also inside others."""
+    money = DataTypes.DECIMAL(6, 2)
+    fields = [("a", money), ("many", DataTypes.ARRAY(money)), ("by", DataTypes.MAP(DataTypes.STRING(), money))]
+    fields.append(("inner", DataTypes.ROW([DataTypes.FIELD("d", money), DataTypes.FIELD("n", DataTypes.INT())])))
+    row_type = DataTypes.ROW([DataTypes.FIELD(name, one) for name, one in fields])
+    one = Decimal("1.005")
+    row = Row(a=one, many=[one, None], by={"k": one}, inner=Row(d=one, n=1))
+    path = tmp_path / "rows.parquet"
+    with path.open("wb") as stream:
+        writer = ParquetBulkWriters.for_row_type(row_type).create(stream)
+        if columns:
+            writer.write_columns(StreamColumns(row_type_of(row_type, "test")).from_records([row]))
+        else:
+            writer.write([row])
+        writer.finish()
+    small = pa.decimal128(6, 2)
+    inner = pa.struct([("d", small), ("n", pa.int32())])
+    wanted = {"a": small, "many": pa.list_(small), "by": pa.map_(pa.string(), small), "inner": inner}
+    assert {field.name: field.type for field in pq.read_schema(path)} == wanted
+    read = ParquetColumnarRowInputFormat(row_type)
+    for policy in (MalformedPolicy.FAIL, MalformedPolicy.EMIT):  # by columns, and by rows
+        (found,) = read_file(read, path, policy=policy)
+        texts = [found.a, *found.many, found.by["k"], found.inner.d]
+        assert [str(text) for text in texts] == ["1.01", "1.01", "None", "1.01", "1.01"]
+    (found,) = read_file(read.with_columns(["inner", "a"]), path)
+    assert (str(found.inner.d), str(found.a)) == ("1.01", "1.01")
+    with pytest.raises(ValueError, match=r"a value of column 'a' .* does not fit DECIMAL\(6, 2\)"):
+        ParquetBulkWriters.for_row_type(row_type).create(io.BytesIO()).write_columns(
+            StreamColumns(row_type_of(row_type, "test")).from_records(
+                [Row(a=Decimal(10**4), many=[], by={}, inner=None)]
+            )
+        )
 
 
 def test_numbers_are_those_of_python(tmp_path: Path) -> None:

@@ -224,7 +224,7 @@ def test_compressed_avro(codec: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", ["snappy", "zstandard"])
 def test_avro_blocks_of_other_programs(codec: str, tmp_path: Path) -> None:
-    """fastavro needs packages for these; the blocks are made by hand, as the format's description says."""
+    """The blocks are made by hand, as the format's description says."""
     path = tmp_path / "a.avro"
     with path.open("wb") as stream:
         fastavro.writer(stream, AVRO, dicts([(1, "one"), (2, None)]), codec="null")

@@ -26,7 +26,7 @@ from firesteel.connectors.formats.csv_schema import CsvSchema, CsvSchemaBuilder
 from firesteel.connectors.formats.json_rows import JsonLinesFormat
 from firesteel.connectors.formats.parquet_files import ParquetColumnarRowInputFormat
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord, MalformedRecords
-from firesteel.core.errors import MalformedDataError
+from firesteel.core.errors import MalformedDataError, ProgramError
 from firesteel.functions.source import Split
 from firesteel.testing import check_source
 from tests.unit.connectors.reading import builder_of, read_file, read_split
@@ -317,11 +317,11 @@ def test_columns_of_parquet_of_another_type(column: Any, reason: str, tmp_path: 
     assert [reason in bad.reason for bad in read_file(file_format, path, policy=EMIT)] == [True]
 
 
-@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz", "snappy", "zstandard"])
 @pytest.mark.parametrize(
     ("damage", "reason"),
     [
-        (lambda data, codec: data.replace(codec, b"x" * len(codec), 1), "the compression 'xxxx"),
+        (lambda data, codec: data.replace(codec, b"x" * len(codec), 1), "the compression 'xx"),
         (lambda data, codec: data[:30], "no container file of Avro"),
         (lambda data, codec: b"Obj\x02" + data[4:], "it does not begin with Obj and 1"),
         (lambda data, codec: data[:-3], "the file ends inside a block"),
@@ -337,6 +337,49 @@ def test_container_files_of_avro_that_are_damaged(damage: Any, reason: str, code
     assert reason in fails(AvroFormat(), path).reason
     assert read_file(AvroFormat(), path, policy=SKIP) == []
     assert [reason in bad.reason for bad in read_file(AvroFormat(), path, policy=EMIT)] == [True]
+
+
+@pytest.mark.parametrize("codec", ["deflate", "bzip2", "xz", "snappy", "zstandard"])
+def test_compressed_blocks_of_avro_that_are_damaged(codec: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.avro"
+    with path.open("wb") as stream:
+        writer: Any = fastavro.write.Writer(stream, SCHEMA, codec=codec, sync_interval=10**9)
+        begins = []
+        for block in range(3):
+            writer.flush()
+            begins.append(stream.tell())
+            for number in range(100):
+                writer.write({"id": 100 * block + number, "t": "text"})
+        writer.flush()
+    data = bytearray(path.read_bytes())
+    place = begins[1] + 14
+    data[place] ^= 0xFF
+    path.write_bytes(data)
+    assert fails(AvroFormat(), path).offset == begins[1]
+    found = read_file(AvroFormat(), path, range(10, len(data), 97), policy=SKIP)
+    assert [one["id"] for one in found] == [*range(100), *range(200, 300)]
+
+
+def test_blocks_of_snappy_have_a_checksum(tmp_path: Path) -> None:
+    path = tmp_path / "a.avro"
+    with path.open("wb") as stream:
+        fastavro.writer(stream, SCHEMA, [{"id": 1, "t": "text"}], codec="snappy")
+    path.write_bytes(path.read_bytes().replace(b"text", b"tuxt"))
+    assert "the checksum of the block is wrong" in fails(AvroFormat(), path).reason
+
+
+def test_a_compression_that_is_not_installed_is_no_fault_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.avro"
+    avro_blocks(path)
+
+    def missing(*args: Any) -> Any:
+        raise ValueError("zstandard codec is supported but you need to install something")
+
+    monkeypatch.setitem(fastavro.read.BLOCK_READERS, "null", missing)
+    with pytest.raises(ProgramError, match="need to install something: pip install"):
+        read_file(AvroFormat(), path, policy=SKIP)
 
 
 def test_avro_that_does_not_fit_the_schema(tmp_path: Path) -> None:

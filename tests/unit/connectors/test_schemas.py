@@ -23,6 +23,7 @@ from firesteel.common.serialization import BulkWriterFactory, Encoder, SimpleStr
 from firesteel.common.time import Instant
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
 from firesteel.common.types import Row, make_row
+from firesteel.connectors.formats import json_rows
 from firesteel.connectors.formats.avro_files import AvroBulkWriters, AvroFormat
 from firesteel.connectors.formats.avro_parquet import AvroParquetReaders, AvroParquetWriters
 from firesteel.connectors.formats.avro_rows import AvroRowDeserializationSchema, AvroRowSerializationSchema
@@ -34,6 +35,8 @@ from firesteel.connectors.formats.json_rows import (
     JsonLinesFormat,
     JsonRowDeserializationSchema,
     JsonRowSerializationSchema,
+    exact_parser,
+    json_parser,
 )
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
@@ -392,6 +395,102 @@ def test_types_of_the_table_api_stand_for_rows(tmp_path: Path) -> None:
 
 INT, LONG, FLOAT, DOUBLE = Types.INT(), Types.LONG(), Types.FLOAT(), Types.DOUBLE()
 BIG_INT, BIG_DEC = Types.BIG_INT(), Types.BIG_DEC()
+ODD_JSON = (
+    "null", "1", "-0", "-0.0", "1.0", "1e2", "1.50", "1e400", "-1e400", "1e99999999999999999999", "1" * 40, "0.1e-400",
+    "128", "-129", str(2**31), str(-(2**63)), str(2**63), "true", "01", "1.", ".5", "+1", "NaN", "nan", "inf", '""',
+    '"x"', '"1"', '" 1.5"', '"1_0"', '"true"', '"NaN"', '"\\ud800"', '"\\ud83d\\ude00"', '"\\u00e9"', '"\\x"', '"\x01"',
+    '"\x7f"', '"2020-01-01"', '"2020-01-01T10:00:00"', '"2020-01-01T10:00:00+02:00"', '"10:00:00"', '"AQI="', "[]",
+    "[1]",
+    "[null]", "[1,]", "[1, 2, 3]", "{}", '{"field_0": 1}', '{"field_0": null, "field_1": "x"}', '{"1": 1}', "{,}",
+    "[" * 2000 + "]" * 2000,
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(typed_rows(2), st.booleans(), st.data())
+def test_json_is_read_alike_by_msgspec_and_by_the_exact_readers(
+    case: tuple[RowTypeInfo, list[Any]], required: bool, data: st.DataObject
+) -> None:
+    """Values, their types, and errors: also of fields that are odd, missing, twice there or not known."""
+    row_type, rows = case
+    quick = json_parser(row_type, fail_on_missing_field=required)
+    exact = exact_parser(row_type, fail_on_missing_field=required)
+    untyped = [make(None, fail_on_missing_field=False) for make in (json_parser, exact_parser)]
+    write = JsonRowSerializationSchema.builder().with_type_info(row_type).build()
+    texts = [write.serialize(row) for row in rows]
+    names = st.sampled_from([*row_type.field_names, "other", "\\u0066ield_0"])
+    pair = st.tuples(names, st.sampled_from(ODD_JSON))
+    for pairs in data.draw(st.lists(st.lists(pair, max_size=4), max_size=4)):
+        texts.append(("{" + ", ".join(f'"{name}": {value}' for name, value in pairs) + "}").encode())
+    for text in list(texts):
+        cut = data.draw(st.integers(0, len(text)))
+        texts.append(
+            text[:cut]
+            + data.draw(st.sampled_from([b"", b"\xff", b"\xc3", b" ", b"\0", b"}", b'"', b"\\"]))
+            + text[cut:]
+        )
+        texts.append(text[:cut])
+    for text in [*texts, b"\xef\xbb\xbf{}", b" {} ", b"null", b"1", *(one.encode() for one in ODD_JSON)]:
+        assert _outcome(quick, text) == _outcome(exact, text)
+        assert _outcome(untyped[0], text) == _outcome(untyped[1], text)
+
+
+def _outcome(parse: Callable[[bytes], Any], text: bytes) -> str:
+    try:
+        return f"value {parse(text)!r}"
+    except ValueError as error:
+        return f"{type(error).__name__} {error}"
+
+
+def test_most_json_is_read_by_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_called(*args: Any) -> Any:
+        raise AssertionError("read by the exact reader")
+
+    monkeypatch.setattr(json_rows, "exact_parser", lambda *args, **more: not_called)
+    inner = Types.ROW_NAMED(["d", "f"], [Types.BIG_DEC(), Types.FLOAT()])
+    row_type = Types.ROW_NAMED(
+        ["a b", "r", "m", "l", "t", "at"],
+        [Types.LONG(), inner, Types.MAP(Types.INT(), Types.BIG_INT()), Types.LIST(inner),
+         Types.TUPLE([Types.STRING(), Types.BOOLEAN()]), Types.SQL_TIMESTAMP()],
+    )  # fmt: skip
+    parse = json_parser(row_type, fail_on_missing_field=False)
+    found = parse(
+        b'{"a b": 1, "r": {"d": 1.50, "f": 1}, "m": {"7": 123456789012345678901}, "l": [null, {"d": null}], '
+        b'"t": ["x", true], "at": "2020-01-01T00:00:00", "more": [1e400]}'
+    )
+    assert repr(found) == repr(
+        Row(**{
+            "a b": 1, "r": Row(d=Decimal("1.50"), f=1.0), "m": {7: 123456789012345678901},
+            "l": [None, Row(d=None, f=None)], "t": ("x", True), "at": datetime.datetime(2020, 1, 1),
+        })
+    )  # fmt: skip
+    names = Types.ROW_NAMED(['a"b'], [Types.INT()])  # which msgspec does not take
+    with pytest.raises(AssertionError, match="exact reader"):
+        json_parser(names, fail_on_missing_field=False)(b"{}")
+
+
+ODD_VALUES: list[tuple[TypeInformation, Any, str | None]] = [
+    (Types.DOUBLE(), math.nan, None), (Types.FLOAT(), math.inf, None), (Types.BIG_DEC(), Decimal("NaN"), None),
+    (Types.PICKLED_BYTE_ARRAY(), {"a": [1, None]}, '{"a":[1,null]}'), (Types.PICKLED_BYTE_ARRAY(), [math.nan], None),
+    (Types.PICKLED_BYTE_ARRAY(), b"x", None), (Types.STRING(), b"x", None), (Types.STRING(), 7, "7"),
+    (Types.STRING(), "\ud800", None), (Types.LONG(), 10**30, str(10**30)), (Types.LONG(), True, "true"),
+    (Types.BIG_DEC(), Decimal("1.50"), "1.50"), (Types.BIG_DEC(), Decimal("1E+3"), "1E+3"),
+    (Types.FLOAT(), 163.3, "163.3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "value", "text"), ODD_VALUES)
+def test_what_json_can_not_hold_is_refused_and_the_rest_is_written_as_it_is(
+    kind: TypeInformation, value: Any, text: str | None
+) -> None:
+    write = JsonRowSerializationSchema.builder().with_type_info(Types.ROW_NAMED(["v"], [kind])).build()
+    if text is None:
+        with pytest.raises((ValueError, TypeError)):
+            write.serialize(Row(v=value))
+    else:
+        assert write.serialize(Row(v=value)) == f'{{"v":{text}}}'.encode()
+
+
 NUMBERS: list[tuple[TypeInformation, str, Any]] = [
     *((kind, text, 12) for kind in (INT, LONG, BIG_INT) for text in ("12", "+12", " 12\t", "0012")),
     *((kind, text, None) for kind in (INT, LONG, BIG_INT)

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 __all__ = ["ExecutionConfig"]
+
+
+Switch = Callable[["ExecutionConfig"], "ExecutionConfig"]
+
+
+def _kept(name: str, why: str) -> tuple[Switch, Switch]:
+    """The methods that turn a switch without effect on and off."""
+
+    def method(word: str, value: bool) -> Switch:
+        def switch(self: ExecutionConfig) -> ExecutionConfig:
+            setattr(self, f"_{name}", value)
+            return self
+
+        switch.__name__, switch.__doc__ = f"{word}_{name}", f"Kept for compatibility: {why}."
+        return switch
+
+    return method("enable", True), method("disable", False)
 
 
 class ExecutionConfig:
@@ -34,15 +51,7 @@ class ExecutionConfig:
         self._snapshot_compression = False
         self._global_job_parameters: dict[str, str] = {}
 
-    def enable_closure_cleaner(self) -> ExecutionConfig:
-        """Kept for compatibility: functions are pickled as they are."""
-        self._closure_cleaner = True
-        return self
-
-    def disable_closure_cleaner(self) -> ExecutionConfig:
-        """Kept for compatibility: functions are pickled as they are."""
-        self._closure_cleaner = False
-        return self
+    enable_closure_cleaner, disable_closure_cleaner = _kept("closure_cleaner", "functions are pickled as they are")
 
     def is_closure_cleaner_enabled(self) -> bool:
         """Returns what was set; default true."""
@@ -126,29 +135,13 @@ class ExecutionConfig:
         self._task_cancellation_timeout = _at_least("task cancellation timeout", timeout, 0)
         return self
 
-    def enable_force_kryo(self) -> ExecutionConfig:
-        """Kept for compatibility: there is no Kryo."""
-        self._force_kryo = True
-        return self
-
-    def disable_force_kryo(self) -> ExecutionConfig:
-        """Kept for compatibility: there is no Kryo."""
-        self._force_kryo = False
-        return self
+    enable_force_kryo, disable_force_kryo = _kept("force_kryo", "there is no Kryo")
 
     def is_force_kryo_enabled(self) -> bool:
         """Returns what was set; default false."""
         return self._force_kryo
 
-    def enable_generic_types(self) -> ExecutionConfig:
-        """Kept for compatibility: undeclared types are pickled."""
-        self._generic_types = True
-        return self
-
-    def disable_generic_types(self) -> ExecutionConfig:
-        """Kept for compatibility: undeclared types are pickled."""
-        self._generic_types = False
-        return self
+    enable_generic_types, disable_generic_types = _kept("generic_types", "undeclared types are pickled")
 
     def has_generic_types_disabled(self) -> bool:
         """Returns what was set; default false."""
@@ -168,15 +161,7 @@ class ExecutionConfig:
         """Returns what was set; default true."""
         return self._auto_generated_uids
 
-    def enable_force_avro(self) -> ExecutionConfig:
-        """Kept for compatibility: Avro is no serialiser of records in flight."""
-        self._force_avro = True
-        return self
-
-    def disable_force_avro(self) -> ExecutionConfig:
-        """Kept for compatibility: Avro is no serialiser of records in flight."""
-        self._force_avro = False
-        return self
+    enable_force_avro, disable_force_avro = _kept("force_avro", "Avro is no serialiser of records in flight")
 
     def is_force_avro_enabled(self) -> bool:
         """Returns what was set; default false."""

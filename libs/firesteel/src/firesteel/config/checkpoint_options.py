@@ -8,7 +8,7 @@ from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, 
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
-_LATER = " Kept with the job; this version has no such checkpoints."
+_NO_ROCKSDB = "state is kept by hashmap"
 
 CHECKPOINTING_INTERVAL: ConfigOption[timedelta | None] = ConfigOption(
     "execution.checkpointing.interval",
@@ -110,20 +110,23 @@ CHECKPOINTING_UNALIGNED = ConfigOption(
     "execution.checkpointing.unaligned.enabled",
     BOOL,
     False,
-    "Checkpoints that overtake records in flight, for jobs under back-pressure." + _LATER,
+    "Checkpoints that overtake records in flight, for jobs under back-pressure.",
+    instead="barriers are aligned",
 )
 CHECKPOINTING_ALIGNED_TIMEOUT = ConfigOption(
     "execution.checkpointing.aligned-checkpoint-timeout",
     DURATION,
     _ZERO,
-    "With unaligned checkpoints: how long one is tried aligned first. 0: unaligned at once." + _LATER,
+    "With unaligned checkpoints: how long one is tried aligned first. 0: unaligned at once.",
     at_least=_ZERO,
+    instead="barriers stay aligned however long that takes",
 )
 CHECKPOINTING_FORCE_UNALIGNED = ConfigOption(
     "execution.checkpointing.unaligned.forced",
     BOOL,
     False,
-    "Unaligned checkpoints even where partitioners do not allow them." + _LATER,
+    "Unaligned checkpoints even where partitioners do not allow them.",
+    instead="barriers are aligned",
 )
 CHECKPOINTING_STORAGE: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.storage",
@@ -139,7 +142,8 @@ SAVEPOINT_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.savepoint-dir",
     STRING,
     None,
-    "Directory of savepoints that name none. Kept with the job; this version takes no savepoints.",
+    "Directory of savepoints that name none.",
+    instead="there are no savepoints",
 )
 CHECKPOINTING_INCREMENTAL = ConfigOption(
     "execution.checkpointing.incremental",
@@ -157,7 +161,11 @@ CHECKPOINTING_MAX_DELTA_RATIO = ConfigOption(
     at_least=0.0,
 )
 CHECKPOINTING_COMPRESSION = ConfigOption(
-    "execution.checkpointing.snapshot-compression", BOOL, False, "Compress what is written." + _LATER
+    "execution.checkpointing.snapshot-compression",
+    BOOL,
+    False,
+    "Compress what is written.",
+    instead="state is written as it is",
 )
 CHECKPOINTING_INLINE_THRESHOLD = ConfigOption(
     "execution.checkpointing.data-inline-threshold",
@@ -186,24 +194,28 @@ STATE_CHANGELOG = ConfigOption(
     "state.changelog.enabled",
     BOOL,
     False,
-    "Write changes of state continuously. Kept with the job; there is no such backend.",
+    "Write changes of state continuously.",
+    instead="state is written at checkpoints only",
 )
 ROCKSDB_LOCAL_DIRECTORIES: ConfigOption[str | None] = ConfigOption(
     "state.backend.rocksdb.localdir",
     STRING,
     None,
-    "Directories for the files of the state backend rocksdb, separated by commas. Kept with the job.",
+    "Directories for the files of the state backend rocksdb, separated by commas.",
+    instead=_NO_ROCKSDB,
 )
 ROCKSDB_PREDEFINED_OPTIONS = ConfigOption(
     "state.backend.rocksdb.predefined-options",
     enum_of("DEFAULT", "SPINNING_DISK_OPTIMIZED", "SPINNING_DISK_OPTIMIZED_HIGH_MEM", "FLASH_SSD_OPTIMIZED"),
     "DEFAULT",
-    "A set of settings of the state backend rocksdb. Kept with the job.",
+    "A set of settings of the state backend rocksdb.",
+    instead=_NO_ROCKSDB,
 )
 ROCKSDB_TRANSFER_THREADS = ConfigOption(
     "state.backend.rocksdb.checkpoint.transfer.thread.num",
     INT,
     4,
-    "Threads that move files of the state backend rocksdb. Kept with the job.",
+    "Threads that move files of the state backend rocksdb.",
     at_least=1,
+    instead=_NO_ROCKSDB,
 )

@@ -145,6 +145,7 @@ class ConfigOption(Generic[T]):
         fallback_keys: asked in this order when the key itself is not set.
         at_least: smallest value allowed.
         at_most: largest value allowed.
+        instead: the option has no effect in this version; what happens whatever it says. Empty = it has its effect.
     """
 
     key: str
@@ -155,6 +156,7 @@ class ConfigOption(Generic[T]):
     fallback_keys: tuple[str, ...] = ()
     at_least: Any = None
     at_most: Any = None
+    instead: str = ""
 
     def parse(self, raw: Any) -> T:
         """Returns the typed value.

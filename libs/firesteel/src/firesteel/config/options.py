@@ -115,8 +115,9 @@ SLOT_REQUEST_MAX_INTERVAL = ConfigOption(
     "slot.request.max-interval",
     DURATION,
     timedelta(milliseconds=20),
-    "Accepted for compatibility: slot requests are handled as they come.",
+    "How long slot requests are collected before they are handled.",
     at_least=_ZERO,
+    instead="slot requests are handled as they come",
 )
 TASK_CANCELLATION_INTERVAL = ConfigOption(
     "task.cancellation.interval",

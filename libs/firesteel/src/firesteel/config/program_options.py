@@ -8,6 +8,7 @@ from firesteel.config.option import BOOL, DURATION, INT, MAP, MEMORY, STRING, Co
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
+_NO_JVM = "no JVM carries the records, whose connectors are in firesteel.datastream.connectors"
 
 PARALLELISM_DEFAULT = ConfigOption(
     "parallelism.default",
@@ -168,7 +169,8 @@ PYTHON_CLIENT_EXECUTABLE: ConfigOption[str | None] = ConfigOption(
     "python.client.executable",
     STRING,
     None,
-    "Accepted for compatibility: the program itself is run by the interpreter that it was started with.",
+    "Python interpreter that runs the program itself.",
+    instead="the program is run by the interpreter that it was started with",
 )
 PYTHON_ENVIRONMENT_TIMEOUT = ConfigOption(
     "firesteel.python.environment-timeout",
@@ -179,8 +181,8 @@ PYTHON_ENVIRONMENT_TIMEOUT = ConfigOption(
     at_least=_MILLISECOND,
 )
 PIPELINE_JARS: ConfigOption[str | None] = ConfigOption(
-    "pipeline.jars", STRING, None, "Accepted for compatibility: there is no JVM that would load them."
+    "pipeline.jars", STRING, None, "Java archives of the program.", instead=_NO_JVM
 )
 PIPELINE_CLASSPATHS: ConfigOption[str | None] = ConfigOption(
-    "pipeline.classpaths", STRING, None, "Accepted for compatibility: there is no JVM that would load them."
+    "pipeline.classpaths", STRING, None, "Where classes of Java are found.", instead=_NO_JVM
 )

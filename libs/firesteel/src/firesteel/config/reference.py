@@ -62,7 +62,7 @@ def _table(options: list[ConfigOption[object]]) -> list[str]:
     lines = ["| Key | Default | Type | What it does |", "| --- | --- | --- | --- |"]
     for option in sorted(options, key=lambda one: one.key):
         default = "(none)" if option.default in (None, {}) else f"`{option.type.show(option.default)}`"
-        doc = option.doc
+        doc = option.doc if not option.instead else f"{option.doc} Has no effect in this version: {option.instead}."
         if option.fallback_keys:
             doc += f" Falls back to {', '.join(f'`{key}`' for key in option.fallback_keys)}."
         lines.append(f"| `{option.key}` | {default} | {option.type.name} | {doc} |")

@@ -1,8 +1,8 @@
 """Results that are kept in files for the next jobs of a program: the sink that writes them, the source that reads.
 
 Each subtask of the sink writes one file, also when it had no records, and shows it under its own name at the end of
-the job: results are complete when all files are there. A file is a sequence of messages, ``<size 8> <pickle>``; a
-pickle holds records and their timestamps. Files are read by whoever owns their directory alone (mode 0700).
+the job: results are complete when all files are there. A file is one pickle behind the other, each of a list of records
+and their timestamps. Files are read by whoever owns their directory alone (mode 0700).
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from firesteel.functions.two_phase import (
     WriterState,
 )
 
-_SIZE_BYTES: Final = 8
 _COPIED: Final = 1 << 20
 SHARED: Final = "all hosts of the cluster and the program have to see firesteel.cache.directory"
 
@@ -114,9 +113,7 @@ class _Writer(TwoPhaseWriter[Any]):
 
     def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
         assert self._stream is not None
-        message = _dumps((list(values), None if timestamps is None else [int(stamp) for stamp in timestamps]))
-        self._stream.write(len(message).to_bytes(_SIZE_BYTES, "little"))
-        self._stream.write(message)
+        self._stream.write(_dumps((list(values), None if timestamps is None else [int(stamp) for stamp in timestamps])))
 
     def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
         """The file is shown when it is whole."""
@@ -243,7 +240,7 @@ class _Reader(SplitQueueReader[Any]):
 
 
 class _Cursor(SplitCursor[Any]):
-    """The position is that of a message, and how many of its records were given."""
+    """The position is that of a pickle, and how many of its records were given."""
 
     def __init__(self, path: str, offset: int, given: int) -> None:
         try:
@@ -269,12 +266,12 @@ class _Cursor(SplitCursor[Any]):
         return Chunk(values[first:last], [self._offset, self._given], self._offset >= self._size, stamps)
 
     def _load(self) -> None:
-        size = int.from_bytes(self._stream.read(_SIZE_BYTES), "little")
-        message = self._stream.read(size)
-        if len(message) != size:
-            raise ProgramError(f"cache(): {self._path} is cut off behind byte {self._offset}: call invalidate()")
-        self._values, self._stamps = pickle.loads(message)
-        self._next = self._offset + _SIZE_BYTES + size
+        try:
+            self._values, self._stamps = pickle.load(self._stream)
+        except (EOFError, pickle.UnpicklingError) as error:
+            where = f"{self._path} is cut off behind byte {self._offset}"
+            raise ProgramError(f"cache(): {where}: call invalidate()") from error
+        self._next = self._stream.tell()
 
     def close(self) -> None:
         self._stream.close()

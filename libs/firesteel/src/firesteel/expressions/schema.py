@@ -1,6 +1,9 @@
-"""Types of the DataStream API as types of Arrow."""
+"""Types of the DataStream API as types of Arrow: in the columns of streams, and in files that hold columns."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -30,6 +33,31 @@ TIME = pa.time64("us")
 BIG_INT = pa.decimal256(76, 0)
 BIG_DEC = pa.large_string()
 """Decimal numbers stand as text, since they keep all their digits and zeros; no text of programs has this type."""
+Digits = Any
+"""Precision and scale of the decimal numbers in a declared type: a pair; a list with an entry for each field of a row,
+or for key and value of a map; for an array what its elements have. None = none are declared."""
+_MOST_DIGITS: Final = (38, 18)
+"""What decimal numbers have in Flink whose type declares no digits."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where columns of streams and those of files differ.
+
+    Attributes:
+        exact: values keep all they have, or are refused. Otherwise decimal numbers have the digits of their type and
+            are rounded to those that it declares, instants are cut to microseconds, and times of a zone are in UTC.
+        timestamp: the type of timestamps without a zone.
+    """
+
+    exact: bool
+    timestamp: pa.DataType = TIMESTAMP
+
+
+STREAM: Final = Layout(exact=True)
+FILE: Final = Layout(exact=False)
+UTC_FILE: Final = Layout(exact=False, timestamp=INSTANT)
+"""Timestamps without a zone are marked as UTC."""
 _BASIC: dict[BasicType, pa.DataType] = {
     BasicType.BOOLEAN: pa.bool_(),
     BasicType.BYTE: pa.int8(),
@@ -60,46 +88,68 @@ def unwrapped(type_info: TypeInformation) -> TypeInformation:
     return type_info
 
 
+def is_bytes(type_info: TypeInformation) -> bool:
+    """Whether it is ``PRIMITIVE_ARRAY(BYTE())``, Python's ``bytes``."""
+    return isinstance(type_info, PrimitiveArrayTypeInfo) and type_info.element_type == Types.BYTE()
+
+
 def element_type(type_info: TypeInformation) -> TypeInformation | None:
     """The type of the elements of a list or array that is no byte array; None = it is something else."""
     if isinstance(type_info, (BasicArrayTypeInfo, ListTypeInfo, ObjectArrayTypeInfo)):
         return type_info.element_type
-    if isinstance(type_info, PrimitiveArrayTypeInfo) and type_info.element_type != Types.BYTE():
+    if isinstance(type_info, PrimitiveArrayTypeInfo) and not is_bytes(type_info):
         return type_info.element_type
     return None
 
 
-def arrow_type(type_info: TypeInformation) -> pa.DataType | None:
-    """The Arrow type of a declared type; None if its values can't stand in a column (they stay Python objects)."""
+def arrow_type(type_info: TypeInformation, layout: Layout = STREAM, digits: Digits = None) -> pa.DataType | None:
+    """The Arrow type of a declared type; None if its values can't stand in a column (they stay Python objects).
+
+    Args:
+        type_info: the type.
+        layout: of the place that the columns are in.
+        digits: of its decimal numbers; count in files only.
+    """
     type_info = unwrapped(type_info)
     if isinstance(type_info, BasicTypeInfo):
+        if not layout.exact and type_info.basic_type is BasicType.BIG_DEC:
+            return pa.decimal128(*(digits or _MOST_DIGITS))
+        if not layout.exact and type_info.basic_type is BasicType.BIG_INT:
+            return pa.decimal128(_MOST_DIGITS[0], 0)
         return _BASIC[type_info.basic_type]
     if isinstance(type_info, DateTypeInfo):
         return pa.date32()
     if isinstance(type_info, TimeTypeInfo):
         return TIME
     if isinstance(type_info, TimestampTypeInfo):
-        return TIMESTAMP
+        return layout.timestamp
     if isinstance(type_info, LocalTimeTypeInfo):
         kinds = LocalTimeTypeInfo.TimeType
-        return {kinds.LOCAL_DATE: pa.date32(), kinds.LOCAL_TIME: TIME}.get(type_info.time_type, TIMESTAMP)
-    if isinstance(type_info, PrimitiveArrayTypeInfo) and type_info.element_type == Types.BYTE():
+        return {kinds.LOCAL_DATE: pa.date32(), kinds.LOCAL_TIME: TIME}.get(type_info.time_type, layout.timestamp)
+    if is_bytes(type_info):
         return pa.binary()
-    return _nested(type_info)
+    return _nested(type_info, layout, digits)
 
 
-def _nested(type_info: TypeInformation) -> pa.DataType | None:
+def parts_of(digits: Digits, count: int) -> list[Digits]:
+    """The digits of each of the parts of a row or map."""
+    return list(digits) if digits else [None] * count
+
+
+def _nested(type_info: TypeInformation, layout: Layout, digits: Digits) -> pa.DataType | None:
     elements = element_type(type_info)
     if elements is not None:
-        inner = arrow_type(elements)
+        inner = arrow_type(elements, layout, digits)
         return None if inner is None else pa.list_(inner)
     if isinstance(type_info, MapTypeInfo):
-        key, item = arrow_type(type_info.key_type), arrow_type(type_info.value_type)
+        of_key, of_item = parts_of(digits, 2)
+        key, item = arrow_type(type_info.key_type, layout, of_key), arrow_type(type_info.value_type, layout, of_item)
         return None if key is None or item is None else pa.map_(key, item)
     columns = schema_of(type_info)
     if columns is None:
         return None
-    fields = [(name, arrow_type(field)) for name, field in columns.items()]
+    pairs = zip(columns.items(), parts_of(digits, len(columns)), strict=True)
+    fields = [(name, arrow_type(field, layout, of)) for (name, field), of in pairs]
     return None if any(field is None for _, field in fields) else pa.struct(fields)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Final
@@ -19,16 +19,20 @@ import pyarrow.types as pt
 
 from firesteel.common.time import Instant
 from firesteel.common.typeinfo import BasicType, BasicTypeInfo, MapTypeInfo, RowTypeInfo, TupleTypeInfo, TypeInformation
-from firesteel.common.types import RowKind, make_row
+from firesteel.common.types import Row, RowKind, make_row
 from firesteel.core.errors import TypeMismatchError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.schema import (
     BIG_DEC,
     INSTANT,
+    STREAM,
     TIME,
     TIMESTAMP,
+    Digits,
+    Layout,
     arrow_type,
     element_type,
+    parts_of,
     schema_of,
     unwrapped,
 )
@@ -45,6 +49,7 @@ Convert = Callable[[Any], Any]
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LARGEST: Final = 10**76
+_EXACT: Final = Context(prec=100)
 
 
 def form_of(type_info: TypeInformation) -> Form:
@@ -70,20 +75,25 @@ _FORMS: Final[dict[BasicType, Form]] = {
 }
 
 
-def field_of(name: str, type_info: TypeInformation) -> pa.Field:
-    """The field of a column.
+def field_of(name: str, type_info: TypeInformation, layout: Layout = STREAM, digits: Digits = None) -> pa.Field:
+    """The field of a column; in files it says nothing of its values.
 
     Raises:
         TypeError: the type has no columns.
     """
-    data_type = arrow_type(type_info)
+    data_type = arrow_type(type_info, layout, digits)
     if data_type is None:
         raise TypeError(f"values of type {type_info} can't stand in a column")
-    form = form_of(type_info)
+    form = form_of(type_info) if layout.exact else None
     return pa.field(name, data_type, metadata=None if form is None else {VALUES: json.dumps(form)})
 
 
-def arrow_schema(type_info: TypeInformation, metadata: Mapping[bytes, bytes] | None = None) -> pa.Schema:
+def arrow_schema(
+    type_info: TypeInformation,
+    metadata: Mapping[bytes, bytes] | None = None,
+    layout: Layout = STREAM,
+    digits: Digits = None,
+) -> pa.Schema:
     """The schema of the columns of a row or tuple type.
 
     Raises:
@@ -91,7 +101,8 @@ def arrow_schema(type_info: TypeInformation, metadata: Mapping[bytes, bytes] | N
     """
     columns = schema_of(type_info)
     assert columns is not None
-    return pa.schema([field_of(name, one) for name, one in columns.items()], metadata=metadata)
+    pairs = zip(columns.items(), parts_of(digits, len(columns)), strict=True)
+    return pa.schema([field_of(name, one, layout, of) for (name, one), of in pairs], metadata=metadata)
 
 
 @lru_cache(1024)
@@ -205,13 +216,16 @@ _READERS: Final[dict[str, Callable[[pa.Array], list[Any]]]] = {
 # --- to columns
 
 
-def column_of(values: Sequence[Any], name: str, type_info: TypeInformation) -> pa.Array:
+def column_of(
+    values: Sequence[Any], name: str, type_info: TypeInformation, layout: Layout = STREAM, digits: Digits = None
+) -> pa.Array:
     """A column of Python values.
 
     Raises:
         TypeMismatchError: a value does not fit the type; names the column.
     """
-    data_type, convert = arrow_type(type_info), _writer(unwrapped(type_info))
+    data_type = arrow_type(type_info, layout, digits)
+    convert = _stream_writer(type_info) if layout.exact else _writer(type_info, layout, digits)
     assert data_type is not None
     try:
         return pa.array(values if convert is None else list(map(convert, values)), type=data_type, from_pandas=False)
@@ -229,40 +243,90 @@ _MISFITS: Final = (pa.ArrowException, TypeError, ValueError, OverflowError, Attr
 
 
 @lru_cache(1024)
-def _writer(type_info: TypeInformation) -> Convert | None:
+def _stream_writer(type_info: TypeInformation) -> Convert | None:
+    return _writer(type_info, STREAM, None)
+
+
+def _writer(type_info: TypeInformation, layout: Layout, digits: Digits) -> Convert | None:
     """What makes a value fit for Arrow; None = nothing has to be done."""
+    type_info = unwrapped(type_info)
     if isinstance(type_info, BasicTypeInfo):
-        return _WRITERS.get(type_info.basic_type)
+        if not layout.exact and type_info.basic_type is BasicType.BIG_DEC:
+            return None if digits is None else lambda value: None if value is None else rounded(value, digits)
+        return (_WRITERS if layout.exact else _FILE_WRITERS).get(type_info.basic_type)
     if arrow_type(type_info) in (TIMESTAMP, TIME):
-        return _without_zone
+        return _without_zone if layout.exact else None
     if isinstance(type_info, MapTypeInfo):
-        key, item = _part(type_info.key_type), _part(type_info.value_type)
+        key, item = _parts([type_info.key_type, type_info.value_type], layout, digits)
         return lambda value: None if value is None else [(key(k), item(v)) for k, v in value.items()]
     columns = schema_of(type_info)
     if columns is not None:
-        return _row_writer([_part(field) for field in columns.values()])
+        names = type_info.field_names if isinstance(type_info, RowTypeInfo) else None
+        return _row_writer(names, _parts(list(columns.values()), layout, digits))
     elements = element_type(type_info)
-    inner = None if elements is None else _writer(unwrapped(elements))
+    inner = None if elements is None else _writer(elements, layout, digits)
     return None if inner is None else lambda value: None if value is None else list(map(inner, value))
 
 
-def _part(type_info: TypeInformation) -> Convert:
-    return _writer(unwrapped(type_info)) or _same
+def _parts(types: list[TypeInformation], layout: Layout, digits: Digits) -> list[Convert]:
+    pairs = zip(types, parts_of(digits, len(types)), strict=True)
+    return [_writer(one, layout, of) or _same for one, of in pairs]
 
 
 def _same(value: Any) -> Any:
     return value
 
 
-def _row_writer(parts: list[Convert]) -> Convert:
+def _row_writer(names: tuple[str, ...] | None, parts: list[Convert]) -> Convert:
     def write(value: Any) -> Any:
         if value is None:
             return None
         if getattr(value, "_row_kind", RowKind.INSERT) is not RowKind.INSERT:
             raise ValueError(f"a row of the kind {value.get_row_kind()} can't stand in a column")
-        return tuple(part(item) for part, item in zip(parts, value, strict=True))
+        items = value if names is None else row_values(value, names)
+        return tuple(part(item) for part, item in zip(parts, items, strict=True))
 
     return write
+
+
+def row_values(value: Any, names: tuple[str, ...]) -> list[Any]:
+    """The fields of a row, dict or sequence, in this order.
+
+    Raises:
+        ValueError: there are others than these, or not as many.
+        TypeError: it is none of the three.
+    """
+    if isinstance(value, Row):
+        fields = value._fields
+        values = value._values if fields is None or fields == names else value.get_fields_by_names(names)
+    elif isinstance(value, dict):
+        unknown = [key for key in value if key not in names]
+        if unknown:
+            raise ValueError(f"the keys {unknown!r} are not fields of {list(names)}")
+        values = [value.get(name) for name in names]
+    elif isinstance(value, (tuple, list)):
+        values = list(value)
+    else:
+        raise TypeError(f"a Row, tuple, list or dict is expected, not {value!r:.80}")
+    if len(values) != len(names):
+        raise ValueError(f"{len(values)} values for the {len(names)} fields {list(names)}")
+    return values
+
+
+def rounded(value: Decimal, digits: tuple[int, int]) -> Decimal:
+    """The number with the digits behind the point that its type has, halves away from zero, as Flink does.
+
+    Raises:
+        ValueError: it has more digits in front of the point than the type; Flink makes it null.
+    """
+    precision, scale = digits
+    try:
+        found = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
+    except InvalidOperation:
+        found = None
+    if found is None or len(found.as_tuple().digits) > precision:
+        raise ValueError(f"{value!s:.50} does not fit DECIMAL({precision}, {scale})")
+    return found
 
 
 def _without_zone(value: Any) -> Any:
@@ -282,6 +346,10 @@ def _instant(value: Any) -> Any:
     return value.seconds * 1_000_000 + micros
 
 
+def _cut_instant(value: Any) -> Any:
+    return value if value is None or isinstance(value, datetime) else value.seconds * 1_000_000 + value.nanos // 1000
+
+
 def _big_int(value: Any) -> Any:
     if value is None:
         return None
@@ -299,6 +367,7 @@ _WRITERS: Final[dict[BasicType, Convert]] = {
     BasicType.BIG_INT: _big_int,
     BasicType.BIG_DEC: _big_dec,
 }
+_FILE_WRITERS: Final[dict[BasicType, Convert]] = {BasicType.INSTANT: _cut_instant}
 
 
 # --- columns of others

@@ -1,63 +1,115 @@
-"""Avro's container files: a header, then blocks of records with a marker behind each."""
+"""Avro's container files: a header, then blocks of records with a marker behind each, read by fastavro."""
 
 from __future__ import annotations
 
-import bz2
-import io
-import json
-import lzma
 import zlib
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import IO, Any, Final
 
-import pyarrow as pa
-
 from firesteel.connectors.formats.avro_schema import fastavro_module
+from firesteel.core.errors import ProgramError
 
 MARKER_BYTES: Final = 16
 _MAGIC: Final = b"Obj\x01"
-_HEADER: Final = {
-    "type": "record",
-    "name": "org.apache.avro.file.Header",
-    "fields": [
-        {"name": "magic", "type": {"type": "fixed", "name": "Magic", "size": 4}},
-        {"name": "meta", "type": {"type": "map", "values": "bytes"}},
-        {"name": "sync", "type": {"type": "fixed", "name": "Sync", "size": MARKER_BYTES}},
-    ],
-}
+_CODECS: Final = ("bzip2", "deflate", "null", "snappy", "xz", "zstandard")
+_CHECKSUM_BYTES: Final = 4
 _SEARCHED: Final = 64 * 1024
-_LARGEST_BLOCK: Final = 1 << 30
 
 
-class Header:
-    """What a container file begins with.
+class Container:
+    """A container file.
 
     Args:
-        stream: at the start of the file; afterwards behind the header.
+        stream: the file; this object moves about in it.
+        schema: that the records are read as, parsed; None = that of the file.
 
     Attributes:
-        schema: that the records were written with, parsed.
-        codec: name of the compression.
-        marker: what stands behind each block.
+        marker: what stands behind the header and each block.
         length: bytes of the header; its last 16 are the marker.
 
     Raises:
         ValueError: it is no container file of Avro.
     """
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        fastavro = fastavro_module()
+    def __init__(self, stream: IO[bytes], schema: Any) -> None:
+        self._stream, self._schema = stream, schema
+        self._file = _Noticing(stream)
         try:
-            found = fastavro.schemaless_reader(stream, fastavro.parse_schema(_HEADER), None)
-            if found["magic"] != _MAGIC:
+            if stream.read(len(_MAGIC)) != _MAGIC:
                 raise ValueError("it does not begin with Obj and 1")
-            meta = found["meta"]
-            self.schema = fastavro.parse_schema(json.loads(meta["avro.schema"]))
-        except Exception as error:  # fastavro raises what it stumbles over
+            self._blocks = self._reader()
+            self.length = stream.tell()
+        except Exception as error:  # fastavro raises what it stumbles over, here and below
             raise ValueError(f"no container file of Avro: {error or type(error).__name__}") from error
-        self.codec = meta.get("avro.codec", b"null").decode("ascii", "replace")
-        self.marker: bytes = found["sync"]
-        self.length = stream.tell()
+        if self._codec not in _CODECS:
+            raise ValueError(f"the compression {self._codec!r} is not one of {', '.join(_CODECS)}")
+        stream.seek(self.length - MARKER_BYTES)
+        self.marker = stream.read(MARKER_BYTES)
+
+    def _reader(self) -> Iterator[Any]:
+        self._stream.seek(0)
+        reader: Any = fastavro_module().block_reader(self._file, self._schema)
+        self._codec: str = reader.codec
+        return iter(reader)
+
+    def read(self, begin: int) -> tuple[list[Any], int] | None:
+        """The records of the block that begins at this byte, and the byte behind it; None at the end of the file.
+
+        Raises:
+            ValueError: the block is damaged, or can't be read.
+            ProgramError: what decompresses it is not installed.
+        """
+        self._stream.seek(begin)
+        self._file.ended = False
+        try:
+            block = next(self._blocks, None)
+        except Exception as error:
+            if "need to install" in str(error):
+                raise ProgramError(f"Avro: {error}: pip install 'firesteel[avro]'") from error
+            reason = self._reason(error)
+            self._blocks = self._reader()  # the one that has raised gives no more
+            raise ValueError(reason) from error
+        if block is None:
+            self._blocks = self._reader()
+            return None
+        end = self._stream.tell()
+        if self._codec == "snappy":
+            self._check(block.bytes_.getvalue(), end)
+        records: list[Any] = []
+        try:
+            records.extend(block)
+        except Exception as error:
+            which = f"record {len(records) + 1} of the block's {block.num_records}"
+            raise ValueError(f"{which} can't be read: {type(error).__name__}: {error}") from error
+        if block.bytes_.read(1):
+            raise ValueError(f"the block holds more than its {block.num_records} records")
+        return records, end
+
+    def _reason(self, error: Exception) -> str:
+        if self._file.ended:
+            return "the file ends inside a block"
+        if "sync marker" in str(error):
+            return "the marker behind the block is not that of the file"
+        return f"the block can't be read ({self._codec}): {type(error).__name__}: {error}"
+
+    def _check(self, data: bytes, end: int) -> None:
+        """The checksum behind blocks of Snappy, which fastavro passes over."""
+        self._stream.seek(end - MARKER_BYTES - _CHECKSUM_BYTES)
+        if zlib.crc32(data) != int.from_bytes(self._stream.read(_CHECKSUM_BYTES), "big"):
+            raise ValueError("the checksum of the block is wrong")
+
+
+class _Noticing:
+    """Notices that a file ended before what was wanted of it: fastavro says so in several ways."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._read, self.tell = stream.read, stream.tell
+        self.ended = False
+
+    def read(self, size: int) -> bytes:
+        data = self._read(size)
+        self.ended = self.ended or len(data) < size
+        return data
 
 
 def find_marker(stream: IO[bytes], start: int, marker: bytes) -> int | None:
@@ -75,98 +127,3 @@ def find_marker(stream: IO[bytes], start: int, marker: bytes) -> int | None:
         keep = min(len(data), MARKER_BYTES - 1)
         base += len(data) - keep
         tail = data[len(data) - keep :]
-
-
-def read_block(stream: IO[bytes], header: Header) -> tuple[int, bytes] | None:
-    """Number of records and decompressed data of the block at hand; None at the end of the file.
-
-    Raises:
-        ValueError: the block is damaged.
-    """
-    first = stream.read(1)
-    if not first:
-        return None
-    count = _long(stream, first)
-    size = _long(stream, stream.read(1))
-    if count < 0 or not 0 <= size <= _LARGEST_BLOCK:
-        raise ValueError(f"a block of {count} records in {size} bytes can't be")
-    data = stream.read(size)
-    marker = stream.read(MARKER_BYTES)
-    if len(data) < size or len(marker) < MARKER_BYTES:
-        raise ValueError("the file ends inside a block")
-    if marker != header.marker:
-        raise ValueError("the marker behind the block is not that of the file")
-    decompress = _CODECS.get(header.codec)
-    if decompress is None:
-        raise ValueError(f"the compression {header.codec!r} is not one of {', '.join(sorted(_CODECS))}")
-    try:
-        return count, decompress(data)
-    except Exception as error:
-        raise ValueError(f"the block can't be decompressed ({header.codec}): {error}") from error
-
-
-def _long(stream: IO[bytes], byte: bytes) -> int:
-    """A number in zigzag coding, its first byte read already."""
-    value = shift = 0
-    while True:
-        if not byte:
-            raise ValueError("the file ends inside a block")
-        value |= (byte[0] & 0x7F) << shift
-        if not byte[0] & 0x80:
-            return (value >> 1) ^ -(value & 1)
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number has more than 64 bits")
-        byte = stream.read(1)
-
-
-def _snappy(data: bytes) -> bytes:
-    """Four bytes of a checksum follow the data."""
-    body, checksum = data[:-4], int.from_bytes(data[-4:], "big")
-    size = shift = 0
-    for byte in body:  # the length stands in front
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            break
-    plain: bytes = pa.decompress(body, size, codec="snappy", asbytes=True)
-    if zlib.crc32(plain) != checksum:
-        raise ValueError("the checksum is wrong")
-    return plain
-
-
-def _zstandard(data: bytes) -> bytes:
-    with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-        plain: bytes = stream.read()
-    return plain
-
-
-_CODECS: Final[dict[str, Callable[[bytes], bytes]]] = {
-    "null": lambda data: data,
-    "deflate": lambda data: zlib.decompress(data, -15),
-    "bzip2": bz2.decompress,
-    "xz": lzma.decompress,
-    "snappy": _snappy,
-    "zstandard": _zstandard,
-}
-
-
-def read_records(count: int, data: bytes, header: Header, reader_schema: Any) -> list[Any]:
-    """The records of a block.
-
-    Raises:
-        ValueError: they can't be read.
-    """
-    read = fastavro_module().schemaless_reader
-    stream = io.BytesIO(data)
-    records: list[Any] = []
-    try:
-        for _ in range(count):
-            records.append(read(stream, header.schema, reader_schema))
-    except Exception as error:  # fastavro raises what it stumbles over
-        raise ValueError(
-            f"record {len(records) + 1} of the block's {count} can't be read: {type(error).__name__}: {error}"
-        ) from error
-    if stream.read(1):
-        raise ValueError(f"the block holds more than its {count} records")
-    return records

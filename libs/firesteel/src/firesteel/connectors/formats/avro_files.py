@@ -11,7 +11,7 @@ from firesteel.common.serialization import BulkWriter, BulkWriterFactory
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.connectors.file_format import BulkFormat, FileFormat
 from firesteel.connectors.file_source import FileSource, local_path
-from firesteel.connectors.formats.avro_blocks import MARKER_BYTES, Header, find_marker, read_block, read_records
+from firesteel.connectors.formats.avro_blocks import MARKER_BYTES, Container, find_marker
 from firesteel.connectors.formats.avro_schema import AvroSchema, GenericRecordAvroTypeInfo, fastavro_module
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
@@ -95,7 +95,7 @@ class _AvroCursor(SplitCursor[Any]):
         self._start, self._end = int(split.data["start"]), int(split.data["end"])  # type: ignore[arg-type]
         self._schema, self._malformed = schema, malformed
         self._stream: IO[bytes] = open(self._path, "rb")  # noqa: SIM115 - closed by close()
-        self._header: Header | None = None
+        self._file: Container | None = None
         self._records: list[Any] = []
         self._given = 0
         self._block = self._next = 0
@@ -106,13 +106,12 @@ class _AvroCursor(SplitCursor[Any]):
         """Read the header and go to the first block; what stands for a file that can't be read."""
         self._began = True
         try:
-            header = Header(self._stream)
+            self._file = file = Container(self._stream, None if self._schema is None else self._schema.parsed)
         except ValueError as error:
             self._next = -1
             if self._start or self._resume is not None:
                 return []  # the first range of the file reports it
             return list(self._malformed.found(self._path, 0, str(error)))
-        self._header = header
         if self._resume is not None:
             self._next, self._given = self._resume
             skip = self._given
@@ -121,28 +120,26 @@ class _AvroCursor(SplitCursor[Any]):
                 self._given = skip
                 return instead
             return []
-        marker = find_marker(self._stream, max(self._start, header.length - MARKER_BYTES), header.marker)
+        marker = find_marker(self._stream, max(self._start, file.length - MARKER_BYTES), file.marker)
         self._next = -1 if marker is None else marker + MARKER_BYTES
         return []
 
     def _load(self) -> list[Any]:
         """Read the next block; what stands for one that is damaged. ``_next`` is -1 when there is none."""
-        assert self._header is not None
+        assert self._file is not None
         self._records, self._given, self._block = [], 0, self._next
         if self._block - MARKER_BYTES >= self._end:
             self._next = -1
             return []
-        self._stream.seek(self._block)
         try:
-            block = read_block(self._stream, self._header)
+            block = self._file.read(self._block)
             if block is None:
                 self._next = -1
-                return []
-            self._next = self._stream.tell()
-            self._records = read_records(*block, self._header, None if self._schema is None else self._schema.parsed)
+            else:
+                self._records, self._next = block
             return []
         except ValueError as error:
-            marker = find_marker(self._stream, self._block, self._header.marker)
+            marker = find_marker(self._stream, self._block, self._file.marker)
             self._next = -1 if marker is None else marker + MARKER_BYTES
             until = "the end of the file" if marker is None else f"byte {self._next}"
             return list(self._malformed.found(self._path, self._block, f"{error}; it is left out up to {until}"))
@@ -172,7 +169,7 @@ class AvroBulkWriters(BulkWriterFactory):
 
     Args:
         schema: of the records.
-        codec: compression of the blocks: ``null``, ``deflate``, ``bzip2`` or ``xz``.
+        codec: compression of the blocks: ``null``, ``deflate``, ``bzip2``, ``xz``, ``snappy`` or ``zstandard``.
     """
 
     def __init__(self, schema: AvroSchema, codec: str = "null") -> None:

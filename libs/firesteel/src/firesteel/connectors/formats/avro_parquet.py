@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import IO, Any
 
 import pyarrow as pa
@@ -190,7 +191,10 @@ class AvroParquetWriters(BulkWriterFactory):
                 raise ValueError(f"the keys {unknown!r} are not fields of {self._schema.name}")
             return [value.get(name) for name in names]
 
-        return ParquetWriter(stream, columns, fields, [None] * len(names), "SNAPPY")
+        def column(number: int, values: Sequence[Any]) -> pa.Array:
+            return pa.array(values, columns.field(number).type)
+
+        return ParquetWriter(stream, columns, fields, column, "SNAPPY")
 
     def check(self) -> None:
         """See that fastavro is there.

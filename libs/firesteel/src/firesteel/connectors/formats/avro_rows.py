@@ -11,8 +11,8 @@ from firesteel.common.serialization import DeserializationSchema, SerializationS
 from firesteel.common.typeinfo import TypeInformation, Types
 from firesteel.common.types import make_row
 from firesteel.connectors.formats.avro_schema import AvroSchema, fastavro_module
-from firesteel.connectors.formats.json_values import row_values
 from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
+from firesteel.expressions.values import row_values
 
 __all__ = ["AvroRowDeserializationSchema", "AvroRowSerializationSchema"]
 

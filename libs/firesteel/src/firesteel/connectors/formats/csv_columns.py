@@ -21,8 +21,7 @@ import pyarrow.types as pt
 from firesteel.common.typeinfo import BasicType, BasicTypeInfo, TypeInformation, Types
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
 from firesteel.connectors.formats.csv_values import RowReader
-from firesteel.connectors.formats.type_texts import unwrapped
-from firesteel.expressions.schema import INSTANT, TIMESTAMP, arrow_type, uncolumnar
+from firesteel.expressions.schema import INSTANT, TIMESTAMP, arrow_type, uncolumnar, unwrapped
 from firesteel.expressions.values import RECORDS, ROW, arrow_schema, column_of
 
 _NEWLINE, _RETURN = 10, 13

@@ -358,7 +358,7 @@ class _CsvWriter(BulkWriter):
         self._stream.write("".join(map(self._line, elements)).encode())
 
     def write_columns(self, batch: pa.RecordBatch) -> None:
-        self._stream.write("".join(self._line.lines(batch)).encode())
+        self._stream.write(b"".join(self._line.lines(batch).cast(pa.binary()).to_pylist()))
 
     def finish(self) -> None:
         pass

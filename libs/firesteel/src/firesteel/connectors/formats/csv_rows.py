@@ -142,7 +142,7 @@ class CsvRowSerializationSchema(SerializationSchema):
         """
         if self._write is None:
             self._write = RowWriter(self._schema)
-        return [(line.removesuffix("\n") + self._end).encode() for line in self._write.lines(batch)]
+        return [(line.removesuffix("\n") + self._end).encode() for line in self._write.lines(batch).to_pylist()]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_write": None}

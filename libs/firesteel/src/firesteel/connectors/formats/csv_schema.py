@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation, Types
-from firesteel.connectors.formats.type_texts import Digits, as_type, digits_of, row_type
+from firesteel.connectors.formats.type_texts import as_type, digits_of, row_type
 from firesteel.core.errors import ProgramError
+from firesteel.expressions.schema import Digits
 
 __all__ = ["CsvDialect", "CsvSchema", "CsvSchemaBuilder"]
 

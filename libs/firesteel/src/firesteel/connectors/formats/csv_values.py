@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import csv
-import io
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from firesteel.common.typeinfo import BasicType, BasicTypeInfo, RowTypeInfo, TypeInformation
 from firesteel.common.types import Row, make_row
-from firesteel.connectors.formats.arranged import lists_of
+from firesteel.connectors.formats.arranged import arranged
 from firesteel.connectors.formats.csv_schema import CsvDialect, CsvSchema
-from firesteel.connectors.formats.json_values import row_values
-from firesteel.connectors.formats.type_texts import (
-    Digits,
-    element_type,
-    from_text,
-    is_bytes,
-    rounded,
-    to_text,
-    unwrapped,
-)
+from firesteel.connectors.formats.type_texts import INTEGERS, from_text, to_text
+from firesteel.expressions.schema import Digits, arrow_type, element_type, is_bytes, unwrapped
+from firesteel.expressions.values import rounded, row_values, values_of
 
 Read = Callable[[str], Any]
 Write = Callable[[Any], str]
+_ARROWS: Final = (*INTEGERS, BasicType.BOOLEAN, BasicType.STRING, BasicType.CHAR)
+"""Types of which Arrow makes the same text."""
 
 
 def reason_of(error: Exception) -> str:
@@ -133,11 +130,15 @@ class RowWriter:
         null = schema.dialect.null_value or ""
         types = schema.row_type.field_types
         self._writers = [_writer(t, null, schema.array_separator(i), schema.digits.get(i)) for i, t in enumerate(types)]
-        options = reader_options(schema.dialect)
-        self._buffer = io.StringIO(newline="")
+        self._null, self._types, self._dialect = null, list(map(unwrapped, types)), schema.dialect
         self._end = schema.dialect.line_separator
         self._written_end = "\r\n" + self._end  # fields with one of these characters are quoted
-        self._csv = csv.writer(self._buffer, lineterminator=self._written_end, **options)
+        options = reader_options(schema.dialect)
+        self._write: Any = csv.writer(_Echo(), lineterminator=self._written_end, **options).writerow
+        marks = "\r\n" + "".join(
+            mark for mark in (schema.dialect.separator, schema.dialect.quote, schema.dialect.escape) if mark is not None
+        )
+        self._odd = f"[{re.escape(marks)}]"
 
     def __call__(self, row: Any) -> str:
         """The line, with its end.
@@ -148,30 +149,47 @@ class RowWriter:
         values = row_values(row, self._names)
         return self.line([write(value) for write, value in zip(self._writers, values, strict=True)])
 
-    def lines(self, batch: pa.RecordBatch) -> list[str]:
-        """The lines of the rows of a batch, with their ends.
+    def lines(self, batch: pa.RecordBatch) -> pa.Array:
+        """The lines of the rows of a batch, with their ends. Arrow joins their fields, where none has to be quoted.
 
         Raises:
             ValueError, TypeError: the columns do not fit the schema.
         """
-        columns = [
-            list(map(write, values)) for write, values in zip(self._writers, lists_of(batch, self._names), strict=True)
-        ]
-        return list(map(self.line, zip(*columns, strict=True)))
+        given = arranged(batch, self._names)
+        columns = [self._texts(number, column, field) for number, (column, field) in enumerate(given)]
+        if len(columns) == 1:  # an empty field is quoted
+            return pa.array([self.line([text]) for text in columns[0].to_pylist()], pa.string())
+        joined = pc.binary_join_element_wise(*columns, self._dialect.separator)
+        lines = pc.binary_join_element_wise(joined, self._end, "")
+        odd = reduce(pc.or_, [pc.match_substring_regex(one, self._odd) for one in columns])
+        if pc.any(odd).as_py():
+            rows = zip(*[column.filter(odd).to_pylist() for column in columns], strict=True)
+            lines = pc.replace_with_mask(lines, odd, pa.array([self.line(row) for row in rows], pa.string()))
+        return lines
+
+    def _texts(self, number: int, column: pa.Array, field: pa.Field) -> pa.Array:
+        declared = self._types[number]
+        if (
+            isinstance(declared, BasicTypeInfo)
+            and declared.basic_type in _ARROWS
+            and column.type == arrow_type(declared)
+        ):
+            return column.cast(pa.string()).fill_null(self._null)
+        return pa.array(list(map(self._writers[number], values_of(column, field))), pa.string())
 
     def line(self, fields: Sequence[str]) -> str:
         """A line of these fields."""
         try:
-            self._csv.writerow(fields)
+            text: str = self._write(fields)
         except csv.Error as error:
-            self._take()
             raise ValueError(f"{fields!r:.200} can't be written as CSV: {error}") from None
-        return self._take().removesuffix(self._written_end) + self._end
+        return text.removesuffix(self._written_end) + self._end
 
-    def _take(self) -> str:
-        text = self._buffer.getvalue()
-        self._buffer.seek(0)
-        self._buffer.truncate()
+
+class _Echo:
+    """Gives back what a ``csv.writer`` writes."""
+
+    def write(self, text: str) -> str:
         return text
 
 

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import json
-import re
-import secrets
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from firesteel.common.serialization import DeserializationSchema, SerializationSchema
 from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformation
 from firesteel.connectors.file_format import StreamFormat
 from firesteel.connectors.formats.arranged import lists_of
+from firesteel.connectors.formats.json_shapes import quick_parser
 from firesteel.connectors.formats.json_values import has_decimals, json_reader, json_writer
-from firesteel.connectors.formats.type_texts import as_type, unwrapped
+from firesteel.connectors.formats.type_texts import as_type
 from firesteel.connectors.line_cursor import NOTHING, LineBlocks, ParsedLineCursor
 from firesteel.connectors.malformed import MalformedRecords
 from firesteel.connectors.split_reader import SplitCursor
 from firesteel.core.errors import MalformedDataError, ProgramError, UnsupportedFeatureError
+from firesteel.expressions.schema import unwrapped
 from firesteel.functions.source import Split
 
 __all__ = ["JsonLinesFormat", "JsonRowDeserializationSchema", "JsonRowSerializationSchema"]
@@ -114,7 +115,7 @@ class JsonRowSerializationSchema(SerializationSchema):
 
     def __init__(self, type_info: TypeInformation) -> None:
         self._type_info = type_info
-        self._write: Callable[[Any], str] | None = None
+        self._write: Callable[[Any], bytes] | None = None
         self._row_type = unwrapped(type_info)
         self.takes_columns = isinstance(self._row_type, RowTypeInfo)
         json_printer(type_info)  # refuses types at once
@@ -132,7 +133,7 @@ class JsonRowSerializationSchema(SerializationSchema):
         """
         if self._write is None:
             self._write = json_printer(self._type_info)
-        return self._write(element).encode()
+        return self._write(element)
 
     def serialize_columns(self, batch: pa.RecordBatch) -> list[bytes]:
         """Returns the rows of a batch as JSON in UTF-8.
@@ -144,7 +145,7 @@ class JsonRowSerializationSchema(SerializationSchema):
         if self._write is None:
             self._write = json_printer(self._type_info)
         rows = zip(*lists_of(batch, self._row_type.field_names), strict=True)
-        return [self._write(row).encode() for row in rows]
+        return list(map(self._write, rows))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_write": None}
@@ -202,6 +203,22 @@ class JsonLinesFormat(StreamFormat):
 
 def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any]:
     """Bytes -> value; raises ``ValueError``."""
+    exact = exact_parser(type_info, fail_on_missing_field=fail_on_missing_field)
+    quick = quick_parser(type_info, fail_on_missing_field=fail_on_missing_field)
+    if quick is None:
+        return exact
+
+    def parse(data: bytes) -> Any:
+        try:
+            return quick(data)
+        except (ValueError, ArithmeticError, RecursionError):
+            return exact(data)
+
+    return parse
+
+
+def exact_parser(type_info: TypeInformation | None, *, fail_on_missing_field: bool) -> Callable[[bytes], Any]:
+    """Reads all that is taken, and says what is wrong with the rest: bytes -> value; raises ``ValueError``."""
     read: Callable[[Any], Any] = _same
     if type_info is not None:
         read = json_reader(type_info, fail_on_missing_field=fail_on_missing_field)
@@ -214,6 +231,8 @@ def json_parser(type_info: TypeInformation | None, *, fail_on_missing_field: boo
             value = read(decoder.decode(str(data, "utf-8").removeprefix("\ufeff")))
         except RecursionError:
             raise ValueError("nested too deeply") from None
+        except ArithmeticError:
+            raise ValueError("a number is too large") from None
         if value is None and needs_value:
             raise ValueError("null is no row")
         return value
@@ -229,18 +248,7 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def json_printer(type_info: TypeInformation) -> Callable[[Any], str]:
-    """Value -> text. Decimal numbers keep their digits: they go through ``json.dumps`` under a random name."""
-    token = secrets.token_hex(16)
-    write = json_writer(type_info, lambda number: f"{token}{_plain_number(number)}")
-    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-    if not has_decimals(type_info):
-        return lambda value: encode(write(value))
-    marked = re.compile(f'"{token}([^"]*)"')
-    return lambda value: marked.sub(r"\1", encode(write(value)))
-
-
-def _plain_number(number: Decimal) -> str:
-    if not number.is_finite():
-        raise ValueError(f"{number} can't be written as JSON")
-    return str(number)
+def json_printer(type_info: TypeInformation) -> Callable[[Any], bytes]:
+    """Value -> its text in UTF-8."""
+    write, encode = json_writer(type_info), msgspec.json.Encoder().encode
+    return lambda value: encode(write(value))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
+from math import isfinite
 from typing import Any, Final
+
+import msgspec
 
 from firesteel.common.typeinfo import (
     BasicType,
@@ -15,21 +19,21 @@ from firesteel.common.typeinfo import (
     TupleTypeInfo,
     TypeInformation,
 )
-from firesteel.common.types import Row, make_row
+from firesteel.common.types import make_row
 from firesteel.common.value_texts import single
 from firesteel.connectors.formats.type_texts import (
     INTEGERS,
-    element_type,
     from_text,
     integer,
     to_float,
     to_text,
-    unwrapped,
     whole_number,
 )
+from firesteel.expressions.schema import element_type, unwrapped
+from firesteel.expressions.values import row_values
 
 Convert = Callable[[Any], Any]
-_PLAIN: Final = (BasicType.STRING, BasicType.BOOLEAN, BasicType.CHAR)
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 def json_reader(declared: TypeInformation, *, fail_on_missing_field: bool = False) -> Convert:
@@ -193,34 +197,26 @@ def _map_reader(declared: MapTypeInfo, fail_on_missing: bool) -> Convert:
     return read
 
 
-def json_writer(declared: TypeInformation, decimal: Callable[[Decimal], Any]) -> Convert:
-    """What turns a value of this type into one that ``json.dumps`` takes.
-
-    Args:
-        declared: the type.
-        decimal: what stands for a decimal number.
+def json_writer(declared: TypeInformation) -> Convert:
+    """What turns a value of this type into one that ``msgspec.json`` writes as it should.
 
     Raises:
         TypeError: values of this type can't be written as JSON.
     """
     declared = unwrapped(declared)
     if isinstance(declared, PickledBytesTypeInfo):
-        return lambda value: value
-    if isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.BIG_DEC:
-        return lambda value: None if value is None else decimal(value)
-    if isinstance(declared, BasicTypeInfo) and declared.basic_type is BasicType.FLOAT:
-        return lambda value: None if value is None else single(value)
-    if isinstance(declared, BasicTypeInfo) and declared.basic_type is not BasicType.INSTANT:
-        return lambda value: value
+        return _as_json
+    if isinstance(declared, BasicTypeInfo) and declared.basic_type in _WRITERS:
+        return _WRITERS[declared.basic_type]
     if isinstance(declared, RowTypeInfo):
         names = declared.field_names
-        writers = [json_writer(t, decimal) for t in declared.field_types]
+        writers = [json_writer(t) for t in declared.field_types]
         return lambda value: None if value is None else dict(zip(names, _fields(value, names, writers), strict=True))
     if isinstance(declared, TupleTypeInfo):
-        parts = [json_writer(t, decimal) for t in declared.field_types]
+        parts = [json_writer(t) for t in declared.field_types]
         return lambda value: None if value is None else [w(v) for w, v in zip(parts, value, strict=True)]
     if isinstance(declared, MapTypeInfo):
-        write_key, write_value = to_text(unwrapped(declared.key_type)), json_writer(declared.value_type, decimal)
+        write_key, write_value = to_text(unwrapped(declared.key_type)), json_writer(declared.value_type)
         if write_key is None:
             raise TypeError(f"keys of type {declared.key_type} can't be written as JSON")
         return lambda value: (
@@ -228,7 +224,7 @@ def json_writer(declared: TypeInformation, decimal: Callable[[Decimal], Any]) ->
         )
     elements = element_type(declared)
     if elements is not None:
-        write = json_writer(elements, decimal)
+        write = json_writer(elements)
         return lambda value: None if value is None else [write(item) for item in value]
     text = to_text(declared)
     if text is None:
@@ -236,32 +232,43 @@ def json_writer(declared: TypeInformation, decimal: Callable[[Decimal], Any]) ->
     return lambda value: None if value is None else text(value)
 
 
+def _as_json(value: Any) -> Any:
+    """As Python writes it: msgspec takes more, such as bytes and NaN."""
+    return None if value is None else msgspec.Raw(_encode(value).encode())
+
+
+def _of(kind: type) -> Convert:
+    return lambda value: value if value is None or type(value) is kind else _as_json(value)
+
+
+def _float_writer(value: Any) -> Any:
+    return None if value is None else _double_writer(single(value))
+
+
+def _double_writer(value: Any) -> Any:
+    return value if type(value) is float and isfinite(value) else _as_json(value)
+
+
+def _decimal_writer(value: Any) -> Any:
+    if value is None:
+        return None
+    if not value.is_finite():
+        raise ValueError(f"{value} can't be written as JSON")
+    return msgspec.Raw(str(value).encode())
+
+
+_WRITERS: Final[dict[BasicType, Convert]] = {
+    **dict.fromkeys((*INTEGERS, BasicType.BIG_INT), _of(int)),
+    **dict.fromkeys((BasicType.STRING, BasicType.CHAR), _of(str)),
+    BasicType.BOOLEAN: _of(bool),
+    BasicType.FLOAT: _float_writer,
+    BasicType.DOUBLE: _double_writer,
+    BasicType.BIG_DEC: _decimal_writer,
+}
+
+
 def _fields(value: Any, names: tuple[str, ...], writers: list[Convert]) -> list[Any]:
     return [write(item) for write, item in zip(writers, row_values(value, names), strict=True)]
-
-
-def row_values(value: Any, names: tuple[str, ...]) -> list[Any]:
-    """The fields of a row, dict or sequence, in this order.
-
-    Raises:
-        ValueError: there are others than these, or not as many.
-        TypeError: it is none of the three.
-    """
-    if isinstance(value, Row):
-        fields = value._fields
-        values = value._values if fields is None or fields == names else value.get_fields_by_names(names)
-    elif isinstance(value, dict):
-        unknown = [key for key in value if key not in names]
-        if unknown:
-            raise ValueError(f"the keys {unknown!r} are not fields of {list(names)}")
-        values = [value.get(name) for name in names]
-    elif isinstance(value, (tuple, list)):
-        values = list(value)
-    else:
-        raise TypeError(f"a Row, tuple, list or dict is expected, not {value!r:.80}")
-    if len(values) != len(names):
-        raise ValueError(f"{len(values)} values for the {len(names)} fields {list(names)}")
-    return values
 
 
 def has_decimals(declared: TypeInformation) -> bool:

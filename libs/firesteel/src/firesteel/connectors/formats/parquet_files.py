@@ -13,16 +13,13 @@ from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.common.types import make_row
 from firesteel.connectors.file_format import BulkFormat
 from firesteel.connectors.formats.arranged import arranged
-from firesteel.connectors.formats.arrow_types import arrow_schema, from_arrow, to_arrow
-from firesteel.connectors.formats.json_values import row_values
-from firesteel.connectors.formats.type_texts import narrowed
+from firesteel.connectors.formats.type_texts import digits_of, narrowed, narrowed_digits
 from firesteel.connectors.formats.type_texts import row_type as checked_row_type
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
 from firesteel.connectors.split_reader import Chunk, SplitCursor
 from firesteel.core.errors import ProgramError
-from firesteel.expressions.schema import uncolumnar
-from firesteel.expressions.values import RECORDS, ROW, column_of, values_of
-from firesteel.expressions.values import arrow_schema as stream_schema
+from firesteel.expressions.schema import FILE, UTC_FILE, Digits, parts_of, uncolumnar
+from firesteel.expressions.values import RECORDS, ROW, arrow_schema, column_of, row_values, values_of
 from firesteel.functions.source import Split, Wait
 
 __all__ = ["ParquetBulkWriters", "ParquetColumnarRowInputFormat"]
@@ -37,7 +34,8 @@ class ParquetColumnarRowInputFormat(BulkFormat):
     """Files of Parquet as rows; only the columns of the row type are read. Large files are cut between row groups.
 
     A column that a file does not have is None, as in Flink; one of a type that can't be brought to the declared one
-    makes the file malformed.
+    makes the file malformed. Decimal numbers have the digits that ``DataTypes.DECIMAL(precision, scale)`` declares;
+    of ``Types.BIG_DEC()`` they have 38, 18 of them behind the point.
 
     Args:
         row_type: names and types of the columns to read.
@@ -60,6 +58,7 @@ class ParquetColumnarRowInputFormat(BulkFormat):
         is_case_sensitive: bool = True,
     ) -> None:
         self._row_type = checked_row_type(row_type, "ParquetColumnarRowInputFormat")
+        self._digits: Digits = digits_of(row_type)
         arrow_schema(self._row_type)  # refuses types at once
         if batch_size < 1:
             raise ProgramError(f"ParquetColumnarRowInputFormat: the batch size is at least 1, not {batch_size}")
@@ -78,7 +77,7 @@ class ParquetColumnarRowInputFormat(BulkFormat):
     def open_cursor(self, split: Split, malformed: MalformedRecords) -> SplitCursor[Any]:
         """A cursor over the row groups that begin in the range."""
         mixed = malformed.policy is MalformedPolicy.EMIT  # then the source's type is not that of rows
-        columns = _RowColumns(self._row_type, self._case_sensitive, as_rows=mixed)
+        columns = _RowColumns(self._row_type, self._digits, self._case_sensitive, as_rows=mixed)
         return ParquetCursor(split, malformed, columns, self._batch_size)
 
     def produced_type(self) -> TypeInformation:
@@ -87,21 +86,21 @@ class ParquetColumnarRowInputFormat(BulkFormat):
 
     def with_columns(self, names: Sequence[str]) -> ParquetColumnarRowInputFormat:
         """The same files; the other columns are not read, nor looked at."""
-        row_type = narrowed(self._row_type, names)
-        return ParquetColumnarRowInputFormat(
-            row_type, batch_size=self._batch_size, is_case_sensitive=self._case_sensitive
+        made = ParquetColumnarRowInputFormat(
+            narrowed(self._row_type, names), batch_size=self._batch_size, is_case_sensitive=self._case_sensitive
         )
+        made._digits = narrowed_digits(self._row_type, self._digits, names)
+        return made
 
 
 class _RowColumns:
     """Brings a batch to the declared columns; gives a batch, or rows if that is wanted."""
 
-    def __init__(self, row: RowTypeInfo, case_sensitive: bool, *, as_rows: bool) -> None:
+    def __init__(self, row: RowTypeInfo, digits: Digits, case_sensitive: bool, *, as_rows: bool) -> None:
         self._names, self._case_sensitive = row.field_names, case_sensitive
-        self._schema = arrow_schema(row)
-        self._converters = [from_arrow(t) for t in row.field_types]
+        self._schema = arrow_schema(row, None, FILE, digits)
         self._types = row.field_types
-        self._stream = None if as_rows or uncolumnar(row) else stream_schema(row, {RECORDS: ROW})
+        self._stream, self._as_rows = arrow_schema(row, {RECORDS: ROW}), as_rows or uncolumnar(row) is not None
 
     def chosen(self, schema: pa.Schema) -> list[str]:
         """The names in the file of the columns that it has.
@@ -136,7 +135,7 @@ class _RowColumns:
                 arrays.append(column if column.type == field.type else column.cast(field.type))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise ValueError(f"column {place!r} is {column.type}, not {field.type}: {error}") from error
-        if self._stream is not None:
+        if not self._as_rows:
             made = [self._column(number, array) for number, array in enumerate(arrays)]
             return pa.RecordBatch.from_arrays(made, schema=self._stream)
         columns = [self._values(number, array) for number, array in enumerate(arrays)]
@@ -144,14 +143,12 @@ class _RowColumns:
 
     def _column(self, number: int, array: pa.Array) -> pa.Array:
         """As the stream has it: few types stand otherwise in files."""
-        assert self._stream is not None
         if array.type == self._stream.field(number).type:
             return array
         return column_of(self._values(number, array), self._names[number], self._types[number])
 
     def _values(self, number: int, array: pa.Array) -> list[Any]:
-        convert, values = self._converters[number], array.to_pylist()
-        return values if convert is None else list(map(convert, values))
+        return values_of(array, self._stream.field(number))
 
 
 class ParquetCursor(SplitCursor[Any]):
@@ -308,20 +305,24 @@ class ParquetRowWriterFactory(RowDataBulkWriterFactory):
     def __init__(self, row_type: Any, hadoop_config: Any, utc_timestamp: bool) -> None:
         declared = checked_row_type(row_type, "ParquetBulkWriters.for_row_type()")
         super().__init__(declared)
-        self._declared = declared
-        arrow_schema(declared, utc=utc_timestamp)  # refuses types at once
-        self._utc = utc_timestamp
+        self._declared, self._digits = declared, digits_of(row_type)
+        self._layout = UTC_FILE if utc_timestamp else FILE
+        arrow_schema(declared)  # refuses types at once
         self._compression = _compression(hadoop_config)
 
     def create(self, stream: IO[bytes]) -> BulkWriter:
         """A writer of one file."""
-        names = self._declared.field_names
-        converters = [to_arrow(t) for t in self._declared.field_types]
+        names, types = self._declared.field_names, self._declared.field_types
+        layout, digits = self._layout, parts_of(self._digits, len(names))
 
         def rows(value: Any) -> list[Any]:
             return row_values(value, names)
 
-        return ParquetWriter(stream, arrow_schema(self._declared, utc=self._utc), rows, converters, self._compression)
+        def column(number: int, values: Sequence[Any]) -> pa.Array:
+            return column_of(values, names[number], types[number], layout, digits[number])
+
+        schema = arrow_schema(self._declared, None, layout, self._digits)
+        return ParquetWriter(stream, schema, rows, column, self._compression)
 
 
 def _compression(hadoop_config: Any) -> str:
@@ -341,7 +342,7 @@ class ParquetWriter(BulkWriter):
         stream: the empty file.
         schema: of its columns.
         fields: a record -> its values in the schema's order.
-        converters: for each column what makes a value fit for Arrow; None = nothing.
+        column: number of a column, its values -> the column; raises ``TypeError`` or ``ValueError``.
         compression: of the columns.
     """
 
@@ -350,10 +351,10 @@ class ParquetWriter(BulkWriter):
         stream: IO[bytes],
         schema: pa.Schema,
         fields: Callable[[Any], list[Any]],
-        converters: Sequence[Callable[[Any], Any] | None],
+        column: Callable[[int, Sequence[Any]], pa.Array],
         compression: str,
     ) -> None:
-        self._schema, self._fields, self._converters = schema, fields, converters
+        self._schema, self._fields, self._make = schema, fields, column
         self._writer = pq.ParquetWriter(stream, schema, compression=compression)
         self._rows: list[list[Any]] = []
         self._batches: list[pa.RecordBatch] = []
@@ -375,8 +376,8 @@ class ParquetWriter(BulkWriter):
         self._columns_of_rows()
         given = arranged(batch, tuple(self._schema.names))
         arrays = [
-            column if column.type == wanted.type else self._column(wanted, convert, values_of(column, field))
-            for (column, field), wanted, convert in zip(given, self._schema, self._converters, strict=True)
+            column if column.type == wanted.type else self._column(number, values_of(column, field))
+            for number, ((column, field), wanted) in enumerate(zip(given, self._schema, strict=True))
         ]
         self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._took(batch.num_rows)
@@ -389,14 +390,13 @@ class ParquetWriter(BulkWriter):
     def _columns_of_rows(self) -> None:
         if self._rows:
             rows, self._rows = self._rows, []
-            columns = zip(self._schema, self._converters, zip(*rows, strict=True), strict=True)
-            arrays = [self._column(field, convert, column) for field, convert, column in columns]
+            arrays = [self._column(number, column) for number, column in enumerate(zip(*rows, strict=True))]
             self._batches.append(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
-    def _column(self, field: pa.Field, convert: Callable[[Any], Any] | None, given: Sequence[Any]) -> pa.Array:
-        values = list(given) if convert is None else list(map(convert, given))
+    def _column(self, number: int, values: Sequence[Any]) -> pa.Array:
+        field = self._schema.field(number)
         try:
-            return pa.array(values, field.type)
+            return self._make(number, values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError) as error:
             raise ValueError(f"a value of column {field.name!r} is no {field.type}: {error}") from error
 

@@ -9,32 +9,25 @@ import datetime
 import importlib
 import re
 from collections.abc import Callable, Sequence
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any, Final
 
 from firesteel.common.time import Instant
 from firesteel.common.typeinfo import (
-    BasicArrayTypeInfo,
     BasicType,
     BasicTypeInfo,
     DateTypeInfo,
-    ExternalTypeInfo,
     InstantTypeInfo,
-    ListTypeInfo,
     LocalTimeTypeInfo,
-    ObjectArrayTypeInfo,
-    PrimitiveArrayTypeInfo,
     RowTypeInfo,
     TimestampTypeInfo,
     TimeTypeInfo,
     TypeInformation,
 )
 from firesteel.common.value_texts import double_text, float_text
+from firesteel.expressions.schema import Digits, is_bytes, parts_of, unwrapped
 
 FromText = Callable[[str], Any]
-Digits = Any
-"""Precision and scale of decimal numbers, as ``digits_of`` gives them; None = none were declared."""
-_EXACT: Final = Context(prec=100)
 ToText = Callable[[Any], str]
 
 INTEGERS: Final = {
@@ -46,13 +39,6 @@ _DECIMAL: Final = re.compile(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[
 _FLOATING: Final = re.compile(r"\s*[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|Infinity)\s*")
 UTC: Final = datetime.UTC
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def unwrapped(declared: TypeInformation) -> TypeInformation:
-    """The type inside a type of the Table API."""
-    while isinstance(declared, ExternalTypeInfo):
-        declared = declared.type_info
-    return declared
 
 
 def row_type(declared: Any, owner: str) -> RowTypeInfo:
@@ -73,6 +59,12 @@ def narrowed(row: RowTypeInfo, names: Sequence[str]) -> RowTypeInfo:
     return RowTypeInfo([types[name] for name in names], list(names))
 
 
+def narrowed_digits(row: RowTypeInfo, digits: Digits, names: Sequence[str]) -> Digits:
+    """Those of these fields."""
+    found = dict(zip(row.field_names, parts_of(digits, len(row.field_names)), strict=True))
+    return [found[name] for name in names]
+
+
 def as_type(declared: Any, owner: str) -> TypeInformation:
     """Type information; a data type of the Table API (``firesteel.table.DataTypes``) is converted.
 
@@ -91,7 +83,7 @@ def as_type(declared: Any, owner: str) -> TypeInformation:
 def digits_of(declared: Any) -> Digits:
     """Precision and scale of the decimal numbers in a data type of the Table API; None = it has none.
 
-    Of a row there is one for each field, of an array those of its elements.
+    Of a row there is one for each field, of a map for key and value, of an array those of its elements.
     """
     if not type(declared).__module__.startswith("firesteel.table."):
         return None
@@ -100,37 +92,9 @@ def digits_of(declared: Any) -> Digits:
         return precision, scale
     if declared.name == "ROW":
         return [digits_of(one) for one in declared.field_types()]
+    if declared.name == "MAP":
+        return [digits_of(declared.key_type), digits_of(declared.value_type)]
     return digits_of(declared.element_type) if declared.name == "ARRAY" else None
-
-
-def rounded(value: Decimal, digits: tuple[int, int]) -> Decimal:
-    """The number with the digits behind the point that its type has, halves away from zero, as Flink does.
-
-    Raises:
-        ValueError: it has more digits in front of the point than the type; Flink makes it null.
-    """
-    precision, scale = digits
-    try:
-        found = value.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _EXACT)
-    except InvalidOperation:
-        found = None
-    if found is None or len(found.as_tuple().digits) > precision:
-        raise ValueError(f"{value!s:.50} does not fit DECIMAL({precision}, {scale})")
-    return found
-
-
-def element_type(declared: TypeInformation) -> TypeInformation | None:
-    """The type of the elements of a list or array that is no byte array; None = it is something else."""
-    if isinstance(declared, (BasicArrayTypeInfo, ListTypeInfo, ObjectArrayTypeInfo)):
-        return declared.element_type
-    if isinstance(declared, PrimitiveArrayTypeInfo) and not is_bytes(declared):
-        return declared.element_type
-    return None
-
-
-def is_bytes(declared: TypeInformation) -> bool:
-    """Whether it is ``PRIMITIVE_ARRAY(BYTE())``, Python's ``bytes``."""
-    return isinstance(declared, PrimitiveArrayTypeInfo) and declared.element_type == BasicTypeInfo.BYTE_TYPE_INFO()
 
 
 def integer(value: int, bits: int) -> int:
