@@ -163,7 +163,7 @@ class Kernel(ABC):
     """The highest number that a row had, plus 1, where that matters."""
 
     def __init__(self, bound: BoundAggregate, fields: Fields) -> None:
-        self.bound, self.fields = bound, fields
+        self.fields = fields
 
     @abstractmethod
     def running(self, groups: Groups, given: Values) -> pa.Array:
@@ -268,7 +268,7 @@ class _Total:
 
     def __init__(self, bound: BoundAggregate, fields: Fields) -> None:
         assert bound.input is not None
-        self._bound, self._fields = bound, fields
+        self._bound = bound
         whole = not pt.is_floating(bound.input.data_type)
         self._dtype: np.dtype[Any] = np.dtype(np.int64 if whole else np.float64)
         self._checked = whole and not bound.wrap
