@@ -148,11 +148,12 @@ class _Panes:
         return FixedWindows(10_000, 10_000, 0, 0, index_maker([pa.int64()]), self._bound, written)
 
     def change(self, start: int, stop: int) -> None:
-        from firesteel.runtime.column_windows.accumulators import Given
+        from firesteel.state.columnar.aggregate_kernels import Values
+        from firesteel.state.columnar.values import Codec
 
         stop = min(stop, len(self._numbers))
         rows, values = stop - start, np.arange(start, stop)
-        given = [Given(None, None), Given(values, None)]
+        given = [Values(None, None), Values(pa.array(values), Codec(pa.int64()))]
         for _ in self.part.add([self._numbers.slice(start, rows)], given, np.full(rows, 1000), values):
             pass
 

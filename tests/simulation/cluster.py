@@ -23,6 +23,7 @@ from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo
 from firesteel.ha.retrieval import ConfiguredLeaders
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.provider import Provider
 from firesteel.service.background import first_of
 from firesteel.service.process import STOP_SECONDS
 from firesteel_dispatcher.submission import Submission
@@ -196,8 +197,7 @@ class Cluster:
     def _make(self, component: str, process: Process, ha: ProcessServices) -> Any:
         common: dict[str, Any] = {"settings": self.settings, "secret": _SECRET, "clock": process, "ha": ha}
         if component == RESOURCEMANAGER:
-            fleet = SimulatedFleet(self)
-            return firesteel_resourcemanager.app.create_service(**common, fleet=fleet, cluster_directory=self.directory)
+            return firesteel_resourcemanager.app.create_service(**common, provider=Provider(SimulatedFleet(self)))
         if component == DISPATCHER:
             return firesteel_dispatcher.app.create_service(**common, lasting=True)
         own = self.directory / process.host

@@ -19,69 +19,13 @@ import pytest
 
 from firesteel.core.process import ProcessId, children_of_all, identify
 from tests.integration.processes.cluster import Cluster, command, running_cluster, wait_until
+from tests.integration.processes.numbers_job import NumbersJob
 from tests.integration.processes.test_coordinators import Running
-from tests.integration.processes.test_open_doors import running_tasks
 
 PROGRAM = """
 import json
-import os
-import sys
 from collections import Counter
-from pathlib import Path
-
-from firesteel.common import WatermarkStrategy
-from firesteel.datastream import StreamExecutionEnvironment
-from firesteel.datastream.connectors.base import (
-    END, NEED_SPLITS, Boundedness, EnumeratorSpec, Sink, SinkWriter, Source, SourceBatch, SourceReader, Split,
-)
-
-FOLDER = Path(sys.argv[1])
-
-
-class Numbers(Source):
-    '''Counts in each split at full speed until there is a file "stop"; then writes how far it came.'''
-
-    boundedness = Boundedness.BOUNDED
-
-    def enumerator(self):
-        return EnumeratorSpec("static", {"splits": [Split(name, {}).to_plain() for name in "ab"]})
-
-    def create_reader(self, context):
-        return Reader()
-
-
-class Reader(SourceReader):
-    def __init__(self):
-        self.splits, self.no_more = [], False
-
-    def add_splits(self, splits):
-        self.splits += splits
-
-    def no_more_splits(self):
-        self.no_more = True
-
-    def pause_splits(self, split_ids):
-        pass
-
-    def resume_splits(self, split_ids):
-        pass
-
-    def snapshot(self):
-        return list(self.splits)
-
-    def poll(self, max_records):
-        if not self.splits:
-            return END if self.no_more else NEED_SPLITS
-        split = self.splits[0]
-        begin = split.position or 0
-        stop = (FOLDER / "stop").exists()
-        end = begin + (1 if stop else max_records)
-        if stop:
-            (FOLDER / f"read-{split.id}").write_text(str(end))
-            del self.splits[0]
-        else:
-            self.splits[0] = split.at(end)
-        return SourceBatch([(split.id, n) for n in range(begin, end)], split.id, end, split_finished=stop)
+from firesteel.datastream.connectors.base import Sink, SinkWriter
 
 
 class Ledger(Sink):
@@ -106,18 +50,15 @@ class Writer(SinkWriter):
         (FOLDER / f"found-{self.index}").write_text(json.dumps(committables[0]))
 
 
-env = StreamExecutionEnvironment.get_execution_environment()
-numbers = env.from_source(Numbers(), WatermarkStrategy.no_watermarks(), "numbers")
 numbers.key_by(lambda pair: pair[1] % 100).sink_to(Ledger())
 env.execute("count")
 """
 
 
-def expected(folder: Path) -> Counter[str]:
+def expected(read: dict[str, int]) -> Counter[str]:
     """What has to be found of what was read."""
     sums = Counter[str]()
-    for file in folder.glob("read-*"):
-        split, count = file.name.removeprefix("read-"), int(file.read_text())
+    for split, count in read.items():
         sums[f"{split} count"] = count
         sums[f"{split} sum"] = count * (count - 1) // 2
         sums[f"{split} squares"] = (count - 1) * count * (2 * count - 1) // 6
@@ -175,15 +116,7 @@ def die(cluster: Cluster, seed: int, rounds: int) -> None:
     """Kill everybody so many times, and look whether the job minds."""
     print(f"FIRESTEEL_TEST_SEED={seed}")
     chance = random.Random(seed)
-    folder = cluster.folder / "numbers"
-    folder.mkdir()
-    program = cluster.folder / "count.py"
-    program.write_text(PROGRAM)
-    done = cluster.firesteel("run", "-d", "-p", "2", str(program), str(folder))
-    assert done.returncode == 0, done.stdout + done.stderr
-    wait_until(lambda: running_tasks(cluster) == 4, "all tasks run")
-    (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
-    running = Running(cluster, job["jid"])
+    running = NumbersJob(cluster, PROGRAM)
     assert len(running.slots) == 2
     deaths = Deaths(running, chance)
     for number in range(rounds):
@@ -194,12 +127,11 @@ def die(cluster: Cluster, seed: int, rounds: int) -> None:
             deaths.pause()
             deaths.ways[victim]()
     running.goes_on()
-    (folder / "stop").touch()
-    wait_until(lambda: running.job_now().get("state") in ("FINISHED", "FAILED"), "the job ends")
-    assert running.job_now()["state"] == "FINISHED", cluster.rest("GET", f"/jobs/{running.job}/exceptions")
-    assert found(folder) == expected(folder)
-    assert len(expected(folder)) == 6
-    assert expected(folder)["a count"] > 1000
+    running.finish()
+    wanted = expected(running.read())
+    assert found(running.folder) == wanted
+    assert len(wanted) == 6
+    assert wanted["a count"] > 1000
     wait_until(lambda: not running.slots_now(), "its slots end")
     wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 2, "its slots are free")
 

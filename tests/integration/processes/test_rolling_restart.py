@@ -5,7 +5,6 @@ Each is told to stop (SIGTERM) and hands over: to the process that is started in
 
 from __future__ import annotations
 
-import json
 import signal
 from collections import Counter
 from functools import partial
@@ -23,8 +22,7 @@ from tests.integration.processes.cluster import (
     running_cluster,
     wait_until,
 )
-from tests.integration.processes.test_coordinators import Running
-from tests.integration.processes.test_open_doors import running_tasks
+from tests.integration.processes.numbers_job import NumbersJob
 from tests.integration.processes.test_recovery import jobmaster_of
 from tests.integration.processes.test_standby import PORTS
 from tests.integration.processes.test_takeover import attempts, completed, restored
@@ -32,69 +30,12 @@ from tests.ports import free_ports
 
 KEYS = 10
 PROGRAM = """
-import sys, time
-from pathlib import Path
-from firesteel.common import Encoder, Types, WatermarkStrategy
-from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
-from firesteel.datastream.connectors.base import (
-    END, NEED_SPLITS, Boundedness, EnumeratorSpec, Source, SourceBatch, SourceReader, Split,
-)
+from firesteel.common import Encoder, Types
+from firesteel.datastream import KeyedProcessFunction
 from firesteel.datastream.connectors.file_system import FileSink
 from firesteel.datastream.state import ValueStateDescriptor
 
-FOLDER, RATE, KEYS = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-
-
-class Numbers(Source):
-    '''Counts in each split, so many records a second, until there is a file "stop"; then writes how far it came.'''
-
-    boundedness = Boundedness.BOUNDED
-
-    def enumerator(self):
-        return EnumeratorSpec("static", {"splits": [Split(name, {}).to_plain() for name in "ab"]})
-
-    def create_reader(self, context):
-        return Reader()
-
-
-class Reader(SourceReader):
-    blocking = True
-
-    def __init__(self):
-        self.splits, self.no_more, self.began = [], False, 0.0
-
-    def add_splits(self, splits):
-        self.splits += splits
-
-    def no_more_splits(self):
-        self.no_more = True
-
-    def pause_splits(self, split_ids):
-        pass
-
-    def resume_splits(self, split_ids):
-        pass
-
-    def snapshot(self):
-        return list(self.splits)
-
-    def poll(self, max_records):
-        if not self.splits:
-            return END if self.no_more else NEED_SPLITS
-        split, now = self.splits[0], time.monotonic()
-        begin = split.position or 0
-        self.began = self.began or now - begin / RATE
-        stop = (FOLDER / "stop").exists()
-        end = begin + 1 if stop else min(begin + max_records, int((now - self.began) * RATE))
-        while end <= begin:
-            time.sleep(0.5 / RATE)
-            end = int((time.monotonic() - self.began) * RATE)
-        if stop:
-            (FOLDER / f"read-{split.id}").write_text(str(end))
-            del self.splits[0]
-        else:
-            self.splits[0] = split.at(end)
-        return SourceBatch([(split.id, n) for n in range(begin, end)], split.id, end, split_finished=stop)
+KEYS = int(sys.argv[3])
 
 
 class Count(KeyedProcessFunction):
@@ -120,22 +61,16 @@ class Count(KeyedProcessFunction):
         yield f"{value[0]}{value[1] % KEYS},{count}"
 
 
-env = StreamExecutionEnvironment.get_execution_environment()
 env.enable_checkpointing(1000)
-numbers = env.from_source(Numbers(), WatermarkStrategy.no_watermarks(), "numbers")
 counts = numbers.key_by(lambda pair: f"{pair[0]}{pair[1] % KEYS}").process(Count(), Types.STRING())
 counts.sink_to(FileSink.for_row_format(str(FOLDER / "out"), Encoder.simple_string_encoder()).build())
 env.execute("rolling")
 """
 
 
-def expected(folder: Path) -> Counter[str]:
+def expected(read: dict[str, int]) -> Counter[str]:
     """The results of what was read: each key is numbered from 1 on."""
-    lines = Counter[str]()
-    for file in folder.glob("read-*"):
-        split, count = file.name.removeprefix("read-"), int(file.read_text())
-        lines.update(f"{split}{n % KEYS},{n // KEYS + 1}" for n in range(count))
-    return lines
+    return Counter(f"{split}{n % KEYS},{n // KEYS + 1}" for split, count in read.items() for n in range(count))
 
 
 def found(folder: Path) -> Counter[str]:
@@ -160,21 +95,14 @@ class Rolling:
     """
 
     def __init__(self, cluster: Cluster, *, stand_bys: bool, rate: int = 1000) -> None:
-        self.cluster, self.folder = cluster, cluster.folder / "rolling"
-        self.folder.mkdir()
-        program = cluster.folder / "rolling.py"
-        program.write_text(PROGRAM)
+        self.cluster = cluster
         self._waiting: dict[str, ServiceProcess] = {}
         if stand_bys:
             for name in COORDINATORS:
                 self._stand_by(name)
         chk = f"execution.checkpointing.dir={cluster.folder / 'checkpoints'}"
-        arguments = (str(program), str(self.folder), str(rate), str(KEYS))
-        done = cluster.firesteel("run", "-d", "-p", "2", "-D", chk, *arguments)
-        assert done.returncode == 0, done.stdout + done.stderr
-        wait_until(lambda: running_tasks(cluster) == 4, "all tasks run")
-        (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
-        self.running = Running(cluster, job["jid"])
+        self.running = NumbersJob(cluster, PROGRAM, str(KEYS), rate=rate, options=(chk,))
+        self.folder = self.running.folder
         self.driver = wait_until(self.running.driver, "Spark's driver is ready")
         self.jobmaster: ProcessId = wait_until(lambda: jobmaster_of(cluster.cluster_directory), "it has a JobMaster")
         wait_until(lambda: completed(cluster, self.running.job) >= 1, "checkpoints are complete")
@@ -214,12 +142,8 @@ class Rolling:
 
     def finish(self) -> None:
         """Let the job end; its output is complete and right."""
-        (self.folder / "stop").touch()
-        wait_until(lambda: self.running.job_now().get("state") in ("FINISHED", "FAILED"), "the job ends", 300)
-        assert self.running.job_now()["state"] == "FINISHED", json.dumps(
-            self.cluster.rest("GET", f"/jobs/{self.running.job}/exceptions")
-        )
-        wanted, got = expected(self.folder), found(self.folder / "out")
+        self.running.finish(300)
+        wanted, got = expected(self.running.read()), found(self.folder / "out")
         assert len(wanted) > 2 * KEYS
         lost, doubled = wanted - got, got - wanted
         print(f"{wanted.total()} records, {lost.total()} lost, {doubled.total()} doubled")

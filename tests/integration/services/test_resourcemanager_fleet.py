@@ -22,6 +22,7 @@ from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
 from firesteel.ha.services import Leadership
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcFault
+from firesteel.protocol.provider import Provider
 from firesteel.rpc.gateways import RemoteResourceManager, RemoteTaskManager
 from firesteel_resourcemanager.app import create_service as create_resourcemanager
 from firesteel_resourcemanager.shell import ResourceManagerService
@@ -103,7 +104,7 @@ async def world(fleet: ProcessFleet | None = None, slots: int = 2, **settings: s
     directory = RunDirectory.create()
     jobs = {name: jobmaster() for name in ("one", "two", "three")}
     try:
-        rm = create_resourcemanager(**common, fleet=fleet)
+        rm = create_resourcemanager(**common, provider=Provider(fleet, is_embedded=True))
         async with serving(rm, *jobs.values()):
             tm = create_taskmanager(
                 **common,
@@ -332,7 +333,7 @@ def test_a_taskmanager_may_register_before_the_resourcemanager_has_said_that_it_
     async def scenario(directory: RunDirectory) -> None:
         common: dict[str, Any] = {"settings": Settings({}), "secret": SECRET, "clock": SystemClock()}
         ha, fleet, (port,) = SlowServices(), ProcessFleet(), free_ports(1)
-        rm = create_resourcemanager(**common, fleet=fleet, ha=ha)
+        rm = create_resourcemanager(**common, provider=Provider(fleet, is_embedded=True), ha=ha)
         starting = asyncio.create_task(rm.start(port=port))
         try:
             await eventually(ha.entered.is_set)

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from firesteel.core.errors import FencedError, FleetError
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.message import RpcFault
+from firesteel.protocol.provider import Provider
 from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.service.versions import own_versions
 from firesteel_resourcemanager.app import create_service
@@ -206,9 +206,7 @@ async def world(*slots: int, **settings: str) -> AsyncIterator[World]:
 
 def new_resourcemanager(fleet: HostedFleet, **settings: str) -> ResourceManagerService:
     made = Settings({key.replace("_", "."): value for key, value in settings.items()})
-    return create_service(
-        settings=made, secret=SECRET, clock=SystemClock(), fleet=fleet, cluster_directory=Path("/not/used")
-    )
+    return create_service(settings=made, secret=SECRET, clock=SystemClock(), provider=Provider(fleet))
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:

@@ -21,6 +21,7 @@ from firesteel.protocol.fleet import Fleet, SlotLaunch, SlotOutcome
 from firesteel.spark.driver_home import DriverHome
 from firesteel.spark.executor import ExecutorProcess
 from firesteel.spark.hosted import HostedFleet
+from firesteel.spark.own_classes import SPARK
 from tests.integration.spark.helpers import Ends, new_allocation, until
 from tests.integration.spark.hosted_cluster import (
     PATIENCE,
@@ -77,6 +78,16 @@ def test_it_is_a_fleet_and_alive(fleet: HostedFleet) -> None:
     assert as_protocol.slots_outlive_driver
     with pytest.raises(FleetError, match="running already"):
         fleet.start()
+
+
+def test_a_provider_may_ask_the_drivers_jvm(fleet: HostedFleet, tmp_path: Path) -> None:
+    assert fleet.in_jvm(lambda jvm: str(jvm.org.apache.spark.package.SPARK_VERSION())).startswith(f"{SPARK}.")
+    with pytest.raises(FleetError, match=r"not answered within 0\.05 s"):
+        fleet.in_jvm(lambda jvm: jvm.java.lang.Thread.sleep(2_000), seconds=0.05)
+    with pytest.raises(ZeroDivisionError):
+        fleet.in_jvm(lambda jvm: 1 / 0)
+    with pytest.raises(FleetError, match="no JVM to ask"):
+        new_fleet(tmp_path).in_jvm(lambda jvm: None)
 
 
 def test_slots_run_on_the_executor_that_they_name(

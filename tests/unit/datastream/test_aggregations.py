@@ -32,6 +32,17 @@ def run(method: str, position: int | str, records: list[Any], type_info: Any = N
 TUPLES = [("a", 3), ("b", 1), ("c", 5), ("d", 1)]
 
 
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("records", [[2.0, NAN, 1.0], [NAN, 2.0, 1.0], [1.0, 2.0, NAN]])
+def test_nan_is_above_all_other_numbers(records: list[float]) -> None:
+    pairs = [("a", number) for number in records]
+    for method, best in (("min", "1.0"), ("max", "nan"), ("min_by", "1.0"), ("max_by", "nan")):
+        last = run(method, 1, pairs)[-1]
+        assert str(last[1]) == best, method
+
+
 @pytest.mark.parametrize(
     ("method", "expected"),
     [

@@ -1,4 +1,4 @@
-"""What the ResourceManager reads from the settings, and which driver of workers it gets."""
+"""What the ResourceManager reads from the settings, and which provider it gets."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import pytest
 
 from firesteel.config import Settings
 from firesteel.core import plugins
-from firesteel.core.errors import ConfigurationError
-from firesteel.protocol.worker_driver import WorkerDriverContext
+from firesteel.core.errors import ConfigurationError, FleetError
+from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
+from firesteel.runtime.slot_main import slot_main
+from firesteel.spark.hosted_provider import HostedProvider
 from firesteel.testing import ManualClock
-from firesteel_resourcemanager.app import DRIVERS
+from firesteel_resourcemanager.app import PROVIDERS, create_service, load_provider
 from firesteel_resourcemanager.settings import ResourceManagerSettings
 
 
@@ -40,10 +42,47 @@ def test_defaults_are_flinks() -> None:
     assert (workers.max_failures, workers.retry_interval, workers.slots) == (10.0, 3.0, 1)
 
 
-def test_drivers_are_found_by_name_and_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None:
-    context = WorkerDriverContext(Settings(), "a secret", ManualClock(), tmp_path)
-    assert plugins.load(DRIVERS, "local-process")(context).is_active
-    assert not plugins.load(DRIVERS, "standalone")(context).is_active
-    assert "a secret" not in repr(context)
+def context(directory: Path, name: str) -> ProviderContext:
+    settings = Settings({"firesteel.resourcemanager.driver": name})
+    return ProviderContext(settings, "a secret", ManualClock(), directory, slot_main)
+
+
+def test_providers_are_found_by_name_and_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    local, standalone = (load_provider(context(tmp_path, name)) for name in ("local-process", "standalone"))
+    assert local.is_active
+    assert not standalone.is_active
+    for one in (local, standalone):
+        assert not one.is_embedded
+        assert one.fleet.slots_outlive_driver
+    assert "a secret" not in repr(context(tmp_path, "standalone"))
     with pytest.raises(ConfigurationError, match="local-process, standalone"):
-        plugins.load(DRIVERS, "kubernetes")
+        load_provider(context(tmp_path, "kubernetes"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plug_in_that_is_no_provider_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plugins.BUILT_IN, PROVIDERS, {"mine": "builtins:repr"})
+    with pytest.raises(ConfigurationError, match=r"resourcemanager.driver: 'mine' is str, which is not derived from"):
+        load_provider(context(tmp_path, "mine"))
+
+
+def test_a_provider_is_one_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(plugins.BUILT_IN, PROVIDERS, {"mine": f"{__name__}:Mine"})
+    made = load_provider(context(tmp_path, "mine"))
+    service = create_service(settings=Settings(), secret="a secret", clock=ManualClock(), provider=made)
+    assert service.core.workers.is_active
+    assert made.recover("http://127.0.0.1:8082") == []
+    with pytest.raises(WorkerError, match="no JVM to ask"):
+        made.start_worker(WorkerSpec("one", 2))
+
+
+class Mine(HostedProvider):
+    """Asks for workers through the JVM of its fleet."""
+
+    is_active = True
+
+    def start_worker(self, spec: WorkerSpec) -> None:
+        try:
+            self.fleet.in_jvm(lambda jvm: jvm.org.example.Cluster.start(spec.worker_id, spec.slots))
+        except FleetError as error:
+            raise WorkerError(str(error)) from error

@@ -254,7 +254,9 @@ def test_sums_are_exact_or_fail() -> None:
         assert {row[3:] for row in rig.watermark(100)} == {(total, total / 4)}
         rig.records(rows(2**63 - 1), [201])
         rig.records(rows(1), [201])
-        with pytest.raises(ProgramError, match=r"^key .a.: .*the sum 9223372036854775808 does not fit"):
+        with pytest.raises(
+            ProgramError, match=r"^for the key key = .a.: sum_\(.*\): the sum 9223372036854775808 does not fit"
+        ):
             rig.watermark(300)
 
 

@@ -1,25 +1,15 @@
-"""``firesteel-resourcemanager``: the ResourceManager as a process of its own, with Spark as its fleet."""
+"""``firesteel-resourcemanager``: the ResourceManager as a process of its own."""
 
 from __future__ import annotations
 
 import sys
 
 from firesteel.config.addresses import advertised_host
-from firesteel.config.options import (
-    DRIVER_ORPHAN_TIMEOUT,
-    HEARTBEAT_TIMEOUT,
-    JAVA_HOME,
-    JOBMANAGER_BIND_HOST,
-    JVM_ARCHIVE,
-    JVM_ARCHIVE_IN_BACKGROUND,
-    RESOURCEMANAGER_ADDRESS,
-    RESOURCEMANAGER_PORT,
-    SPARK_SPARE_CORES,
-)
+from firesteel.config.options import JOBMANAGER_BIND_HOST, RESOURCEMANAGER_ADDRESS, RESOURCEMANAGER_PORT
+from firesteel.protocol.provider import ProviderContext
 from firesteel.runtime.slot_main import slot_main
 from firesteel.service.process import ProcessContext, ServicePlan, run_service
-from firesteel.spark.hosted import HostedFleet
-from firesteel_resourcemanager.app import create_service
+from firesteel_resourcemanager.app import create_service, load_provider
 
 
 def build(context: ProcessContext) -> ServicePlan:
@@ -30,25 +20,14 @@ def build(context: ProcessContext) -> ServicePlan:
     """
     settings = context.settings
     bind_host, host = settings.get(JOBMANAGER_BIND_HOST), advertised_host(settings, RESOURCEMANAGER_ADDRESS)
-    fleet = HostedFleet(
-        slot_main=slot_main,
-        cluster_directory=context.cluster_directory,
-        secret=context.secret,
-        bind_host=bind_host,
-        advertised_host=host,
-        spare_cores=settings.get(SPARK_SPARE_CORES),
-        java_home=settings.get(JAVA_HOME),
-        archive=settings.get(JVM_ARCHIVE),
-        make_archive=settings.get(JVM_ARCHIVE_IN_BACKGROUND),
-        orphan_timeout=settings.get(DRIVER_ORPHAN_TIMEOUT).total_seconds(),
-        heartbeat_timeout=settings.get(HEARTBEAT_TIMEOUT).total_seconds(),
+    provider = load_provider(
+        ProviderContext(settings, context.secret, context.clock, context.cluster_directory, slot_main, bind_host, host)
     )
     service = create_service(
         settings=settings,
         secret=context.secret,
         clock=context.clock,
-        fleet=fleet,
-        cluster_directory=context.cluster_directory,
+        provider=provider,
         ha=context.high_availability,
     )
     return ServicePlan(service, bind_host, settings.get(RESOURCEMANAGER_PORT), host)

@@ -57,7 +57,7 @@ class ResourceManagerSettings:
         job_timeout: ``resourcemanager.job.timeout``.
         max_slots: ``slotmanager.number-of-slots.max``.
         spare_cores: of each executor, beside those of slots.
-        workers: for drivers that start them.
+        workers: for providers that start them.
     """
 
     heartbeat_interval: float = 10.0

@@ -11,9 +11,9 @@ from firesteel.core.errors import FencedError, FleetError, PeerUnreachableError,
 from firesteel.core.ids import new_allocation_id, new_fencing_token
 from firesteel.ha.services import RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
-from firesteel.protocol.fleet import Fleet, SlotLaunch
+from firesteel.protocol.fleet import SlotLaunch
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.protocol.worker_driver import WorkerDriver, WorkerError, WorkerSpec
+from firesteel.protocol.provider import Provider, WorkerError, WorkerSpec
 from firesteel.rpc import RpcClient
 from firesteel.rpc.gateways import RemoteJobMaster, RemoteTaskManager
 from firesteel.service.base import Service
@@ -51,15 +51,14 @@ class ResourceManagerService(Service):
         settings: ResourceManagerSettings,
         secret: str,
         clock: Clock,
-        fleet: Fleet,
-        workers: WorkerDriver,
+        provider: Provider,
         ha: HighAvailabilityServices,
     ) -> None:
         super().__init__("resourcemanager", drain_seconds=1.0)
         self._settings, self._secret, self._clock = settings, secret, clock
         self.token = str(new_fencing_token())
         self._candidate = Candidate(ha, RESOURCEMANAGER)
-        self._fleet, self._workers, self._versions = FleetDriver(fleet), WorkerPool(workers), own_versions()
+        self._fleet, self._workers, self._versions = FleetDriver(provider.fleet), WorkerPool(provider), own_versions()
         self.core = ResourceManagerCore(
             settings,
             clock.monotonic(),

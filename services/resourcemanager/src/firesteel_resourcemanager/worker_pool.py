@@ -1,4 +1,4 @@
-"""Drives a worker driver from a few threads, so that its blocking calls never hold up the event loop."""
+"""The workers of a provider, driven from a few threads, so that blocking calls never hold up the event loop."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from firesteel.protocol.worker_driver import WorkerDriver, WorkerError, WorkerSpec
+from firesteel.protocol.provider import Provider, WorkerError, WorkerSpec
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -16,26 +16,26 @@ _THREADS = 4
 
 
 class WorkerPool:
-    """A worker driver, awaitable. One that is not active is only closed.
+    """The workers of a provider, awaitable. One that is not active is only closed.
 
     Args:
-        driver: ends with the pool.
+        provider: ends with the pool.
     """
 
-    def __init__(self, driver: WorkerDriver) -> None:
-        self._driver = driver
-        self.is_active = driver.is_active
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+        self.is_active = provider.is_active
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="firesteel-workers")
         self._recovered = self._closed = False
 
     async def recover(self, resourcemanager_address: str) -> list[str]:
-        """See ``WorkerDriver.recover``."""
-        found = await self._run(lambda: self._driver.recover(resourcemanager_address))
+        """See ``Provider.recover``."""
+        found = await self._run(lambda: self._provider.recover(resourcemanager_address))
         self._recovered = True
         return found
 
     async def start_worker(self, spec: WorkerSpec) -> None:
-        """See ``WorkerDriver.start_worker``.
+        """See ``Provider.start_worker``.
 
         Raises:
             WorkerError: it can't be started.
@@ -44,32 +44,32 @@ class WorkerPool:
         def start() -> None:
             if self._closed:
                 raise WorkerError("the ResourceManager is stopping")
-            self._driver.start_worker(spec)
+            self._provider.start_worker(spec)
 
         await self._run(start)
 
     async def stop_worker(self, worker_id: str) -> None:
-        """See ``WorkerDriver.stop_worker``."""
-        await self._run(lambda: self._driver.stop_worker(worker_id))
+        """See ``Provider.stop_worker``."""
+        await self._run(lambda: self._provider.stop_worker(worker_id))
 
     async def ended_workers(self) -> list[tuple[str, str]]:
-        """See ``WorkerDriver.ended_workers``."""
-        return await self._run(self._driver.ended_workers)
+        """See ``Provider.ended_workers``."""
+        return await self._run(self._provider.ended_workers)
 
     async def close(self) -> None:
         """Leave the workers to the next ResourceManager, and end the threads."""
-        await self._end(self._driver.close)
+        await self._end(self._provider.close)
 
     async def terminate(self) -> None:
         """End all workers, and the threads."""
-        await self._end(self._driver.terminate if self.is_active and self._recovered else self._driver.close)
+        await self._end(self._provider.terminate if self.is_active and self._recovered else self._provider.close)
 
     async def _end(self, call: Callable[[], None]) -> None:
         self._closed = True
         try:
             await self._run(call)
-        except Exception:  # the driver is a plug-in; the ResourceManager ends whatever it does
-            logger.exception("the driver of workers did not end in order")
+        except Exception:  # the provider is a plug-in; the ResourceManager ends whatever it does
+            logger.exception("the provider did not end in order")
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, call: Callable[[], T]) -> T:

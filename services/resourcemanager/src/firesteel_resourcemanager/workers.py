@@ -1,4 +1,4 @@
-"""TaskManagers that the ResourceManager's driver starts and stops: how many, when, and which go."""
+"""TaskManagers that the ResourceManager's provider starts and stops: how many, when, and which go."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class WorkerState(Enum):
     """Of one worker; forgotten when it has ended."""
 
     STARTING = "STARTING"
-    """The driver was told; its TaskManager has not registered."""
+    """The provider was told; its TaskManager has not registered."""
     REGISTERED = "REGISTERED"
     STOPPING = "STOPPING"
-    """The driver was told; it has not ended."""
+    """The provider was told; it has not ended."""
 
 
 MOVES: Final[Mapping[WorkerState, frozenset[WorkerState]]] = {
@@ -64,12 +64,12 @@ class Worker:
 
 
 class Workers:
-    """All workers. Does nothing with a driver that is not active.
+    """All workers. Does nothing with a provider that is not active.
 
     Args:
         registry: who is known.
         new_id: makes ids of workers.
-        active: whether the driver can start workers.
+        active: whether the provider can start workers.
     """
 
     def __init__(self, registry: Registry, new_id: Callable[[], str], active: bool) -> None:

@@ -20,6 +20,7 @@ from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import rest_token
 from firesteel.ha.memory import MemoryServices
 from firesteel.protocol.messages import SetSlots
+from firesteel.protocol.provider import Provider
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.runtime.slot_main import slot_main
@@ -80,9 +81,10 @@ class EmbeddedCluster:
             archive=settings.get(options.JVM_ARCHIVE),
             make_archive=settings.get(options.JVM_ARCHIVE_IN_BACKGROUND),
         )
+        provider = Provider(fleet, is_embedded=True)
         common = {"settings": settings, "secret": secret, "clock": clock}
         self._ha = ha = MemoryServices(settings, self._run_directory.path)
-        resourcemanager = plugins.load("firesteel.services", "resourcemanager")(**common, fleet=fleet, ha=ha)
+        resourcemanager = plugins.load("firesteel.services", "resourcemanager")(**common, provider=provider, ha=ha)
         await self._run(resourcemanager)
         self._resourcemanager_address = resourcemanager.address
         taskmanager = plugins.load("firesteel.services", "taskmanager")(

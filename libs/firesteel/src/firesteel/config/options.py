@@ -50,8 +50,8 @@ RESOURCEMANAGER_DRIVER = ConfigOption(
     "firesteel.resourcemanager.driver",
     STRING,
     "standalone",
-    "Who starts TaskManagers: standalone (whoever runs the cluster), local-process (the ResourceManager, as processes "
-    "on its host, as jobs need them), or a plug-in by its name.",
+    "The provider, which runs slots and may start TaskManagers: standalone (whoever runs the cluster starts them), "
+    "local-process (the ResourceManager does, as processes on its host, as jobs need them), or a plug-in by its name.",
 )
 RESOURCEMANAGER_JOB_TIMEOUT = ConfigOption(
     "resourcemanager.job.timeout",

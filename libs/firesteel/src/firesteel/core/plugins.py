@@ -21,6 +21,10 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "NONE": "firesteel.ha.directory:without_high_availability",
         "directory": "firesteel.ha.directory:DirectoryServices",
     },
+    "firesteel.providers": {
+        "standalone": "firesteel.spark.hosted_provider:HostedProvider",
+        "local-process": "firesteel_resourcemanager.local_process:LocalProcessProvider",
+    },
     "firesteel.services": {
         "dispatcher": "firesteel_dispatcher.app:create_service",
         "resourcemanager": "firesteel_resourcemanager.app:create_service",
@@ -30,10 +34,6 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "firesteel.state_backends": {
         "filesystem": "firesteel.state.heap:FileSystemStateBackend",
         "hashmap": "firesteel.state.heap:HashMapStateBackend",
-    },
-    "firesteel.worker_drivers": {
-        "standalone": "firesteel_resourcemanager.drivers.standalone:StandaloneDriver",
-        "local-process": "firesteel_resourcemanager.drivers.local_process:LocalProcessDriver",
     },
 }
 """Entry-point group -> name -> ``module:attribute``."""

@@ -5,7 +5,6 @@ They are classes of this package, so that they travel by reference.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from copy import copy
 from enum import Enum
@@ -76,14 +75,17 @@ def _with_field(record: Any, position: Position, value: Any) -> Any:
     return value
 
 
+# NaN is above all other numbers here, as in Java and in aggregates of columns; it is what does not equal itself.
+
+
 def smaller(first: Any, second: Any) -> Any:
     """The smaller one, the first of equals."""
-    return second if second < first else first
+    return second if second < first or (first != first and second == second) else first
 
 
 def greater(first: Any, second: Any) -> Any:
     """The greater one, the first of equals."""
-    return second if second > first else first
+    return second if second > first or (second != second and first == first) else first
 
 
 class FieldReduce:
@@ -103,11 +105,12 @@ class PickRecord:
 
     def __init__(self, position: Position, smallest: bool) -> None:
         self.position = position
-        self.better = operator.lt if smallest else operator.gt
+        self.better = smaller if smallest else greater
 
     def __call__(self, first: Any, second: Any) -> Any:
         """The better record."""
-        return second if self.better(_field(second, self.position), _field(first, self.position)) else first
+        before, now = _field(first, self.position), _field(second, self.position)
+        return first if self.better(before, now) is before else second
 
 
 class Project:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar, Generic, NoReturn, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
-from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.state import (
@@ -56,10 +55,6 @@ KEY = TypeVar("KEY")
 
 Results: TypeAlias = Iterable[OUT | tuple[OutputTag[Any], Any]] | None
 """What process functions give: results, and pairs of tag and value for side outputs."""
-
-
-def _refuse(what: str) -> NoReturn:
-    raise UnsupportedFeatureError(f"{what} not in this version of firesteel; a later one brings it")
 
 
 class KeyedStateStore(ABC):

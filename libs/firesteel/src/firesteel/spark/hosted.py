@@ -9,9 +9,10 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from firesteel import __version__
 from firesteel.core.errors import FleetError
@@ -34,6 +35,7 @@ from firesteel.spark.spark_settings import common_settings, encryption, heartbea
 from firesteel.spark.workers import PYTHON
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _EXIT_SECONDS = 10.0
 _CANCEL_MILLISECONDS = 5_000
@@ -310,6 +312,26 @@ class HostedFleet:
         if self._silences >= _SILENCES:
             logger.error("the Spark driver (pid %d) is killed, since it does not answer", held.jvm.identity.pid)
             held.jvm.kill()
+
+    def in_jvm(self, call: Callable[[Any], T], seconds: float = ANSWER_SECONDS) -> T:
+        """Run a function with py4j's view of the driver's JVM; for providers that talk to a cluster manager from there.
+
+        All calls into the JVM come one after the other, and slots start and end by such calls: it has to be short.
+
+        Args:
+            call: takes the view (``jvm.java.lang.System``); what it raises is passed on.
+            seconds: to wait for it; it may still come to its end later.
+
+        Raises:
+            FleetError: the fleet does not run, or there is no answer in time.
+        """
+        thread, context = self._thread, self._context
+        if thread is None or context is None or not self.is_alive():
+            raise FleetError("The fleet is not running: there is no JVM to ask.")
+        try:
+            return thread.call(lambda: call(context.spark._jvm), seconds)
+        except TimeoutError as error:
+            raise FleetError(f"The Spark driver has not answered within {seconds:g} s.") from error
 
     def exercise(self) -> None:
         """Run a small bounded stage with a shuffle."""

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 
 from firesteel.expressions.aggregates import BoundAggregate
-from firesteel.runtime.column_windows.accumulators import Accumulators, Given
-from firesteel.runtime.column_windows.cells import Ints
 from firesteel.runtime.column_windows.keys import Index, Keys
 from firesteel.runtime.column_windows.results import Results, Work, concatenated, pieces
 from firesteel.runtime.column_windows.snapshots import Block, Written
 from firesteel.state.backend import SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
+from firesteel.state.columnar.aggregate_fields import Ints
+from firesteel.state.columnar.aggregate_kernels import Accumulators, Values
 from firesteel.state.columnar.groups import Groups
 from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -49,7 +49,7 @@ class Pane:
         self.ahead = MIN_TIMESTAMP
         self._block: Block | None = None
 
-    def add(self, keys: Keys, given: Sequence[Given], order: Ints) -> None:
+    def add(self, keys: Keys, given: Sequence[Values], order: Ints) -> None:
         """Add rows."""
         slots = self.index.slots(keys)
         if self._block is not None:
@@ -123,7 +123,7 @@ class FixedWindows:
 
     # -- rows
 
-    def add(self, keys: Keys, given: Sequence[Given], stamps: Ints, order: Ints) -> Iterator[Results | Ints | None]:
+    def add(self, keys: Keys, given: Sequence[Values], stamps: Ints, order: Ints) -> Iterator[Results | Ints | None]:
         """Add rows; gives results of windows that have ended but are kept, and positions of rows that are late."""
         late: list[Ints] = []
         again: list[tuple[int, Ints]] = []
@@ -195,7 +195,7 @@ class FixedWindows:
         return min(start + self._size - 1 + self._lateness, MAX_TIMESTAMP)
 
     def _one_after_the_other(
-        self, again: Sequence[tuple[int, Ints]], keys: Keys, given: Sequence[Given], order: Ints
+        self, again: Sequence[tuple[int, Ints]], keys: Keys, given: Sequence[Values], order: Ints
     ) -> Iterator[Results | None]:
         """Rows of windows that have ended: each one gives results. In turns, in each of which a key has one row."""
         rows = np.sort(np.concatenate([chosen for _, chosen in again]))

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from firesteel.runtime.column_windows.cells import Ints
+from firesteel.state.columnar.aggregate_fields import Ints
 from firesteel.state.columnar.key_index import KeyIndex
 
 Keys = Sequence[pa.Array]

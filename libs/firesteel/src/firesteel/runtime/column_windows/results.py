@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from firesteel.runtime.column_windows.cells import Ints
+from firesteel.state.columnar.aggregate_fields import Ints
 
 PIECE: Final = 16_384
 """Most rows of a batch of results, and about what is worked on at once."""

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from firesteel.expressions.aggregates import BoundAggregate
-from firesteel.runtime.column_windows.accumulators import Accumulators, Given
-from firesteel.runtime.column_windows.cells import Ints
 from firesteel.runtime.column_windows.keys import Index, Keys
 from firesteel.runtime.column_windows.results import PIECE, Results, Work, concatenated
 from firesteel.runtime.column_windows.snapshots import Block, Written
 from firesteel.state.backend import SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
+from firesteel.state.columnar.aggregate_fields import Ints
+from firesteel.state.columnar.aggregate_kernels import Accumulators, Values
 from firesteel.windowing.columnar_sessions import merged
 from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP
 
@@ -107,7 +107,7 @@ class SessionWindows:
 
     # -- rows
 
-    def add(self, keys: Keys, given: Sequence[Given], stamps: Ints, order: Ints) -> Iterator[Results | Ints | None]:
+    def add(self, keys: Keys, given: Sequence[Values], stamps: Ints, order: Ints) -> Iterator[Results | Ints | None]:
         """Add rows; gives results of sessions that have ended but are kept, and positions of rows that are late."""
         if self._without:
             self._settle()  # before slots are looked up: it may give some back
@@ -117,7 +117,7 @@ class SessionWindows:
             return
         yield from self._gather_carefully(slots, stamps, given, order)
 
-    def _gather(self, slots: Ints, stamps: Ints, given: Sequence[Given], order: Ints) -> None:
+    def _gather(self, slots: Ints, stamps: Ints, given: Sequence[Values], order: Ints) -> None:
         """Rows of which none is late."""
         found = merged(slots, stamps, stamps + self._gap)
         lasts = np.append(found.firsts[1:], len(slots)) - 1
@@ -193,7 +193,7 @@ class SessionWindows:
     # -- rows that may be late
 
     def _gather_carefully(
-        self, slots: Ints, stamps: Ints, given: Sequence[Given], order: Ints
+        self, slots: Ints, stamps: Ints, given: Sequence[Values], order: Ints
     ) -> Iterator[Results | Ints | None]:
         self._settle()
         self._save(slots)
@@ -246,7 +246,7 @@ class SessionWindows:
             yield positions
 
     def _add_row(
-        self, sessions: list[list[int]], row: int, slots: Ints, stamps: Ints, given: Sequence[Given], order: Ints
+        self, sessions: list[list[int]], row: int, slots: Ints, stamps: Ints, given: Sequence[Values], order: Ints
     ) -> list[int] | None:
         """Put a row into one of the sessions it is connected with; None: it is late."""
         start = int(stamps[row])

@@ -9,8 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import ProgramError
-from firesteel.core.short_repr import short_repr
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.key_groups import key_group_range
 from firesteel.graph.key_hash_columns import key_groups_of
@@ -19,7 +17,8 @@ from firesteel.runtime.checkpoints.parts import KeyedPart
 from firesteel.runtime.columns import Part, StreamColumns
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.operators.columnar import ColumnTransform
-from firesteel.state.columnar.aggregators import Aggregator, RowError, make_aggregator
+from firesteel.state.columnar.aggregate_fields import KeyedFields
+from firesteel.state.columnar.aggregate_kernels import Inputs, Kernel, NotLongError, make_kernel
 from firesteel.state.columnar.groups import Groups
 from firesteel.state.columnar.store import ColumnarState, GroupsOf, one_group
 
@@ -96,7 +95,8 @@ class RunningAggregates(KeyedColumns):
         from firesteel.expressions.aggregates import bind_aggregates
 
         self._bound = bind_aggregates("aggregate", spec.function, self.declared, wrap=self.wrap)
-        self._aggregators: list[Aggregator] = []
+        self._inputs = Inputs(self._bound)
+        self._kernels: list[Kernel] = []
         self._make()
 
     def use_key_groups(self, info: TaskInfo, clock: Clock) -> None:
@@ -104,7 +104,7 @@ class RunningAggregates(KeyedColumns):
         self._make()
 
     def _make(self) -> None:
-        self._aggregators = [make_aggregator(bound, self.state) for bound in self._bound]
+        self._kernels = [make_kernel(bound, KeyedFields(bound, self.state)) for bound in self._bound]
 
     def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
         """The key's columns and the results so far."""
@@ -115,19 +115,10 @@ class RunningAggregates(KeyedColumns):
             slots = self.state.slots(keys)
             groups = Groups(slots)
             self.state.touch(groups.slots)
-            results = list(keys)
-            for aggregator in self._aggregators:
-                source = aggregator.bound.input
-                values = None if source is None else source.evaluate(columns, batch.num_rows)
-                try:
-                    results.append(aggregator.running(groups, values))
-                except RowError as error:
-                    raise self._failure(batch, error) from None
-            yield pa.RecordBatch.from_arrays(results, schema=self.output.schema), stamps
-
-    def _failure(self, batch: pa.RecordBatch, error: RowError) -> ProgramError:
-        key = ", ".join(
-            f"{name} = {short_repr(column[error.row].as_py(), 80)}"
-            for name, column in zip(self.key.names, self.key.arrays(batch), strict=True)
-        )
-        return ProgramError(f"for the key {key}: {error}")
+            inputs = self._inputs.of(columns, batch.num_rows)
+            try:
+                results = [kernel.running(groups, given) for kernel, given in zip(self._kernels, inputs, strict=True)]
+            except NotLongError as error:
+                error.keys = keys
+                raise error.with_key(self.key.names) from None
+            yield pa.RecordBatch.from_arrays([*keys, *results], schema=self.output.schema), stamps

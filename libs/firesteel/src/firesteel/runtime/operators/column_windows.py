@@ -18,6 +18,7 @@ from firesteel.runtime.operators.windows import late_counter
 from firesteel.runtime.rows import to_records
 from firesteel.runtime.side_outputs import SidePart
 from firesteel.runtime.timers import HeapTimerService
+from firesteel.state.columnar.aggregate_kernels import Inputs, NotLongError
 from firesteel.state.columnar.store import GroupsOf
 from firesteel.state.heap import HeapKeyedState
 from firesteel.windowing.assigners import no_timestamp
@@ -107,8 +108,6 @@ class ColumnWindowOperator(TimedColumns):
     def open(self, context: OperatorContext) -> None:
         """Get ready; what was restored is there."""
         super().open(context)
-        from firesteel.runtime.column_windows.accumulators import Inputs
-
         self._inputs = Inputs(self._bound)
         self._order = self.state.rows_seen
         self._count_late = late_counter(self.runtime_context(context))
@@ -129,12 +128,19 @@ class ColumnWindowOperator(TimedColumns):
             inputs = self._inputs.of(self.columns_of(batch), batch.num_rows)
             order = np.arange(self._order, self._order + batch.num_rows)
             self._order += batch.num_rows
-            for found in self.state.add(keys, inputs, stamps, order):
+            for found in self._checked(self.state.add(keys, inputs, stamps, order)):
                 if isinstance(found, np.ndarray):
                     yield from self._late(batch, stamps, found)
                 else:
                     yield self._part(found)
             self._wake_up()
+
+    def _checked(self, work: Iterator[Any]) -> Iterator[Any]:
+        """The same; a result that does not fit its type is an error that says of which key it is."""
+        try:
+            yield from work
+        except NotLongError as error:
+            raise error.with_key(self.key.names) from None
 
     def _late(self, batch: pa.RecordBatch, stamps: Any, rows: Any) -> Iterator[SidePart]:
         tag = self.windows.late_tag
@@ -161,13 +167,13 @@ class ColumnWindowOperator(TimedColumns):
     def on_event_time(self, watermark: int) -> Iterator[Output]:
         """Results of the windows that end."""
         if self._event_time:
-            for results in self.state.advance(watermark):
+            for results in self._checked(self.state.advance(watermark)):
                 yield self._part(results)
 
     def on_processing_time(self, now: int) -> Iterator[Output]:
         """Results of the windows that have ended: their last millisecond is over."""
         if not self._event_time:
-            for results in self.state.advance(now - 1):
+            for results in self._checked(self.state.advance(now - 1)):
                 yield self._part(results)
             self._wake_up()
 

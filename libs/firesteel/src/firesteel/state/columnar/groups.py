@@ -124,17 +124,32 @@ def _floating_sums(
     return sums
 
 
-def first_overflow(groups: Groups, values: Ints, before: Ints) -> int:
-    """The first row of the batch whose running sum does not fit 64 bits; -1 if all do. Arguments as above."""
+def in_words(values: Ints) -> tuple[Ints, Ints]:
+    """The lower 32 bits and what is above them, so that sums of both hold what 64 bits don't."""
+    return values & 0xFFFFFFFF, values >> 32
+
+
+def fits(upper: Ints) -> Mask:
+    """Whether numbers fit 64 bits, by the upper ones of their words."""
+    fitting: Mask = (upper < 1 << 31) & (upper >= -(1 << 31))
+    return fitting
+
+
+def first_overflow(groups: Groups, values: Ints, before: Ints) -> tuple[int, int] | None:
+    """The first row of the batch whose running sum does not fit 64 bits, and that sum. Arguments as above."""
     if not values.size:
-        return -1
+        return None
     bound = max(int(values.max()), -int(values.min())) * groups.longest
     if bound + max(int(before.max()), -int(before.min())) < 1 << 63:
-        return -1
-    low = running_sums(groups, values & 0xFFFFFFFF, before & 0xFFFFFFFF)
-    high = running_sums(groups, values >> 32, before >> 32) + (low >> 32)
-    bad = groups.order[(high >= 1 << 31) | (high < -(1 << 31))]
-    return int(bad.min()) if bad.size else -1
+        return None
+    (low, high), (low_before, high_before) = in_words(values), in_words(before)
+    low = running_sums(groups, low, low_before)
+    high = running_sums(groups, high, high_before) + (low >> 32)
+    bad = np.flatnonzero(~fits(high))
+    if not bad.size:
+        return None
+    at = bad[np.argmin(groups.order[bad])]
+    return int(groups.order[at]), (int(high[at]) << 32) + (int(low[at]) & 0xFFFFFFFF)
 
 
 def running_extremes(

@@ -1,4 +1,4 @@
-"""An active driver: TaskManagers as processes on the ResourceManager's host.
+"""The provider ``local-process``: it starts TaskManagers as processes on the ResourceManager's host.
 
 Below its directory, of mode 0700: ``conf`` with the settings and the secret of the cluster, and for each worker
 ``<id>.pid`` (as ``firesteel.service.pid_file``; empty for the moment in which the process is being started),
@@ -34,8 +34,9 @@ from firesteel.core.log_files import last_lines
 from firesteel.core.process import ProcessId, ask_to_end, descendants, identify, is_running, kill, wait_gone
 from firesteel.core.run_directory import private_directory
 from firesteel.core.secret import SECRET_FILE_NAME
-from firesteel.protocol.worker_driver import WorkerDriverContext, WorkerError, WorkerSpec
+from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
 from firesteel.service.pid_file import read_pid_file
+from firesteel.spark.hosted_provider import HostedProvider
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class _Worker:
     """Its descendants when it was killed."""
 
 
-class LocalProcessDriver:
+class LocalProcessProvider(HostedProvider):
     """Starts TaskManager processes; safe with any number of threads.
 
     Args:
@@ -72,19 +73,17 @@ class LocalProcessDriver:
         program: command of a worker, which gets the arguments of ``firesteel-taskmanager``.
     """
 
-    def __init__(self, context: WorkerDriverContext, program: Sequence[str] = PROGRAM) -> None:
-        self._context, self._program = context, tuple(program)
+    is_active = True
+
+    def __init__(self, context: ProviderContext, program: Sequence[str] = PROGRAM) -> None:
+        super().__init__(context)
+        self._program = tuple(program)
         self._directory = context.directory / "workers"
         self._guard = threading.Lock()
         """Held around the fields below."""
         self._workers: dict[str, _Worker] = {}
         self._ended: list[tuple[str, str]] = []
         self._closed = False
-
-    @property
-    def is_active(self) -> bool:
-        """Yes."""
-        return True
 
     # -- contract
 
@@ -101,7 +100,7 @@ class LocalProcessDriver:
         except (OSError, RunDirectoryError) as error:
             raise WorkerError(f"The directory of workers {self._directory} can't be used: {error}") from error
         with self._guard:
-            now = self._context.clock.monotonic()
+            now = self.context.clock.monotonic()
             for name in names:
                 process = read_pid_file(self._pid_file(name))
                 if process is not None and not is_running(process):
@@ -121,7 +120,7 @@ class LocalProcessDriver:
             raise WorkerError(f"{name!r} is not an id of a worker: letters, digits and - are expected")
         with self._guard:
             if self._closed:
-                raise WorkerError("the driver is closed")
+                raise WorkerError("the provider is closed")
             if name in self._workers:
                 return
             try:
@@ -131,7 +130,7 @@ class LocalProcessDriver:
             except OSError as error:
                 self._pid_file(name).unlink(missing_ok=True)
                 raise WorkerError(f"The process of worker {name} can't be started: {error}") from error
-            worker = _Worker(name, self._context.clock.monotonic(), popen, identify(popen.pid))
+            worker = _Worker(name, self.context.clock.monotonic(), popen, identify(popen.pid))
             self._workers[name] = worker
             try:
                 if worker.process is not None:
@@ -187,8 +186,8 @@ class LocalProcessDriver:
 
     def _write_configuration(self, resourcemanager_address: str) -> None:
         folder = private_directory(self._directory / "conf")
-        self._write_private(folder / SECRET_FILE_NAME, self._context.secret)
-        settings = self._context.settings.to_plain() | {
+        self._write_private(folder / SECRET_FILE_NAME, self.context.secret)
+        settings = self.context.settings.to_plain() | {
             SECRET_FILE.key: str(folder / SECRET_FILE_NAME),
             RESOURCEMANAGER_ADDRESS.key: resourcemanager_address.removeprefix("http://"),
             TASKMANAGER_RPC_PORT.key: "0",
@@ -246,7 +245,7 @@ class LocalProcessDriver:
         """Under the guard."""
         self._identify(worker)
         if worker.kill_at is None and worker.process is not None and is_running(worker.process):
-            worker.kill_at = self._context.clock.monotonic() + STOP_GRACE
+            worker.kill_at = self.context.clock.monotonic() + STOP_GRACE
             ask_to_end(worker.process)
 
     def _identify(self, worker: _Worker) -> None:
@@ -256,7 +255,7 @@ class LocalProcessDriver:
     def _look(self, worker: _Worker) -> None:
         """Under the guard: see whether it has ended."""
         self._identify(worker)
-        now = self._context.clock.monotonic()
+        now = self.context.clock.monotonic()
         if worker.kill_at is not None and now >= worker.kill_at:
             self._kill(worker)
         cause = self._end_of(worker, now)

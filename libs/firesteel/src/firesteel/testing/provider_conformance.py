@@ -1,4 +1,4 @@
-"""Holds a worker driver against its contract (``firesteel.protocol.worker_driver``)."""
+"""Holds a provider against its contract (``firesteel.protocol.provider``), as far as no slot need run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from firesteel.protocol.worker_driver import WorkerDriver, WorkerError, WorkerSpec
+from firesteel.core.errors import FleetError
+from firesteel.protocol.fleet import Fleet, SlotLaunch
+from firesteel.protocol.provider import Provider, WorkerError, WorkerSpec
 
 _POLL = 0.05
 _NOWHERE = "http://127.0.0.1:9"
@@ -15,7 +17,7 @@ _NOWHERE = "http://127.0.0.1:9"
 
 @dataclass
 class _Check:
-    driver: WorkerDriver
+    provider: Provider
     runs: Callable[[str], bool]
     patience: float
     ended: dict[str, str] = field(default_factory=dict)
@@ -24,7 +26,7 @@ class _Check:
         """Look again and again, and gather what the driver reports."""
         deadline = time.monotonic() + self.patience
         while True:
-            for worker_id, cause in self.driver.ended_workers():
+            for worker_id, cause in self.provider.ended_workers():
                 _require(worker_id not in self.ended, f"the end of {worker_id} is reported twice")
                 _require(bool(cause), f"the end of {worker_id} is reported without a cause")
                 _require(not self.runs(worker_id), f"{worker_id} runs though its end is reported")
@@ -37,58 +39,76 @@ class _Check:
     def start(self, *names: str) -> None:
         """Start workers and see them run."""
         for name in names:
-            self.driver.start_worker(WorkerSpec(name, 1))
+            self.provider.start_worker(WorkerSpec(name, 1))
         self.until(lambda: all(self.runs(name) for name in names), f"{', '.join(names)} run after start_worker()")
 
 
-def check_worker_driver(
-    make_driver: Callable[[], WorkerDriver],
+def check_provider(
+    make_provider: Callable[[], Provider],
     runs: Callable[[str], bool] = lambda _: False,
     kill: Callable[[str], None] = lambda _: None,
     *,
     patience: float = 60.0,
 ) -> None:
-    """Start, stop, kill and recover workers; at the end none is left.
+    """Look at a fleet that was not started; start, stop, kill and recover workers; at the end none is left.
 
     Args:
-        make_driver: makes a driver for an empty cluster; each time for the same one.
-        runs: whether a worker of this id runs, found out without the driver. Not needed for a driver that is not
+        make_provider: makes a provider for an empty cluster; each time for the same one.
+        runs: whether a worker of this id runs, found out without the provider. Not needed for one that is not
             active, and neither is the next one.
-        kill: has a worker of this id end without the driver.
+        kill: has a worker of this id end without the provider.
         patience: seconds to wait for each thing that takes time.
 
     Raises:
         AssertionError: says which rule is broken.
     """
-    driver = make_driver()
-    if not driver.is_active:
+    provider = make_provider()
+    _check_fleet(provider.fleet)
+    if not provider.is_active:
         try:
-            driver.start_worker(WorkerSpec("none", 1))
+            provider.start_worker(WorkerSpec("none", 1))
         except WorkerError:
-            driver.close()
+            provider.close()
             return
-        raise AssertionError("start_worker() of a driver that is not active does not raise WorkerError")
-    _require(driver.recover(_NOWHERE) == [], "recover() finds workers in an empty cluster")
-    check = _Check(driver, runs, patience)
+        raise AssertionError("start_worker() of a provider that is not active does not raise WorkerError")
+    _require(provider.recover(_NOWHERE) == [], "recover() finds workers in an empty cluster")
+    check = _Check(provider, runs, patience)
     _start_and_stop(check)
     _end_by_itself(check, kill)
     check.start("check-d", "check-e")
-    driver.close()
-    successor = make_driver()
+    provider.close()
+    successor = make_provider()
     _succeed(_Check(successor, runs, patience))
-    last = make_driver()
+    last = make_provider()
     _require(last.recover(_NOWHERE) == [], "recover() finds workers after terminate()")
     last.terminate()
 
 
+def _check_fleet(fleet: Fleet) -> None:
+    """One that was not started."""
+    _require(not fleet.is_alive(), "the fleet is alive before it was started: to make a provider must start nothing")
+    _require(fleet.ended_slots() == [], "a fleet that was not started reports the end of slots")
+    fleet.cancel_slot("check-unknown")
+    try:
+        fleet.start_slot(SlotLaunch("check", "check", "1", "/nowhere"))
+    except FleetError:
+        pass
+    else:
+        raise AssertionError("start_slot() of a fleet that was not started does not raise FleetError")
+    fleet.detach()
+    fleet.stop()
+    fleet.stop()
+    _require(not fleet.is_alive(), "the fleet is alive after stop()")
+
+
 def _start_and_stop(check: _Check) -> None:
     check.start("check-a", "check-b")
-    check.driver.start_worker(WorkerSpec("check-a", 1))
-    check.driver.stop_worker("check-unknown")
-    check.driver.stop_worker("check-a")
-    check.driver.stop_worker("check-a")
+    check.provider.start_worker(WorkerSpec("check-a", 1))
+    check.provider.stop_worker("check-unknown")
+    check.provider.stop_worker("check-a")
+    check.provider.stop_worker("check-a")
     check.until(lambda: "check-a" in check.ended, "the end of a worker is reported after stop_worker()")
-    check.driver.stop_worker("check-a")
+    check.provider.stop_worker("check-a")
     _require(set(check.ended) == {"check-a"}, f"the end of others is reported, too: {check.ended}")
     _require(check.runs("check-b"), "stop_worker() ended another worker, too")
 
@@ -98,21 +118,21 @@ def _end_by_itself(check: _Check, kill: Callable[[str], None]) -> None:
     check.until(lambda: "check-b" in check.ended, "the end of a worker is reported that nobody has stopped")
     check.start("check-c")
     _require(not check.runs("check-b"), "a worker that has ended is started again")
-    check.driver.stop_worker("check-c")
+    check.provider.stop_worker("check-c")
     check.until(lambda: "check-c" in check.ended, "the end of a worker is reported after stop_worker()")
 
 
 def _succeed(check: _Check) -> None:
-    """A driver that follows another one which was closed, or died."""
-    driver = check.driver
-    found = driver.recover(_NOWHERE)
+    """A provider that follows another one which was closed, or died."""
+    provider = check.provider
+    found = provider.recover(_NOWHERE)
     _require(sorted(found) == ["check-d", "check-e"], f"recover() finds {found} instead of check-d and check-e")
-    _require(check.runs("check-d") and check.runs("check-e"), "workers do not outlive their driver")
-    driver.start_worker(WorkerSpec("check-d", 1))
-    driver.stop_worker("check-d")
+    _require(check.runs("check-d") and check.runs("check-e"), "workers do not outlive their provider")
+    provider.start_worker(WorkerSpec("check-d", 1))
+    provider.stop_worker("check-d")
     check.until(lambda: "check-d" in check.ended, "the end of a recovered worker is reported after stop_worker()")
     check.start("check-f")
-    driver.terminate()
+    provider.terminate()
     left = [name for name in ("check-e", "check-f") if check.runs(name)]
     _require(not left, f"{', '.join(left)} run after terminate()")
 

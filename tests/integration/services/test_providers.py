@@ -1,4 +1,4 @@
-"""Drivers of workers with real processes: a stand-in program, then TaskManagers."""
+"""Providers with real processes: a stand-in program, then TaskManagers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from firesteel.config.options import RESOURCEMANAGER_ADDRESS, TASKMANAGER_SLOTS
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.process import ProcessId, descendants, identify, is_running
 from firesteel.core.secret import load_secret
-from firesteel.protocol.worker_driver import WorkerDriverContext, WorkerError, WorkerSpec
+from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
+from firesteel.runtime.slot_main import slot_main
 from firesteel.service.pid_file import read_pid_file
-from firesteel.testing import ManualClock, check_worker_driver
-from firesteel_resourcemanager.drivers.local_process import NAMELESS_GRACE, STOP_GRACE, LocalProcessDriver
-from firesteel_resourcemanager.drivers.standalone import StandaloneDriver
+from firesteel.spark.hosted_provider import HostedProvider
+from firesteel.testing import ManualClock, check_provider
+from firesteel_resourcemanager.local_process import NAMELESS_GRACE, STOP_GRACE, LocalProcessProvider
 from tests.waiting import wait_until
 
 WORKER = os.path.join(os.path.dirname(__file__), "worker_process.py")
@@ -30,17 +31,17 @@ SECRET = "a secret of the cluster, for workers"
 PATIENCE = 100.0
 
 
-def context(directory: Path, clock: Clock | None = None, **settings: str) -> WorkerDriverContext:
+def context(directory: Path, clock: Clock | None = None, **settings: str) -> ProviderContext:
     made = Settings({key.replace("_", "."): value for key, value in settings.items()})
-    return WorkerDriverContext(made, SECRET, clock or SystemClock(), directory)
+    return ProviderContext(made, SECRET, clock or SystemClock(), directory, slot_main)
 
 
 until = wait_until
 
 
 @contextmanager
-def driver(directory: Path, behaviour: str = "ok", clock: Clock | None = None) -> Iterator[LocalProcessDriver]:
-    made = LocalProcessDriver(context(directory, clock), (sys.executable, "-S", WORKER, behaviour))
+def provider(directory: Path, behaviour: str = "ok", clock: Clock | None = None) -> Iterator[LocalProcessProvider]:
+    made = LocalProcessProvider(context(directory, clock), (sys.executable, "-S", WORKER, behaviour))
     assert made.recover("http://127.0.0.1:8082") == []
     try:
         yield made
@@ -62,23 +63,24 @@ def runs(directory: Path, name: str) -> bool:
     return process is not None and is_running(process) and is_ready(directory, name)
 
 
-def test_the_local_process_driver_keeps_the_contract(tmp_path: Path) -> None:
+def test_the_local_process_provider_keeps_the_contract(tmp_path: Path) -> None:
     def kill(name: str) -> None:
         process = process_of(tmp_path, name)
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)
 
     program = (sys.executable, "-S", WORKER, "ok")
-    check_worker_driver(lambda: LocalProcessDriver(context(tmp_path), program), lambda name: runs(tmp_path, name), kill)
+    check_provider(lambda: LocalProcessProvider(context(tmp_path), program), lambda name: runs(tmp_path, name), kill)
 
 
-def test_the_standalone_driver_keeps_the_contract() -> None:
-    check_worker_driver(StandaloneDriver)
+def test_the_standalone_provider_keeps_the_contract(tmp_path: Path) -> None:
+    check_provider(lambda: HostedProvider(context(tmp_path / "cluster")))
+    assert not (tmp_path / "cluster").exists(), "to make a provider touches nothing"
 
 
 def test_a_worker_that_does_not_end_is_killed_with_all_below_it(tmp_path: Path) -> None:
     clock = ManualClock()
-    with driver(tmp_path, "deaf", clock) as made:
+    with provider(tmp_path, "deaf", clock) as made:
         made.start_worker(WorkerSpec("deaf", 1))
         until(lambda: is_ready(tmp_path, "deaf"))
         process = process_of(tmp_path, "deaf")
@@ -93,7 +95,7 @@ def test_a_worker_that_does_not_end_is_killed_with_all_below_it(tmp_path: Path) 
 
 
 def test_what_a_worker_says_at_its_end_is_the_cause(tmp_path: Path) -> None:
-    with driver(tmp_path, "refuses") as made:
+    with provider(tmp_path, "refuses") as made:
         made.start_worker(WorkerSpec("refuses", 1))
         ended: list[tuple[str, str]] = []
 
@@ -110,7 +112,7 @@ def test_workers_get_the_settings_and_the_secret_and_nobody_else_sees_it(
 ) -> None:
     monkeypatch.setenv("FIRESTEEL_SECRET", SECRET)
     monkeypatch.setenv("FIRESTEEL_OPTION_REST_PORT", "1")
-    made = LocalProcessDriver(
+    made = LocalProcessProvider(
         context(tmp_path, heartbeat_interval="7 s", taskmanager_rpc_port="6122", firesteel_java_home="/opt/a: {b}"),
         (sys.executable, "-S", WORKER, "ok"),
     )
@@ -148,7 +150,7 @@ def test_a_start_that_was_cut_off_is_waited_for_and_then_forgotten(tmp_path: Pat
     folder.mkdir()
     for name in ("cut-off", "late"):
         (folder / f"{name}.pid").touch()
-    made = LocalProcessDriver(context(tmp_path, clock))
+    made = LocalProcessProvider(context(tmp_path, clock))
     assert made.recover("http://127.0.0.1:8082") == ["cut-off", "late"]
     assert made.ended_workers() == []
     me = identify(os.getpid())
@@ -163,14 +165,14 @@ def test_a_process_that_took_the_pid_of_a_dead_worker_is_no_worker(tmp_path: Pat
     folder = tmp_path / "workers"
     folder.mkdir()
     (folder / "dead.pid").write_text(f"{os.getpid()}\n1\n")
-    made = LocalProcessDriver(context(tmp_path))
+    made = LocalProcessProvider(context(tmp_path))
     assert made.recover("http://127.0.0.1:8082") == []
     assert not (folder / "dead.pid").exists()
     made.close()
 
 
 def test_a_program_that_is_not_there_and_ids_that_are_none_are_refused(tmp_path: Path) -> None:
-    made = LocalProcessDriver(context(tmp_path), ("/does/not/exist",))
+    made = LocalProcessProvider(context(tmp_path), ("/does/not/exist",))
     made.recover("http://127.0.0.1:8082")
     with pytest.raises(WorkerError, match=r"can't be started: .*No such file"):
         made.start_worker(WorkerSpec("w", 1))

@@ -1,0 +1,46 @@
+"""The provider ``standalone``: TaskManagers, which others start, host the executors of our own Spark."""
+
+from __future__ import annotations
+
+from firesteel.config.options import (
+    DRIVER_ORPHAN_TIMEOUT,
+    HEARTBEAT_TIMEOUT,
+    JAVA_HOME,
+    JVM_ARCHIVE,
+    JVM_ARCHIVE_IN_BACKGROUND,
+    SPARK_SPARE_CORES,
+)
+from firesteel.protocol.provider import Provider, ProviderContext
+from firesteel.spark.hosted import HostedFleet
+
+
+class HostedProvider(Provider):
+    """Has the hosted fleet. Those that start TaskManagers, too, are derived from it.
+
+    Args:
+        context: what it is made of.
+
+    Raises:
+        ConfigurationError: an option has a bad value.
+    """
+
+    fleet: HostedFleet
+
+    def __init__(self, context: ProviderContext) -> None:
+        settings = context.settings
+        self.context = context
+        super().__init__(
+            HostedFleet(
+                slot_main=context.slot_main,
+                cluster_directory=context.directory,
+                secret=context.secret,
+                bind_host=context.bind_host,
+                advertised_host=context.advertised_host,
+                spare_cores=settings.get(SPARK_SPARE_CORES),
+                java_home=settings.get(JAVA_HOME),
+                archive=settings.get(JVM_ARCHIVE),
+                make_archive=settings.get(JVM_ARCHIVE_IN_BACKGROUND),
+                orphan_timeout=settings.get(DRIVER_ORPHAN_TIMEOUT).total_seconds(),
+                heartbeat_timeout=settings.get(HEARTBEAT_TIMEOUT).total_seconds(),
+            )
+        )

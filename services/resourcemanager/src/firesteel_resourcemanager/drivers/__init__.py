@@ -1,1 +1,0 @@
-"""Worker drivers that come with the ResourceManager."""
