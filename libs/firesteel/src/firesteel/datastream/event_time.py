@@ -9,7 +9,7 @@ from typing import Any
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
-from firesteel.expressions.timestamps import ColumnTimestamps
+from firesteel.expressions.expression import ColumnTimestamps
 from firesteel.functions.source import Source
 from firesteel.graph.specs import OperatorKind
 from firesteel.graph.stream_graph import StreamInput, Transformation, display_name
@@ -47,9 +47,10 @@ def fitted_strategy(strategy: WatermarkStrategy, type_info: TypeInformation, *, 
     if not isinstance(assigner, ColumnTimestamps):
         return strategy
     from firesteel.datastream import column_plans
+    from firesteel.expressions.timestamps import computing_timestamps
 
     made = ColumnTimestamps(assigner.expression, wrap=wrap)
-    made.bound(column_plans.columns_of("with_timestamp_assigner", type_info))
+    computing_timestamps(made, column_plans.columns_of("with_timestamp_assigner", type_info))
     return replace(strategy, timestamp_assigner=made)
 
 
