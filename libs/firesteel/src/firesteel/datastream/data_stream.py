@@ -4,8 +4,7 @@ A stream is a description; nothing runs before ``execute()``. Parameters that ta
 function class or a plain callable, except where a class is asked for by name. Joins of streams and evictors are those
 of Flink's Java API in snake case; PyFlink has none.
 
-These classes name each other in their signatures, so they are in one module. ``column_plans`` and some connectors are
-imported when a program first uses them, as loading them takes time.
+These classes name each other in their signatures, so they are in one module.
 """
 
 from __future__ import annotations
@@ -31,10 +30,11 @@ from firesteel.config import ConfigOption, Settings
 from firesteel.config import options as opt
 from firesteel.connectors.collection import CollectionSource
 from firesteel.connectors.number_sequence import NumberSequenceSource
+from firesteel.connectors.socket_text import SocketTextSource
 from firesteel.core import plugins
 from firesteel.core.errors import GraphError, UnsupportedFeatureError
 from firesteel.core.machine import usable_cores
-from firesteel.datastream import aggregations, checks, event_time
+from firesteel.datastream import aggregations, checks, column_plans, event_time
 from firesteel.datastream.caches import Cache, Caches
 from firesteel.datastream.checkpoint_config import CheckpointConfig
 from firesteel.datastream.checkpointing_mode import CheckpointingMode
@@ -232,8 +232,6 @@ class DataStream(OperatorSettings):
             GraphError: the stream has no columns.
             ProgramError: an expression does not fit them.
         """
-        from firesteel.datastream import column_plans
-
         return self._project("Select", column_plans.select(columns, self._record_type, wrap=self._wraps()))
 
     def with_columns(self, *columns: Expression) -> DataStream:
@@ -243,8 +241,6 @@ class DataStream(OperatorSettings):
             GraphError: the stream has no columns.
             ProgramError: an expression does not fit them.
         """
-        from firesteel.datastream import column_plans
-
         return self._project("WithColumns", column_plans.with_columns(columns, self._record_type, wrap=self._wraps()))
 
     def drop(self, *names: str) -> DataStream:
@@ -254,8 +250,6 @@ class DataStream(OperatorSettings):
             GraphError: the stream has no columns, or none would be left.
             ProgramError: there is no such column.
         """
-        from firesteel.datastream import column_plans
-
         return self._project("Drop", column_plans.drop(names, self._record_type, wrap=self._wraps()))
 
     def map_batches(
@@ -275,8 +269,6 @@ class DataStream(OperatorSettings):
         Raises:
             GraphError: the stream or the result has no columns.
         """
-        from firesteel.datastream import column_plans
-
         column_plans.columns_of("map_batches", self._record_type)
         checks.check_callable("map_batches", func)
         declared = checks.declared_type("output_type", output_type)
@@ -447,14 +439,14 @@ class DataStream(OperatorSettings):
         if strategy.alignment_group is not None:
             raise GraphError(f"assign_timestamps_and_watermarks(): {event_time.ALIGNMENT_BELONGS_TO_SOURCES}")
         strategy = event_time.fitted_strategy(strategy, self._record_type, wrap=self._wraps())
-        made = self._environment._add(
+        return self._environment._add_stream(
             "Timestamps/Watermarks",
             OperatorKind.WATERMARKS,
             strategy,
             (self._inputs,),
+            self._record_type,
             extra={"input_type": self._record_type},
         )
-        return DataStream(self._environment, (StreamInput(made),), self._record_type)
 
     def get_side_output(self, output_tag: OutputTag[Any]) -> DataStream:
         """The stream of what the operator's function sends to this tag with ``yield tag, value``.
@@ -591,23 +583,18 @@ class DataStream(OperatorSettings):
         coerce_to: TypeInformation | None,
         key_selectors: tuple[Callable[[Any], Any], ...] = (),
     ) -> DataStream:
-        made = self._environment._add(
-            name, kind, function, (self._inputs,), coerce_to=coerce_to, key_selectors=key_selectors
+        return self._environment._add_stream(
+            name, kind, function, (self._inputs,), type_info, coerce_to=coerce_to, key_selectors=key_selectors
         )
-        return DataStream(self._environment, (StreamInput(made),), type_info)
 
     def _end(self, name: str, kind: OperatorKind, function: Any, extra: dict[str, Any]) -> DataStreamSink:
         return DataStreamSink(self._environment._add(name, kind, function, (self._inputs,), extra=extra))
 
     def _filter_columns(self, expression: Expression) -> DataStream:
-        from firesteel.datastream import column_plans
-
         condition = column_plans.condition(expression, self._record_type, wrap=self._wraps())
         return self._columnar("Filter", OperatorKind.COLUMNS_FILTER, condition, self._record_type)
 
     def _column_key(self, columns: Any, key_type: Any = None) -> tuple[ColumnKey, TypeInformation]:
-        from firesteel.datastream import column_plans
-
         if isinstance(key_type, str | Expression):
             raise TypeError("key_by() takes several columns as a list: key_by([..., ...])")
         chosen = [columns] if isinstance(columns, str | Expression) else columns
@@ -627,15 +614,10 @@ class DataStream(OperatorSettings):
         **extra: Any,
     ) -> DataStream:
         described = {"input_type": self._record_type, "result_type": result, "wrap": self._wraps(), **extra}
-        made = self._environment._add(
-            name,
-            kind,
-            function,
-            (self._inputs if inputs is None else inputs,),
-            key_selectors=key_selectors,
-            extra=described,
+        read = (self._inputs if inputs is None else inputs,)
+        return self._environment._add_stream(
+            name, kind, function, read, result, key_selectors=key_selectors, extra=described
         )
-        return DataStream(self._environment, (StreamInput(made),), result)
 
     def _project(self, name: str, projection: tuple[tuple[Expression, ...], RowTypeInfo]) -> DataStream:
         return self._columnar(name, OperatorKind.COLUMNS_PROJECT, *projection)
@@ -737,8 +719,6 @@ class KeyedStream(DataStream):
             GraphError: the stream has no columns, it is keyed by a function, or a name is missing or stands twice.
             ProgramError: an aggregate does not fit the columns; near names and types are in the message.
         """
-        from firesteel.datastream import column_plans
-
         found, result = column_plans.aggregate(aggregates, self._key_selector, self._record_type, wrap=self._wraps())
         return self._columnar(
             "Aggregate", OperatorKind.COLUMNS_AGGREGATE, found, result, key_selectors=(self._key_selector,)
@@ -762,8 +742,6 @@ class KeyedStream(DataStream):
         Raises:
             GraphError: the stream or the result has no columns, or the stream is keyed by a function.
         """
-        from firesteel.datastream import column_plans
-
         checks.check_function("process_batches", func, KeyedBatchFunction)
         given = column_plans.columns_of("process_batches", self._record_type)
         column_plans.key_of("process_batches", self._key_selector, given)
@@ -924,15 +902,15 @@ class ConnectedStreams:
         if isinstance(first, KeyedStream) and isinstance(second, KeyedStream):
             selectors = (first._key_selector, second._key_selector)
         declared = checks.declared_type("output_type", output_type)
-        made = first._environment._add(
+        return first._environment._add_stream(
             name,
             keyed if selectors else plain,
             function,
             (first._inputs, second._inputs),
+            declared,
             coerce_to=checks.coerced(declared),
             key_selectors=selectors,
         )
-        return DataStream(first._environment, (StreamInput(made),), declared)
 
 
 class BroadcastStream:
@@ -991,16 +969,16 @@ class BroadcastConnectedStream:
             hint = " (the stream is keyed)"
             checks.check_class("process", func, KeyedBroadcastProcessFunction, hint=hint)
         declared = checks.declared_type("output_type", output_type)
-        made = stream._environment._add(
+        return stream._environment._add_stream(
             "Co-Process-Broadcast" if key_selector is None else "Co-Process-Broadcast-Keyed",
             OperatorKind.BROADCAST_PROCESS if key_selector is None else OperatorKind.KEYED_BROADCAST_PROCESS,
             func,
             (stream._inputs, self.broadcast_stream.input_stream._inputs),
+            declared,
             coerce_to=checks.coerced(declared),
             key_selectors=() if key_selector is None else (key_selector,),
             extra={"broadcast_states": tuple(self.broadcast_state_descriptors)},
         )
-        return DataStream(stream._environment, (StreamInput(made),), declared)
 
 
 class _WindowedBase(ABC):
@@ -1151,8 +1129,6 @@ class _WindowedBase(ABC):
 
     def _aggregate_columns(self, aggregates: Sequence[Any]) -> DataStream:
         """Windows of aggregates of columns."""
-        from firesteel.datastream import column_plans
-
         check_windows(self._assigner, self._trigger, self._evictor)
         self._check_lateness()
         key, inputs = self._key_columns()
@@ -1272,8 +1248,6 @@ class WindowedStream(_WindowedBase):
         return self._whole_windows("process", process_window_function, ProcessWindowFunction, output_type)
 
     def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
-        from firesteel.datastream import column_plans
-
         given = column_plans.columns_of("aggregate", self.get_input_type())
         key, _ = column_plans.key_of("aggregate", self._keyed_stream._key_selector, given)
         return key, self._stream._inputs
@@ -1344,10 +1318,16 @@ class AllWindowedStream(_WindowedBase):
     def _add_operator(self, spec: WindowSpec, declared: TypeInformation) -> DataStream:
         one_key = aggregations.OneKey()
         inputs = self._all_to_one(one_key)
-        made = self._stream._environment._add(
-            self._name, _kind_of(spec), spec, (inputs,), coerce_to=checks.coerced(declared), key_selectors=(one_key,)
+        stream = self._stream._environment._add_stream(
+            self._name,
+            _kind_of(spec),
+            spec,
+            (inputs,),
+            declared,
+            coerce_to=checks.coerced(declared),
+            key_selectors=(one_key,),
         )
-        return self._with_parallelism(DataStream(self._stream._environment, (StreamInput(made),), declared))
+        return self._with_parallelism(stream)
 
     def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
         one_key = ColumnKey((), ())
@@ -1630,19 +1610,20 @@ class IntervalJoined:
         left, right = self._streams
         for stream in self._streams:
             event_time.warn_without_timestamps("an interval join", stream._inputs)
-        made = left._environment._add(
+        joined = left._environment._add_stream(
             "Interval Join",
             OperatorKind.INTERVAL_JOIN,
             process_join_function,
             (left._inputs, right._inputs),
+            declared,
             coerce_to=checks.coerced(declared),
             key_selectors=(left._key_selector, right._key_selector),
             extra={"lower": lower, "upper": upper, "late_tags": tuple(self._late_tags)},
         )
         for tag, side in zip(self._late_tags, ("left", "right"), strict=True):
             if tag is not None:
-                _declare_tag(made, tag, f"side_output_{side}_late_data")
-        return DataStream(left._environment, (StreamInput(made),), declared)
+                _declare_tag(joined._inputs[0].source, tag, f"side_output_{side}_late_data")
+        return joined
 
     def _late(self, side: int, method: str, tag: Any) -> Self:
         self._late_tags[side] = checks.output_tag(method, tag)
@@ -2006,9 +1987,9 @@ class StreamExecutionEnvironment:
         declared = checks.declared_type("type_info", type_info)
         coerce_to = checks.coerced(declared)
         source = CollectionSource(list(collection), coerce_to)
-        made = self._add("Collection Source", OperatorKind.SOURCE, source, (), coerce_to=coerce_to)
-        made.non_parallel = True
-        return DataStream(self, (StreamInput(made),), declared)
+        stream = self._add_stream("Collection Source", OperatorKind.SOURCE, source, (), declared, coerce_to=coerce_to)
+        stream._inputs[0].source.non_parallel = True
+        return stream
 
     def from_sequence(self, start: int, end: int) -> DataStream:
         """A stream of the numbers from ``start`` to ``end``, both included, cut into a part for each subtask.
@@ -2046,8 +2027,7 @@ class StreamExecutionEnvironment:
         extra = event_time.source_settings(strategy, source)
         coerce_to = None if type_info is None else checks.coerced(declared)
         name = checks.some_text("source_name", source_name)
-        made = self._add(name, OperatorKind.SOURCE, source, (), coerce_to=coerce_to, extra=extra)
-        return DataStream(self, (StreamInput(made),), declared)
+        return self._add_stream(name, OperatorKind.SOURCE, source, (), declared, coerce_to=coerce_to, extra=extra)
 
     def add_source(
         self,
@@ -2112,8 +2092,6 @@ class StreamExecutionEnvironment:
         Raises:
             ProgramError: the port, the delimiter or the number is not valid.
         """
-        from firesteel.connectors.socket_text import SocketTextSource
-
         stream = self._without_watermarks(
             SocketTextSource(hostname, port, delimiter, max_retries), "Socket Stream", None
         )
@@ -2184,6 +2162,22 @@ class StreamExecutionEnvironment:
         if inputs:
             self._pending.append(made)
         return made
+
+    def _add_stream(
+        self,
+        name: str,
+        kind: OperatorKind,
+        function: Any,
+        inputs: tuple[tuple[StreamInput, ...], ...],
+        type_info: TypeInformation,
+        *,
+        coerce_to: TypeInformation | None = None,
+        key_selectors: tuple[Callable[[Any], Any], ...] = (),
+        extra: dict[str, Any] | None = None,
+    ) -> DataStream:
+        """An operator, as the stream of its results."""
+        made = self._add(name, kind, function, inputs, coerce_to=coerce_to, key_selectors=key_selectors, extra=extra)
+        return DataStream(self, (StreamInput(made),), type_info)
 
     def _settings(self) -> Settings:
         return program_settings(self._configuration)

@@ -9,6 +9,7 @@ from typing import Any
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
+from firesteel.datastream import column_plans
 from firesteel.expressions.expression import ColumnTimestamps
 from firesteel.functions.source import Source
 from firesteel.graph.specs import OperatorKind
@@ -46,7 +47,6 @@ def fitted_strategy(strategy: WatermarkStrategy, type_info: TypeInformation, *, 
     assigner = strategy.timestamp_assigner
     if not isinstance(assigner, ColumnTimestamps):
         return strategy
-    from firesteel.datastream import column_plans
     from firesteel.expressions.timestamps import computing_timestamps
 
     made = ColumnTimestamps(assigner.expression, wrap=wrap)
