@@ -35,7 +35,8 @@ def imported(text: str) -> Iterator[tuple[str, str]]:
             assert not node.level, "relative imports are not counted"
             yield from ((node.module or "", alias.name) for alias in node.names)
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            yield from ((one.value, "") for one in node.args if isinstance(one, ast.Constant))
+            names = (one.value for one in node.args if isinstance(one, ast.Constant))
+            yield from ((name, "") for name in names if isinstance(name, str))
 
 
 def graph_of(texts: Mapping[str, str]) -> dict[str, set[str]]:
