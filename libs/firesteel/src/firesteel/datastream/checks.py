@@ -225,8 +225,8 @@ def broadcast_states(descriptors: Any) -> list[MapStateDescriptor]:
     """The descriptors, each of its own name.
 
     Raises:
-        TypeError: one is no MapStateDescriptor.
-        GraphError: there is none, two have the same name, or one has a time-to-live.
+        TypeError: something else than a MapStateDescriptor was given.
+        GraphError: no state was given, two have the same name, or a state has a time-to-live.
     """
     found: dict[str, MapStateDescriptor] = {}
     for descriptor in descriptors:

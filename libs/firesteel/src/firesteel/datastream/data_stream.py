@@ -283,8 +283,8 @@ class DataStream(OperatorSettings):
         """All records of this stream and the others.
 
         Raises:
-            TypeError: one is no stream.
-            GraphError: the types differ, or one belongs to another environment.
+            TypeError: an argument is no stream.
+            GraphError: the types differ, or a stream belongs to another environment.
         """
         together = [self._values(), *(self._same_environment("union", s)._values() for s in streams)]
         for other in together[1:]:
@@ -389,7 +389,7 @@ class DataStream(OperatorSettings):
     # --- windows ---------------------------------------------------------------------------------------------------
 
     def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
-        """Cuts the whole stream into windows; they are worked on by one subtask. See ``KeyedStream.window``."""
+        """Cuts the whole stream into windows, which are worked on by one subtask. See ``KeyedStream.window``."""
         return AllWindowedStream(self, window_assigner)
 
     def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
@@ -715,7 +715,7 @@ class KeyedStream(DataStream):
                 called by its alias, or as ``count``, ``sum_price``, ``max_price`` and so on.
 
         Raises:
-            TypeError: one is no aggregate.
+            TypeError: an argument is no aggregate.
             GraphError: the stream has no columns, it is keyed by a function, or a name is missing or stands twice.
             ProgramError: an aggregate does not fit the columns; near names and types are in the message.
         """
@@ -780,8 +780,8 @@ class KeyedStream(DataStream):
         ``a.key_by(f).interval_join(b.key_by(g)).between(lower, upper).process(function)``
 
         Raises:
-            TypeError: the other one is no stream.
-            GraphError: it is not keyed, or belongs to another environment.
+            TypeError: ``other_stream`` is no stream.
+            GraphError: the other stream is not keyed, or belongs to another environment.
         """
         other = self._same_environment("interval_join", other_stream)
         if not isinstance(other, KeyedStream):
@@ -817,7 +817,7 @@ class KeyedStream(DataStream):
     def _collected(self) -> tuple[StreamInput, ...]:
         function = aggregations.KeyAndValue(self._key_selector)
         inputs = self._derive(_KEY_BY_NAME, OperatorKind.MAP, function, self.get_type(), self.get_type())._inputs
-        inputs[0].source.non_parallel = True  # several would mix the order of what one subtask has sent
+        inputs[0].source.non_parallel = True  # parallel subtasks would mix the order of what one subtask has sent
         return inputs
 
     def _apply_keyed(
@@ -1088,7 +1088,7 @@ class _WindowedBase(ABC):
 
     def _whole_windows(self, method: str, function: Any, wanted: type[Function], output_type: Any) -> DataStream:
         hint = ""
-        if not isinstance(function, wanted) and isinstance(function, (*_PLAIN, *_PROCESS)):
+        if not isinstance(function, wanted) and isinstance(function, (*_WINDOW_FUNCTIONS, *_PROCESS_WINDOW_FUNCTIONS)):
             here = "reduced to one by window_all()" if self._name == "WINDOW_ALL" else "keyed"
             hint = f" (the stream is {here}; apply() and process() take different classes)"
         checks.check_class(method, function, wanted, hint=hint)
@@ -1143,7 +1143,7 @@ class _WindowedBase(ABC):
 
     @abstractmethod
     def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
-        """The key selector, and the inputs."""
+        """What reads the key from columns, and the inputs of the operator."""
 
     def _with_parallelism(self, stream: DataStream) -> DataStream:
         """The stream of results, with the parallelism that the windows allow."""
@@ -1151,7 +1151,7 @@ class _WindowedBase(ABC):
 
     @abstractmethod
     def _add_operator(self, spec: WindowSpec, declared: TypeInformation) -> DataStream:
-        """The operator."""
+        """Adds the operator of the windows."""
 
     def _check_merging(self, trigger: Trigger[Any, Any]) -> None:
         if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
@@ -1226,7 +1226,7 @@ class WindowedStream(_WindowedBase):
         Raises:
             TypeError: an argument is of another class.
             GraphError: aggregates of columns do not go with the stream, its key, or the windows.
-            ProgramError: they do not fit the columns.
+            ProgramError: the aggregates do not fit the columns.
         """
         given = _aggregates(aggregate_function, window_function, accumulator_type, output_type, *aggregates)
         if given is not None:
@@ -1272,7 +1272,7 @@ class AllWindowedStream(_WindowedBase):
         window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,
         output_type: TypeDescriptor | None = None,
     ) -> DataStream:
-        """As of ``WindowedStream``."""
+        """Combines the records of a window as they come, as ``WindowedStream.reduce`` does."""
         return self._reduced(reduce_function, window_function, output_type)
 
     @overload
@@ -1295,7 +1295,7 @@ class AllWindowedStream(_WindowedBase):
         output_type: Any = None,
         *aggregates: Aggregate,
     ) -> DataStream:
-        """As of ``WindowedStream``; without columns of keys in the results."""
+        """Gathers or aggregates as ``WindowedStream.aggregate`` does; without columns of keys in the results."""
         given = _aggregates(aggregate_function, window_function, accumulator_type, output_type, *aggregates)
         if given is not None:
             return self._aggregate_columns(given)
@@ -1343,8 +1343,8 @@ class AllWindowedStream(_WindowedBase):
         return stream
 
 
-_PLAIN = (WindowFunction, AllWindowFunction)
-_PROCESS = (ProcessWindowFunction, ProcessAllWindowFunction)
+_WINDOW_FUNCTIONS = (WindowFunction, AllWindowFunction)
+_PROCESS_WINDOW_FUNCTIONS = (ProcessWindowFunction, ProcessAllWindowFunction)
 
 
 def _aggregates(*given: Any) -> list[Any] | None:
@@ -2183,7 +2183,7 @@ class StreamExecutionEnvironment:
         return program_settings(self._configuration)
 
     def _add_aside(self, name: str, kind: OperatorKind, inputs: tuple[tuple[StreamInput, ...], ...]) -> Transformation:
-        """A transformation that no graph holds unless it is named."""
+        """An operator that stands in a graph only if the graph is made with it as an end."""
         made = self._add(name, kind, None, inputs)
         self._pending.remove(made)
         return made
@@ -2203,7 +2203,7 @@ class StreamExecutionEnvironment:
         return graph, caches
 
     def _take(self, job_name: str | None) -> tuple[StreamGraph, list[Cache]]:
-        """The graph is taken out first: what was refused is not tried again with the next program."""
+        """Makes the graph and forgets the operators: what was refused is not tried again with the next program."""
         try:
             return self._with_caches(job_name if job_name is None else checks.some_text("the job name", job_name))
         finally:
