@@ -17,7 +17,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECTS = [ROOT / "libs" / "firesteel", *sorted(path.parent for path in ROOT.glob("services/*/pyproject.toml"))]
 
 LINES_ALLOWED = 1000
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "libs/firesteel/src/firesteel/datastream/data_stream.py": (
+        "the classes of the API name each other in their signatures: cut apart, they would import each other"
+    ),
+}
 """Files that may be longer, and why."""
 
 PUBLIC_PACKAGES = ["firesteel.common", "firesteel.datastream"]

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from firesteel.core.clock import SystemClock
-from firesteel.functions.async_functions import AsyncFunction, AsyncRetryStrategy
-from firesteel.functions.async_retry import (
+from firesteel.functions.async_functions import (
+    AsyncFunction,
+    AsyncRetryStrategy,
     ExponentialBackoffDelayRetryStrategy,
     empty_result_predicate,
     exception_type_predicate,

@@ -133,7 +133,7 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(java: Java, cache
 
 
 def test_it_runs_when_nobody_else_wants_to_and_goes_first() -> None:
-    code = "import os; from firesteel.spark import background as b; b._be_modest();"
+    code = "import os; from firesteel.spark import archive_maker; archive_maker._be_modest();"
     code += "print(os.sched_getscheduler(0) == os.SCHED_IDLE, os.nice(0), open('/proc/self/oom_score_adj').read())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "19", "1000"]
@@ -161,15 +161,15 @@ def test_a_child_ends_with_its_owner(java: Java, end: str) -> None:
 def test_one_that_takes_too_long_ends_and_is_not_tried_again_soon(java: Java, archive: Archive) -> None:
     code = f"""
 import time
-from firesteel.spark import background, training
-background.DEADLINE = 0.2
+from firesteel.spark import archive_maker, training
+archive_maker.DEADLINE = 0.2
 def stuck(*arguments, **more):
     try:
         time.sleep(600)
     finally:
         print("cleaned up")
 training.train = stuck
-raise SystemExit(background.main(["embedded", "--eager", "--java-home", {str(java.executable.parent.parent)!r}]))
+raise SystemExit(archive_maker.main(["embedded", "--eager", "--java-home", {str(java.executable.parent.parent)!r}]))
 """
     archive.path.parent.mkdir(mode=0o700)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

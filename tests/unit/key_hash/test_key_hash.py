@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 
 from firesteel.common import Row, RowKind
 from firesteel.core.errors import KeyTypeError
-from firesteel.graph.key_hash import KEY_HASH_VERSION, key_group, murmur, stable_hash, stable_hash_array
-from firesteel.graph.key_hash_columns import murmur_array
+from firesteel.graph.key_hash import KEY_HASH_VERSION, key_group, murmur, stable_hash
+from firesteel.graph.key_hash_columns import hash_column, murmur_array
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "key-hash.md"
@@ -296,14 +296,14 @@ INT64 = st.one_of(st.integers(-(2**63), 2**63 - 1), st.sampled_from([2**61 - 1, 
 
 @given(st.lists(st.one_of(st.none(), INT64)))
 def test_int_columns_agree_with_rows(values: list[int | None]) -> None:
-    assert stable_hash_array(pa.array(values, pa.int64())).tolist() == [stable_hash(v) for v in values]
+    assert hash_column(pa.array(values, pa.int64())).tolist() == [stable_hash(v) for v in values]
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(), INT64.map(float))))
 @example([5e-324, -5e-324, 1.7976931348623157e308, -math.inf, math.nan, -0.0, -1.0, 2.0**61, 0.1])
 def test_float_columns_agree_with_rows(values: list[float | None]) -> None:
     column = pa.array(values, pa.float64(), from_pandas=False)
-    assert stable_hash_array(column).tolist() == [stable_hash(v) for v in values]
+    assert hash_column(column).tolist() == [stable_hash(v) for v in values]
 
 
 @given(st.lists(st.one_of(st.none(), st.text())), st.integers(0, 3))
@@ -311,8 +311,8 @@ def test_string_columns_agree_with_rows(values: list[str | None], start: int) ->
     expected = [stable_hash(v) for v in values][start:]
     for kind in (pa.string(), pa.large_string()):
         column = pa.array(values, kind).slice(start)
-        assert stable_hash_array(column).tolist() == expected
-        assert stable_hash_array(column.dictionary_encode()).tolist() == expected
+        assert hash_column(column).tolist() == expected
+        assert hash_column(column.dictionary_encode()).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -340,29 +340,29 @@ def test_string_columns_agree_with_rows(values: list[str | None], start: int) ->
 def test_columns_of_other_types_agree_with_rows(kind: Any, values: list[Any]) -> None:
     column = pa.array(values, kind)
     expected = [stable_hash(v) for v in values]
-    hashes = stable_hash_array(column)
+    hashes = hash_column(column)
     assert hashes.tolist() == expected
     assert hashes.dtype == np.uint32
-    assert stable_hash_array(pa.chunked_array([column, column], kind)).tolist() == expected * 2
-    assert stable_hash_array(pa.chunked_array([], kind)).tolist() == []
+    assert hash_column(pa.chunked_array([column, column], kind)).tolist() == expected * 2
+    assert hash_column(pa.chunked_array([], kind)).tolist() == []
 
 
 def test_columns_of_lists_are_refused() -> None:
     with pytest.raises(KeyTypeError, match="list"):
-        stable_hash_array(pa.array([[1], [2]]))
+        hash_column(pa.array([[1], [2]]))
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
 @given(values=st.lists(st.one_of(st.integers(0, 2**61 - 2), st.integers(0, 100)), max_size=20))
 @example(values=[2**61 - 2])
 def test_whole_numbers_below_the_modulus_hash_alike_in_columns(kind: pa.DataType, values: list[int]) -> None:
-    assert stable_hash_array(pa.array(values, kind)).tolist() == [stable_hash(value) for value in values]
+    assert hash_column(pa.array(values, kind)).tolist() == [stable_hash(value) for value in values]
 
 
 @given(st.lists(st.one_of(st.none(), st.text("aü", max_size=2)), min_size=65, max_size=80))
 def test_many_texts_hash_as_one_by_one(values: list[str | None]) -> None:
     expected = [stable_hash(value) for value in values]
     for column in (pa.array(values, pa.string()), pa.array(values, pa.large_string())):
-        assert stable_hash_array(column).tolist() == expected
-        assert stable_hash_array(column.dictionary_encode()).tolist() == expected
-        assert stable_hash_array(column.slice(3)).tolist() == expected[3:]
+        assert hash_column(column).tolist() == expected
+        assert hash_column(column.dictionary_encode()).tolist() == expected
+        assert hash_column(column.slice(3)).tolist() == expected[3:]

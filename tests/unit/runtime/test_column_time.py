@@ -17,7 +17,8 @@ from firesteel.common.watermark_strategy import TimestampAssigner, WatermarkGene
 from firesteel.core.errors import GraphError, ProgramError
 from firesteel.datastream import StreamExecutionEnvironment
 from firesteel.expressions import col, when
-from firesteel.expressions.timestamps import ColumnTimestamps
+from firesteel.expressions.expression import ColumnTimestamps
+from firesteel.expressions.timestamps import computing_timestamps
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch, Timestamps, Values, Watermark
 from firesteel.runtime.chain import ChainExecutor
@@ -179,7 +180,7 @@ def stamps_of(expression: Any, type_info: Any, rows: list[Row]) -> Timestamps:
     columns = StreamColumns(type_info)
     batch = columns.from_records(rows)
     declared = dict(zip(columns.names, columns.types, strict=True))
-    made: Timestamps = ColumnTimestamps(expression).bound(declared)(
+    made: Timestamps = computing_timestamps(ColumnTimestamps(expression), declared)(
         dict(zip(columns.names, batch.columns, strict=True)), batch.num_rows
     )
     return made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from firesteel.datastream.async_data_stream import AsyncDataStream
-from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastStream
 from firesteel.datastream.checkpoint_config import CheckpointConfig
 from firesteel.datastream.checkpoint_storage import (
     CheckpointStorage,
@@ -13,12 +12,17 @@ from firesteel.datastream.checkpoint_storage import (
 )
 from firesteel.datastream.checkpointing_mode import CheckpointingMode
 from firesteel.datastream.data_stream import (
+    AllWindowedStream,
+    BroadcastConnectedStream,
+    BroadcastStream,
     CachedDataStream,
     CloseableIterator,
     ConnectedStreams,
     DataStream,
     DataStreamSink,
     KeyedStream,
+    StreamExecutionEnvironment,
+    WindowedStream,
 )
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
 from firesteel.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
@@ -66,7 +70,6 @@ from firesteel.datastream.state_backend import (
     PredefinedOptions,
     StateBackend,
 )
-from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
 from firesteel.datastream.time_domain import TimeDomain
 from firesteel.datastream.timerservice import TimerService
 from firesteel.datastream.window import (
@@ -79,7 +82,6 @@ from firesteel.datastream.window import (
     Window,
     WindowAssigner,
 )
-from firesteel.datastream.windowed_stream import AllWindowedStream, WindowedStream
 
 __all__ = [
     "AggregateFunction",

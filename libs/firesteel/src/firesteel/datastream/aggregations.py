@@ -1,6 +1,6 @@
-"""The small functions behind ``sum``, ``min``, ``max``, ``min_by``, ``max_by``, ``project`` and keyed results.
+"""The small functions that methods of streams put into operators: behind ``sum``, ``max_by``, ``project`` and so on.
 
-They are classes of this package, so that they travel by reference.
+They are functions and classes of this package, so that they travel by reference.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from firesteel.common.typeinfo import PickledBytesTypeInfo, RowTypeInfo, TupleTy
 from firesteel.common.types import Row
 from firesteel.functions.functions import KeySelector
 
-__all__ = ["AccumulateType", "FieldReduce", "KeyAndValue", "PickRecord", "Project", "check_position", "identity"]
+__all__ = [
+    "AccumulateType",
+    "FieldReduce",
+    "KeyAndValue",
+    "OneKey",
+    "PickRecord",
+    "Project",
+    "check_position",
+    "identity",
+]
 
 Position = int | str
 
@@ -133,3 +142,11 @@ class KeyAndValue:
     def __call__(self, value: Any) -> Row:
         """Key and record."""
         return Row(self.key_of(value), value)
+
+
+class OneKey:
+    """The key of all records where windows are over a whole stream."""
+
+    def __call__(self, value: Any) -> int:
+        """The same for all."""
+        return 0

@@ -11,7 +11,6 @@ from firesteel.datastream import checks
 from firesteel.datastream.data_stream import DataStream
 from firesteel.functions.async_functions import AsyncFunction, AsyncRetryStrategy
 from firesteel.graph.specs import OperatorKind
-from firesteel.graph.stream_graph import StreamInput
 
 __all__ = ["AsyncDataStream"]
 
@@ -126,7 +125,12 @@ def _wait(
         "timeout_ms": checks.whole_number("the timeout in ms", whole_millis("timeout", timeout), 0),
         "retry": retry,
     }
-    made = stream._environment._add(
-        _NAME, OperatorKind.ASYNC_WAIT, function, (stream._inputs,), coerce_to=checks.coerced(declared), extra=extra
+    return stream._environment._add_stream(
+        _NAME,
+        OperatorKind.ASYNC_WAIT,
+        function,
+        (stream._inputs,),
+        declared,
+        coerce_to=checks.coerced(declared),
+        extra=extra,
     )
-    return DataStream(stream._environment, (StreamInput(made),), declared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from firesteel.functions.async_retry import (
+from firesteel.functions.async_functions import (
     ExponentialBackoffDelayRetryStrategy,
     FixedDelayRetryStrategy,
     NoRetryStrategy,

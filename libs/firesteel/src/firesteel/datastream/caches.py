@@ -40,7 +40,7 @@ class Cache:
         self._kept: Path | None = None
         self._written: tuple[Path, JobClient] | None = None
 
-    def look(self) -> bool:
+    def prepare(self) -> bool:
         """Make the node what it has to be in the next graph; returns whether the results should be written by it."""
         if self._written is not None:
             directory, job = self._written
@@ -109,7 +109,7 @@ def _state(job: JobClient) -> JobStatus:
 
 
 class Caches:
-    """All of an environment."""
+    """The caches of an environment."""
 
     def __init__(self) -> None:
         self._all: list[Cache] = []
@@ -117,16 +117,16 @@ class Caches:
         self._at_exit: weakref.finalize[..., Caches] | None = None
 
     def add(self, cache: Cache) -> None:
-        """One more."""
+        """Note the cache of another stream."""
         self._all.append(cache)
 
-    def look(self, ends: Iterable[Transformation], directory: str | None) -> list[Cache]:
+    def prepare(self, ends: Iterable[Transformation], directory: str | None) -> list[Cache]:
         """Prepare all nodes for the next graph, made of what leads to these ends.
 
         Returns:
-            Those whose sinks belong into the graph, so that their results are there for the next one.
+            The caches whose sinks belong into the graph, so that their results are there for the next one.
         """
-        wanted = [cache for cache in self._all if cache.look()]
+        wanted = [cache for cache in self._all if cache.prepare()]
         if not wanted:
             return []
         seen = reachable(ends)

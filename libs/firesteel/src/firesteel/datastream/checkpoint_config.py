@@ -10,7 +10,7 @@ from firesteel.common.configuration import Configuration
 from firesteel.common.time import Duration, Span, whole_millis
 from firesteel.config import ConfigOption, Settings
 from firesteel.config import options as opt
-from firesteel.datastream.checkpoint_storage import CheckpointStorage
+from firesteel.datastream.checkpoint_storage import CheckpointStorage, FileSystemCheckpointStorage, storage_of
 from firesteel.datastream.checkpointing_mode import CheckpointingMode
 from firesteel.datastream.checks import whole_number
 from firesteel.datastream.externalized_checkpoint_retention import ExternalizedCheckpointRetention
@@ -181,12 +181,8 @@ class CheckpointConfig:
 
     def get_checkpoint_storage(self) -> CheckpointStorage | None:
         """Returns where checkpoints go, the path as it was written; None if nothing was set, or a plug-in."""
-        from firesteel.datastream.checkpoint_storage import storage_of
-
         return storage_of(self._settings())
 
     def set_checkpoint_storage_dir(self, checkpoint_path: str) -> CheckpointConfig:
         """Sets a directory for checkpoints (PyFlink 1.x)."""
-        from firesteel.datastream.checkpoint_storage import FileSystemCheckpointStorage
-
         return self.set_checkpoint_storage(FileSystemCheckpointStorage(checkpoint_path))

@@ -24,6 +24,8 @@ from firesteel.core.errors import GraphError, UnsupportedFeatureError
 from firesteel.functions.async_functions import AsyncFunction
 from firesteel.functions.coroutines import AWAITED, refuse_coroutines
 from firesteel.functions.functions import CoProcessFunction, Function, KeySelector, Partitioner
+from firesteel.functions.output_tag import OutputTag
+from firesteel.functions.state import MapStateDescriptor
 
 MAX_PARALLELISM = 32768
 
@@ -192,6 +194,54 @@ def some_text(name: str, value: Any) -> str:
     if not value:
         raise ValueError(f"{name} is empty")
     return value
+
+
+def path_in_list(name: str, path: Any) -> str:
+    """A path that can stand in a list of paths with names behind them.
+
+    Raises:
+        TypeError: it is no str.
+        ValueError: it is empty, or holds a character that parts the list.
+    """
+    text = some_text(name, path)
+    for character in ",#":
+        if character in text:
+            raise ValueError(f"{name} can't hold {character!r}: {text!r}")
+    return text
+
+
+def output_tag(method: str, tag: Any) -> OutputTag[Any]:
+    """A tag of a side output.
+
+    Raises:
+        TypeError: something else was given.
+    """
+    if not isinstance(tag, OutputTag):
+        raise TypeError(f"{method}() takes an OutputTag, not {type(tag).__name__}")
+    return tag
+
+
+def broadcast_states(descriptors: Any) -> list[MapStateDescriptor]:
+    """The descriptors, each of its own name.
+
+    Raises:
+        TypeError: something else than a MapStateDescriptor was given.
+        GraphError: no state was given, two have the same name, or a state has a time-to-live.
+    """
+    found: dict[str, MapStateDescriptor] = {}
+    for descriptor in descriptors:
+        if not isinstance(descriptor, MapStateDescriptor):
+            raise TypeError(f"broadcast() takes MapStateDescriptors, not {type(descriptor).__name__}: {descriptor!r}")
+        if descriptor.name in found:
+            raise GraphError(f"broadcast() was given two states of the name {descriptor.name!r}: give each its own")
+        if descriptor.ttl_config is not None:
+            raise GraphError(
+                f"broadcast state {descriptor.name!r} can't have a time-to-live: remove its entries instead"
+            )
+        found[descriptor.name] = descriptor
+    if not found:
+        raise GraphError("broadcast() without a state descriptor gives a DataStream, not a BroadcastStream")
+    return list(found.values())
 
 
 def _article(name: str) -> str:

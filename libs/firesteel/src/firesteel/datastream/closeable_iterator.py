@@ -24,8 +24,8 @@ class CloseableIterator(Iterator[Any]):
     def __init__(self, stream: ResultStream, job_client: CollectingJobClient) -> None:
         self._stream = stream
         self._job_client = job_client
-        self._given = _Given()
-        fetch = partial(_fetch, weakref.ref(stream), self._given)
+        self._at_hand = _ResultsAtHand()
+        fetch = partial(_fetch, weakref.ref(stream), self._at_hand)
         fetch.stream = stream  # type: ignore[attr-defined] # whoever reads keeps it
         self._values = chain.from_iterable(iter(fetch, None))
         """All results. No Python code of ours runs for each, where Ctrl-C would leave a frame that keeps the stream,
@@ -52,8 +52,8 @@ class CloseableIterator(Iterator[Any]):
 
     def close(self) -> None:
         """Gives up reading; a job that has not ended is cancelled. Idempotent."""
-        self._given.is_last = True
-        self._given.clear()
+        self._at_hand.is_last = True
+        self._at_hand.clear()
         self._stream.close()
 
     def __enter__(self) -> CloseableIterator:
@@ -65,20 +65,20 @@ class CloseableIterator(Iterator[Any]):
         self.close()
 
 
-class _Given(list[Any]):
-    """The results at hand. Attributes: ``is_last``: no others are wanted."""
+class _ResultsAtHand(list[Any]):
+    """The results at hand. Attributes: ``is_last``: no further results are wanted."""
 
     is_last = False
 
 
-def _fetch(reference: weakref.ref[ResultStream], given: _Given) -> list[Any] | None:
+def _fetch(reference: weakref.ref[ResultStream], at_hand: _ResultsAtHand) -> list[Any] | None:
     """The next results, as the same list each time; None at the end.
 
     It is called by C code, and its frame knows the stream by a weak reference only before it can answer Ctrl-C.
     """
     try:
         stream = reference()
-        results = None if stream is None or given.is_last else stream.fetch()
+        results = None if stream is None or at_hand.is_last else stream.fetch()
     except KeyboardInterrupt:  # its traceback would keep the stream, and so the job, alive
         stream = reference()
         if stream is not None:
@@ -86,5 +86,5 @@ def _fetch(reference: weakref.ref[ResultStream], given: _Given) -> list[Any] | N
         raise
     if results is None:
         return None
-    given[:] = results
-    return given
+    at_hand[:] = results
+    return at_hand

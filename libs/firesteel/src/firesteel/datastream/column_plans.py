@@ -1,4 +1,8 @@
-"""What the methods on columns add to the graph, checked. Imports Arrow: loaded when a program uses columns."""
+"""What the methods on columns add to the graph, checked.
+
+The kernels of expressions (``expressions.binding``) are imported when a program first uses columns: loading them takes
+40 ms.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeInformatio
 from firesteel.core.errors import GraphError
 from firesteel.expressions import Expression, col
 from firesteel.expressions.aggregates import Aggregate, bind_aggregates
-from firesteel.expressions.binding import bind, bind_condition
 from firesteel.expressions.expression import unaliased
 from firesteel.expressions.keys import ColumnKey, ComputedKey
 from firesteel.expressions.schema import arrow_type, is_nested, schema_of, uncolumnar
@@ -24,7 +27,7 @@ Projection = tuple[tuple[Expression, ...], RowTypeInfo]
 """Expressions, one for each column of the result, and its type."""
 
 
-def columns_of(method: str, type_info: TypeInformation) -> dict[str, TypeInformation]:
+def columns_of(method: str, type_info: TypeInformation) -> Schema:
     """Columns of a stream of this type.
 
     Raises:
@@ -54,6 +57,8 @@ def check_result(method: str, type_info: TypeInformation) -> None:
 
 def condition(expression: Expression, type_info: TypeInformation, *, wrap: bool) -> Expression:
     """A condition that fits the stream."""
+    from firesteel.expressions.binding import bind_condition
+
     bind_condition(expression, columns_of("filter", type_info), wrap=wrap)
     return unaliased(expression)
 
@@ -76,7 +81,7 @@ def drop(names: Sequence[Any], type_info: TypeInformation, *, wrap: bool) -> Pro
     """All columns but these."""
     given = columns_of("drop", type_info)
     for name in names:
-        bind(col(name), given)
+        _type_of(col(name), given)
     return _project("drop", [(name, col(name)) for name in given if name not in names], given, wrap)
 
 
@@ -94,7 +99,7 @@ def column_key(columns: Sequence[Any], type_info: TypeInformation, *, wrap: bool
     names, parts = [], []
     for column in columns:
         expression = col(column) if isinstance(column, str) else column
-        bind(expression, given, wrap=wrap)
+        _type_of(expression, given, wrap=wrap)
         bare = unaliased(expression)
         names.append(expression.output_name() or name_of(bare))
         parts.append(bare)
@@ -116,7 +121,7 @@ def column_key(columns: Sequence[Any], type_info: TypeInformation, *, wrap: bool
     return key, types[0] if len(types) == 1 else TupleTypeInfo(types)
 
 
-def key_of(method: str, selector: Any, given: dict[str, TypeInformation]) -> tuple[ColumnKey, Schema]:
+def key_of(method: str, selector: Any, given: Schema) -> tuple[ColumnKey, Schema]:
     """The key of a stream that is keyed by columns, and the columns that it makes.
 
     Raises:
@@ -178,16 +183,27 @@ def windows(selector: ColumnKey, aggregates: Sequence[Any], type_info: TypeInfor
     return result_type(keys, bound)
 
 
-def _project(method: str, columns: Sequence[Named], given: dict[str, TypeInformation], wrap: bool) -> Projection:
+def _project(method: str, columns: Sequence[Named], given: Schema, wrap: bool) -> Projection:
     named = _once(method, columns)
     if not named:
         raise GraphError(f"{method}(): no column is left; name at least one")
     types = []
     for expression in named.values():
-        bound = bind(expression, given, wrap=wrap)
+        found = _type_of(expression, given, wrap=wrap)
         is_column = expression.function == "column"  # its declared type: several types have the same columns
-        types.append(given[expression.options["name"]] if is_column else bound.type_info)
+        types.append(given[expression.options["name"]] if is_column else found)
     return tuple(named.values()), RowTypeInfo(types, list(named))
+
+
+def _type_of(expression: Expression, columns: Schema, *, wrap: bool = False) -> TypeInformation:
+    """The type of an expression over these columns.
+
+    Raises:
+        ProgramError: the expression does not fit them.
+    """
+    from firesteel.expressions.binding import bind
+
+    return bind(expression, columns, wrap=wrap).type_info
 
 
 def _named(method: str, column: Any) -> Named:

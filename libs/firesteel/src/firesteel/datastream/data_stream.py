@@ -1,31 +1,67 @@
-"""Streams: what a program builds its graph with. PyFlink's classes, names and signatures.
+"""The DataStream API: the environment in which a program begins, its streams and their sinks. PyFlink's names.
 
 A stream is a description; nothing runs before ``execute()``. Parameters that take a function take an instance of the
-function class or a plain callable, except where a class is asked for by name.
+function class or a plain callable, except where a class is asked for by name. Joins of streams and evictors are those
+of Flink's Java API in snake case; PyFlink has none.
+
+These classes name each other in their signatures, so they are in one module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+import logging
+import operator
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeAlias, TypeVar, overload
 
+from firesteel.common.configuration import Configuration
 from firesteel.common.execution_config import ExecutionConfig
-from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformation
-from firesteel.core.errors import GraphError
-from firesteel.datastream import aggregations, checks
-from firesteel.datastream.broadcast_stream import BroadcastConnectedStream, BroadcastMethods, BroadcastStream
-from firesteel.datastream.caches import Cache
-from firesteel.datastream.caching import Caching
+from firesteel.common.executor import CollectingJobClient, ExecutorFactory, PipelineExecutor
+from firesteel.common.io import InputFormat
+from firesteel.common.job_client import JobClient
+from firesteel.common.job_execution_result import JobExecutionResult
+from firesteel.common.restart_strategy import RestartStrategyConfiguration
+from firesteel.common.time import Span
+from firesteel.common.typeinfo import RowTypeInfo, TupleTypeInfo, TypeDescriptor, TypeInformation, Types
+from firesteel.common.watermark_strategy import WatermarkStrategy
+from firesteel.config import ConfigOption, Settings
+from firesteel.config import options as opt
+from firesteel.connectors.collection import CollectionSource
+from firesteel.connectors.number_sequence import NumberSequenceSource
+from firesteel.connectors.socket_text import SocketTextSource
+from firesteel.core import plugins
+from firesteel.core.errors import GraphError, UnsupportedFeatureError
+from firesteel.core.machine import usable_cores
+from firesteel.datastream import aggregations, checks, column_plans, event_time
+from firesteel.datastream.caches import Cache, Caches
+from firesteel.datastream.checkpoint_config import CheckpointConfig
+from firesteel.datastream.checkpointing_mode import CheckpointingMode
 from firesteel.datastream.closeable_iterator import CloseableIterator
-from firesteel.datastream.column_methods import ColumnMethods, is_column_key
-from firesteel.datastream.data_stream_sink import DataStreamSink, sink_behind_stages
-from firesteel.datastream.keyed_aggregations import KeyedAggregations
-from firesteel.datastream.operator_settings import OperatorSettings
-from firesteel.datastream.projecting import Projecting
-from firesteel.datastream.time_methods import TimeMethods
-from firesteel.datastream.window_methods import KeyedWindowMethods, WindowMethods
-from firesteel.datastream.windowed_stream import AllWindowedStream, WindowedStream
+from firesteel.datastream.environment_settings import (
+    apply_settings,
+    buffer_timeout_ms,
+    graph_settings,
+    program_settings,
+    refuse_batch,
+    restart_options,
+    restart_strategy_of,
+    warn_of_losses,
+    warn_of_settings,
+    with_execution_config,
+)
+from firesteel.datastream.execution_mode import RuntimeExecutionMode
+from firesteel.datastream.joined_streams import JoinTag, OnGroups, OnPairs, OnPairsFlat, UnionKey, UnionKeys
+from firesteel.datastream.operator_settings import OperatorSettings, group_name
+from firesteel.datastream.slot_sharing_group import SlotSharingGroup
+from firesteel.datastream.state_backend import StateBackend, state_backend_of
+from firesteel.datastream.state_checks import check_state
 from firesteel.expressions import Expression
+from firesteel.expressions.aggregates import Aggregate
+from firesteel.expressions.keys import ColumnKey, ManyKeys
+from firesteel.functions.batch_functions import KeyedBatchFunction
+from firesteel.functions.broadcast import BroadcastProcessFunction, KeyedBroadcastProcessFunction
 from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.functions import (
     CoFlatMapFunction,
@@ -43,29 +79,72 @@ from firesteel.functions.functions import (
     ReduceFunction,
     SinkFunction,
 )
+from firesteel.functions.global_commit import GlobalCommitSink
+from firesteel.functions.join_functions import CoGroupFunction, FlatJoinFunction, JoinFunction, ProcessJoinFunction
+from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.sink import Sink
+from firesteel.functions.source import Boundedness, Source
+from firesteel.functions.source_function import ParallelSourceFunction, SourceFunction
+from firesteel.functions.state import MapStateDescriptor
+from firesteel.functions.two_phase import TwoPhaseCommitSink
+from firesteel.functions.window_functions import (
+    AggregateFunction,
+    AllWindowFunction,
+    ProcessAllWindowFunction,
+    ProcessWindowFunction,
+    WindowFunction,
+)
+from firesteel.graph.node_ids import operator_ids
+from firesteel.graph.plan import execution_plan
+from firesteel.graph.projections import push_down
 from firesteel.graph.specs import OperatorKind, PartitionerKind
-from firesteel.graph.stream_graph import StreamInput, Transformation
+from firesteel.graph.stream_graph import StreamGraph, StreamInput, Transformation, display_name, reachable
+from firesteel.windowing.assigners import (
+    CountSlidingWindowAssigner,
+    CountTumblingWindowAssigner,
+    MergingWindowAssigner,
+    WindowAssigner,
+)
+from firesteel.windowing.checks import check_span
+from firesteel.windowing.columnar import ColumnWindowSpec, check_windows
+from firesteel.windowing.evictors import Evictor
+from firesteel.windowing.spec import Gathering, WindowSpec
+from firesteel.windowing.triggers import Trigger
 
 if TYPE_CHECKING:
-    from firesteel.datastream.stream_execution_environment import StreamExecutionEnvironment
+    import pyarrow as pa
+
+    BatchResult: TypeAlias = pa.RecordBatch | Iterator[pa.RecordBatch] | None
 
 __all__ = [
     "AllWindowedStream",
+    "BroadcastConnectedStream",
+    "BroadcastStream",
     "CachedDataStream",
     "CloseableIterator",
+    "CoGroupedStreams",
     "ConnectedStreams",
     "DataStream",
     "DataStreamSink",
+    "IntervalJoin",
+    "IntervalJoined",
+    "JoinedStreams",
     "KeyedStream",
+    "StreamExecutionEnvironment",
     "WindowedStream",
 ]
+
+logger = logging.getLogger(__name__)
+
+JoinT = TypeVar("JoinT", bound="_WithWindow")
+KeyArgument: TypeAlias = Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression]
+"""What gives the key of a record: a function; or a column's name or an expression, or a list of them."""
 
 _KEYED_VALUES_NAME = "_keyed_stream_values_operator"
 _KEY_BY_NAME = "_stream_key_by_map_operator"
 
 
-class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods, BroadcastMethods, OperatorSettings):
+class DataStream(OperatorSettings):
     """A stream of records. Streams are made by an environment or by another stream's methods."""
 
     def __init__(
@@ -126,14 +205,86 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
         checks.check_class("process", func, ProcessFunction, hint=hint)
         return self._apply("PROCESS", OperatorKind.PROCESS, func, output_type)
 
+    def project(self, *field_indexes: int) -> DataStream:
+        """Keeps some fields of a tuple stream, in the order given.
+
+        Raises:
+            TypeError: the records are no typed tuples, or an index is no int.
+            ValueError: no index is given, or there is no such field.
+        """
+        if not isinstance(self._record_type, TupleTypeInfo):
+            raise TypeError(f"Only Tuple DataStreams can be projected; this one has the type {self._record_type}")
+        types = self._record_type.field_types
+        if not field_indexes:
+            raise ValueError("project() takes at least one field index")
+        for index in field_indexes:
+            checks.whole_number("a field index of project()", index, 0, len(types) - 1)
+        chosen = TupleTypeInfo([types[index] for index in field_indexes])
+        function = aggregations.Project(tuple(field_indexes))
+        return self._derive("Projection", OperatorKind.MAP, function, chosen, coerce_to=None)
+
+    # --- columns ---------------------------------------------------------------------------------------------------
+
+    def select(self, *columns: str | Expression) -> DataStream:
+        """Makes rows of these columns: names of columns, and expressions with an ``alias``.
+
+        Raises:
+            GraphError: the stream has no columns.
+            ProgramError: an expression does not fit them.
+        """
+        return self._project("Select", column_plans.select(columns, self._record_type, wrap=self._wraps()))
+
+    def with_columns(self, *columns: Expression) -> DataStream:
+        """Adds columns, or puts others in their place where the name is there already.
+
+        Raises:
+            GraphError: the stream has no columns.
+            ProgramError: an expression does not fit them.
+        """
+        return self._project("WithColumns", column_plans.with_columns(columns, self._record_type, wrap=self._wraps()))
+
+    def drop(self, *names: str) -> DataStream:
+        """Leaves columns out.
+
+        Raises:
+            GraphError: the stream has no columns, or none would be left.
+            ProgramError: there is no such column.
+        """
+        return self._project("Drop", column_plans.drop(names, self._record_type, wrap=self._wraps()))
+
+    def map_batches(
+        self,
+        func: Callable[[pa.RecordBatch], BatchResult],
+        output_type: TypeInformation,
+        timestamp_column: str | None = None,
+    ) -> DataStream:
+        """Hands whole ``pyarrow.RecordBatch`` objects to a function, which gives one, several as an iterator, or None.
+
+        Args:
+            func: may change the number of rows. How many rows a batch has is not defined.
+            output_type: type of the result's rows; columns are found by name.
+            timestamp_column: column of the result with the timestamps in milliseconds; without it rows keep those of
+                the input, whose number they must have then. It need not be in ``output_type``.
+
+        Raises:
+            GraphError: the stream or the result has no columns.
+        """
+        column_plans.columns_of("map_batches", self._record_type)
+        checks.check_callable("map_batches", func)
+        declared = checks.declared_type("output_type", output_type)
+        column_plans.check_result("map_batches", declared)
+        if timestamp_column is not None:
+            checks.some_text("timestamp_column", timestamp_column)
+        return self._columnar("MapBatches", OperatorKind.COLUMNS_MAP, func, declared, timestamp_column=timestamp_column)
+
     # --- several streams -------------------------------------------------------------------------------------------
 
     def union(self, *streams: DataStream) -> DataStream:
         """All records of this stream and the others.
 
         Raises:
-            TypeError: one is no stream.
-            GraphError: the types differ, or one belongs to another environment.
+            TypeError: an argument is no stream.
+            GraphError: the types differ, or a stream belongs to another environment.
         """
         together = [self._values(), *(self._same_environment("union", s)._values() for s in streams)]
         for other in together[1:]:
@@ -155,11 +306,25 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
             return BroadcastConnectedStream(self, ds, ds.broadcast_state_descriptors)
         return ConnectedStreams(self, self._same_environment("connect", ds))
 
+    def join(self, other_stream: DataStream) -> JoinedStreams:
+        """Brings together each pair of records with one key in one window.
+
+        ``a.join(b).where(key_of_a).equal_to(key_of_b).window(assigner).apply(function)``
+        """
+        return JoinedStreams(self, self._same_environment("join", other_stream))
+
+    def co_group(self, other_stream: DataStream) -> CoGroupedStreams:
+        """Brings together all records of both streams with one key in one window.
+
+        ``a.co_group(b).where(key_of_a).equal_to(key_of_b).window(assigner).apply(function)``
+        """
+        return CoGroupedStreams(self, self._same_environment("co_group", other_stream))
+
     # --- partitioning ----------------------------------------------------------------------------------------------
 
     def key_by(
         self,
-        key_selector: Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression],
+        key_selector: KeyArgument,
         key_type: TypeDescriptor | None = None,
     ) -> KeyedStream:
         """Sends all records of a key to one subtask, and lets functions keep state for each key.
@@ -171,7 +336,7 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
                 as key.
             key_type: type of the key; that of the columns if it is made of them.
         """
-        if is_column_key(key_selector):
+        if _is_column_key(key_selector):
             selector, found = self._column_key(key_selector, key_type)
             return KeyedStream(self, selector, found if key_type is None else key_type)
         return KeyedStream(self, checks.key_function("key_selector", key_selector), key_type)
@@ -206,6 +371,95 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
         selector = checks.key_function("key_selector", key_selector)
         return self._partition(PartitionerKind.CUSTOM, selector, partition)
 
+    @overload
+    def broadcast(self, broadcast_state_descriptor: None = None) -> DataStream: ...
+    @overload
+    def broadcast(
+        self, broadcast_state_descriptor: MapStateDescriptor, *other_broadcast_state_descriptors: MapStateDescriptor
+    ) -> BroadcastStream: ...
+    def broadcast(
+        self, broadcast_state_descriptor: Any = None, *other_broadcast_state_descriptors: Any
+    ) -> DataStream | BroadcastStream:
+        """Sends each record to all subtasks; with descriptors, as a ``BroadcastStream`` for ``connect``."""
+        spread = self._partition(PartitionerKind.BROADCAST)
+        if broadcast_state_descriptor is None and not other_broadcast_state_descriptors:
+            return spread
+        return BroadcastStream(spread, [broadcast_state_descriptor, *other_broadcast_state_descriptors])
+
+    # --- windows ---------------------------------------------------------------------------------------------------
+
+    def window_all(self, window_assigner: WindowAssigner[Any, Any]) -> AllWindowedStream:
+        """Cuts the whole stream into windows, which are worked on by one subtask. See ``KeyedStream.window``."""
+        return AllWindowedStream(self, window_assigner)
+
+    def count_window_all(self, size: int, slide: int = 0) -> AllWindowedStream:
+        """Cuts the whole stream into windows of ``size`` records, one starting each ``slide``."""
+        return self.window_all(_count_windows("count_window_all", size, slide))
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Refused: only keyed streams have windows by key.
+
+        Raises:
+            GraphError: always.
+        """
+        raise _not_keyed("window")
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Refused: only keyed streams have windows by key.
+
+        Raises:
+            GraphError: always.
+        """
+        raise _not_keyed("count_window")
+
+    def interval_join(self, other_stream: Any) -> IntervalJoin:
+        """Refused: only keyed streams have interval joins.
+
+        Raises:
+            GraphError: always.
+        """
+        raise GraphError(
+            "interval_join() belongs to keyed streams: write "
+            "a.key_by(key_of_a).interval_join(b.key_by(key_of_b)).between(...)"
+        )
+
+    # --- event time and side outputs -------------------------------------------------------------------------------
+
+    def assign_timestamps_and_watermarks(self, watermark_strategy: WatermarkStrategy) -> DataStream:
+        """Gives records timestamps and makes watermarks; those that come from before end here.
+
+        Prefer the strategy of ``from_source``: it keeps a watermark for each split.
+
+        Raises:
+            TypeError: not a strategy.
+            GraphError: the strategy aligns sources, or reads columns and the stream has none.
+            ProgramError: timestamps are an expression that does not fit the stream.
+        """
+        strategy = event_time.check_strategy(watermark_strategy)
+        if strategy.alignment_group is not None:
+            raise GraphError(f"assign_timestamps_and_watermarks(): {event_time.ALIGNMENT_BELONGS_TO_SOURCES}")
+        strategy = event_time.fitted_strategy(strategy, self._record_type, wrap=self._wraps())
+        return self._environment._add_stream(
+            "Timestamps/Watermarks",
+            OperatorKind.WATERMARKS,
+            strategy,
+            (self._inputs,),
+            self._record_type,
+            extra={"input_type": self._record_type},
+        )
+
+    def get_side_output(self, output_tag: OutputTag[Any]) -> DataStream:
+        """The stream of what the operator's function sends to this tag with ``yield tag, value``.
+
+        Raises:
+            TypeError: not a tag.
+            GraphError: the stream is no operator's, or the tag's id is taken by a tag of another type.
+        """
+        tag = checks.output_tag("get_side_output", output_tag)
+        operator = self._operator("get_side_output")
+        _declare_tag(operator, tag, "get_side_output")
+        return DataStream(self._environment, (StreamInput(operator, output_tag=tag.tag_id),), tag.type_info)
+
     # --- ends ------------------------------------------------------------------------------------------------------
 
     def print(self, sink_identifier: str | None = None) -> DataStreamSink:
@@ -220,7 +474,7 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
         if not isinstance(sink, Sink):
             raise TypeError(f"sink_to() takes a firesteel.functions.sink.Sink, not {type(sink).__name__}")
         refuse_coroutines("sink_to()", sink)
-        return sink_behind_stages(self._environment, self._inputs, sink.for_type(checks.coerced(self._record_type)))
+        return _sink_behind_stages(self._environment, self._inputs, sink.for_type(checks.coerced(self._record_type)))
 
     def add_sink(self, sink_func: SinkFunction[Any]) -> DataStreamSink:
         """Hands each record to a ``SinkFunction``."""
@@ -251,6 +505,33 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
         whole_limit = checks.whole_number("the limit", limit, 1)
         with self._environment._collect(self._collected(), job_execution_name) as results:
             return [value for _, value in zip(range(whole_limit), results, strict=False)]
+
+    def cache(self) -> CachedDataStream:
+        """Keeps the results for the next jobs of this environment.
+
+        The first job that reads the stream writes its results into files as well (``firesteel.cache.directory``), and
+        they count when that job has finished. Later jobs read them in place of computing them; timestamps are kept,
+        watermarks are not. Results that are lost are computed again. ``invalidate()``, ``close()`` of the environment
+        and the program's end remove them.
+
+        Raises:
+            GraphError: a source of the stream never ends.
+        """
+        for made in reachable(one.source for one in self._inputs).values():
+            source = made.function
+            if isinstance(source, Source) and source.boundedness is not Boundedness.BOUNDED:
+                raise GraphError(
+                    f"cache() keeps the results of streams that end, but {display_name(made)!r} is unbounded: write "
+                    "the stream to a file sink and read it from there"
+                )
+        env = self._environment
+        name = "Cache of " + ", ".join(dict.fromkeys(one.source.name for one in self._inputs))
+        node = env._add(name, OperatorKind.MAP, aggregations.identity, (self._inputs,))
+        sink = env._add_aside(name, OperatorKind.SINK, (self._inputs,))
+        node.internal = sink.internal = True
+        cache = Cache(node, sink, self._record_type)
+        env._caches.add(cache)
+        return CachedDataStream(env, cache, self._record_type)
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -302,19 +583,47 @@ class DataStream(Caching, Projecting, ColumnMethods, WindowMethods, TimeMethods,
         coerce_to: TypeInformation | None,
         key_selectors: tuple[Callable[[Any], Any], ...] = (),
     ) -> DataStream:
-        made = self._environment._add(
-            name, kind, function, (self._inputs,), coerce_to=coerce_to, key_selectors=key_selectors
+        return self._environment._add_stream(
+            name, kind, function, (self._inputs,), type_info, coerce_to=coerce_to, key_selectors=key_selectors
         )
-        return DataStream(self._environment, (StreamInput(made),), type_info)
-
-    def _result_of(self, made: Transformation, type_info: TypeInformation) -> DataStream:
-        return DataStream(self._environment, (StreamInput(made),), type_info)
 
     def _end(self, name: str, kind: OperatorKind, function: Any, extra: dict[str, Any]) -> DataStreamSink:
         return DataStreamSink(self._environment._add(name, kind, function, (self._inputs,), extra=extra))
 
+    def _filter_columns(self, expression: Expression) -> DataStream:
+        condition = column_plans.condition(expression, self._record_type, wrap=self._wraps())
+        return self._columnar("Filter", OperatorKind.COLUMNS_FILTER, condition, self._record_type)
 
-class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
+    def _column_key(self, columns: Any, key_type: Any = None) -> tuple[ColumnKey, TypeInformation]:
+        if isinstance(key_type, str | Expression):
+            raise TypeError("key_by() takes several columns as a list: key_by([..., ...])")
+        chosen = [columns] if isinstance(columns, str | Expression) else columns
+        return column_plans.column_key(chosen, self._record_type, wrap=self._wraps())
+
+    def _wraps(self) -> bool:
+        return self._environment._settings().get(opt.EXPRESSIONS_WRAP)
+
+    def _columnar(
+        self,
+        name: str,
+        kind: OperatorKind,
+        function: Any,
+        result: TypeInformation,
+        key_selectors: tuple[Callable[[Any], Any], ...] = (),
+        inputs: tuple[StreamInput, ...] | None = None,
+        **extra: Any,
+    ) -> DataStream:
+        described = {"input_type": self._record_type, "result_type": result, "wrap": self._wraps(), **extra}
+        read = (self._inputs if inputs is None else inputs,)
+        return self._environment._add_stream(
+            name, kind, function, read, result, key_selectors=key_selectors, extra=described
+        )
+
+    def _project(self, name: str, projection: tuple[tuple[Expression, ...], RowTypeInfo]) -> DataStream:
+        return self._columnar(name, OperatorKind.COLUMNS_PROJECT, *projection)
+
+
+class KeyedStream(DataStream):
     """A stream whose records of one key go to one subtask; function classes may keep state for each key."""
 
     AccumulateType = aggregations.AccumulateType
@@ -371,6 +680,114 @@ class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
         checks.check_function("reduce", func, ReduceFunction)
         return self._reduce("Reduce", func)
 
+    def sum(self, position_to_sum: int | str = 0) -> DataStream:
+        """The running sum of a field; other fields are those of the key's first record."""
+        position = aggregations.check_position("sum", position_to_sum, self._record_type)
+        return self._reduce("Sum", aggregations.FieldReduce(position, operator.add))
+
+    def min(self, position_to_min: int | str = 0) -> DataStream:
+        """The running minimum of a field; other fields are those of the key's first record."""
+        position = aggregations.check_position("min", position_to_min, self._record_type)
+        return self._reduce("Min", aggregations.FieldReduce(position, aggregations.smaller))
+
+    def max(self, position_to_max: int | str = 0) -> DataStream:
+        """The running maximum of a field; other fields are those of the key's first record."""
+        position = aggregations.check_position("max", position_to_max, self._record_type)
+        return self._reduce("Max", aggregations.FieldReduce(position, aggregations.greater))
+
+    def min_by(self, position_to_min_by: int | str = 0) -> DataStream:
+        """The record whose field is the smallest so far, the first of equals."""
+        position = aggregations.check_position("min_by", position_to_min_by, self._record_type)
+        return self._reduce("MinBy", aggregations.PickRecord(position, smallest=True))
+
+    def max_by(self, position_to_max_by: int | str = 0) -> DataStream:
+        """The record whose field is the greatest so far, the first of equals."""
+        position = aggregations.check_position("max_by", position_to_max_by, self._record_type)
+        return self._reduce("MaxBy", aggregations.PickRecord(position, smallest=False))
+
+    def aggregate(self, *aggregates: Aggregate) -> DataStream:
+        """For each row the aggregates of its key so far, as rows of the key's columns and the results.
+
+        Computed by kernels over whole batches, with the state in arrays. Rows keep their timestamps.
+
+        Args:
+            aggregates: such as ``count()``, ``sum_("price")``, ``max_(col("price") * 2).alias("twice")``. A result is
+                called by its alias, or as ``count``, ``sum_price``, ``max_price`` and so on.
+
+        Raises:
+            TypeError: an argument is no aggregate.
+            GraphError: the stream has no columns, it is keyed by a function, or a name is missing or stands twice.
+            ProgramError: an aggregate does not fit the columns; near names and types are in the message.
+        """
+        found, result = column_plans.aggregate(aggregates, self._key_selector, self._record_type, wrap=self._wraps())
+        return self._columnar(
+            "Aggregate", OperatorKind.COLUMNS_AGGREGATE, found, result, key_selectors=(self._key_selector,)
+        )
+
+    def process_batches(
+        self,
+        func: Callable[[pa.RecordBatch, KeyedBatchFunction.Context], BatchResult] | KeyedBatchFunction,
+        output_type: TypeInformation,
+        timestamp_column: str | None = None,
+    ) -> DataStream:
+        """Hands whole ``pyarrow.RecordBatch`` objects to a function with keyed state of many keys at once.
+
+        Args:
+            func: a ``KeyedBatchFunction``, or a callable that takes a batch and a ``KeyedBatchFunction.Context``. It
+                gives a batch, several as an iterator, or None. How many rows a batch has is not defined.
+            output_type: type of the result's rows; columns are found by name.
+            timestamp_column: column of the result with the timestamps in milliseconds; without it rows keep those of
+                the input, whose number they must have then. It need not be in ``output_type``.
+
+        Raises:
+            GraphError: the stream or the result has no columns, or the stream is keyed by a function.
+        """
+        checks.check_function("process_batches", func, KeyedBatchFunction)
+        given = column_plans.columns_of("process_batches", self._record_type)
+        column_plans.key_of("process_batches", self._key_selector, given)
+        declared = checks.declared_type("output_type", output_type)
+        column_plans.check_result("process_batches", declared)
+        if timestamp_column is not None:
+            checks.some_text("timestamp_column", timestamp_column)
+        return self._columnar(
+            "ProcessBatches",
+            OperatorKind.COLUMNS_PROCESS,
+            func,
+            declared,
+            key_selectors=(self._key_selector,),
+            timestamp_column=timestamp_column,
+        )
+
+    def window(self, window_assigner: WindowAssigner[Any, Any]) -> WindowedStream:
+        """Cuts the stream into windows, for each key.
+
+        Raises:
+            TypeError: it is no window assigner.
+        """
+        return WindowedStream(self, window_assigner)
+
+    def count_window(self, size: int, slide: int = 0) -> WindowedStream:
+        """Cuts the stream into windows of ``size`` records of a key, one starting each ``slide``.
+
+        Windows that are not full when the input ends give nothing. As in PyFlink the first sliding window is full
+        before it fires; in Flink's Java API it fires after ``slide`` records.
+        """
+        return self.window(_count_windows("count_window", size, slide))
+
+    def interval_join(self, other_stream: KeyedStream) -> IntervalJoin:
+        """Brings together records of one key whose times are near each other.
+
+        ``a.key_by(f).interval_join(b.key_by(g)).between(lower, upper).process(function)``
+
+        Raises:
+            TypeError: ``other_stream`` is no stream.
+            GraphError: the other stream is not keyed, or belongs to another environment.
+        """
+        other = self._same_environment("interval_join", other_stream)
+        if not isinstance(other, KeyedStream):
+            raise GraphError("interval_join() needs two keyed streams, and the other one is not: call key_by() on it")
+        return IntervalJoin(self, other)
+
     def get_name(self) -> NoReturn:
         """Refused, as in PyFlink: a keyed stream is no operator."""
         raise GraphError("Get name of KeyedStream is not supported.")
@@ -400,7 +817,7 @@ class KeyedStream(KeyedAggregations, KeyedWindowMethods, DataStream):
     def _collected(self) -> tuple[StreamInput, ...]:
         function = aggregations.KeyAndValue(self._key_selector)
         inputs = self._derive(_KEY_BY_NAME, OperatorKind.MAP, function, self.get_type(), self.get_type())._inputs
-        inputs[0].source.non_parallel = True  # several would mix the order of what one subtask has sent
+        inputs[0].source.non_parallel = True  # parallel subtasks would mix the order of what one subtask has sent
         return inputs
 
     def _apply_keyed(
@@ -438,8 +855,8 @@ class ConnectedStreams:
 
     def key_by(
         self,
-        key_selector1: Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression],
-        key_selector2: Callable[[Any], Any] | KeySelector[Any, Any] | str | Expression | Sequence[str | Expression],
+        key_selector1: KeyArgument,
+        key_selector2: KeyArgument,
         key_type: TypeDescriptor | None = None,
     ) -> ConnectedStreams:
         """Keys both streams; their keys must be of one type."""
@@ -485,12 +902,1401 @@ class ConnectedStreams:
         if isinstance(first, KeyedStream) and isinstance(second, KeyedStream):
             selectors = (first._key_selector, second._key_selector)
         declared = checks.declared_type("output_type", output_type)
-        made = first._environment._add(
+        return first._environment._add_stream(
             name,
             keyed if selectors else plain,
             function,
             (first._inputs, second._inputs),
+            declared,
             coerce_to=checks.coerced(declared),
             key_selectors=selectors,
         )
-        return DataStream(first._environment, (StreamInput(made),), declared)
+
+
+class BroadcastStream:
+    """A stream whose records all subtasks get, with the states that are made of them.
+
+    Args:
+        input_stream: already partitioned by ``broadcast()``.
+        broadcast_state_descriptors: of the states.
+    """
+
+    def __init__(self, input_stream: DataStream, broadcast_state_descriptors: list[MapStateDescriptor]) -> None:
+        self.input_stream = input_stream
+        self.broadcast_state_descriptors = checks.broadcast_states(broadcast_state_descriptors)
+
+
+class BroadcastConnectedStream:
+    """A stream, keyed or not, and a broadcast stream as the inputs of one function.
+
+    Args:
+        non_broadcast_stream: the function sees its records with read access to the broadcast state.
+        broadcast_stream: the function sees its records with write access.
+        broadcast_state_descriptors: of the states.
+    """
+
+    def __init__(
+        self,
+        non_broadcast_stream: DataStream,
+        broadcast_stream: BroadcastStream,
+        broadcast_state_descriptors: list[MapStateDescriptor],
+    ) -> None:
+        self.non_broadcast_stream = non_broadcast_stream
+        self.broadcast_stream = broadcast_stream
+        self.broadcast_state_descriptors = checks.broadcast_states(broadcast_state_descriptors)
+
+    def process(
+        self,
+        func: BroadcastProcessFunction[Any, Any, Any] | KeyedBroadcastProcessFunction[Any, Any, Any, Any],
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream:
+        """One record of either stream in, any number of results out.
+
+        Args:
+            func: a ``KeyedBroadcastProcessFunction`` if the stream is keyed, else a ``BroadcastProcessFunction``.
+            output_type: of the results.
+
+        Raises:
+            TypeError: the function is of the other class.
+        """
+        stream = self.non_broadcast_stream
+        key_selector = stream._key_selector if isinstance(stream, KeyedStream) else None
+        if key_selector is None:
+            keyed = isinstance(func, KeyedBroadcastProcessFunction)
+            hint = "; key the stream first: key_by(...).connect(broadcast_stream)" if keyed else ""
+            checks.check_class("process", func, BroadcastProcessFunction, hint=hint)
+        else:
+            hint = " (the stream is keyed)"
+            checks.check_class("process", func, KeyedBroadcastProcessFunction, hint=hint)
+        declared = checks.declared_type("output_type", output_type)
+        return stream._environment._add_stream(
+            "Co-Process-Broadcast" if key_selector is None else "Co-Process-Broadcast-Keyed",
+            OperatorKind.BROADCAST_PROCESS if key_selector is None else OperatorKind.KEYED_BROADCAST_PROCESS,
+            func,
+            (stream._inputs, self.broadcast_stream.input_stream._inputs),
+            declared,
+            coerce_to=checks.coerced(declared),
+            key_selectors=() if key_selector is None else (key_selector,),
+            extra={"broadcast_states": tuple(self.broadcast_state_descriptors)},
+        )
+
+
+class _WindowedBase(ABC):
+    """What ``WindowedStream`` and ``AllWindowedStream`` have in common."""
+
+    _name: ClassVar[str]
+    _plain: ClassVar[type[Function]]
+    _process: ClassVar[type[Function]]
+
+    def __init__(self, data_stream: DataStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+        if not isinstance(window_assigner, WindowAssigner):
+            hint = "; did you leave out .of(...)?" if isinstance(window_assigner, type) else ""
+            raise TypeError(f"windows are made by a WindowAssigner, not {window_assigner!r}{hint}")
+        self._stream = data_stream
+        self._assigner = window_assigner
+        self._trigger: Trigger[Any, Any] | None = None
+        self._evictor: Evictor[Any, Any] | None = None
+        self._lateness: int | None = None
+        self._late_tag: OutputTag[Any] | None = None
+
+    def get_execution_environment(self) -> StreamExecutionEnvironment:
+        """Returns the environment that the stream belongs to."""
+        return self._stream.get_execution_environment()
+
+    def get_input_type(self) -> TypeInformation:
+        """Returns the type of the records."""
+        return self._stream._record_type
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """Sets when windows are evaluated, in place of the assigner's default.
+
+        Raises:
+            TypeError: it is no trigger, or it can't merge and the windows are sessions.
+        """
+        if not isinstance(trigger, Trigger):
+            hint = "; write it with its parameters" if isinstance(trigger, type) else ""
+            raise TypeError(f"trigger() takes a Trigger, not {trigger!r}{hint}")
+        refuse_coroutines("trigger()", trigger)
+        self._check_merging(trigger)
+        self._trigger = trigger
+        return self
+
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """Sets which records are taken out of a window when it is evaluated.
+
+        All its records are kept until then, also for ``reduce`` and ``aggregate``.
+
+        Raises:
+            TypeError: it is no evictor.
+        """
+        if not isinstance(evictor, Evictor):
+            hint = "; write it with its parameters" if isinstance(evictor, type) else ""
+            raise TypeError(f"evictor() takes an Evictor, not {evictor!r}{hint}")
+        refuse_coroutines("evictor()", evictor)
+        self._evictor = evictor
+        return self
+
+    def allowed_lateness(self, time_ms: int) -> Self:
+        """Keeps event-time windows so long behind their end, in ms.
+
+        A record that comes meanwhile has its window evaluated again.
+
+        Raises:
+            TypeError: it is no int.
+            ValueError: it is negative.
+        """
+        self._lateness = checks.whole_number("allowed_lateness", time_ms, 0)
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag[Any]) -> Self:
+        """Sends records that come too late for their windows to a side output.
+
+        Read it with ``get_side_output(tag)`` of the resulting stream. Without it such records are dropped and counted
+        as ``numLateRecordsDropped``.
+
+        Raises:
+            TypeError: it is no tag.
+            GraphError: the tag is of another type than the records.
+        """
+        tag, any_object = checks.output_tag("side_output_late_data", output_tag), Types.PICKLED_BYTE_ARRAY()
+        given = self.get_input_type()
+        if any_object not in (tag.type_info, given) and tag.type_info != given:
+            raise GraphError(
+                f"side_output_late_data(): the tag {tag.tag_id!r} is of type {tag.type_info}, and records that come "
+                f"too late are {given}"
+            )
+        self._late_tag = tag
+        return self
+
+    def _reduced(self, function: Any, window_function: Any, output_type: TypeDescriptor | None) -> DataStream:
+        checks.check_function("reduce", function, ReduceFunction)
+        if window_function is None and output_type is None:
+            output_type = self.get_input_type()
+        return self._add_windows("reduce", Gathering.REDUCE, function, window_function, output_type)
+
+    def _aggregated(
+        self,
+        function: Any,
+        window_function: Any,
+        accumulator_type: TypeDescriptor | None,
+        output_type: TypeDescriptor | None,
+    ) -> DataStream:
+        checks.check_class("aggregate", function, AggregateFunction)
+        if accumulator_type is not None:
+            checks.declared_type("accumulator_type", accumulator_type)
+        return self._add_windows("aggregate", Gathering.AGGREGATE, function, window_function, output_type)
+
+    def _whole_windows(self, method: str, function: Any, wanted: type[Function], output_type: Any) -> DataStream:
+        hint = ""
+        if not isinstance(function, wanted) and isinstance(function, (*_WINDOW_FUNCTIONS, *_PROCESS_WINDOW_FUNCTIONS)):
+            here = "reduced to one by window_all()" if self._name == "WINDOW_ALL" else "keyed"
+            hint = f" (the stream is {here}; apply() and process() take different classes)"
+        checks.check_class(method, function, wanted, hint=hint)
+        return self._add_windows(method, Gathering.ALL, None, function, output_type)
+
+    def _add_windows(
+        self,
+        method: str,
+        gathering: Gathering,
+        gather_function: Any,
+        window_function: Any,
+        output_type: TypeDescriptor | None,
+    ) -> DataStream:
+        if window_function is not None and gathering is not Gathering.ALL:
+            checks.check_class(f"the window function of {method}", window_function, self._plain, self._process)
+        self._check_lateness()
+        trigger = self._trigger
+        if trigger is None:
+            trigger = self._assigner.get_default_trigger(self.get_execution_environment())
+            self._check_merging(trigger)
+        spec = WindowSpec(
+            assigner=self._assigner,
+            trigger=trigger,
+            evictor=self._evictor,
+            allowed_lateness=self._lateness or 0,
+            late_tag=self._late_tag,
+            gathering=gathering,
+            gather_function=gather_function,
+            window_function=window_function,
+        )
+        if self._assigner.is_event_time():
+            event_time.warn_without_timestamps(f"windows {self._assigner!r}", self._stream._inputs)
+        declared = checks.declared_type("output_type", output_type)
+        stream = self._add_operator(spec, declared)
+        if self._late_tag is not None:
+            _declare_tag(stream._inputs[0].source, self._late_tag, "side_output_late_data")
+        return stream
+
+    def _aggregate_columns(self, aggregates: Sequence[Any]) -> DataStream:
+        """Windows of aggregates of columns."""
+        check_windows(self._assigner, self._trigger, self._evictor)
+        self._check_lateness()
+        key, inputs = self._key_columns()
+        result = column_plans.windows(key, aggregates, self.get_input_type(), wrap=self._stream._wraps())
+        spec = ColumnWindowSpec(self._assigner, tuple(aggregates), self._lateness or 0, self._late_tag)
+        if self._assigner.is_event_time():
+            event_time.warn_without_timestamps(f"windows {self._assigner!r}", self._stream._inputs)
+        stream = self._stream._columnar(self._name, OperatorKind.COLUMNS_WINDOW, spec, result, (key,), inputs)
+        if self._late_tag is not None:
+            _declare_tag(stream._inputs[0].source, self._late_tag, "side_output_late_data")
+        return self._with_parallelism(stream)
+
+    @abstractmethod
+    def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
+        """What reads the key from columns, and the inputs of the operator."""
+
+    def _with_parallelism(self, stream: DataStream) -> DataStream:
+        """The stream of results, with the parallelism that the windows allow."""
+        return stream
+
+    @abstractmethod
+    def _add_operator(self, spec: WindowSpec, declared: TypeInformation) -> DataStream:
+        """Adds the operator of the windows."""
+
+    def _check_merging(self, trigger: Trigger[Any, Any]) -> None:
+        if isinstance(self._assigner, MergingWindowAssigner) and not trigger.can_merge():
+            raise TypeError(
+                f"A merging window assigner cannot be used with a trigger that does not support merging: "
+                f"{self._assigner!r} with {trigger!r}; sessions take triggers whose can_merge() is true"
+            )
+
+    def _check_lateness(self) -> None:
+        if self._assigner.is_event_time():
+            return
+        for value, what in ((self._lateness, "allowed_lateness()"), (self._late_tag, "side_output_late_data()")):
+            if value:
+                raise GraphError(
+                    f"{what} belongs to event-time windows, but {self._assigner!r} does not follow the records' "
+                    "timestamps: no record is ever late there"
+                )
+
+
+class WindowedStream(_WindowedBase):
+    """A keyed stream cut into windows, for each key."""
+
+    _name = "WINDOW"
+    _plain = WindowFunction
+    _process = ProcessWindowFunction
+
+    def __init__(self, keyed_stream: KeyedStream, window_assigner: WindowAssigner[Any, Any]) -> None:
+        super().__init__(keyed_stream, window_assigner)
+        self._keyed_stream = keyed_stream
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any] | ReduceFunction[Any],
+        window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream:
+        """Combines the records of a window as they come; a window keeps one of them.
+
+        With a window function: that gets the combination as its only element.
+        """
+        return self._reduced(reduce_function, window_function, output_type)
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[Any, Any, Any],
+        window_function: WindowFunction[Any, Any, Any, Any] | ProcessWindowFunction[Any, Any, Any, Any] | None = None,
+        accumulator_type: TypeDescriptor | None = None,
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream: ...
+
+    @overload
+    def aggregate(self, *aggregates: Aggregate) -> DataStream: ...
+
+    def aggregate(  # type: ignore[misc] # aggregates of columns have no names as arguments
+        self,
+        aggregate_function: Any,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+        *aggregates: Aggregate,
+    ) -> DataStream:
+        """Gathers the records of a window in an accumulator as they come, or aggregates columns.
+
+        With a window function: that gets the result as its only element. ``accumulator_type`` is checked, but
+        accumulators stay as the function makes them.
+
+        ``aggregate(count(), max_("price"))`` computes aggregates of columns with arrays, on a stream of typed rows
+        whose key is made of columns. The results are rows of the key's columns, ``window_start`` and ``window_end``
+        (ms since 1970-01-01 UTC), and the aggregates.
+
+        Raises:
+            TypeError: an argument is of another class.
+            GraphError: aggregates of columns do not go with the stream, its key, or the windows.
+            ProgramError: the aggregates do not fit the columns.
+        """
+        given = _aggregates(aggregate_function, window_function, accumulator_type, output_type, *aggregates)
+        if given is not None:
+            return self._aggregate_columns(given)
+        return self._aggregated(aggregate_function, window_function, accumulator_type, output_type)
+
+    def apply(
+        self, window_function: WindowFunction[Any, Any, Any, Any], output_type: TypeDescriptor | None = None
+    ) -> DataStream:
+        """Keeps the records of a window and hands them to a function when it is evaluated."""
+        return self._whole_windows("apply", window_function, WindowFunction, output_type)
+
+    def process(
+        self,
+        process_window_function: ProcessWindowFunction[Any, Any, Any, Any],
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream:
+        """As ``apply``, with times and state at hand."""
+        return self._whole_windows("process", process_window_function, ProcessWindowFunction, output_type)
+
+    def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
+        given = column_plans.columns_of("aggregate", self.get_input_type())
+        key, _ = column_plans.key_of("aggregate", self._keyed_stream._key_selector, given)
+        return key, self._stream._inputs
+
+    def _add_operator(self, spec: WindowSpec, declared: TypeInformation) -> DataStream:
+        stream = self._keyed_stream
+        return stream._derive(
+            self._name, _kind_of(spec), spec, declared, checks.coerced(declared), (stream._key_selector,)
+        )
+
+
+class AllWindowedStream(_WindowedBase):
+    """A stream cut into windows over all its records; it runs in one subtask."""
+
+    _name = "WINDOW_ALL"
+    _plain = AllWindowFunction
+    _process = ProcessAllWindowFunction
+
+    def reduce(
+        self,
+        reduce_function: Callable[[Any, Any], Any] | ReduceFunction[Any],
+        window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream:
+        """Combines the records of a window as they come, as ``WindowedStream.reduce`` does."""
+        return self._reduced(reduce_function, window_function, output_type)
+
+    @overload
+    def aggregate(
+        self,
+        aggregate_function: AggregateFunction[Any, Any, Any],
+        window_function: AllWindowFunction[Any, Any, Any] | ProcessAllWindowFunction[Any, Any, Any] | None = None,
+        accumulator_type: TypeDescriptor | None = None,
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream: ...
+
+    @overload
+    def aggregate(self, *aggregates: Aggregate) -> DataStream: ...
+
+    def aggregate(  # type: ignore[misc] # aggregates of columns have no names as arguments
+        self,
+        aggregate_function: Any,
+        window_function: Any = None,
+        accumulator_type: Any = None,
+        output_type: Any = None,
+        *aggregates: Aggregate,
+    ) -> DataStream:
+        """Gathers or aggregates as ``WindowedStream.aggregate`` does; without columns of keys in the results."""
+        given = _aggregates(aggregate_function, window_function, accumulator_type, output_type, *aggregates)
+        if given is not None:
+            return self._aggregate_columns(given)
+        return self._aggregated(aggregate_function, window_function, accumulator_type, output_type)
+
+    def apply(
+        self, window_function: AllWindowFunction[Any, Any, Any], output_type: TypeDescriptor | None = None
+    ) -> DataStream:
+        """Keeps the records of a window and hands them to a function when it is evaluated."""
+        return self._whole_windows("apply", window_function, AllWindowFunction, output_type)
+
+    def process(
+        self,
+        process_window_function: ProcessAllWindowFunction[Any, Any, Any],
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream:
+        """As ``apply``, with times and state at hand."""
+        return self._whole_windows("process", process_window_function, ProcessAllWindowFunction, output_type)
+
+    def _add_operator(self, spec: WindowSpec, declared: TypeInformation) -> DataStream:
+        one_key = aggregations.OneKey()
+        inputs = self._all_to_one(one_key)
+        stream = self._stream._environment._add_stream(
+            self._name,
+            _kind_of(spec),
+            spec,
+            (inputs,),
+            declared,
+            coerce_to=checks.coerced(declared),
+            key_selectors=(one_key,),
+        )
+        return self._with_parallelism(stream)
+
+    def _key_columns(self) -> tuple[ColumnKey, tuple[StreamInput, ...]]:
+        one_key = ColumnKey((), ())
+        return one_key, self._all_to_one(one_key)
+
+    def _all_to_one(self, one_key: aggregations.OneKey | ColumnKey) -> tuple[StreamInput, ...]:
+        return tuple(StreamInput(i.source, PartitionerKind.HASH, one_key) for i in self._stream._values()._inputs)
+
+    def _with_parallelism(self, stream: DataStream) -> DataStream:
+        made = stream._inputs[0].source
+        made.parallelism = 1
+        made.non_parallel = True
+        return stream
+
+
+_WINDOW_FUNCTIONS = (WindowFunction, AllWindowFunction)
+_PROCESS_WINDOW_FUNCTIONS = (ProcessWindowFunction, ProcessAllWindowFunction)
+
+
+def _aggregates(*given: Any) -> list[Any] | None:
+    """Aggregates of columns, if these are some; None: they are the arguments of an aggregate function."""
+    if not isinstance(given[0], Aggregate):
+        return None
+    return [one for one in given if one is not None]
+
+
+def _kind_of(spec: WindowSpec) -> OperatorKind:
+    """The operator that runs such windows best."""
+    if spec.aligned:
+        return OperatorKind.ALIGNED_WINDOW
+    return OperatorKind.SESSION_WINDOW if spec.plain_sessions else OperatorKind.WINDOW
+
+
+class _StreamPair:
+    """Two streams that are to be joined or grouped; ``where`` comes next."""
+
+    _verb = "join"
+
+    def __init__(self, stream1: DataStream, stream2: DataStream) -> None:
+        self._streams = (stream1, stream2)
+
+    def window(self, assigner: Any) -> Any:
+        """Too early.
+
+        Raises:
+            GraphError: always: ``where`` and ``equal_to`` are missing.
+        """
+        raise GraphError(
+            f"a.{self._verb}(b).window(...) lacks the keys: write "
+            f"a.{self._verb}(b).where(key_of_a).equal_to(key_of_b).window(...).apply(function)"
+        )
+
+
+class JoinedStreams(_StreamPair):
+    """Two streams that are to be joined: ``a.join(b).where(f).equal_to(g).window(w).apply(h)``."""
+
+    def where(self, key_selector: KeyArgument) -> Where[WithWindowJoined]:
+        """Says what the key of a record of the first stream is; as for ``key_by``."""
+        return Where(self._streams, _join_key(self._streams[0], key_selector), WithWindowJoined, self._verb)
+
+
+class CoGroupedStreams(_StreamPair):
+    """Two streams that are to be grouped: ``a.co_group(b).where(f).equal_to(g).window(w).apply(h)``."""
+
+    _verb = "co_group"
+
+    def where(self, key_selector: KeyArgument) -> Where[WithWindowGrouped]:
+        """Says what the key of a record of the first stream is; as for ``key_by``."""
+        return Where(self._streams, _join_key(self._streams[0], key_selector), WithWindowGrouped, self._verb)
+
+
+class Where(Generic[JoinT]):
+    """The first key is known; ``equal_to`` comes next."""
+
+    def __init__(
+        self, streams: tuple[DataStream, DataStream], key_selector: Any, windowed: type[JoinT], verb: str
+    ) -> None:
+        self._streams, self._selector, self._windowed, self._verb = streams, key_selector, windowed, verb
+
+    def equal_to(self, key_selector: KeyArgument) -> EqualTo[JoinT]:
+        """Says what the key of a record of the second stream is; as for ``key_by``."""
+        selectors = self._selector, _join_key(self._streams[1], key_selector)
+        return EqualTo(self._streams, selectors, self._windowed)
+
+    def window(self, assigner: Any) -> Any:
+        """Too early.
+
+        Raises:
+            GraphError: always: ``equal_to`` is missing.
+        """
+        raise GraphError(
+            f"a.{self._verb}(b).where(...).window(...) lacks the key of the second stream: put .equal_to(key_of_b) "
+            "before .window(...)"
+        )
+
+
+class EqualTo(Generic[JoinT]):
+    """Both keys are known; ``window`` comes next."""
+
+    def __init__(self, streams: tuple[DataStream, DataStream], selectors: Any, windowed: type[JoinT]) -> None:
+        self._streams, self._selectors, self._windowed = streams, selectors, windowed
+
+    def window(self, assigner: WindowAssigner[Any, Any]) -> JoinT:
+        """Says in which windows records are brought together. Assigners see ``TaggedUnion`` objects."""
+        return self._windowed(self._streams, self._selectors, assigner)
+
+    def apply(self, function: Any, output_type: Any = None) -> Any:
+        """Too early.
+
+        Raises:
+            GraphError: always: ``window`` is missing.
+        """
+        raise GraphError(
+            "apply() needs windows, since a join over unbounded streams would keep everything for ever: put "
+            ".window(assigner) before it, or use interval_join() of keyed streams"
+        )
+
+
+class _WithWindow:
+    """A join or co-group whose streams, keys and windows are known."""
+
+    _name = "CoGroup"
+
+    def __init__(
+        self, streams: tuple[DataStream, DataStream], selectors: Any, assigner: WindowAssigner[Any, Any]
+    ) -> None:
+        tagged = [stream._values().map(JoinTag(side)) for side, stream in enumerate(streams)]
+        for side, stream in enumerate(tagged):
+            made, giver = stream._inputs[0].source, streams[side]._inputs[0].source
+            made.name, made.internal = f"Tag input {side + 1}", True
+            made.parallelism, made.non_parallel = giver.parallelism, giver.non_parallel  # no exchange in between
+        key = (UnionKeys if any(isinstance(one, ManyKeys) for one in selectors) else UnionKey)(selectors)
+        self._windowed: WindowedStream = tagged[0].union(tagged[1]).key_by(key).window(assigner)
+
+    def trigger(self, trigger: Trigger[Any, Any]) -> Self:
+        """Sets when windows are evaluated, as of ``WindowedStream``."""
+        self._windowed.trigger(trigger)
+        return self
+
+    def evictor(self, evictor: Evictor[Any, Any]) -> Self:
+        """Sets which records are taken out of a window, as of ``WindowedStream``; both sides are in one list."""
+        self._windowed.evictor(evictor)
+        return self
+
+    def allowed_lateness(self, time_ms: int) -> Self:
+        """Keeps windows so long behind their end, as of ``WindowedStream``."""
+        self._windowed.allowed_lateness(time_ms)
+        return self
+
+    def side_output_late_data(self, output_tag: OutputTag[Any]) -> Self:
+        """Sends records that come too late to a side output, as ``TaggedUnion`` objects."""
+        self._windowed.side_output_late_data(output_tag)
+        return self
+
+    def _apply(self, function: WindowFunction[Any, Any, Any, Any], output_type: TypeDescriptor | None) -> DataStream:
+        stream = self._windowed.apply(function, output_type)
+        stream.name(self._name)
+        return stream
+
+
+class WithWindowJoined(_WithWindow):
+    """A join; ``apply`` comes next."""
+
+    _name = "Join"
+
+    def apply(
+        self,
+        function: Callable[[Any, Any], Any] | JoinFunction[Any, Any, Any] | FlatJoinFunction[Any, Any, Any],
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream:
+        """Calls the function with each pair of records of one key in one window.
+
+        A ``JoinFunction`` or callable gives one result for each pair, a ``FlatJoinFunction`` any number.
+        """
+        if isinstance(function, FlatJoinFunction):
+            checks.check_class("apply", function, FlatJoinFunction)
+            return self._apply(OnPairsFlat(function), output_type)
+        checks.check_function("apply", function, JoinFunction)
+        return self._apply(OnPairs(function), output_type)
+
+
+class WithWindowGrouped(_WithWindow):
+    """A co-group; ``apply`` comes next."""
+
+    def apply(
+        self,
+        function: Callable[[list[Any], list[Any]], Iterable[Any] | None] | CoGroupFunction[Any, Any, Any],
+        output_type: TypeDescriptor | None = None,
+    ) -> DataStream:
+        """Calls the function with all records of the first and all of the second stream of one key in one window."""
+        checks.check_function("apply", function, CoGroupFunction)
+        return self._apply(OnGroups(function), output_type)
+
+
+class IntervalJoin:
+    """Two keyed streams that are to be joined; ``between`` comes next."""
+
+    def __init__(self, stream1: KeyedStream, stream2: KeyedStream) -> None:
+        self._streams = (stream1, stream2)
+
+    def in_event_time(self) -> Self:
+        """Joins by the records' timestamps, which is what happens anyhow."""
+        return self
+
+    def in_processing_time(self) -> Self:
+        """Refused, as in Flink.
+
+        Raises:
+            UnsupportedFeatureError: always.
+        """
+        raise UnsupportedFeatureError("Time-bounded stream joins are only supported in event time")
+
+    def between(self, lower_bound: Span, upper_bound: Span) -> IntervalJoined:
+        """Says how far the right record's time may be from the left one's; bounds may be negative.
+
+        A pair is ``left + lower_bound <= right <= left + upper_bound``.
+
+        Raises:
+            TypeError: a bound is no span of time.
+            ValueError: the lower one is above the upper one.
+        """
+        lower = check_span("the lower bound of between()", lower_bound, -(2**62))
+        upper = check_span("the upper bound of between()", upper_bound, -(2**62))
+        if lower > upper:
+            raise ValueError(f"between(): the lower bound {lower} ms is above the upper bound {upper} ms")
+        return IntervalJoined(self._streams, lower, upper)
+
+    def process(self, function: Any, output_type: Any = None) -> Any:
+        """Too early.
+
+        Raises:
+            GraphError: always: ``between`` is missing.
+        """
+        raise GraphError("interval_join(...).process(...) lacks the interval: put .between(lower, upper) before it")
+
+
+class IntervalJoined:
+    """Streams and interval are known; ``process`` comes last."""
+
+    def __init__(self, streams: tuple[KeyedStream, KeyedStream], lower: int, upper: int) -> None:
+        self._streams, self._lower, self._upper = streams, lower, upper
+        self._exclusive = [False, False]
+        self._late_tags: list[OutputTag[Any] | None] = [None, None]
+
+    def lower_bound_exclusive(self) -> Self:
+        """A pair whose distance is just the lower bound is none."""
+        self._exclusive[0] = True
+        return self
+
+    def upper_bound_exclusive(self) -> Self:
+        """A pair whose distance is just the upper bound is none."""
+        self._exclusive[1] = True
+        return self
+
+    def side_output_left_late_data(self, output_tag: OutputTag[Any]) -> Self:
+        """Sends records of the left stream that are behind the watermark to a side output; else they are dropped."""
+        return self._late(0, "side_output_left_late_data", output_tag)
+
+    def side_output_right_late_data(self, output_tag: OutputTag[Any]) -> Self:
+        """Sends records of the right stream that are behind the watermark to a side output; else they are dropped."""
+        return self._late(1, "side_output_right_late_data", output_tag)
+
+    def process(
+        self, process_join_function: ProcessJoinFunction[Any, Any, Any], output_type: TypeDescriptor | None = None
+    ) -> DataStream:
+        """Calls the function with each pair; results have the later timestamp of the two.
+
+        Raises:
+            TypeError: it is no ``ProcessJoinFunction``.
+            ValueError: with exclusive bounds there is nothing between them.
+        """
+        checks.check_class("process", process_join_function, ProcessJoinFunction)
+        lower, upper = self._lower + self._exclusive[0], self._upper - self._exclusive[1]
+        if lower > upper:
+            raise ValueError(
+                f"between({self._lower} ms, {self._upper} ms) with exclusive bounds leaves no time between them (times "
+                "are whole ms)"
+            )
+        declared = checks.declared_type("output_type", output_type)
+        left, right = self._streams
+        for stream in self._streams:
+            event_time.warn_without_timestamps("an interval join", stream._inputs)
+        joined = left._environment._add_stream(
+            "Interval Join",
+            OperatorKind.INTERVAL_JOIN,
+            process_join_function,
+            (left._inputs, right._inputs),
+            declared,
+            coerce_to=checks.coerced(declared),
+            key_selectors=(left._key_selector, right._key_selector),
+            extra={"lower": lower, "upper": upper, "late_tags": tuple(self._late_tags)},
+        )
+        for tag, side in zip(self._late_tags, ("left", "right"), strict=True):
+            if tag is not None:
+                _declare_tag(joined._inputs[0].source, tag, f"side_output_{side}_late_data")
+        return joined
+
+    def _late(self, side: int, method: str, tag: Any) -> Self:
+        self._late_tags[side] = checks.output_tag(method, tag)
+        return self
+
+
+class DataStreamSink(OperatorSettings):
+    """The operator that a stream ends in; made by ``print``, ``sink_to`` and ``add_sink``."""
+
+    def __init__(self, transformation: Transformation) -> None:
+        self._transformation = transformation
+
+    def _operator(self, method: str) -> Transformation:
+        return self._transformation
+
+
+def _sink_behind_stages(
+    environment: StreamExecutionEnvironment, inputs: tuple[StreamInput, ...], sink: Sink[Any]
+) -> DataStreamSink:
+    """A sink, and in front of it the stages that it asks for."""
+    made: list[Transformation] = []
+    alone = False
+    if isinstance(sink, TwoPhaseCommitSink) and sink.commits_globally:
+        alone, sink = True, GlobalCommitSink(sink)
+    for stage in sink.stages() if isinstance(sink, TwoPhaseCommitSink) else ():
+        if made:
+            inputs = (StreamInput(made[-1], None if stage.parallel else PartitionerKind.GLOBAL),)
+        one = environment._add(stage.name, OperatorKind.SINK_STAGE, stage, (inputs,))
+        one.internal, one.non_parallel = True, not stage.parallel
+        made.append(one)
+    if made:
+        inputs = (StreamInput(made[-1], PartitionerKind.GLOBAL if alone else PartitionerKind.REBALANCE),)
+    end = environment._add("Writer", OperatorKind.SINK, sink, (inputs,))
+    end.alone = alone
+    for one in made:
+        one.stage_of = end
+    return DataStreamSink(end)
+
+
+class StreamExecutionEnvironment:
+    """Makes streams, holds the program's settings, and executes what was built.
+
+    Get one with ``StreamExecutionEnvironment.get_execution_environment()``. Settings come, later ones winning, from
+    ``config.yaml``, environment variables, the command line, the configuration given, and the methods called.
+
+    Args:
+        configuration: the program's settings.
+        executor: what to submit to; by default the one that ``execution.target`` names.
+
+    Raises:
+        ConfigurationError: an option that the environment reads has a bad value.
+        UnsupportedFeatureError: the settings ask for BATCH mode.
+    """
+
+    def __init__(self, configuration: Configuration | None = None, executor: PipelineExecutor | None = None) -> None:
+        self._configuration = Configuration()
+        self._config = ExecutionConfig()
+        self._executor = executor
+        self._pending: list[Transformation] = []
+        self._next_id = 1
+        self._default_local_parallelism: int | None = None
+        self._caches = Caches()
+        self._warned_of_no_jvm: set[str] = set()
+        apply_settings(program_settings(self._configuration), self._config)
+        self.configure(Configuration() if configuration is None else configuration)
+
+    # --- settings --------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def get_execution_environment(configuration: Configuration | None = None) -> StreamExecutionEnvironment:
+        """Returns a new environment with these settings."""
+        return StreamExecutionEnvironment(configuration)
+
+    def get_config(self) -> ExecutionConfig:
+        """Returns the program's settings; changes to them count."""
+        return self._config
+
+    def configure(self, configuration: Configuration) -> None:
+        """Adds settings; those given here win over earlier ones.
+
+        Raises:
+            ConfigurationError: a value that the environment itself reads is not valid.
+            UnsupportedFeatureError: BATCH mode.
+        """
+        if not isinstance(configuration, Configuration):
+            raise TypeError(f"configure() takes a Configuration, not {type(configuration).__name__}")
+        added = Configuration(self._configuration).add_all(configuration)
+        graph_settings(program_settings(added), 1)  # checks the values
+        apply_settings(Settings(configuration.to_dict()), self._config)
+        self._configuration = added
+
+    def set_parallelism(self, parallelism: int) -> StreamExecutionEnvironment:
+        """Sets the parallelism of operators that are added from now on and name none.
+
+        Raises:
+            ValueError: less than 1.
+        """
+        self._config.set_parallelism(checks.whole_number("the parallelism", parallelism, 1))
+        return self
+
+    def get_parallelism(self) -> int:
+        """Returns the parallelism of operators that name none; if it was not set, the executor's default."""
+        parallelism = self._config.get_parallelism()
+        return parallelism if parallelism > 0 else self._default_parallelism()
+
+    def set_max_parallelism(self, max_parallelism: int) -> StreamExecutionEnvironment:
+        """Sets the number of key groups of operators that name none.
+
+        Raises:
+            ValueError: not between 1 and 32768.
+        """
+        most = checks.MAX_PARALLELISM
+        self._config.set_max_parallelism(checks.whole_number("the max parallelism", max_parallelism, 1, most))
+        return self
+
+    def get_max_parallelism(self) -> int:
+        """Returns the number of key groups; -1 if it was not set."""
+        return self._config.get_max_parallelism()
+
+    def set_buffer_timeout(self, timeout_millis: int) -> StreamExecutionEnvironment:
+        """Sets how long results may wait for their batch to fill: 0 = not at all, -1 = until it is full.
+
+        Raises:
+            ValueError: less than -1.
+        """
+        checks.whole_number("the buffer timeout", timeout_millis, -1)
+        self._configuration.set_boolean(opt.EXECUTION_BUFFER_TIMEOUT_ENABLED.key, timeout_millis >= 0)
+        if timeout_millis >= 0:
+            self._configuration.set_string(opt.EXECUTION_BUFFER_TIMEOUT_INTERVAL.key, f"{timeout_millis} ms")
+        return self
+
+    def get_buffer_timeout(self) -> int:
+        """Returns the buffer timeout in ms; -1 = until the batch is full."""
+        return buffer_timeout_ms(self._settings())
+
+    def disable_operator_chaining(self) -> StreamExecutionEnvironment:
+        """Runs each operator as a task of its own."""
+        self._configuration.set_boolean(opt.PIPELINE_OPERATOR_CHAINING.key, False)
+        return self
+
+    def is_chaining_enabled(self) -> bool:
+        """Returns whether operators may be chained."""
+        return self._settings().get(opt.PIPELINE_OPERATOR_CHAINING)
+
+    def is_chaining_of_operators_with_different_max_parallelism_enabled(self) -> bool:
+        """Returns whether operators with different max parallelisms may be chained."""
+        return self._settings().get(opt.PIPELINE_CHAIN_DIFFERENT_MAX_PARALLELISM)
+
+    def set_runtime_mode(self, execution_mode: RuntimeExecutionMode) -> StreamExecutionEnvironment:
+        """Sets how the program is run; ``AUTOMATIC`` runs as ``STREAMING``.
+
+        Raises:
+            UnsupportedFeatureError: ``BATCH``.
+        """
+        if not isinstance(execution_mode, RuntimeExecutionMode):
+            raise TypeError(f"set_runtime_mode() takes a RuntimeExecutionMode, not {type(execution_mode).__name__}")
+        refuse_batch(execution_mode.value)
+        self._configuration.set_string(opt.EXECUTION_RUNTIME_MODE.key, execution_mode.value)
+        return self
+
+    def get_default_local_parallelism(self) -> int:
+        """Returns the number of usable cores, unless it was set."""
+        return self._default_local_parallelism or usable_cores()
+
+    def set_default_local_parallelism(self, parallelism: int) -> None:
+        """Sets the parallelism that is taken where nothing else says.
+
+        Raises:
+            ValueError: less than 1.
+        """
+        self._default_local_parallelism = checks.whole_number("the parallelism", parallelism, 1)
+
+    def register_slot_sharing_group(self, slot_sharing_group: SlotSharingGroup) -> StreamExecutionEnvironment:
+        """Accepts a group whose name operators may use later.
+
+        Raises:
+            UnsupportedFeatureError: the group names resources.
+        """
+        if not isinstance(slot_sharing_group, SlotSharingGroup):
+            kind = type(slot_sharing_group).__name__
+            raise TypeError(f"register_slot_sharing_group() takes a SlotSharingGroup, not {kind}")
+        group_name(slot_sharing_group)
+        return self
+
+    # --- checkpoints, state and restarts ---------------------------------------------------------------------------
+
+    def get_checkpoint_config(self) -> CheckpointConfig:
+        """Returns the settings of checkpoints; changes to them count."""
+        return CheckpointConfig(lambda: self._configuration, self._settings)
+
+    def enable_checkpointing(self, interval: int, mode: CheckpointingMode | None = None) -> Self:
+        """Sets the time between two checkpoints, in ms, and their mode.
+
+        With checkpoints a job that fails goes on from the last one (docs: Checkpoints).
+
+        Raises:
+            ValueError: less than 10 ms.
+        """
+        config = self.get_checkpoint_config().set_checkpoint_interval(interval)
+        if mode is not None:
+            config.set_checkpointing_mode(mode)
+        return self
+
+    def get_checkpoint_interval(self) -> int:
+        """Returns the time between two checkpoints in ms; -1 if none are wanted."""
+        return self.get_checkpoint_config().get_checkpoint_interval()
+
+    def get_checkpointing_mode(self) -> CheckpointingMode:
+        """Returns the mode of checkpoints."""
+        return self.get_checkpoint_config().get_checkpointing_mode()
+
+    def get_checkpointing_consistency_mode(self) -> CheckpointingMode:
+        """Returns the mode of checkpoints (the name since Flink 1.20)."""
+        return self.get_checkpointing_mode()
+
+    def is_unaligned_checkpoints_enabled(self) -> bool:
+        """Returns whether checkpoints overtake records in flight."""
+        return self.get_checkpoint_config().is_unaligned_checkpoints_enabled()
+
+    def is_force_unaligned_checkpoints(self) -> bool:
+        """Returns whether checkpoints overtake even where partitioners do not allow it."""
+        return self.get_checkpoint_config().is_force_unaligned_checkpoints()
+
+    def enable_changelog_state_backend(self, enabled: bool) -> Self:
+        """Asks for changes of state to be written continuously; kept with the job, there is no such backend."""
+        self._configuration.set_boolean(opt.STATE_CHANGELOG.key, bool(enabled))
+        return self
+
+    def is_changelog_state_backend_enabled(self) -> bool | None:
+        """Returns what was set; None if nothing was."""
+        settings = self._settings()
+        return settings.get(opt.STATE_CHANGELOG) if settings.is_set(opt.STATE_CHANGELOG) else None
+
+    def set_default_savepoint_directory(self, directory: str) -> Self:
+        """Sets where savepoints go that name no directory."""
+        self._configuration.set_string(
+            opt.SAVEPOINT_DIRECTORY.key, checks.some_text("the savepoint directory", directory)
+        )
+        return self
+
+    def get_default_savepoint_directory(self) -> str | None:
+        """Returns where savepoints go that name no directory; None if it was not set."""
+        return self._settings().get(opt.SAVEPOINT_DIRECTORY)
+
+    def set_state_backend(self, state_backend: StateBackend) -> Self:
+        """Sets where keyed state lives (PyFlink 1.x; later versions use ``state.backend.type``).
+
+        A backend that this version does not have is named in a warning when the program is submitted.
+        """
+        if not isinstance(state_backend, StateBackend):
+            raise TypeError(
+                f"set_state_backend() takes a StateBackend such as HashMapStateBackend(), not "
+                f"{type(state_backend).__name__}"
+            )
+        for key, text in state_backend.to_options().items():
+            self._configuration.set_string(key, text)
+        return self
+
+    def get_state_backend(self) -> StateBackend | None:
+        """Returns where keyed state lives, with its settings; None if nothing was set, or a plug-in."""
+        return state_backend_of(self._settings())
+
+    def set_restart_strategy(self, restart_strategy_configuration: RestartStrategyConfiguration) -> Self:
+        """Sets what happens when a job fails (PyFlink 1.x; later versions use ``restart-strategy.type``)."""
+        if not isinstance(restart_strategy_configuration, RestartStrategyConfiguration):
+            raise TypeError(
+                "set_restart_strategy() takes RestartStrategies.fixed_delay_restart(...) or the like, not "
+                f"{type(restart_strategy_configuration).__name__}"
+            )
+        for option, value in restart_options(restart_strategy_configuration):
+            text = option.type.show(value)
+            option.parse(text)
+            self._configuration.set_string(option.key, text)
+        return self
+
+    def get_restart_strategy(self) -> RestartStrategyConfiguration:
+        """Returns what happens when a job fails, as far as ``RestartStrategies`` has a name for it."""
+        return restart_strategy_of(self._settings())
+
+    # --- Python files, packages, archives --------------------------------------------------------------------------
+
+    def add_python_file(self, file_path: str) -> None:
+        """Sends a Python file along with the jobs: a module, an archive (.zip, .whl, .egg) or a directory.
+
+        Slots find what is in it before everything else. Modules that the program imports from its own directory travel
+        by themselves.
+        """
+        self._append(opt.PYTHON_FILES, checks.path_in_list("the path of a Python file", file_path))
+
+    def set_python_requirements(self, requirements_file_path: str, requirements_cache_dir: str | None = None) -> None:
+        """Gives the job's slots the packages of a requirements.txt.
+
+        They are installed by pip on each host that runs slots of the job, once for the same dependencies, into a
+        virtual environment that also sees what the cluster has; it is removed when no job uses it.
+
+        Args:
+            requirements_file_path: the file.
+            requirements_cache_dir: a directory with packages; if it is given, pip asks no index.
+        """
+        path = checks.path_in_list("the path of the requirements", requirements_file_path)
+        if requirements_cache_dir is not None:
+            path += "#" + checks.path_in_list("the directory of packages", requirements_cache_dir)
+        self._configuration.set_string(opt.PYTHON_REQUIREMENTS.key, path)
+
+    def add_python_archive(self, archive_path: str, target_dir: str | None = None) -> None:
+        """Unpacks an archive in the working directory of the job's slots, before any function runs.
+
+        Args:
+            archive_path: a .zip, .whl, .egg, .tar, .tar.gz or .tgz file.
+            target_dir: name of the directory to make for it; None = the archive's file name, as in PyFlink.
+        """
+        path = checks.path_in_list("the path of an archive", archive_path)
+        if target_dir is not None:
+            path += "#" + checks.path_in_list("the target directory", target_dir)
+        self._append(opt.PYTHON_ARCHIVES, path)
+
+    def set_python_executable(self, python_exec: str) -> None:
+        """Chooses the Python interpreter of the job's slots, by its path on the hosts that run them.
+
+        A relative path starts from the directories of ``add_python_archive``: ``venv.zip/venv/bin/python``. It has to
+        be of the same minor version as the program's, and to have Firesteel of the cluster's version. Functions find
+        its path in the environment variable ``python``.
+        """
+        text = checks.some_text("the Python executable", python_exec)
+        self._configuration.set_string(opt.PYTHON_EXECUTABLE.key, text)
+
+    def add_jars(self, *jars_path: str) -> None:
+        """Accepted and ignored, since no JVM carries records; said once in a warning.
+
+        Connectors for which PyFlink needs a jar come with Firesteel under PyFlink's names, or not at all.
+        """
+        self._ignored("add_jars", opt.PIPELINE_JARS, jars_path)
+
+    def add_classpaths(self, *classpaths: str) -> None:
+        """Accepted and ignored, like ``add_jars``."""
+        self._ignored("add_classpaths", opt.PIPELINE_CLASSPATHS, classpaths)
+
+    def register_cached_file(self, file_path: str, name: str, executable: bool = False) -> NoReturn:
+        """Refused: nothing in Python reads Flink's distributed cache.
+
+        Raises:
+            UnsupportedFeatureError: always.
+        """
+        raise UnsupportedFeatureError(
+            f"register_cached_file({name!r}): functions in Python have no way to read Flink's distributed cache; send "
+            "the file with add_python_archive(), and open it by its name in the working directory"
+        )
+
+    # --- sources ---------------------------------------------------------------------------------------------------
+
+    def from_collection(self, collection: Iterable[Any], type_info: TypeDescriptor | None = None) -> DataStream:
+        """A stream of records that the program holds in memory; its parallelism is 1.
+
+        They travel with the program: for data beyond ``firesteel.collection.max-bytes`` use a file source.
+
+        Raises:
+            TypeError: the collection can't be iterated, or ``type_info`` is no type information.
+        """
+        if isinstance(collection, (str, bytes)) or not isinstance(collection, Iterable):
+            raise TypeError(f"from_collection() takes a list or another collection, not {type(collection).__name__}")
+        declared = checks.declared_type("type_info", type_info)
+        coerce_to = checks.coerced(declared)
+        source = CollectionSource(list(collection), coerce_to)
+        stream = self._add_stream("Collection Source", OperatorKind.SOURCE, source, (), declared, coerce_to=coerce_to)
+        stream._inputs[0].source.non_parallel = True
+        return stream
+
+    def from_sequence(self, start: int, end: int) -> DataStream:
+        """A stream of the numbers from ``start`` to ``end``, both included, cut into a part for each subtask.
+
+        Each part comes in order; a subtask that is done with its part takes over one that nobody has begun.
+
+        Raises:
+            ProgramError: ``start`` is greater than ``end``.
+        """
+        source = NumberSequenceSource(start, end)
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), "Sequence Source")
+
+    def from_source(
+        self,
+        source: Source[Any],
+        watermark_strategy: WatermarkStrategy,
+        source_name: str,
+        type_info: TypeDescriptor | None = None,
+    ) -> DataStream:
+        """A stream of a source's records.
+
+        The strategy gives records their timestamps and makes watermarks, one for each split of the source; that of the
+        source is the smallest.
+
+        Raises:
+            TypeError: not a source, strategy, name or type.
+        """
+        if not isinstance(source, Source):
+            raise TypeError(f"from_source() takes a firesteel.functions.source.Source, not {type(source).__name__}")
+        refuse_coroutines("from_source()", source)
+        strategy = event_time.check_strategy(watermark_strategy)
+        produced = source.produced_type() if type_info is None else type_info
+        declared = checks.declared_type("type_info", produced)
+        strategy = event_time.fitted_strategy(strategy, declared, wrap=self._settings().get(opt.EXPRESSIONS_WRAP))
+        extra = event_time.source_settings(strategy, source)
+        coerce_to = None if type_info is None else checks.coerced(declared)
+        name = checks.some_text("source_name", source_name)
+        return self._add_stream(name, OperatorKind.SOURCE, source, (), declared, coerce_to=coerce_to, extra=extra)
+
+    def add_source(
+        self,
+        source_func: SourceFunction[Any],
+        source_name: str = "Custom Source",
+        type_info: TypeDescriptor | None = None,
+    ) -> DataStream:
+        """A stream of what a ``SourceFunction`` gives; parallelism 1 unless it is a ``ParallelSourceFunction``.
+
+        What it gave can't be read again after a failure: at most once.
+
+        Raises:
+            TypeError: not a source function, name or type.
+        """
+        from firesteel.connectors.source_function import SourceFunctionSource
+
+        hint = "; a Source goes to from_source()" if isinstance(source_func, Source) else ""
+        checks.check_class("add_source", source_func, SourceFunction, hint=hint)
+        stream = self._without_watermarks(SourceFunctionSource(source_func), source_name, type_info)
+        if not isinstance(source_func, ParallelSourceFunction):
+            stream._inputs[0].source.non_parallel = True
+        return stream
+
+    def create_input(self, input_format: InputFormat, type_info: TypeDescriptor | None = None) -> DataStream:
+        """A stream of an input format's records.
+
+        Raises:
+            TypeError: not an input format or type.
+        """
+        if not isinstance(input_format, InputFormat):
+            raise TypeError(
+                f"create_input() takes a firesteel.common.io.InputFormat, not {type(input_format).__name__}; there is "
+                "no JVM for those of Java"
+            )
+        refuse_coroutines("create_input()", input_format)
+        return self._without_watermarks(input_format.source(), "Custom Input", type_info)
+
+    def read_text_file(self, file_path: str | os.PathLike[str], charset_name: str = "UTF-8") -> DataStream:
+        """A stream of the lines of a file, or of all files below a folder. A method of PyFlink 1.x.
+
+        Raises:
+            ProgramError: the path is on another file system, or the charset is not known.
+        """
+        from firesteel.connectors.file_source import FileSource, StreamFormat
+
+        lines = StreamFormat.text_line_format(charset_name)
+        return self._without_watermarks(
+            FileSource.for_record_stream_format(lines, file_path).build(), "Custom File Source", None
+        )
+
+    def socket_text_stream(self, hostname: str, port: int, delimiter: str = "\n", max_retries: int = 0) -> DataStream:
+        """A stream of text that a server sends; parallelism 1. Java's ``socketTextStream``.
+
+        What was read can't be read again after a failure: at most once.
+
+        Args:
+            hostname: of the server.
+            port: of the server.
+            delimiter: behind each record.
+            max_retries: how often to connect again when the connection ends or can't be made; -1 = for ever.
+
+        Raises:
+            ProgramError: the port, the delimiter or the number is not valid.
+        """
+        stream = self._without_watermarks(
+            SocketTextSource(hostname, port, delimiter, max_retries), "Socket Stream", None
+        )
+        stream._inputs[0].source.non_parallel = True
+        return stream
+
+    # --- execution -------------------------------------------------------------------------------------------------
+
+    def execute(self, job_name: str | None = None) -> JobExecutionResult:
+        """Runs what was added since the last call, and waits for its end. Ctrl-C cancels the job.
+
+        Under ``firesteel run -d`` it returns when the cluster has accepted the job.
+
+        Raises:
+            ProgramError, ConfigurationError: refused; nothing was deployed.
+            JobError: the job did not finish.
+        """
+        return self._submit(*self._take(job_name)).wait()
+
+    def execute_async(self, job_name: str | None = None) -> JobClient:
+        """Starts what was added since the last call; returns when the cluster has accepted it.
+
+        Raises:
+            ProgramError, ConfigurationError: refused; nothing was deployed.
+        """
+        return self._submit(*self._take(job_name))
+
+    def get_execution_plan(self) -> str:
+        """Returns the operators that the next ``execute()`` will run, as JSON text; takes nothing away.
+
+        Raises:
+            GraphError: the graph is empty or refused.
+        """
+        return execution_plan(self._stream_graph(None))
+
+    def close(self) -> None:
+        """Releases what the environment holds, results of ``cache()`` too; it can be used again. Idempotent."""
+        self._caches.close()
+        if self._executor is not None:
+            self._executor.close()
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        name: str,
+        kind: OperatorKind,
+        function: Any,
+        inputs: tuple[tuple[StreamInput, ...], ...],
+        *,
+        coerce_to: TypeInformation | None = None,
+        key_selectors: tuple[Callable[[Any], Any], ...] = (),
+        extra: dict[str, Any] | None = None,
+    ) -> Transformation:
+        check_state(name, kind, function)
+        made = Transformation(
+            id=self._next_id,
+            name=name,
+            kind=kind,
+            function=function,
+            inputs=inputs,
+            key_selectors=key_selectors,
+            coerce_to=coerce_to,
+            extra=extra or {},
+            parallelism=self._config.get_parallelism(),
+        )
+        self._next_id += 1
+        if inputs:
+            self._pending.append(made)
+        return made
+
+    def _add_stream(
+        self,
+        name: str,
+        kind: OperatorKind,
+        function: Any,
+        inputs: tuple[tuple[StreamInput, ...], ...],
+        type_info: TypeInformation,
+        *,
+        coerce_to: TypeInformation | None = None,
+        key_selectors: tuple[Callable[[Any], Any], ...] = (),
+        extra: dict[str, Any] | None = None,
+    ) -> DataStream:
+        """An operator, as the stream of its results."""
+        made = self._add(name, kind, function, inputs, coerce_to=coerce_to, key_selectors=key_selectors, extra=extra)
+        return DataStream(self, (StreamInput(made),), type_info)
+
+    def _settings(self) -> Settings:
+        return program_settings(self._configuration)
+
+    def _add_aside(self, name: str, kind: OperatorKind, inputs: tuple[tuple[StreamInput, ...], ...]) -> Transformation:
+        """An operator that stands in a graph only if the graph is made with it as an end."""
+        made = self._add(name, kind, None, inputs)
+        self._pending.remove(made)
+        return made
+
+    def _stream_graph(self, job_name: str | None) -> StreamGraph:
+        return self._with_caches(job_name)[0]
+
+    def _with_caches(self, job_name: str | None) -> tuple[StreamGraph, list[Cache]]:
+        """The graph, and the caches that it fills."""
+        settings = program_settings(with_execution_config(self._configuration, self._config))
+        settings_of_graph = graph_settings(settings, self._default_parallelism(), job_name)
+        caches = self._caches.prepare(self._pending, settings.get(opt.CACHE_DIRECTORY))
+        ends = [*self._pending, *(cache.sink for cache in caches)]
+        graph = StreamGraph.from_transformations(ends, settings_of_graph)
+        if settings.get(opt.PROJECTION_PUSH_DOWN):
+            push_down(graph)
+        return graph, caches
+
+    def _take(self, job_name: str | None) -> tuple[StreamGraph, list[Cache]]:
+        """Makes the graph and forgets the operators: what was refused is not tried again with the next program."""
+        try:
+            return self._with_caches(job_name if job_name is None else checks.some_text("the job name", job_name))
+        finally:
+            self._pending.clear()
+
+    def _submit(self, graph: StreamGraph, caches: list[Cache]) -> CollectingJobClient:
+        configuration = with_execution_config(self._configuration, self._config)
+        warn_of_settings(program_settings(configuration))
+        warn_of_losses(graph, self._settings())
+        client = self._get_executor().submit(graph, configuration)
+        for cache in caches:
+            cache.is_written(client)
+        return client
+
+    def _collect(self, inputs: tuple[StreamInput, ...], job_name: str | None) -> CloseableIterator:
+        buffer_bytes = self._settings().get(opt.COLLECT_BUFFER_BYTES)
+        sink = self._add(
+            "Data Stream Collect Sink", OperatorKind.COLLECT, None, (inputs,), extra={"buffer_bytes": buffer_bytes}
+        )
+        sink.non_parallel = sink.internal = True
+        name = job_name if job_name is not None else self._settings().get(opt.PIPELINE_NAME) or "DataStream Collect"
+        graph, caches = self._take(name)
+        operator_id = operator_ids(graph)[sink.id]
+        client = self._submit(graph, caches)
+        return CloseableIterator(client.collect(operator_id), client)
+
+    def _default_parallelism(self) -> int:
+        return self._default_local_parallelism or self._get_executor().default_parallelism()
+
+    def _get_executor(self) -> PipelineExecutor:
+        if self._executor is None:
+            target = self._settings().get(opt.EXECUTION_TARGET)
+            factory: ExecutorFactory = plugins.load("firesteel.executors", target)
+            self._executor = factory(Configuration(self._configuration))
+        return self._executor
+
+    def _append(self, option: ConfigOption[Any], text: str) -> None:
+        before = self._settings().get(option)
+        self._configuration.set_string(option.key, f"{before},{text}" if before else text)
+
+    def _ignored(self, method: str, option: ConfigOption[Any], paths: tuple[str, ...]) -> None:
+        found = [checks.some_text(f"an argument of {method}()", path) for path in paths]
+        before = self._settings().get(option)
+        self._configuration.set_string(option.key, ";".join([*([before] if before else []), *found]))
+        if method not in self._warned_of_no_jvm:
+            self._warned_of_no_jvm.add(method)
+            logger.warning(
+                "%s() has no effect: no JVM carries the records of Firesteel, whose connectors are in "
+                "firesteel.datastream.connectors",
+                method,
+            )
+
+    def _without_watermarks(self, source: Source[Any], name: str, type_info: TypeDescriptor | None) -> DataStream:
+        return self.from_source(source, WatermarkStrategy.no_watermarks(), name, type_info)
+
+
+def _is_column_key(selector: Any) -> bool:
+    """Whether ``key_by`` was given columns: a name, an expression, or a list of them."""
+    if isinstance(selector, list | tuple):
+        return all(isinstance(one, str | Expression) for one in selector)
+    return isinstance(selector, str | Expression)
+
+
+def _count_windows(method: str, size: int, slide: int) -> WindowAssigner[Any, Any]:
+    checks.whole_number(f"the size of {method}()", size, 1)
+    if checks.whole_number(f"the slide of {method}()", slide, 0) == 0:
+        return CountTumblingWindowAssigner(size)
+    return CountSlidingWindowAssigner(size, slide)
+
+
+def _not_keyed(method: str) -> GraphError:
+    return GraphError(
+        f"{method}() belongs to keyed streams: call key_by() first, or use {method}_all() for windows over the whole "
+        "stream, which run in one subtask"
+    )
+
+
+def _join_key(stream: DataStream, key_selector: Any) -> Any:
+    if _is_column_key(key_selector):
+        return stream._column_key(key_selector)[0]
+    return checks.key_function("key_selector", key_selector)
+
+
+def _declare_tag(operator: Transformation, tag: OutputTag[Any], method: str) -> None:
+    """Note that a side output of an operator is used.
+
+    Raises:
+        GraphError: its id is taken by a tag of another type.
+    """
+    tags: dict[str, TypeInformation] = operator.extra.setdefault("side_outputs", {})
+    known = tags.setdefault(tag.tag_id, tag.type_info)
+    if known != tag.type_info:
+        raise GraphError(
+            f"{method}(): side output {tag.tag_id!r} of operator {operator.name!r} has the type {known} already and is "
+            f"asked for with the type {tag.type_info}: use one OutputTag, or another id"
+        )

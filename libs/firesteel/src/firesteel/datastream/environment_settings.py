@@ -1,21 +1,36 @@
-"""The settings of a program. Those that ``ExecutionConfig`` has methods for too are kept in step with it."""
+"""The settings of a program, and what is refused or warned of when they ask for what this version can't give.
+
+Settings that ``ExecutionConfig`` has methods for too are kept in step with it.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from firesteel.common.configuration import Configuration
 from firesteel.common.execution_config import ExecutionConfig
+from firesteel.common.restart_strategy import RestartStrategies, RestartStrategyConfiguration
 from firesteel.config import ConfigOption, Settings, load_settings
 from firesteel.config import options as opt
 from firesteel.config.definitions import handed_on
+from firesteel.config.options import ALL_OPTIONS
+from firesteel.core.errors import UnsupportedFeatureError
+from firesteel.datastream.execution_mode import RuntimeExecutionMode
+from firesteel.functions.source import Source
+from firesteel.graph.stream_graph import DEFAULT_JOB_NAME, GraphSettings, StreamGraph
+from firesteel.state.backend import backend_in_use
+
+logger = logging.getLogger(__name__)
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 class _Shared(NamedTuple):
+    """A setting that ``ExecutionConfig`` has methods for too."""
+
     option: ConfigOption[Any]
     read: Callable[[ExecutionConfig], Any]
     write: Callable[[ExecutionConfig, Any], object]
@@ -98,3 +113,110 @@ def with_execution_config(configuration: Configuration, config: ExecutionConfig)
         if value != shared.unset and value != settings.get(shared.option):
             made.set_string(shared.option.key, shared.option.type.show(value))
     return made
+
+
+def graph_settings(settings: Settings, parallelism: int, job_name: str | None = None) -> GraphSettings:
+    """What the settings say about graphs.
+
+    Raises:
+        ConfigurationError: a value is not valid.
+        UnsupportedFeatureError: they ask for BATCH mode.
+    """
+    refuse_batch(settings.get(opt.EXECUTION_RUNTIME_MODE))
+    return GraphSettings(
+        parallelism=parallelism,
+        job_name=job_name or settings.get(opt.PIPELINE_NAME) or DEFAULT_JOB_NAME,
+        max_parallelism=settings.get(opt.PIPELINE_MAX_PARALLELISM),
+        buffer_timeout_ms=buffer_timeout_ms(settings),
+        chaining=settings.get(opt.PIPELINE_OPERATOR_CHAINING),
+        chain_different_max_parallelism=settings.get(opt.PIPELINE_CHAIN_DIFFERENT_MAX_PARALLELISM),
+        auto_generate_uids=settings.get(opt.PIPELINE_AUTO_GENERATE_UIDS),
+        strict_integers=settings.get(opt.TYPES_STRICT_INTEGERS),
+        object_reuse=settings.get(opt.PIPELINE_OBJECT_REUSE),
+    )
+
+
+def buffer_timeout_ms(settings: Settings) -> int:
+    """How long results may wait for their batch to fill; -1 = until it is full."""
+    if not settings.get(opt.EXECUTION_BUFFER_TIMEOUT_ENABLED):
+        return -1
+    interval = settings.get(opt.EXECUTION_BUFFER_TIMEOUT_INTERVAL)
+    return -(-interval // _MILLISECOND)  # rounded up: a timeout below 1 ms is not none
+
+
+def refuse_batch(mode: str) -> None:
+    """Refuse the runtime mode BATCH.
+
+    Raises:
+        UnsupportedFeatureError: it is the mode.
+    """
+    if mode == RuntimeExecutionMode.BATCH.value:
+        raise UnsupportedFeatureError(
+            "runtime mode BATCH is not in this version of firesteel; bounded input runs to its end in STREAMING mode"
+        )
+
+
+def restart_options(strategy: RestartStrategyConfiguration) -> list[tuple[ConfigOption[Any], Any]]:
+    """The options that say the same as a restart strategy."""
+    if isinstance(strategy, RestartStrategies.NoRestartStrategyConfiguration):
+        return [(opt.RESTART_STRATEGY, "none")]
+    if isinstance(strategy, RestartStrategies.FixedDelayRestartStrategyConfiguration):
+        return [
+            (opt.RESTART_STRATEGY, "fixed-delay"),
+            (opt.RESTART_FIXED_ATTEMPTS, strategy.get_restart_attempts()),
+            (opt.RESTART_FIXED_DELAY, strategy.get_delay_between_attempts_interval()),
+        ]
+    if isinstance(strategy, RestartStrategies.FailureRateRestartStrategyConfiguration):
+        return [
+            (opt.RESTART_STRATEGY, "failure-rate"),
+            (opt.RESTART_RATE_FAILURES, strategy.get_max_failure_rate()),
+            (opt.RESTART_RATE_INTERVAL, strategy.get_failure_interval()),
+            (opt.RESTART_RATE_DELAY, strategy.get_delay_between_attempts_interval()),
+        ]
+    return []
+
+
+def restart_strategy_of(settings: Settings) -> RestartStrategyConfiguration:
+    """The restart strategy that options say, as far as ``RestartStrategies`` has a name for it."""
+    match settings.get(opt.RESTART_STRATEGY):
+        case "none":
+            return RestartStrategies.no_restart()
+        case "fixed-delay":
+            return RestartStrategies.fixed_delay_restart(
+                settings.get(opt.RESTART_FIXED_ATTEMPTS), settings.get(opt.RESTART_FIXED_DELAY)
+            )
+        case "failure-rate":
+            return RestartStrategies.failure_rate_restart(
+                settings.get(opt.RESTART_RATE_FAILURES),
+                settings.get(opt.RESTART_RATE_INTERVAL),
+                settings.get(opt.RESTART_RATE_DELAY),
+            )
+        case _:
+            return RestartStrategies.fall_back_restart()
+
+
+def warn_of_settings(settings: Settings) -> None:
+    """Warn of settings that have no effect in this version, as their options say."""
+    for option in ALL_OPTIONS:
+        if option.instead and (asked := settings.get(option)) != option.default:
+            shown = option.type.show(asked)
+            logger.warning("%s = %s has no effect in this version: %s", option.key, shown, option.instead)
+    backend = settings.get(opt.STATE_BACKEND)
+    if (used := backend_in_use(backend)) != backend:
+        logger.warning("%s = %s is not in this version: state is kept by %s", opt.STATE_BACKEND.key, backend, used)
+
+
+def warn_of_losses(graph: StreamGraph, settings: Settings) -> None:
+    """Warn of sources that lose records at a restart although checkpoints are to be taken exactly once."""
+    interval = settings.get(opt.CHECKPOINTING_INTERVAL)
+    if interval is None or interval <= timedelta(0) or settings.get(opt.CHECKPOINTING_MODE) != "EXACTLY_ONCE":
+        return
+    for node in graph.nodes.values():
+        source = node.operator.function
+        if node.is_source and isinstance(source, Source) and not source.replayable:
+            logger.warning(
+                "%s can't be replayed: when the job restarts, what it gave since the last checkpoint is lost (at most "
+                "once), although exactly once is asked for (%s)",
+                node.name,
+                opt.CHECKPOINTING_MODE.key,
+            )

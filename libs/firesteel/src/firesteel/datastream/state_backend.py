@@ -145,3 +145,16 @@ class CustomStateBackend(StateBackend):
         raise UnsupportedFeatureError(
             "CustomStateBackend wraps a Java object, and there is no JVM: name a state backend with state.backend.type"
         )
+
+
+def state_backend_of(settings: Settings) -> StateBackend | None:
+    """The state backend that options say, with its settings; None if they say nothing, or name a plug-in."""
+    if not settings.is_set(opt.STATE_BACKEND):
+        return None
+    match settings.get(opt.STATE_BACKEND):
+        case "hashmap":
+            return HashMapStateBackend()
+        case "rocksdb":
+            return EmbeddedRocksDBStateBackend.of_options(settings)
+        case _:
+            return None

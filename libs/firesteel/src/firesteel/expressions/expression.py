@@ -13,7 +13,18 @@ from firesteel.common.watermark_strategy import TimestampAssigner
 from firesteel.core.errors import ProgramError
 from firesteel.expressions.texts import text_of
 
-__all__ = ["DateTimeFunctions", "Expression", "StringFunctions", "When", "coalesce", "col", "concat", "lit", "when"]
+__all__ = [
+    "ColumnTimestamps",
+    "DateTimeFunctions",
+    "Expression",
+    "StringFunctions",
+    "When",
+    "coalesce",
+    "col",
+    "concat",
+    "lit",
+    "when",
+]
 
 Text: TypeAlias = str  # within Expression the name str is its accessor
 _LITERALS = (
@@ -46,8 +57,6 @@ class Expression:
 
     def to_timestamp_assigner(self) -> TimestampAssigner:
         """This expression as event time: what ``WatermarkStrategy.with_timestamp_assigner`` makes of it."""
-        from firesteel.expressions.timestamps import ColumnTimestamps
-
         return ColumnTimestamps(unaliased(self))
 
     # -- arithmetic
@@ -494,3 +503,22 @@ def _text_option(method: str, value: Any) -> str:
     if isinstance(value, str):
         return value
     raise TypeError(f"{method}() takes a str, not {type(value).__name__}")
+
+
+class ColumnTimestamps(TimestampAssigner):
+    """An expression as a timestamp assigner: whole numbers of milliseconds, or times.
+
+    Attributes:
+        expression: over the columns of the stream.
+        wrap: integers that overflow wrap around instead of failing.
+    """
+
+    def __init__(self, expression: Expression, *, wrap: bool = False) -> None:
+        self.expression, self.wrap = expression, wrap
+
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        """Timestamps are computed for whole batches; see ``timestamps.computing_timestamps``."""
+        raise TypeError(f"{self.expression} is computed for whole batches, not for one record")
+
+    def __repr__(self) -> str:
+        return f"ColumnTimestamps({self.expression})"

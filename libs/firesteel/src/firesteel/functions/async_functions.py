@@ -13,6 +13,28 @@ __all__ = ["AsyncFunction", "AsyncRetryPredicate", "AsyncRetryStrategy"]
 T = TypeVar("T")
 
 
+class AsyncFunction(Function, Generic[IN, OUT]):
+    """Calls something that takes time, for many records at once, without holding up the others.
+
+    The methods run on an asyncio loop in a thread of the operator's own; ``open`` and ``close`` too, so that clients
+    which belong to a loop can be made and closed there: both may be coroutine functions, which PyFlink does not await.
+    Code that blocks instead of awaiting holds up all calls of the
+    operator.
+    """
+
+    @abstractmethod
+    async def async_invoke(self, value: IN) -> list[OUT]:
+        """Returns the results for a record."""
+
+    def timeout(self, value: IN) -> list[OUT]:
+        """Called when a record took too long: returns results instead, or raises. May be a coroutine function.
+
+        Raises:
+            TimeoutError: unless it is overridden.
+        """
+        raise TimeoutError(f"async_invoke() did not return in time for {value!r:.200}")
+
+
 class AsyncRetryPredicate(ABC, Generic[OUT]):
     """What makes a call count as failed."""
 
@@ -43,8 +65,6 @@ class AsyncRetryStrategy(ABC, Generic[OUT]):
     @staticmethod
     def no_restart() -> AsyncRetryStrategy[Any]:
         """Never again."""
-        from firesteel.functions.async_retry import NoRetryStrategy
-
         return NoRetryStrategy()
 
     @staticmethod
@@ -55,8 +75,6 @@ class AsyncRetryStrategy(ABC, Generic[OUT]):
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy[T]:
         """The same pause after each call; ``max_attempts`` calls at most, the first included."""
-        from firesteel.functions.async_retry import FixedDelayRetryStrategy
-
         return FixedDelayRetryStrategy(max_attempts, backoff_time_millis, result_predicate, exception_predicate)
 
     @staticmethod
@@ -69,30 +87,140 @@ class AsyncRetryStrategy(ABC, Generic[OUT]):
         exception_predicate: Callable[[Exception], bool] | None,
     ) -> AsyncRetryStrategy[T]:
         """A pause that grows from ``initial_delay`` by ``multiplier`` up to ``max_retry_delay`` (ms)."""
-        from firesteel.functions.async_retry import ExponentialBackoffDelayRetryStrategy
-
         return ExponentialBackoffDelayRetryStrategy(
             max_attempts, initial_delay, max_retry_delay, multiplier, result_predicate, exception_predicate
         )
 
 
-class AsyncFunction(Function, Generic[IN, OUT]):
-    """Calls something that takes time, for many records at once, without holding up the others.
+def empty_result_predicate(result: list[Any]) -> bool:
+    """Whether a call gave no results."""
+    return not result
 
-    The methods run on an asyncio loop in a thread of the operator's own; ``open`` and ``close`` too, so that clients
-    which belong to a loop can be made and closed there: both may be coroutine functions, which PyFlink does not await.
-    Code that blocks instead of awaiting holds up all calls of the
-    operator.
+
+def has_exception_predicate(error: Exception) -> bool:
+    """Whether a call raised."""
+    return error is not None
+
+
+def exception_type_predicate(error: Exception, expected_error_type: type[Exception]) -> bool:
+    """Whether a call raised an exception of this type; bind the type with ``functools.partial``."""
+    return isinstance(error, expected_error_type)
+
+
+class RetryPredicate(AsyncRetryPredicate[OUT], Generic[OUT]):
+    """A predicate made of two functions."""
+
+    def __init__(
+        self,
+        result_predicate: Callable[[list[OUT]], bool] | None,
+        exception_predicate: Callable[[Exception], bool] | None,
+    ) -> None:
+        for name, predicate in (("result", result_predicate), ("exception", exception_predicate)):
+            if predicate is not None and not callable(predicate):
+                raise TypeError(f"{name}_predicate is a function or None, not {type(predicate).__name__}")
+        self._result, self._exception = result_predicate, exception_predicate
+
+    def result_predicate(self) -> Callable[[list[OUT]], bool] | None:
+        """What looks at results."""
+        return self._result
+
+    def exception_predicate(self) -> Callable[[Exception], bool] | None:
+        """What looks at exceptions."""
+        return self._exception
+
+
+class NoRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]):
+    """Never again."""
+
+    def can_retry(self, current_attempts: int) -> bool:
+        """No."""
+        return False
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        """-1: there is no next call."""
+        return -1
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate[OUT]:
+        """Nothing counts as failed."""
+        return RetryPredicate(None, None)
+
+
+class FixedDelayRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]):
+    """The same pause after each call.
+
+    Raises:
+        ValueError: fewer than one call, or a negative pause.
     """
 
-    @abstractmethod
-    async def async_invoke(self, value: IN) -> list[OUT]:
-        """Returns the results for a record."""
+    def __init__(
+        self,
+        max_attempts: int,
+        backoff_time_millis: int,
+        result_predicate: Callable[[list[OUT]], bool] | None,
+        exception_predicate: Callable[[Exception], bool] | None,
+    ) -> None:
+        self._most = _at_least("max_attempts", max_attempts, 1)
+        self._pause = _at_least("backoff_time_millis", backoff_time_millis, 0)
+        self._predicate = RetryPredicate(result_predicate, exception_predicate)
 
-    def timeout(self, value: IN) -> list[OUT]:
-        """Called when a record took too long: returns results instead, or raises. May be a coroutine function.
+    def can_retry(self, current_attempts: int) -> bool:
+        """Whether fewer calls were made than allowed."""
+        return current_attempts < self._most
 
-        Raises:
-            TimeoutError: unless it is overridden.
-        """
-        raise TimeoutError(f"async_invoke() did not return in time for {value!r:.200}")
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        """Always the same."""
+        return self._pause
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate[OUT]:
+        """As given."""
+        return self._predicate
+
+
+class ExponentialBackoffDelayRetryStrategy(AsyncRetryStrategy[OUT], Generic[OUT]):
+    """A pause that grows from call to call, up to a bound.
+
+    Raises:
+        ValueError: fewer than one call, a negative pause, or a multiplier below 1.
+    """
+
+    def __init__(
+        self,
+        max_attempts: int,
+        initial_delay: int,
+        max_retry_delay: int,
+        multiplier: float,
+        result_predicate: Callable[[list[OUT]], bool] | None,
+        exception_predicate: Callable[[Exception], bool] | None,
+    ) -> None:
+        self._most = _at_least("max_attempts", max_attempts, 1)
+        self._first = _at_least("initial_delay", initial_delay, 0)
+        self._longest = _at_least("max_retry_delay", max_retry_delay, initial_delay)
+        if multiplier < 1:
+            raise ValueError(f"multiplier must be at least 1, not {multiplier}")
+        self._factor = multiplier
+        self._predicate = RetryPredicate(result_predicate, exception_predicate)
+
+    def can_retry(self, current_attempts: int) -> bool:
+        """Whether fewer calls were made than allowed."""
+        return current_attempts < self._most
+
+    def get_backoff_time_millis(self, current_attempts: int) -> int:
+        """Grows with the number of calls; there is no state, so records do not disturb each other."""
+        pause: float = self._first
+        for _ in range(current_attempts - 1):
+            pause *= self._factor
+            if pause >= self._longest:
+                return self._longest
+        return min(int(pause), self._longest)
+
+    def get_retry_predicate(self) -> AsyncRetryPredicate[OUT]:
+        """As given."""
+        return self._predicate
+
+
+def _at_least(name: str, value: int, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} is an int, not {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    return value

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from firesteel.common.typeinfo import MapTypeInfo, TypeDescriptor, TypeInformation, as_type_info
 from firesteel.functions.state_ttl import StateTtlConfig
-
-if TYPE_CHECKING:
-    from firesteel.functions.functions import ReduceFunction
 
 __all__ = [
     "AggregatingState",
@@ -321,6 +318,13 @@ class MapStateDescriptor(StateDescriptor):
         super().__init__(name, MapTypeInfo(self.key_type_info, self.value_type_info))
 
 
+class _Reducing(Protocol):
+    """What a ``ReduceFunction`` has; function classes stand on this module."""
+
+    def reduce(self, value1: Any, value2: Any, /) -> Any:
+        """Combines two values."""
+
+
 class ReducingStateDescriptor(StateDescriptor):
     """Asks for a ``ReducingState``.
 
@@ -337,7 +341,7 @@ class ReducingStateDescriptor(StateDescriptor):
     """
 
     def __init__(
-        self, name: str, reduce_function: ReduceFunction[Any] | Callable[[Any, Any], Any], type_info: TypeDescriptor
+        self, name: str, reduce_function: _Reducing | Callable[[Any, Any], Any], type_info: TypeDescriptor
     ) -> None:
         super().__init__(name, type_info)
         method = getattr(reduce_function, "reduce", None)

@@ -15,17 +15,13 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zlib import crc32
 
 from firesteel.common.types import Row
 from firesteel.core.errors import KeyTypeError, class_name
 
-if TYPE_CHECKING:
-    import numpy
-    import numpy.typing
-
-__all__ = ["KEY_HASH_VERSION", "key_group", "murmur", "stable_hash", "stable_hash_array"]
+__all__ = ["KEY_HASH_VERSION", "key_group", "murmur", "stable_hash"]
 
 KEY_HASH_VERSION = 1
 """Version of the whole table below."""
@@ -277,16 +273,3 @@ def key_group(key: Any, max_parallelism: int) -> int:
         KeyTypeError: keys of this type are not allowed.
     """
     return murmur(stable_hash(key)) % max_parallelism
-
-
-def stable_hash_array(column: Any) -> numpy.typing.NDArray[numpy.uint32]:
-    """Returns the hashes of a ``pyarrow`` array or chunked array, equal to ``stable_hash`` of each value.
-
-    Nulls hash as None does.
-
-    Raises:
-        KeyTypeError: values of this column type can't be keys.
-    """
-    from firesteel.graph.key_hash_columns import hash_column
-
-    return hash_column(column)

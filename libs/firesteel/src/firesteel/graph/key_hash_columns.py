@@ -27,7 +27,13 @@ _FEW: Final = 64
 
 
 def hash_column(column: Any) -> Hashes:
-    """Returns the hashes of a ``pyarrow`` array or chunked array. See ``key_hash.stable_hash_array``."""
+    """Returns the hashes of a ``pyarrow`` array or chunked array, equal to ``stable_hash`` of each value.
+
+    Nulls hash as None does.
+
+    Raises:
+        KeyTypeError: values of this column type can't be keys.
+    """
     if isinstance(column, pa.ChunkedArray):
         chunks = [_hash_array(chunk) for chunk in column.chunks]
         return np.concatenate(chunks) if chunks else np.empty(0, np.uint32)

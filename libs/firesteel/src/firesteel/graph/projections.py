@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
+from firesteel.expressions.expression import ColumnTimestamps
 from firesteel.expressions.keys import ColumnKey
-from firesteel.expressions.timestamps import ColumnTimestamps
 from firesteel.functions.source import Source
 from firesteel.graph.specs import OperatorKind, PartitionerKind
 from firesteel.graph.stream_graph import EdgeColumns, StreamEdge, StreamGraph, StreamNode

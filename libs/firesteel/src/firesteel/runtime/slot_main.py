@@ -12,9 +12,9 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from firesteel.core.clock import SystemClock
 from firesteel.core.environment import scrub
@@ -49,6 +49,15 @@ def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
             yield _run(launch)
         except Exception:  # a task that raises would be started again by Spark, for ever
             yield SlotOutcome.UNREGISTERED, traceback.format_exc()
+
+
+def serve_in_other_interpreter(about: Mapping[str, Any]) -> None:
+    """Serve the slot, then end: what `run_in` has the job's own interpreter do."""
+    die_with_parent(about["parent"])
+    outcome = serve(SlotLaunch(**about["launch"]), about["attempt"], about["environment"])
+    assert isinstance(outcome, tuple), "the TaskManager prepared another environment meanwhile"
+    if outcome[1]:
+        print(f"slot {about['launch']['allocation_id']}: {outcome[1]}", file=sys.stderr)
 
 
 def _run(launch: SlotLaunch) -> Outcome:

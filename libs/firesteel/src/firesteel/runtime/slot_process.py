@@ -8,20 +8,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 
-__all__ = ["main", "run_in"]
+__all__ = ["run_in"]
 
 _BEGIN: Final = (
     "import json, sys\n"
     "about = json.loads(sys.argv.pop())\n"
     "sys.path += [entry for entry in about['path'] if entry not in sys.path]\n"
-    "from firesteel.runtime.slot_process import main\n"
-    "main(about)\n"
+    "from firesteel.runtime.slot_main import serve_in_other_interpreter\n"
+    "serve_in_other_interpreter(about)\n"
 )
 
 
@@ -43,15 +42,3 @@ def run_in(launch: SlotLaunch, attempt: int, order: Mapping[str, Any]) -> tuple[
         return SlotOutcome.RETURNED, f"{order['python']} could not be started: {error}"
     code = process.wait()
     return SlotOutcome.RETURNED, "" if code == 0 else f"the slot's interpreter ended with code {code}"
-
-
-def main(about: Mapping[str, Any]) -> None:
-    """The other process: serve the slot, then end."""
-    from firesteel.core.process import die_with_parent
-    from firesteel.runtime.slot_main import serve
-
-    die_with_parent(about["parent"])
-    outcome = serve(SlotLaunch(**about["launch"]), about["attempt"], about["environment"])
-    assert isinstance(outcome, tuple), "the TaskManager prepared another environment meanwhile"
-    if outcome[1]:
-        print(f"slot {about['launch']['allocation_id']}: {outcome[1]}", file=sys.stderr)

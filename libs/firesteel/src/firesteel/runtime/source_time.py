@@ -11,7 +11,7 @@ import pyarrow as pa
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
 from firesteel.core.clock import Clock
-from firesteel.expressions.timestamps import ColumnTimestamps
+from firesteel.expressions.expression import ColumnTimestamps
 from firesteel.runtime.batch import MAX_WATERMARK, Timestamps, Values, Watermark
 from firesteel.runtime.columns import Stamps, as_array
 from firesteel.runtime.operators.base import Coercer

@@ -19,8 +19,9 @@ from firesteel.common.watermark_strategy import WatermarkGeneratorKind, Watermar
 from firesteel.core.clock import Clock
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
+from firesteel.expressions.expression import ColumnTimestamps
 from firesteel.expressions.schema import schema_of
-from firesteel.expressions.timestamps import ColumnTimestamps
+from firesteel.expressions.timestamps import computing_timestamps
 from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
 from firesteel.runtime.columns import Stamps, StreamColumns, as_array
@@ -66,7 +67,7 @@ class TimestampsOfColumns:
         if type_info is None or columns is None:
             raise ProgramError(f"{assigner.expression} reads columns, and the records have none")
         self._columns = StreamColumns(type_info)
-        self._compute = assigner.bound(columns)
+        self._compute = computing_timestamps(assigner, columns)
 
     def of(self, batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
         """The timestamp of each row."""

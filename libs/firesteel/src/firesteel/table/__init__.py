@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from firesteel.table.conversion import from_type_info, to_type_info
-from firesteel.table.types import DataType, DataTypes, RowField, RowType
+from firesteel.table.types import DataType, DataTypes, RowField, RowType, from_type_info, to_type_info
 
 __all__ = ["DataType", "DataTypes", "RowField", "RowType", "from_type_info", "to_type_info"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from firesteel.common.serializer import TypeSerializer
 from firesteel.common.time import Span
@@ -30,6 +30,7 @@ from firesteel.windowing.windows import (
     GlobalWindowSerializer,
     TimeWindow,
     TimeWindowSerializer,
+    WindowMergeCallback,
 )
 
 __all__ = [
@@ -47,7 +48,6 @@ __all__ = [
 
 T = TypeVar("T")
 W = TypeVar("W")
-W2 = TypeVar("W2")
 
 
 class WindowAssigner(ABC, Generic[T, W]):
@@ -92,15 +92,10 @@ class WindowAssigner(ABC, Generic[T, W]):
 class MergingWindowAssigner(WindowAssigner[T, W]):
     """An assigner whose windows may become one: sessions."""
 
-    class MergeCallback(ABC, Generic[W2]):
-        """Takes what ``merge_windows`` found."""
-
-        @abstractmethod
-        def merge(self, to_be_merged: Iterable[W2], merge_result: W2) -> None:
-            """Says that these windows become that one."""
+    MergeCallback: TypeAlias = WindowMergeCallback
 
     @abstractmethod
-    def merge_windows(self, windows: Iterable[W], callback: MergingWindowAssigner.MergeCallback[W]) -> None:
+    def merge_windows(self, windows: Iterable[W], callback: WindowMergeCallback[W]) -> None:
         """Calls ``callback.merge(windows, result)`` for each group of windows that has to become one."""
 
 

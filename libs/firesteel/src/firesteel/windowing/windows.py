@@ -6,12 +6,9 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from operator import itemgetter
-from typing import IO, TYPE_CHECKING, Final, Self
+from typing import IO, Final, Generic, Self, TypeVar
 
 from firesteel.common.serializer import TypeSerializer
-
-if TYPE_CHECKING:
-    from firesteel.windowing.assigners import MergingWindowAssigner
 
 __all__ = [
     "CountWindow",
@@ -21,7 +18,10 @@ __all__ = [
     "TimeWindow",
     "TimeWindowSerializer",
     "Window",
+    "WindowMergeCallback",
 ]
+
+W = TypeVar("W")
 
 MIN_TIMESTAMP: Final = -(2**63)
 """Stands for "no timestamp", and for the watermark before the first one."""
@@ -36,6 +36,14 @@ class Window(ABC):
     @abstractmethod
     def max_timestamp(self) -> int:
         """Returns the largest timestamp that belongs to it, in ms since 1970-01-01 UTC."""
+
+
+class WindowMergeCallback(ABC, Generic[W]):
+    """Takes what ``merge_windows`` found; PyFlink's ``MergingWindowAssigner.MergeCallback``."""
+
+    @abstractmethod
+    def merge(self, to_be_merged: Iterable[W], merge_result: W) -> None:
+        """Says that these windows become that one."""
 
 
 class TimeWindow(tuple[int, int], Window):
@@ -74,7 +82,7 @@ class TimeWindow(tuple[int, int], Window):
         return timestamp - (timestamp - offset) % window_size
 
     @staticmethod
-    def merge_windows(windows: Iterable[TimeWindow], callback: MergingWindowAssigner.MergeCallback[TimeWindow]) -> None:
+    def merge_windows(windows: Iterable[TimeWindow], callback: WindowMergeCallback[TimeWindow]) -> None:
         """Tells the callback which windows overlap or touch, and so become one; groups in the order of time."""
         current: TimeWindow | None = None
         members: list[TimeWindow] = []

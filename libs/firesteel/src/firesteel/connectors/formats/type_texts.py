@@ -6,7 +6,6 @@ import base64
 import binascii
 import ctypes
 import datetime
-import importlib
 import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
@@ -72,7 +71,7 @@ def as_type(declared: Any, owner: str) -> TypeInformation:
         TypeError: it is neither.
     """
     if type(declared).__module__.startswith("firesteel.table."):  # imported only where a program uses it
-        inner = importlib.import_module("firesteel.table.conversion").to_type_info(declared)
+        inner = declared.to_type_info()
     else:
         inner = declared
     if not isinstance(inner, TypeInformation):

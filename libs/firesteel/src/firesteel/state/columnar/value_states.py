@@ -64,8 +64,6 @@ class BatchStates(KeyedStateStore):
     def _made(self, descriptor: ValueStateDescriptor) -> ColumnValueState:
         config = descriptor.ttl_config
         if config is not None and config.is_enabled():
-            from firesteel.state.columnar.value_ttl import TtlColumnValueState
-
             return TtlColumnValueState(self, descriptor, Life(config, self._clock))
         self.state.columns.pop(descriptor.name + TIME, None)  # it was restored, and there is no time-to-live any more
         return ColumnValueState(self, descriptor)
@@ -261,3 +259,72 @@ class ColumnValueState(BatchValueState):
         except (pa.ArrowException, ValueError) as error:
             shown = f"a column of {column.type}"
             raise TypeMismatchError(f"state {self._name!r}", str(self._type_info), shown, str(error)) from None
+
+
+class TtlColumnValueState(ColumnValueState):
+    """Each value has the time of its last access beside it.
+
+    What has expired is removed when it is read, and by a cursor that looks at ``cleanup_size`` slots with each access.
+    What was restored without a time begins to live now.
+    """
+
+    def __init__(self, states: BatchStates, descriptor: ValueStateDescriptor, life: Life) -> None:
+        name = descriptor.name + TIME
+        known = name in states.state.columns
+        super().__init__(states, descriptor)
+        self._life = life
+        self._time = states.state.column(name, pa.int64())
+        self._cursor = 0
+        if not known:
+            slots = states.state.in_use()
+            states.state.touch(slots)
+            self._time.set(slots, life.now())
+
+    def get(self, keys: Keys) -> pa.Array:
+        life, now = self._life, self._life.now()
+        slots = self._states.find(self._states.columns(keys))
+        known = slots[slots >= 0]
+        dead = self._expired(known)
+        found = self.values_of(slots) if life.show_expired or not dead.size else None
+        if life.on_read:
+            self._states.state.touch(known)
+            alive = known[self._there.get(known)]
+            self._time.set(alive, now)
+        self.drop(dead)
+        if found is None:
+            found = self.values_of(slots)
+        self._sweep(len(slots))
+        return found
+
+    def put(self, keys: Keys, values: Any) -> None:
+        super().put(keys, values)
+        self._sweep(len(self._states.columns(keys)[0]))
+
+    def clear(self, keys: Keys) -> None:
+        super().clear(keys)
+        self._sweep(len(self._states.columns(keys)[0]))
+
+    def written(self, slots: Ints) -> None:
+        """They live from now on."""
+        self._time.set(slots, self._life.now())
+
+    def saw(self, rows: int) -> None:
+        """Look for what has expired, if that is to be done with each record."""
+        if self._life.every_record:
+            self._sweep(rows)
+
+    def prune(self) -> None:
+        """Leave out of a snapshot what has expired."""
+        if self._life.drop_at_snapshot:
+            self.drop(self._expired(self._states.state.in_use()))
+
+    def _expired(self, slots: Ints) -> Ints:
+        return slots[self._there.get(slots) & (self._time.get(slots) <= self._life.dead_before())]
+
+    def _sweep(self, accesses: int) -> None:
+        """Look at the slots behind those that were looked at last."""
+        capacity = self._states.state.index.capacity
+        end = min(capacity, self._cursor + accesses * self._life.cleanup_size)
+        if end > self._cursor:
+            self.drop(self._expired(np.arange(self._cursor, end)))
+        self._cursor = 0 if end >= capacity else end
