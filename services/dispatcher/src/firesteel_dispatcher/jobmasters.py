@@ -12,9 +12,9 @@ from firesteel.core.backoff import pauses
 from firesteel.core.errors import GraphError, ProtocolError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient, is_gone, may_work_later
-from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
 from firesteel.service.leaders import PeerLeader
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import AdoptJob, CancelJob, Instruction
@@ -116,7 +116,7 @@ class JobMasterCalls:
             graph = self._graphs.get(job_id)
             if graph is None or not self._core.may_start(job_id):
                 return
-            host, where = RemoteJobMasterHost(self._client, self._addresses.host.address), self._addresses
+            host, where = JobMasterHostGateway(self._client, self._addresses.host.address), self._addresses
             job = self._core.job(job_id)
             message = m.StartJob(
                 graph.to_plain(), where.dispatcher, where.token, where.resourcemanager.address, where.dispatcher,
@@ -142,7 +142,7 @@ class JobMasterCalls:
     async def _ask_host(self) -> None:
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
-                answer = await RemoteJobMasterHost(self._client, self._addresses.host.address).list_jobs()
+                answer = await JobMasterHostGateway(self._client, self._addresses.host.address).list_jobs()
             except (RpcError, ProtocolError) as error:
                 logger.info("the JobMaster host does not say what runs: %s", error)
                 self._perform(self._core.host_away(str(error), self._now()))
@@ -154,7 +154,7 @@ class JobMasterCalls:
             await asyncio.sleep(pause)
 
     async def _adopt(self, order: AdoptJob) -> None:
-        jobmaster = RemoteJobMaster(self._client, order.address, order.token)
+        jobmaster = JobMasterGateway(self._client, order.address, order.token)
         message = m.AdoptJob(self._addresses.dispatcher, self._addresses.token, self._addresses.term)
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
@@ -174,7 +174,7 @@ class JobMasterCalls:
             await asyncio.sleep(pause)
 
     async def _cancel(self, order: CancelJob) -> None:
-        jobmaster = RemoteJobMaster(self._client, order.address, order.token)
+        jobmaster = JobMasterGateway(self._client, order.address, order.token)
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:
                 await jobmaster.cancel()

@@ -11,9 +11,9 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import is_gone, may_work_later
-from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.service.heartbeat import is_silence
 from firesteel.service.leaders import PeerLeader
 from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn, until_it_works
@@ -41,7 +41,7 @@ class ResourceManagerLink:
 
     def __init__(
         self,
-        gateway: RemoteResourceManager,
+        gateway: ResourceManagerGateway,
         leaders: LeaderRetrieval,
         registration: m.RegisterJobMaster,
         settings: JobMasterSettings,

@@ -19,10 +19,10 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.retrieval import Attempts, FixedLeaders, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
+from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, ResourceManagerGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.split_messages import OperatorEvents
-from firesteel.rpc.client import RpcClient
-from firesteel.rpc.gateways import RemoteDispatcher, RemoteResourceManager, RemoteTaskManager
+from firesteel.rpc import RpcClient, answers
 from firesteel.service.logs import log_fields
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
@@ -113,7 +113,7 @@ class JobMaster:
         self._rpc, self._spawn, self._interval = rpc, spawn, settings.heartbeat_interval
         self._changed = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        dispatcher = RemoteDispatcher(rpc, start.dispatcher_address, start.dispatcher_token)
+        dispatcher = DispatcherGateway(rpc, start.dispatcher_address, start.dispatcher_token)
         self._dispatcher = DispatcherReporter(dispatcher, self.job_id, token, clock, spawn_call)
         registration = m.RegisterJobMaster(
             self.job_id, job_graph.name, address, token, _python(job_graph, start.blob_address),
@@ -121,7 +121,7 @@ class JobMaster:
             former_taskmanagers=attempts.former_taskmanagers if attempts is not None else None,
         )  # fmt: skip
         self._resourcemanager = ResourceManagerLink(
-            RemoteResourceManager(rpc, start.resourcemanager_address),
+            ResourceManagerGateway(rpc, start.resourcemanager_address),
             leaders or FixedLeaders({}),
             registration,
             settings,
@@ -191,6 +191,7 @@ class JobMaster:
             if not (self.core.is_terminal or self.crashed.is_set()):
                 self._dispatcher.state(self.core.state.name, job_timestamps(self.core.graph))
 
+    @answers(JobMasterGateway.offer_slots)
     def offer_slots(self, message: m.OfferSlots) -> m.AcceptedSlots:
         """See ``JobMasterGateway``."""
         none: tuple[str, ...] = ()
@@ -198,44 +199,54 @@ class JobMaster:
         self._taskmanagers.alive(message.taskmanager_id)
         return m.AcceptedSlots(accepted)
 
+    @answers(JobMasterGateway.update_task_states)
     def update_task_states(self, message: m.UpdateTaskStates) -> None:
         """See ``JobMasterGateway``."""
         self._taskmanagers.alive(message.taskmanager_id)
         self._event("task states", lambda: self.core.update_task_states(message))
 
+    @answers(JobMasterGateway.request_splits)
     def request_splits(self, message: m.RequestSplits) -> m.Splits:
         """See ``JobMasterGateway``."""
         return self._ask("a request for splits", lambda: self.core.request_splits(message), m.Splits((), False))
 
+    @answers(JobMasterGateway.send_operator_events)
     def send_operator_events(self, message: OperatorEvents) -> None:
         """See ``JobMasterGateway``."""
         self._event("what an enumerator says", lambda: self.core.operator_events(message))
 
+    @answers(JobMasterGateway.report_watermark)
     def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
         """See ``JobMasterGateway``."""
         return self.core.report_watermark(message)
 
+    @answers(JobMasterGateway.end_of_data)
     def end_of_data(self, message: m.ExecutionRef) -> None:
         """See ``JobMasterGateway``."""
         self._event("the end of a task's data", lambda: self.core.end_of_data(message.execution_id))
 
+    @answers(JobMasterGateway.acknowledge_checkpoint)
     def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
         """See ``JobMasterGateway``."""
         self._event("an acknowledgement", lambda: self.core.acknowledge_checkpoint(message))
 
+    @answers(JobMasterGateway.decline_checkpoint)
     def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
         """See ``JobMasterGateway``."""
         self._event("a declined checkpoint", lambda: self.core.decline_checkpoint(message))
 
+    @answers(JobMasterGateway.trigger_checkpoint)
     def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
         """See ``JobMasterGateway``."""
         trigger_id, full = message.trigger_id, message.full
         self._event("a request for a checkpoint", lambda: self.core.trigger_checkpoint(trigger_id, full))
 
+    @answers(JobMasterGateway.report_metrics)
     def report_metrics(self, message: m.ReportMetrics) -> None:
         """See ``JobMasterGateway``."""
         self._event("metrics", lambda: self.core.report_metrics(message))
 
+    @answers(JobMasterGateway.fail_slot)
     def fail_slot(self, message: m.FailSlot) -> None:
         """See ``JobMasterGateway``."""
         self._event(
@@ -243,14 +254,17 @@ class JobMaster:
             lambda: self.core.fail_slot(message.taskmanager_id, message.allocation_id, message.cause),
         )
 
+    @answers(JobMasterGateway.notify_no_resources)
     def notify_no_resources(self, message: m.NotifyNoResources) -> None:
         """See ``JobMasterGateway``."""
         self._event("a lack of slots", lambda: self.core.notify_no_resources(message))
 
-    def cancel(self, cause: str) -> None:
+    @answers(JobMasterGateway.cancel)
+    def cancel(self, _: m.Empty) -> None:
         """See ``JobMasterGateway``."""
-        self._event("cancelling", lambda: self.core.cancel(cause))
+        self._event("cancelling", lambda: self.core.cancel("cancelled by its user"))
 
+    @answers(JobMasterGateway.adopt)
     def adopt(self, message: m.AdoptJob) -> None:
         """See ``JobMasterGateway``.
 
@@ -269,7 +283,7 @@ class JobMaster:
             blob_address=message.dispatcher_address if blobs == before.dispatcher_address else blobs,
         )
         logger.info("the Dispatcher at %s adopts job %s", message.dispatcher_address, self.job_id)
-        self._dispatcher.adopt(RemoteDispatcher(self._rpc, message.dispatcher_address, message.dispatcher_token))
+        self._dispatcher.adopt(DispatcherGateway(self._rpc, message.dispatcher_address, message.dispatcher_token))
         self._event("being adopted", self.core.adopted)
         self.on_adopted()
 
@@ -289,10 +303,12 @@ class JobMaster:
         self._timers.pop(name, None)
         self._event(f"timer {name}", lambda: self.core.timer_fired(name))
 
-    def details(self) -> dict[str, Any]:
+    @answers(JobMasterGateway.details)
+    def details(self, _: m.Empty) -> m.JobDetails:
         """See ``JobMasterGateway``."""
-        return self.core.archive()
+        return m.JobDetails(self.core.archive())
 
+    @answers(JobMasterGateway.collect)
     async def collect(self, message: m.CollectFromJob) -> m.CollectedFromJob:
         """See ``JobMasterGateway``."""
         return await collect(self.core, message, self._taskmanagers.gateway, lambda: self._changed)
@@ -450,7 +466,7 @@ class JobMaster:
                 logger.error("numbers of attempts can't be stored, next try in %g s: %s", delay, error)
             await asyncio.sleep(delay)
 
-    async def _submit(self, taskmanager_id: str, gateway: RemoteTaskManager, message: m.SubmitTasks) -> None:
+    async def _submit(self, taskmanager_id: str, gateway: TaskManagerGateway, message: m.SubmitTasks) -> None:
         """Have tasks run; said again while the answer may be lost: who has taken them takes them once."""
         await self._notes.done()  # a JobMaster that follows must not use the same numbers
         if self.core.is_terminal:

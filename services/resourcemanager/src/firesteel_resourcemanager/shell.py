@@ -7,15 +7,15 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, FleetError, PeerUnreachableError, RpcError
+from firesteel.core.errors import FencedError, FleetError, PeerUnreachableError, ProtocolError, RpcError
 from firesteel.core.ids import new_allocation_id, new_fencing_token
 from firesteel.ha.services import RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import Fleet, SlotLaunch
+from firesteel.protocol.gateways import JobMasterGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.worker_driver import WorkerDriver, WorkerError, WorkerSpec
 from firesteel.rpc import RpcClient
-from firesteel.rpc.gateways import RemoteJobMaster, RemoteTaskManager
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel.service.leaders import Candidate
@@ -68,8 +68,8 @@ class ResourceManagerService(Service):
             slots_outlive_driver=self._fleet.slots_outlive_driver,
         )
         self._looking = asyncio.Lock()
-        self._launch_details: dict[str, tuple[str, str]] = {}
-        """TaskManager -> (executor id, control socket), as it said when it granted a slot."""
+        self._launch_details: dict[str, m.SlotGranted] = {}
+        """Of each TaskManager, as it said when it granted a slot."""
         timeout, threshold = settings.heartbeat_timeout, settings.failure_threshold
         self._taskmanagers = HeartbeatMonitor(clock, timeout, failure_threshold=threshold)
         self._jobmasters = HeartbeatMonitor(clock, timeout, failure_threshold=0)
@@ -191,19 +191,18 @@ class ResourceManagerService(Service):
         self._taskmanagers.forget(taskmanager_id)
         self.perform(self.core.taskmanager_gone(taskmanager_id, cause, self.now, orderly=True))
 
-    def disconnect_jobmaster(self, message: m.DisconnectJobMaster) -> None:
+    def disconnect_jobmaster(self, job_id: str, jobmaster_token: str, cause: str) -> None:
         """A job ended, or its JobMaster was lost; what one says, or is said of one, that another follows is ignored."""
-        if self.core.is_followed(message.job_id, message.jobmaster_token or message.sender):
-            return
-        self._jobmasters.forget(message.job_id)
-        self.perform(self.core.jobmaster_gone(message.job_id, message.cause or "the job ended", self.now))
+        if not self.core.is_followed(job_id, jobmaster_token):
+            self._jobmasters.forget(job_id)
+            self.perform(self.core.jobmaster_gone(job_id, cause or "the job ended", self.now))
 
     async def set_slots(self, taskmanager_id: str, slots: int) -> None:
         """The TaskManager is told first: it has to know a slot before it is asked for it."""
         taskmanager = self.core.table.taskmanagers.get(taskmanager_id)
         if taskmanager is None:
             raise RpcFault(RpcCode.NOT_FOUND, f"no TaskManager {taskmanager_id!r} is registered")
-        await self._client.call(taskmanager.address, "set_slots", {"slots": slots}, self.token)
+        await TaskManagerGateway(self._client, taskmanager.address, self.token).set_slots(m.SlotCount(slots))
         self.perform(self.core.set_slots(taskmanager_id, slots, self.now))
 
     async def cancel_slot(self, allocation_id: str) -> str:
@@ -225,7 +224,7 @@ class ResourceManagerService(Service):
             case i.CancelLaunch():
                 await self._cancel(instruction.allocation_id)
             case i.FreeSlot():
-                taskmanager = RemoteTaskManager(self._client, instruction.taskmanager_address, self.token)
+                taskmanager = TaskManagerGateway(self._client, instruction.taskmanager_address, self.token)
                 try:
                     await taskmanager.free_slot(m.FreeSlot(instruction.allocation_id, instruction.cause))
                 except RpcError as error:
@@ -251,8 +250,8 @@ class ResourceManagerService(Service):
                 self._taskmanagers.forget(instruction.worker_id)
                 await self._stop_worker(instruction.worker_id)
 
-    def _jobmaster(self, instruction: i.FailSlot | i.NotifyNoResources) -> RemoteJobMaster:
-        return RemoteJobMaster(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
+    def _jobmaster(self, instruction: i.FailSlot | i.NotifyNoResources) -> JobMasterGateway:
+        return JobMasterGateway(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
 
     async def _tell(self, call: Callable[[], Awaitable[None]], instruction: i.Instruction) -> None:
         for pause in (*_RETRIES, None):
@@ -279,23 +278,22 @@ class ResourceManagerService(Service):
             request.python,
             request.jobmaster_epoch,
         )
-        where = request.taskmanager_address
+        taskmanager = TaskManagerGateway(self._client, request.taskmanager_address, self.token)
         for pause in (*_UNKNOWN_PAUSES, None):
             try:
-                answer = await self._client.call(where, "request_slot", message.to_plain(), self.token)
-                details = str(answer["executor_id"]), str(answer["control_socket"])
+                granted = await taskmanager.request_slot(message)
                 break
-            except (RpcError, KeyError) as error:
+            except (RpcError, ProtocolError) as error:
                 if not isinstance(error, FencedError) or pause is None:
                     self.perform(self.core.slot_refused(request.allocation_id, str(error), self.now))
                     return
             await asyncio.sleep(pause)
-        self._launch_details[request.taskmanager_id] = details
+        self._launch_details[request.taskmanager_id] = granted
         self.perform(self.core.slot_granted(request.allocation_id, self.now))
 
     async def _launch(self, launch: i.LaunchSlot) -> None:
-        executor, socket = self._launch_details[launch.taskmanager_id]
-        executor = launch.executor_id or executor
+        granted = self._launch_details[launch.taskmanager_id]
+        executor, socket = launch.executor_id or granted.executor_id, granted.control_socket
         try:
             await self._fleet.start_slot(SlotLaunch(launch.allocation_id, launch.taskmanager_id, executor, socket))
         except FleetError as error:
@@ -336,7 +334,7 @@ class ResourceManagerService(Service):
             if spec is not None:
                 if not self.core.executor_named(order.taskmanager_id, order.attempt, spec.executor_id):
                     return
-                taskmanager = RemoteTaskManager(self._client, order.taskmanager_address, self.token)
+                taskmanager = TaskManagerGateway(self._client, order.taskmanager_address, self.token)
                 await taskmanager.start_executor(spec)
                 self.perform(self.core.executor_started(order.taskmanager_id, order.attempt, self.now))
                 return
@@ -418,7 +416,7 @@ class ResourceManagerService(Service):
         as_of = self.core.table.revision
         limit = max(1.0, self._settings.heartbeat_interval)
         try:
-            report = await RemoteTaskManager(self._client, taskmanager.address, self.token, limit).heartbeat()
+            report = await TaskManagerGateway(self._client, taskmanager.address, self.token, limit).heartbeat()
         except RpcError as error:
             if self.stopping or taskmanager_id not in self.core.table.taskmanagers:
                 return

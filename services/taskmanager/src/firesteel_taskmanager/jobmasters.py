@@ -14,9 +14,9 @@ from typing import Any, Protocol
 from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import JobMasterGateway
+from firesteel.protocol.method import DEFAULT_TIMEOUT
 from firesteel.rpc import RpcClient, is_gone, may_work_later
-from firesteel.rpc.client import DEFAULT_TIMEOUT
-from firesteel.rpc.gateways import RemoteJobMaster
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import TaskManagerCore
@@ -150,7 +150,7 @@ class JobMasterLinks:
         """Ask again, under the same number, while the answer may be lost; a task that gets none in time fails."""
         core, left = self._owner.core, self._settings.heartbeat_timeout
         timeout = min(DEFAULT_TIMEOUT, left)
-        gateway = RemoteJobMaster(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
+        gateway = JobMasterGateway(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
         message = m.RequestSplits(ask.execution_id, ask.number, ask.taken)
         pause = _RETRY_PAUSES[0]
         while core.tasks.is_live(ask.allocation_id, ask.execution_id):
@@ -175,7 +175,7 @@ class JobMasterLinks:
     async def ask_for_alignment(self, ask: i.AskForAlignment) -> None:
         """Said again at every interval: an answer that is lost does no harm."""
         timeout = self._settings.heartbeat_timeout
-        gateway = RemoteJobMaster(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
+        gateway = JobMasterGateway(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
         try:
             answer = await gateway.report_watermark(ask.report)
         except RpcError as error:

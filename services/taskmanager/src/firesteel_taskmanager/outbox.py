@@ -13,9 +13,9 @@ from firesteel.core.errors import PeerUnreachableError, RpcError, class_name
 from firesteel.protocol import messages as m
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.gateways import JobMasterGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient, is_gone
-from firesteel.rpc.gateways import RemoteJobMaster
 from firesteel_taskmanager.instructions import (
     JobMasterRef,
     ReportCheckpoint,
@@ -56,7 +56,7 @@ class Outbox:
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
     ) -> None:
         self.ref = ref
-        self.gateway = RemoteJobMaster(client, ref.address, ref.token)
+        self.gateway = JobMasterGateway(client, ref.address, ref.token)
         self._clock, self._taskmanager_id, self._patience = clock, taskmanager_id, patience
         self._on_lost, self._spawn = on_lost, spawn
         self._reports: deque[Report] = deque()

@@ -10,9 +10,10 @@ from typing import Protocol
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RpcError
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.method import DEFAULT_TIMEOUT
 from firesteel.rpc import RpcClient
-from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.service.leaders import PeerLeader
 from firesteel_taskmanager.registration import Answer, Registration
 from firesteel_taskmanager.settings import RegistrationSettings
@@ -23,7 +24,7 @@ _CANCEL_SECONDS = 4.0
 _ANSWER_SECONDS = 5.0
 _RETRY_PAUSES = (0.05, 0.5, 2.0)
 _REFUSALS = frozenset({RpcCode.BAD_REQUEST, RpcCode.VERSION, RpcCode.NO_RESOURCES})
-_Call = Callable[[RemoteResourceManager], Awaitable[None]]
+_Call = Callable[[ResourceManagerGateway], Awaitable[None]]
 
 
 class _Owner(Protocol):
@@ -111,14 +112,11 @@ class ResourceManagerLink:
         if not self.is_registered:
             return ""
         try:
-            answer = await self._owner.client.call(
-                self._owner.resourcemanager.address, "cancel_slot", slot.to_plain(), self._bond.token, _CANCEL_SECONDS
-            )
+            return (await self._gateway(_CANCEL_SECONDS).cancel_slot(slot)).cause
         except RpcError as error:
             logger.warning("the launch of slot %s was not cancelled: %s", slot.allocation_id, error)
             self._refused(error)
             return ""
-        return str(answer.get("cause") or "")
 
     async def say_goodbye(self, taskmanager_id: str) -> None:
         """The TaskManager stops; a ResourceManager that can't be reached will notice."""
@@ -131,7 +129,7 @@ class ResourceManagerLink:
     async def _register(self) -> None:
         leader = self._owner.resourcemanager.leader
         where, token = ("", "") if leader is None else (leader.address, leader.token)
-        gateway = RemoteResourceManager(self._owner.client, where, token)
+        gateway = ResourceManagerGateway(self._owner.client, where, token)
         self._answered.clear()
         try:
             answer = await gateway.register_taskmanager(self._owner.registration())
@@ -169,8 +167,9 @@ class ResourceManagerLink:
             else:
                 return
 
-    def _gateway(self) -> RemoteResourceManager:
-        return RemoteResourceManager(self._owner.client, self._owner.resourcemanager.address, self._bond.token)
+    def _gateway(self, timeout: float = DEFAULT_TIMEOUT) -> ResourceManagerGateway:
+        where, token = self._owner.resourcemanager.address, self._bond.token
+        return ResourceManagerGateway(self._owner.client, where, token, timeout)
 
     def _refused(self, error: RpcError) -> None:
         if isinstance(error, FencedError):
