@@ -60,8 +60,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "FIRST_DELAY", 0.001)
-    monkeypatch.setattr(dispatcher, "LONGEST_DELAY", 0.002)
+    monkeypatch.setattr(dispatcher, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(dispatcher, "LONGEST_PAUSE", 0.002)
 
 
 def run(test: Callable[[World], Awaitable[Any]], *errors: RpcError, forever: RpcError | None = None) -> None:
@@ -128,7 +128,7 @@ def test_an_end_is_kept_for_the_dispatcher_that_adopts_the_job() -> None:
 
 
 def test_an_adoption_does_not_wait_for_the_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "FIRST_DELAY", 3600.0)
+    monkeypatch.setattr(dispatcher, "FIRST_PAUSE", 3600.0)
 
     async def test(w: World) -> None:
         w.reporter.end({"state": "FINISHED"})

@@ -16,7 +16,7 @@ from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
-from firesteel.core.errors import GraphError, PeerUnreachableError, RpcError
+from firesteel.core.errors import GraphError, PeerUnreachableError
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.job_directory import Contents, JobStore, StoredJob
@@ -29,7 +29,7 @@ from firesteel.protocol.gateways import (
     ResourceManagerGateway,
 )
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, answers, may_work_later
+from firesteel.rpc import RpcClient, answers, until_it_works
 from firesteel.service.base import Service
 from firesteel.service.daemon_threads import DaemonThread
 from firesteel.service.heartbeat import HeartbeatMonitor
@@ -453,17 +453,15 @@ class DispatcherService(Service):
         self, name: str, gateway: JobMasterHostGateway | ResourceManagerGateway, leader: PeerLeader, deadline: float
     ) -> None:
         """Have a service end with all that it looks after; one that is away may be on its way back."""
-        for pause in pauses(_FIRST_PAUSE, _LONGEST_PAUSE):
+
+        async def shut_down() -> None:
             gateway.address = leader.address
-            try:
-                await gateway.shut_down()
-                return
-            except RpcError as error:
-                if not may_work_later(error) or self.clock.monotonic() >= deadline:
-                    logger.error("the %s was not told to end, and may be left: %s", name, error)
-                    return
-                logger.warning("the %s was not told to end, it is tried again: %s", name, error)
-            await asyncio.sleep(pause)
+            await gateway.shut_down()
+
+        waits = pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
+        in_time = lambda: self.clock.monotonic() < deadline  # noqa: E731
+        if not await until_it_works(f"end of the {name}", shut_down, in_time, waits=waits):
+            logger.error("the %s was not told to end, and may be left", name)
 
     # -- what JobMasters report
 

@@ -19,7 +19,7 @@ from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, H
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient
+from firesteel.rpc import RpcClient, until_it_works
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel.service.leaving import Leaving
@@ -35,7 +35,6 @@ from firesteel_jobmaster.host_core import (
     ReportLoss,
 )
 from firesteel_jobmaster.job_start import JobRefusedError, JobStart, StartedProcess, StartError
-from firesteel_jobmaster.lanes import until_it_works
 from firesteel_jobmaster.registry import FOLDER, Registry
 from firesteel_jobmaster.routes import host_routes
 from firesteel_jobmaster.submission import check_leads, read_job
@@ -236,10 +235,10 @@ class HostService(Service):
             await DispatcherGateway(self._client, address).jobmaster_lost(lost)
 
         self.spawn(
-            until_it_works(f"loss of job {job_id}", tell_resourcemanager, lambda: True),
+            until_it_works(f"loss of job {job_id}", tell_resourcemanager),
             f"loss of job {job_id}, to the ResourceManager",
         )
-        await until_it_works(f"loss of job {job_id}", tell_dispatcher, lambda: True)
+        await until_it_works(f"loss of job {job_id}", tell_dispatcher)
         self._perform(self._core.loss_told(job_id, job))
 
     @property

@@ -13,10 +13,10 @@ from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import is_gone, may_work_later
+from firesteel.rpc import Failure, Lane, Spawn, is_gone, may_work_later, repeated, until_it_works
+from firesteel.rpc.retries import FIRST_PAUSE, LONGEST_PAUSE
 from firesteel.service.heartbeat import is_silence
 from firesteel.service.leaders import PeerLeader
-from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)
@@ -59,9 +59,8 @@ class ResourceManagerLink:
         self._term = 0
         self._closed = False
         self._delay = 0.0
-        self._wanted: m.DeclareRequirements | None = None
-        self._declaring = 0
-        """The term in which the wanted slots are being declared; 0 = in none."""
+        self._declarations: tuple[int, Lane[m.DeclareRequirements]] | None = None
+        """Those of a term."""
         self._persistent = True
         self._leader = PeerLeader(leaders, RESOURCEMANAGER, self._leader_changed)
         self.heard = clock.monotonic()
@@ -91,10 +90,36 @@ class ResourceManagerLink:
         """Say how many slots the job wants, and which it has given back; the last word counts."""
         me = self._registration
         wanted = (m.Requirement(m.DEFAULT_PROFILE, count),) if count else ()
-        self._wanted = m.DeclareRequirements(me.job_id, wanted, returned, me.jobmaster_token)
-        if not self._closed and self._declaring != self._term:
-            self._declaring = self._term
-            self._spawn(self._declare(self._term), "declaration of slots")
+        if self._closed:
+            return
+        if self._declarations is None or self._declarations[0] != self._term:
+            self._declarations = self._term, self._lane(self._term)
+        self._declarations[1].add(m.DeclareRequirements(me.job_id, wanted, returned, me.jobmaster_token))
+
+    def _lane(self, term: int) -> Lane[m.DeclareRequirements]:
+        """For declarations of a term; one that was overtaken by a newer one is left out."""
+
+        async def declare(wanted: m.DeclareRequirements) -> None:
+            async def call() -> None:
+                nonlocal wanted
+                wanted = lane.with_next(wanted)
+                if self._is(term):
+                    await self._gateway.declare_requirements(wanted)
+
+            def goes_on(error: Failure) -> bool:
+                logger.warning("declaration of slots: %s", error)
+                return isinstance(error, PeerUnreachableError)
+
+            try:
+                await repeated(call, goes_on, pauses(FIRST_PAUSE, LONGEST_PAUSE))
+            except RpcError as error:
+                if _is_followed(error):
+                    self._report_followed(term, error)
+                else:
+                    self._report_lost(term, str(error))
+
+        lane = Lane("declaration of slots", declare, self._spawn, lambda _, newer: newer)
+        return lane
 
     def disconnect(self) -> None:
         """Say goodbye; a ResourceManager that does not hear it finds out by missing heartbeats."""
@@ -163,28 +188,10 @@ class ResourceManagerLink:
                     self._report_lost(term, str(error))
                     return
 
-    async def _declare(self, term: int) -> None:
-        declared, delays = None, pauses(FIRST_DELAY, LONGEST_DELAY)
-        while self._is(term) and self._wanted is not None and declared is not self._wanted:
-            wanted = self._wanted
-            try:
-                await self._gateway.declare_requirements(wanted)
-                declared = wanted
-            except PeerUnreachableError as error:
-                logger.warning("declaration of slots: %s", error)
-                await asyncio.sleep(next(delays))
-            except RpcError as error:
-                if _is_followed(error):
-                    self._report_followed(term, error)
-                else:
-                    self._report_lost(term, str(error))
-        if self._declaring == term:
-            self._declaring = 0
-
     def _report_lost(self, term: int, cause: str) -> None:
         if self._is(term):
             self._term += 1
-            self._delay = min(max(2 * self._delay, FIRST_DELAY), LONGEST_DELAY)
+            self._delay = min(max(2 * self._delay, FIRST_PAUSE), LONGEST_PAUSE)
             self._lost(cause)
 
     def _report_followed(self, term: int, error: RpcError) -> None:

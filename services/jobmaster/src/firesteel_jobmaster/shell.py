@@ -22,7 +22,8 @@ from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
 from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, ResourceManagerGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.split_messages import OperatorEvents
-from firesteel.rpc import RpcClient, answers
+from firesteel.rpc import Calls, Failure, RpcClient, Spawn, answers, repeated
+from firesteel.rpc.retries import FIRST_PAUSE
 from firesteel.service.logs import log_fields
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
@@ -31,7 +32,6 @@ from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.collecting import collect
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.dispatcher import DispatcherReporter
-from firesteel_jobmaster.lanes import FIRST_DELAY, Lane, Spawn
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.taskmanagers import TaskManagerLinks
@@ -100,7 +100,7 @@ class JobMaster:
             job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
             first_attempt=attempts.first if attempts is not None else 0,
         )  # fmt: skip
-        self._attempts, self._notes = attempts, Lane("numbers of attempts", spawn_call)
+        self._attempts, self._notes = attempts, Calls("numbers of attempts", spawn_call)
         self.start_message = start
         """As a host would have to be told now: with the Dispatcher that leads."""
         self.on_adopted: Callable[[], None] = lambda: None
@@ -173,7 +173,7 @@ class JobMaster:
         Returns whether it is; else it could not be removed.
         """
         while not self.core.checkpoints.is_settled:  # what may be in the store is dealt with first
-            await asyncio.sleep(FIRST_DELAY)
+            await asyncio.sleep(FIRST_PAUSE)
         await self._checkpoint_work.done()
         return not self._checkpoint_work.files_are_left
 
@@ -384,7 +384,7 @@ class JobMaster:
             case do.NoteAttempts(first_unused, taskmanagers):
                 if self._attempts is not None:
                     note, attempts = self._attempts.note, Attempts(first_unused, taskmanagers)
-                    self._notes.add("note", lambda: self._note(lambda: note(attempts)))
+                    self._notes.add(lambda: self._note(lambda: note(attempts)))
             case do.SetTimer(name, seconds):
                 self._set_timer(name, seconds)
             case do.ClearTimer(name):
@@ -453,7 +453,7 @@ class JobMaster:
 
     async def _note(self, note: Callable[[], None]) -> None:
         """Remember attempts for the next JobMaster; until that is done none of them runs."""
-        for delay in pauses(FIRST_DELAY, LONGEST_SUBMIT_DELAY):
+        for delay in pauses(FIRST_PAUSE, LONGEST_SUBMIT_DELAY):
             if self.core.is_terminal:
                 return
             try:
@@ -473,26 +473,22 @@ class JobMaster:
             return
         allocation = message.allocation_id
         ids = [task["execution_id"] for task in message.deployment["tasks"]]
-        for delay in pauses(FIRST_DELAY, LONGEST_SUBMIT_DELAY):
-            try:
-                await gateway.submit_tasks(message)
-            except PeerUnreachableError as error:
-                self._taskmanagers.check(taskmanager_id)
-                if not self._taskmanagers.is_watched(taskmanager_id) or not self.core.awaits_submit(ids):
-                    self._submit_failed(allocation, ids, error)
-                    return
-                logger.warning("submit: %s; next try in %g s", error, delay)
-                await asyncio.sleep(delay)
-            except RpcError as error:
-                self._submit_failed(allocation, ids, error)
-                return
-            else:
-                self._event("a submit", lambda: self.core.tasks_submitted(ids))
-                return
 
-    def _submit_failed(self, allocation: str, ids: list[str], error: RpcError) -> None:
-        cause = str(error)
-        self._event("a refused submit", lambda: self.core.submit_failed(allocation, ids, cause))
+        def goes_on(error: Failure) -> bool:
+            if not isinstance(error, PeerUnreachableError):
+                return False
+            logger.warning("submit: %s", error)
+            self._taskmanagers.check(taskmanager_id)
+            return self._taskmanagers.is_watched(taskmanager_id) and self.core.awaits_submit(ids)
+
+        waits = pauses(FIRST_PAUSE, LONGEST_SUBMIT_DELAY)
+        try:
+            await repeated(lambda: gateway.submit_tasks(message), goes_on, waits)
+        except RpcError as error:
+            cause = str(error)
+            self._event("a refused submit", lambda: self.core.submit_failed(allocation, ids, cause))
+        else:
+            self._event("a submit", lambda: self.core.tasks_submitted(ids))
 
     def _set_timer(self, name: str, seconds: float) -> None:
         self._clear_timer(name)

@@ -11,10 +11,8 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import TaskManagerGateway
-from firesteel.rpc import is_gone
-from firesteel.rpc.client import RpcClient
+from firesteel.rpc import Calls, RpcClient, Spawn, is_gone, until_it_works
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
-from firesteel_jobmaster.lanes import Lane, Spawn, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)
@@ -65,7 +63,7 @@ class TaskManagerLinks:
         self._tick = min(1.0, settings.heartbeat_interval, settings.heartbeat_timeout / 4)
         self._monitor = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, settings.heartbeat_failures)
         self._gateways: dict[str, TaskManagerGateway] = {}
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, Calls] = {}
         self._ticking = False
         self._exchanges: dict[str, tuple[asyncio.Task[None], ...]] = {}
         """Of each TaskManager that is watched: the heartbeats, and the connection."""
@@ -148,8 +146,8 @@ class TaskManagerLinks:
         lane = self._lanes.get(allocation_id)
         if lane is None:  # those that are idle have no order to keep
             self._lanes = {slot: lane for slot, lane in self._lanes.items() if not lane.is_idle}
-            lane = self._lanes[allocation_id] = Lane(f"slot {allocation_id}", self._spawn_call)
-        lane.add(what, lambda: self._perform(taskmanager_id, what, call, once, failed))
+            lane = self._lanes[allocation_id] = Calls(f"slot {allocation_id}", self._spawn_call)
+        lane.add(lambda: self._perform(taskmanager_id, what, call, once, failed))
 
     async def _perform(
         self, taskmanager_id: str, what: str, call: SlotCall, once: bool, failed: Callable[[], None] | None

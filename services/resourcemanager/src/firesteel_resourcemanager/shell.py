@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, FleetError, PeerUnreachableError, ProtocolError, RpcError
+from firesteel.core.errors import FencedError, FleetError, ProtocolError, RpcError
 from firesteel.core.ids import new_allocation_id, new_fencing_token
 from firesteel.ha.services import RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
@@ -15,7 +15,7 @@ from firesteel.protocol.fleet import Fleet, SlotLaunch
 from firesteel.protocol.gateways import JobMasterGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.worker_driver import WorkerDriver, WorkerError, WorkerSpec
-from firesteel.rpc import RpcClient
+from firesteel.rpc import RpcClient, repeated, until_it_works
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel.service.leaders import Candidate
@@ -233,11 +233,11 @@ class ResourceManagerService(Service):
             case i.FailSlot():
                 failed = m.FailSlot(instruction.taskmanager_id, instruction.allocation_id, instruction.cause)
                 jobmaster = self._jobmaster(instruction)
-                await self._tell(lambda: jobmaster.fail_slot(failed), instruction)
+                await until_it_works("lost slot", lambda: jobmaster.fail_slot(failed), waits=_RETRIES)
             case i.NotifyNoResources():
                 notice = m.NotifyNoResources(instruction.needed, instruction.total, instruction.message)
                 jobmaster = self._jobmaster(instruction)
-                await self._tell(lambda: jobmaster.notify_no_resources(notice), instruction)
+                await until_it_works("lack of slots", lambda: jobmaster.notify_no_resources(notice), waits=_RETRIES)
             case i.AskForReport():
                 await self._heartbeat(instruction.taskmanager_id)
             case i.StartFleet():
@@ -253,21 +253,6 @@ class ResourceManagerService(Service):
     def _jobmaster(self, instruction: i.FailSlot | i.NotifyNoResources) -> JobMasterGateway:
         return JobMasterGateway(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
 
-    async def _tell(self, call: Callable[[], Awaitable[None]], instruction: i.Instruction) -> None:
-        for pause in (*_RETRIES, None):
-            try:
-                await call()
-            except PeerUnreachableError as error:
-                if pause is None:
-                    logger.warning("%s was not delivered: %s", type(instruction).__name__, error)
-                    return
-                await asyncio.sleep(pause)
-            except RpcError as error:  # the job has ended, or another JobMaster leads it
-                logger.info("%s was refused: %s", type(instruction).__name__, error)
-                return
-            else:
-                return
-
     async def _request(self, request: i.RequestSlot) -> None:
         message = m.RequestSlot(
             request.slot_index,
@@ -279,17 +264,17 @@ class ResourceManagerService(Service):
             request.jobmaster_epoch,
         )
         taskmanager = TaskManagerGateway(self._client, request.taskmanager_address, self.token)
-        for pause in (*_UNKNOWN_PAUSES, None):
-            try:
-                granted = await taskmanager.request_slot(message)
-                break
-            except (RpcError, ProtocolError) as error:
-                if not isinstance(error, FencedError) or pause is None:
-                    self.perform(self.core.slot_refused(request.allocation_id, str(error), self.now))
-                    return
-            await asyncio.sleep(pause)
-        self._launch_details[request.taskmanager_id] = granted
-        self.perform(self.core.slot_granted(request.allocation_id, self.now))
+        try:
+            granted = await repeated(
+                lambda: taskmanager.request_slot(message),
+                lambda error: isinstance(error, FencedError),
+                _UNKNOWN_PAUSES,
+            )
+        except (RpcError, ProtocolError) as error:
+            self.perform(self.core.slot_refused(request.allocation_id, str(error), self.now))
+        else:
+            self._launch_details[request.taskmanager_id] = granted
+            self.perform(self.core.slot_granted(request.allocation_id, self.now))
 
     async def _launch(self, launch: i.LaunchSlot) -> None:
         granted = self._launch_details[launch.taskmanager_id]

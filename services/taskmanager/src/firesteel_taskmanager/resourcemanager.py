@@ -13,7 +13,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.method import DEFAULT_TIMEOUT
-from firesteel.rpc import RpcClient
+from firesteel.rpc import RpcClient, repeated
 from firesteel.service.leaders import PeerLeader
 from firesteel_taskmanager.registration import Answer, Registration
 from firesteel_taskmanager.settings import RegistrationSettings
@@ -148,24 +148,20 @@ class ResourceManagerLink:
             self._answered.set()
 
     async def _tell(self, what: str, call: _Call) -> None:
-        for pause in (*_RETRY_PAUSES, None):
+        async def tell() -> None:
             while not self.is_registered:
                 self._registered.clear()
                 await self._registered.wait()
             try:
                 await call(self._gateway())
-            except PeerUnreachableError as error:
-                if pause is None:
-                    logger.warning("the ResourceManager did not hear %s: %s", what, error)
-                    return
-                await asyncio.sleep(pause)
             except FencedError as error:  # the new one hears it as well
                 self._refused(error)
-            except RpcError as error:
-                logger.warning("the ResourceManager refused to hear %s: %s", what, error)
-                return
-            else:
-                return
+                raise
+
+        try:
+            await repeated(tell, lambda error: isinstance(error, PeerUnreachableError | FencedError), _RETRY_PAUSES)
+        except RpcError as error:
+            logger.warning("the ResourceManager did not hear %s: %s", what, error)
 
     def _gateway(self, timeout: float = DEFAULT_TIMEOUT) -> ResourceManagerGateway:
         where, token = self._owner.resourcemanager.address, self._bond.token

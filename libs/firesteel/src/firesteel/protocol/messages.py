@@ -143,7 +143,10 @@ class HeartbeatFromJobMaster(Message):
 
 @dataclass(frozen=True)
 class ExecutionReport(Message):
-    """What a TaskManager runs of a job: execution id -> state, execution id -> running totals."""
+    """What a TaskManager runs of a job: execution id -> state, execution id -> final totals of those that have ended.
+
+    Running totals come by ``report_metrics`` alone.
+    """
 
     executions: Mapping[str, str]
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
