@@ -12,7 +12,8 @@ from typing import Any, Final
 from firesteel.core.clock import Clock
 from firesteel.core.errors import RpcError
 from firesteel.protocol.gateways import JobMasterGateway
-from firesteel.rpc import RpcClient, is_gone
+from firesteel.rpc import RpcClient
+from firesteel.service.retries import is_gone
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import Instruction
 from firesteel_dispatcher.job import ENDED, JobRecord, Moment, Phase, UnknownJobError

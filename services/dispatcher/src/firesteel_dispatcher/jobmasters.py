@@ -14,8 +14,9 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import Failure, RpcClient, is_gone, repeated, until_it_works
+from firesteel.rpc import RpcClient
 from firesteel.service.leaders import PeerLeader
+from firesteel.service.retries import Failure, is_gone, repeated, until_it_works
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import AdoptJob, CancelJob, Instruction
 from firesteel_dispatcher.job import Moment, Phase

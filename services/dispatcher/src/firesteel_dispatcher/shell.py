@@ -29,12 +29,13 @@ from firesteel.protocol.gateways import (
     ResourceManagerGateway,
 )
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, answers, until_it_works
+from firesteel.rpc import RpcClient, answers
 from firesteel.service.base import Service
 from firesteel.service.daemon_threads import DaemonThread
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel.service.leaving import Leaving
+from firesteel.service.retries import until_it_works
 from firesteel_dispatcher import instructions as do
 from firesteel_dispatcher.access import RestAccess
 from firesteel_dispatcher.clean_up import CleanUps, Remains

@@ -18,10 +18,11 @@ from firesteel.ha.services import JOBMASTER_HOST, HighAvailabilityServices, Lead
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, until_it_works
+from firesteel.rpc import RpcClient
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate
+from firesteel.service.retries import until_it_works
 from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.host import HostService
 from firesteel_jobmaster.routes import host_routes, job_routes

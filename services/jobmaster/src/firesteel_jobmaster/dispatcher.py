@@ -11,8 +11,8 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway
-from firesteel.rpc import Failure, Lane, Spawn, may_work_later, repeated
-from firesteel.rpc.retries import FIRST_PAUSE, LONGEST_PAUSE
+from firesteel.service.lanes import Lane, Spawn
+from firesteel.service.retries import FIRST_PAUSE, LONGEST_PAUSE, Failure, may_work_later, repeated
 
 logger = logging.getLogger(__name__)
 END_KEPT = 3600.0

@@ -19,10 +19,11 @@ from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, H
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, until_it_works
+from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel.service.leaving import Leaving
+from firesteel.service.retries import until_it_works
 from firesteel_jobmaster.host_core import (
     AdoptJobMaster,
     EndProcess,

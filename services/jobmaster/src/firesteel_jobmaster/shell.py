@@ -19,12 +19,13 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.retrieval import Attempts, FixedLeaders, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
-from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, ResourceManagerGateway, TaskManagerGateway
+from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.split_messages import OperatorEvents
-from firesteel.rpc import Calls, Failure, RpcClient, Spawn, answers, repeated
-from firesteel.rpc.retries import FIRST_PAUSE
+from firesteel.rpc import RpcClient, answers
+from firesteel.service.lanes import Calls, Spawn
 from firesteel.service.logs import log_fields
+from firesteel.service.retries import FIRST_PAUSE, Failure, repeated
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, call_seconds, in_a_thread
@@ -121,8 +122,9 @@ class JobMaster:
             former_taskmanagers=attempts.former_taskmanagers if attempts is not None else None,
         )  # fmt: skip
         self._resourcemanager = ResourceManagerLink(
-            ResourceManagerGateway(rpc, start.resourcemanager_address),
             leaders or FixedLeaders({}),
+            start.resourcemanager_address,
+            rpc,
             registration,
             settings,
             clock,
@@ -157,7 +159,7 @@ class JobMaster:
     @property
     def is_orphan(self) -> bool:
         """Whether it waits for slots, and has reached nobody for ``firesteel.jobmaster.orphan-timeout``."""
-        return self.core.is_orphan(max(self._dispatcher.heard, self._resourcemanager.heard))
+        return self.core.is_orphan(max(self._dispatcher.heard, self._resourcemanager.last_heard))
 
     @property
     def is_over(self) -> bool:

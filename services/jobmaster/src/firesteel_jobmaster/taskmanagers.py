@@ -11,8 +11,10 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import TaskManagerGateway
-from firesteel.rpc import Calls, RpcClient, Spawn, is_gone, until_it_works
+from firesteel.rpc import RpcClient
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
+from firesteel.service.lanes import Calls, Spawn
+from firesteel.service.retries import is_gone, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)

@@ -15,11 +15,12 @@ from firesteel.protocol.fleet import Fleet, SlotLaunch
 from firesteel.protocol.gateways import JobMasterGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.worker_driver import WorkerDriver, WorkerError, WorkerSpec
-from firesteel.rpc import RpcClient, repeated, until_it_works
+from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel.service.leaders import Candidate
 from firesteel.service.leaving import Leaving
+from firesteel.service.retries import repeated, until_it_works
 from firesteel.service.versions import differences, own_versions
 from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore

@@ -18,8 +18,10 @@ from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import JobMasterGateway
 from firesteel.protocol.method import DEFAULT_TIMEOUT
-from firesteel.rpc import Failure, Lane, Patience, RpcClient, is_gone, may_work_later, repeated
+from firesteel.rpc import RpcClient
 from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel.service.lanes import Lane
+from firesteel.service.retries import Failure, Patience, is_gone, may_work_later, repeated
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import TaskManagerCore
 from firesteel_taskmanager.outbox import Outbox, Report

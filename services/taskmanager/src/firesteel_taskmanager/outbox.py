@@ -14,7 +14,9 @@ from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.gateways import JobMasterGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import Failure, Lane, Patience, RpcClient, Spawn, is_gone, repeated
+from firesteel.rpc import RpcClient
+from firesteel.service.lanes import Lane, Spawn
+from firesteel.service.retries import Failure, Patience, is_gone, repeated
 from firesteel_taskmanager.instructions import (
     JobMasterRef,
     ReportCheckpoint,

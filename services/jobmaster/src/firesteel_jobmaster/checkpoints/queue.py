@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from firesteel.rpc import Calls, Spawn
 from firesteel.service.daemon_threads import DaemonThreads
+from firesteel.service.lanes import Calls, Spawn
 from firesteel_jobmaster.checkpoints.work import Close, Collect, Discard, Dispose, Done, Work
 from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
 

@@ -10,7 +10,8 @@ import pytest
 
 from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import Calls, Lane, Patience, repeated, until_it_works
+from firesteel.service.lanes import Calls, Lane
+from firesteel.service.retries import Patience, repeated, until_it_works
 from firesteel.testing.clock import ManualClock
 
 AWAY = PeerUnreachableError("away")
