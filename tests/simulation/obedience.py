@@ -9,7 +9,22 @@ from __future__ import annotations
 from typing import Any
 
 from firesteel.ha.services import DISPATCHER, RESOURCEMANAGER
+from firesteel.protocol.gateways import (
+    DispatcherGateway,
+    JobMasterGateway,
+    JobMasterHostGateway,
+    ResourceManagerGateway,
+    TaskManagerGateway,
+)
+from firesteel.protocol.method import Caller, Gateway
 from firesteel_jobmaster.host import HostService
+
+_GATEWAYS: dict[Caller, type[Gateway]] = {
+    Caller.DISPATCHER: DispatcherGateway,
+    Caller.RESOURCEMANAGER: ResourceManagerGateway,
+    Caller.JOBMASTER_HOST: JobMasterHostGateway,
+    Caller.TASKMANAGER: TaskManagerGateway,
+}
 
 
 class Obedience:
@@ -39,6 +54,7 @@ class Obedience:
             AssertionError: a message of a leader that is deposed, as the receiver has to know, has changed something.
         """
         self.refused += status == 409
+        self._in_contract(caller, callee, call)
         if callee.service.name == "taskmanager":
             self._taskmanager(caller, callee, call, status, *held)
         elif callee.service.name == "jobmaster":
@@ -52,6 +68,12 @@ class Obedience:
                 self._follows(callee, f"job {job.id}", job.token, call)
         if status == 200 and call.token and callee.service.name != "taskmanager":
             self._meant_for(callee, call)
+
+    def _in_contract(self, caller: Any, callee: Any, call: Any) -> None:
+        """Calls are those of the contract, by those who make them there."""
+        gateway = JobMasterGateway if "job_id" in call.path else _GATEWAYS[_kind(callee)]
+        by = gateway.methods[call.method].by
+        assert _kind(caller) in by, f"{caller} calls {gateway.__name__}.{call.method}, which only {by} may"
 
     def _taskmanager(self, caller: Any, callee: Any, call: Any, status: int, since: float, held: Any) -> None:
         self._follows(callee, RESOURCEMANAGER, callee.service._link.token, call)
@@ -98,6 +120,11 @@ class Obedience:
         service = callee.service
         own = service._jobs[call.path["job_id"]].token if "job_id" in call.path else getattr(service, "token", None)
         assert own is None or call.token == own, f"{callee} obeyed {call.method}, which was meant for another leader"
+
+
+def _kind(process: Any) -> Caller:
+    service = process.service
+    return Caller.JOBMASTER_HOST if isinstance(service, HostService) else Caller(service.name)
 
 
 class _Held:

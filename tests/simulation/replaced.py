@@ -38,8 +38,8 @@ from tests.simulation.world import SimulatedRpcClient, World
 def simulated(world: World, cluster: Callable[[], Cluster]) -> Iterator[None]:
     """Puts the simulated network, channels and processes in the place of the real ones, for all services."""
 
-    def rpc_routes(handlers: Mapping[str, Any], secret: str, token_of: Any, *, prefix: str = "", **_: Any) -> list[Any]:
-        world.register_handlers(handlers, token_of, prefix)
+    def rpc_routes(handlers: Mapping[str, Any], secret: str, *, prefix: str = "", **_: Any) -> list[Any]:
+        world.register_handlers(handlers, prefix)
         return []
 
     def token_hex(count: int | None = None) -> str:

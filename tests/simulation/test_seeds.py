@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pytest
 
-from firesteel.rpc import server as rpc_server
+from firesteel.rpc import answering as rpc_answering
 from firesteel.service.base import Service
 from firesteel.service.leaving import Leaving
+from firesteel_dispatcher import internal as dispatcher_calls
 from firesteel_jobmaster import host
+from firesteel_jobmaster import routes as jobmaster_calls
+from firesteel_resourcemanager import routes as resourcemanager_calls
+from firesteel_taskmanager import routes as taskmanager_calls
 from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds
 
 SEEDS = 100
@@ -90,15 +95,14 @@ def test_a_seed_tells_the_same_story_under_every_hash_seed() -> None:
 
 @pytest.mark.timeout(600)
 def test_services_that_do_not_fence_are_found_out() -> None:
-    real = rpc_server._perform
+    real = rpc_answering.handlers_of
 
-    async def unfenced(call: Any, handlers: Any, token_of: rpc_server.TokenOf) -> tuple[int, bytes]:
-        status, text = await real(call, handlers, token_of)
-        if status != 409:
-            return status, text
-        return await real(call, handlers, lambda _: None)
+    def unfenced(gateway: Any, calls: Any, target: Any, check: Any, *more: Any) -> Any:
+        return real(gateway, calls, target, lambda *_: None, *more)
 
-    with mock.patch.object(rpc_server, "_perform", unfenced):
+    with ExitStack() as patches:
+        for module in (dispatcher_calls, jobmaster_calls, resourcemanager_calls, taskmanager_calls):
+            patches.enter_context(mock.patch.object(module, "handlers_of", unfenced))
         _, found = first_that_fails(range(SEEDS), "faults")
     assert any(words in found for words in ("deposed leader", "another JobMaster leads", "another leader")), found
 

@@ -24,7 +24,7 @@ from tests.simulation.obedience import Obedience
 
 _URL = re.compile(r"http://([^/]+)(.*)")
 _STORY = 400
-Endpoint = tuple[re.Pattern[str], Mapping[str, Any], Any, Any]
+Endpoint = tuple[re.Pattern[str], Mapping[str, Any], Any]
 
 
 class PlantedError(Exception):
@@ -187,12 +187,12 @@ class World:
         self.processes[address] = process
         self.everyone.append(process)
 
-    def register_handlers(self, handlers: Mapping[str, Any], token_of: Any, prefix: str) -> None:
+    def register_handlers(self, handlers: Mapping[str, Any], prefix: str) -> None:
         """In place of HTTP routes."""
         process = asyncio.get_running_loop().process  # type: ignore[attr-defined]
         pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", prefix) + r"/rpc/(?P<method>\w+)")
         answers = rpc_server._Answers(process)
-        process.endpoints.append((pattern, handlers, token_of, answers))
+        process.endpoints.append((pattern, handlers, answers))
 
     # -- network
 
@@ -274,7 +274,7 @@ class World:
             self._flies(callee.host, caller.host, lambda: answered(answer))
 
     async def _perform(self, callee: Process, path: str, body: bytes, caller: Process) -> tuple[int, bytes]:
-        for pattern, handlers, token_of, answers in callee.endpoints:
+        for pattern, handlers, answers in callee.endpoints:
             found = pattern.fullmatch(path)
             if found is None:
                 continue
@@ -286,7 +286,7 @@ class World:
                 return first
             future = answers.begin(key)
             held = self.obedience.before(callee)
-            status, text = await rpc_server._perform(call, handlers, token_of)
+            status, text = await rpc_server._perform(call, handlers)
             try:
                 self.obedience.after(caller, callee, call, status, held)
             except AssertionError as error:

@@ -45,7 +45,7 @@ class Peer(Service):
             return handle
 
         handlers = {name: handler(name) for name in answers}
-        self.app.add_routes(rpc_routes(handlers, SECRET, lambda _: None, prefix=prefix))
+        self.app.add_routes(rpc_routes(handlers, SECRET, prefix=prefix))
 
     async def start(self, host: str = "127.0.0.1", port: int = 0, advertised_host: str = "") -> str:
         """See ``Service``; on a port that is still free when another peer is started in place of this one."""

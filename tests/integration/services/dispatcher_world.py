@@ -33,8 +33,8 @@ from firesteel.ha.services import (
     load_high_availability,
 )
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc.gateways import RemoteDispatcher
 from firesteel_dispatcher.app import create_service
 from firesteel_dispatcher.shell import DispatcherService
 from tests.integration.services.cluster_peers import SECRET, Peer, client_of, serving
@@ -172,10 +172,10 @@ class World:
         await self.rest.submit(graph(), {SHA: BLOB})
         await self.jobmaster.wait_for("start_job")
 
-    def dispatcher(self) -> RemoteDispatcher:
+    def dispatcher(self) -> DispatcherGateway:
         """Calls as a JobMaster makes them."""
         (start,) = self.jobmaster.of("start_job")[-1:]
-        return RemoteDispatcher(client_of(self.jobmaster), start["dispatcher_address"], start["dispatcher_token"])
+        return DispatcherGateway(client_of(self.jobmaster), start["dispatcher_address"], start["dispatcher_token"])
 
     async def finish(self, state: str = "FINISHED", **changes: Any) -> None:
         """The job ends."""

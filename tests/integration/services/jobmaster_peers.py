@@ -11,15 +11,16 @@ from typing import Any
 from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.core.clock import SystemClock
 from firesteel.protocol import messages as m
-from firesteel.rpc import RpcClient, RpcRequest, rpc_routes
-from firesteel.rpc.gateways import RemoteJobMaster
+from firesteel.protocol.gateways import JobMasterGateway
+from firesteel.rpc import RpcClient, RpcRequest, check_token, rpc_routes
 from firesteel.service.base import Service
 
 SECRET = "secret of the tests"
 PATIENCE = 100.0
 """Seconds after which a test gives up waiting."""
 METHODS = (
-    *("register_jobmaster", "declare_requirements", "disconnect_jobmaster", "jobmaster_heartbeat"),
+    *("register_jobmaster", "declare_requirements", "disconnect_jobmaster", "forget_jobmaster"),
+    "jobmaster_heartbeat",
     *("heartbeat_jobmaster", "submit_tasks", "cancel_tasks", "assign_splits", "free_slot", "collect"),
     *("trigger_checkpoint", "notify_checkpoint_complete"),
     *("job_state_changed", "job_finished", "jobmaster_lost"),
@@ -51,30 +52,24 @@ class Others(Service):
         self.rm_token = "rm1"
         self.dispatcher_token = ""
         """Set: reports have to carry it."""
-        self.jobmasters: dict[str, RemoteJobMaster] = {}
-        self.jobmaster: RemoteJobMaster | None = None
+        self.jobmasters: dict[str, JobMasterGateway] = {}
+        self.jobmaster: JobMasterGateway | None = None
         self.executions: dict[str, str] = {}
         self.changed = asyncio.Event()
         self.results = [b"one", b"two"]
-        self.app.add_routes(
-            rpc_routes(
-                dict.fromkeys(METHODS, self.serve),
-                SECRET,
-                self.token_of,
-            )
-        )
+        self.app.add_routes(rpc_routes(dict.fromkeys(METHODS, self.serve), SECRET))
 
     def token_of(self, call: RpcRequest) -> str | None:
-        self.asked[call.method] += 1
         if call.method in ("job_state_changed", "job_finished"):
             return self.dispatcher_token or None
-        if call.method in ("declare_requirements", "jobmaster_heartbeat"):
-            return self.rm_token
-        if call.method == "disconnect_jobmaster" and not call.payload["jobmaster_token"]:
+        if call.method in ("declare_requirements", "jobmaster_heartbeat", "disconnect_jobmaster"):
             return self.rm_token
         return None
 
     async def serve(self, call: RpcRequest) -> Mapping[str, Any]:
+        self.asked[call.method] += 1
+        if (token := self.token_of(call)) is not None:
+            check_token(call, token)
         self.log.append((call.method, call.payload))
         self.changed.set()
         self.changed = asyncio.Event()
@@ -95,7 +90,7 @@ class Others(Service):
 
     async def on_register_jobmaster(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
         client = RpcClient(self.session, SECRET, self.clock)
-        self.jobmaster = RemoteJobMaster(client, payload["address"], payload["jobmaster_token"])
+        self.jobmaster = JobMasterGateway(client, payload["address"], payload["jobmaster_token"])
         self.jobmasters[payload["job_id"]] = self.jobmaster
         return {"token": self.rm_token}
 

@@ -19,8 +19,11 @@ from firesteel.core.run_directory import RunDirectory
 from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch
+from firesteel.protocol.gateways import TaskManagerGateway
+from firesteel.protocol.method import Answer as Reply
+from firesteel.protocol.method import Caller as Who
+from firesteel.protocol.method import Method, Request
 from firesteel.rpc import Guard
-from firesteel.rpc.gateways import RemoteTaskManager
 from firesteel_taskmanager.app import create_service
 from firesteel_taskmanager.shell import TaskManagerService
 from tests.integration.services.cluster_peers import SECRET, Peer, client_of, eventually, serving
@@ -31,17 +34,17 @@ SHA = hashlib.sha256(BLOB).hexdigest()
 Answer = Callable[[Any], Any]
 
 
-class Caller(RemoteTaskManager):
+class Caller(TaskManagerGateway):
     """Calls as the ResourceManager or as the JobMaster ("jm token"), whoever makes such calls."""
 
     def __init__(self, service: TaskManagerService) -> None:
         super().__init__(client_of(service), service.address)
         self._service = service
 
-    async def _call(self, method: str, *arguments: Any, **more: Any) -> dict[str, Any]:
-        from_resourcemanager = method in ("heartbeat", "request_slot", "start_executor")
+    async def call(self, method: Method[Request, Reply], message: Request) -> Reply:
+        from_resourcemanager = method.by == {Who.RESOURCEMANAGER}
         self.token = self._service._link.token if from_resourcemanager else "jm token"
-        return await super()._call(method, *arguments, **more)
+        return await super().call(method, message)
 
 
 @dataclass
@@ -51,7 +54,7 @@ class World:
     service: TaskManagerService
     resourcemanager: Peer
     jobmaster: Peer
-    tm: RemoteTaskManager
+    tm: TaskManagerGateway
     printed: list[str]
     directory: str
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -59,10 +62,8 @@ class World:
     async def slot(self, allocation: str = "a", index: int = 0, *behaviour: str, job: str = "job") -> None:
         """Allocate a slot and start its process."""
         message = m.RequestSlot(index, allocation, job, self.jobmaster.address, "jm token")
-        answer = await client_of(self.service).call(
-            self.service.address, "request_slot", message.to_plain(), self.service._link.token
-        )
-        launch = SlotLaunch(allocation, "tm", answer["executor_id"], answer["control_socket"])
+        granted = await self.tm.request_slot(message)
+        launch = SlotLaunch(allocation, "tm", granted.executor_id, granted.control_socket)
         self.processes.append(start_process(launch, *behaviour))
 
     async def active(self, *behaviour: str) -> None:

@@ -24,8 +24,8 @@ from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, GraphError, PeerUnreachableError
 from firesteel.core.run_directory import private_directory
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc.gateways import RemoteDispatcher
 from firesteel.rpc.signing import Signer
 from firesteel_dispatcher.job import Phase
 from tests.integration.services.cluster_peers import SECRET, client_of, serving
@@ -90,10 +90,10 @@ class Killable:
         self.process.kill()
         await self.died()
 
-    def leader(self, call: str = "adopt") -> RemoteDispatcher:
+    def leader(self, call: str = "adopt") -> DispatcherGateway:
         """The Dispatcher that the JobMaster was told of last."""
         message = self.host.peer.of(call)[-1]
-        return RemoteDispatcher(client_of(self.host.peer), message["dispatcher_address"], message["dispatcher_token"])
+        return DispatcherGateway(client_of(self.host.peer), message["dispatcher_address"], message["dispatcher_token"])
 
     async def close(self) -> None:
         """Nothing is left."""

@@ -17,9 +17,9 @@ from firesteel.core.errors import FencedError, PeerUnreachableError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
 from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
-from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost, RemoteTaskManager
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.app import JobMasterService, create_service
 from tests.integration.services.jobmaster_peers import QUICK, SECRET, Others
@@ -42,7 +42,7 @@ async def cluster(settings: Mapping[str, str] = QUICK) -> AsyncIterator[tuple[Ot
 
 
 async def submit(others: Others, service: JobMasterService, graph: JobGraph | None = None) -> m.JobStarted:
-    host = RemoteJobMasterHost(RpcClient(others.session, SECRET, others.clock), service.address)
+    host = JobMasterHostGateway(RpcClient(others.session, SECRET, others.clock), service.address)
     plain = (graph or two_by_two()).to_plain()
     return await host.start_job(m.StartJob(plain, others.address, "d1", others.address, others.address))
 
@@ -65,7 +65,7 @@ def test_a_job_from_submission_to_its_end() -> None:
         splits = await others.jobmaster.request_splits(m.RequestSplits(ids[0], 1))
         assert [s["id"] for s in splits.splits] == ["a"]
         await others.jobmaster.report_metrics(m.ReportMetrics({ids[0]: {"numRecordsOut": 5}}))
-        details = await others.jobmaster.details()
+        details = (await others.jobmaster.details()).archive
         assert details["state"] == "RUNNING"
         assert sum(v["metrics"]["write-records"] for v in details["vertices"]) == 5
         await others.report("FINISHED", *ids)
@@ -76,7 +76,7 @@ def test_a_job_from_submission_to_its_end() -> None:
         assert {c["allocation_id"] for c in others.calls("free_slot")} == {f"{i:032x}" for i in (0, 1)}
         assert {c["state"] for c in others.calls("job_state_changed")} == {"RUNNING"}
         assert len(others.calls("register_jobmaster")) == 1
-        assert (await others.jobmaster.details())["state"] == "FINISHED", "late questions are answered"
+        assert (await others.jobmaster.details()).archive["state"] == "FINISHED", "late questions are answered"
 
     run(test)
 
@@ -145,15 +145,15 @@ def test_a_refused_submit_fails_the_job_with_the_reason() -> None:
 
 
 def test_a_submit_whose_answer_is_lost_is_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    call, lost = RemoteTaskManager.submit_tasks, list[m.SubmitTasks]()
+    call, lost = TaskManagerGateway.submit_tasks, list[m.SubmitTasks]()
 
-    async def submit_tasks(gateway: RemoteTaskManager, message: m.SubmitTasks) -> None:
-        await call(gateway, message)
+    async def submit_tasks(gateway: TaskManagerGateway, message: m.SubmitTasks) -> None:
+        await gateway.call(call, message)
         if len(lost) < 2:
             lost.append(message)
             raise PeerUnreachableError("the answer is lost")
 
-    monkeypatch.setattr(RemoteTaskManager, "submit_tasks", submit_tasks)
+    monkeypatch.setattr(TaskManagerGateway, "submit_tasks", submit_tasks)
 
     async def test(others: Others, service: JobMasterService) -> None:
         await submit(others, service)
@@ -182,7 +182,7 @@ def test_cancel_never_overtakes_the_submit() -> None:
         await others.wait_for("submit_tasks", 2)
         assert others.jobmaster is not None
         await others.jobmaster.cancel()
-        assert (await others.jobmaster.details())["state"] == "CANCELLING"
+        assert (await others.jobmaster.details()).archive["state"] == "CANCELLING"
         assert not others.calls("cancel_tasks")
         gate.set()
         assert (await others.wait_for("job_finished"))["archive"]["state"] == "CANCELED"
@@ -248,9 +248,9 @@ def test_old_tokens_and_unknown_jobs() -> None:
         started = await submit(others, service)
         client = RpcClient(others.session, SECRET, others.clock)
         with pytest.raises(FencedError):
-            await RemoteJobMaster(client, started.address, "0" * 32).cancel()
+            await JobMasterGateway(client, started.address, "0" * 32).cancel()
         with pytest.raises(RpcFault, match="no JobMaster here runs job") as caught:
-            await RemoteJobMaster(client, f"{service.address}/jobs/{'f' * 32}", started.jobmaster_token).cancel()
+            await JobMasterGateway(client, f"{service.address}/jobs/{'f' * 32}", started.jobmaster_token).cancel()
         assert caught.value.code is RpcCode.NOT_FOUND
         other = two_by_two().to_plain() | {"name": "another"}
         with pytest.raises(RpcFault, match="another job with the id"):
@@ -271,7 +271,7 @@ def test_an_odd_message_is_refused_and_hurts_nobody() -> None:
         with pytest.raises(RpcFault, match="no task 'nobody'"):
             await others.jobmaster.end_of_data(m.ExecutionRef("nobody"))
         await others.report("RUNNING", "nobody")
-        assert (await others.jobmaster.details())["state"] == "RUNNING"
+        assert (await others.jobmaster.details()).archive["state"] == "RUNNING"
 
     run(test)
 
@@ -405,7 +405,7 @@ def test_a_jobmaster_that_an_exception_strikes_is_followed_by_another(
         with pytest.raises(RpcFault, match="oops"):
             await submit(others, service)
         others.executions.clear()
-        host = RemoteJobMasterHost(RpcClient(others.session, SECRET, others.clock), service.address)
+        host = JobMasterHostGateway(RpcClient(others.session, SECRET, others.clock), service.address)
         again = m.StartJob(
             two_by_two().to_plain(), others.address, "d1", others.address, others.address,
             takeover=1, takeover_cause=lost["cause"], given_up=(started.jobmaster_token,),

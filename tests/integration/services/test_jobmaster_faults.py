@@ -10,8 +10,8 @@ from typing import Any
 from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway
 from firesteel.rpc import RpcClient
-from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
 from firesteel_jobmaster.app import JobMasterService, create_service
 from tests.integration.services.jobmaster_peers import PATIENCE, QUICK, SECRET, Others
 from tests.unit.jobmaster.jobs import two_by_two
@@ -29,22 +29,22 @@ class World:
 
     async def run(self) -> None:
         others = self.others
-        host = RemoteJobMasterHost(RpcClient(others.session, SECRET, others.clock), self.service.address)
+        host = JobMasterHostGateway(RpcClient(others.session, SECRET, others.clock), self.service.address)
         where = (others.address, "d1", others.address, others.address)
         started = await host.start_job(m.StartJob(two_by_two().to_plain(), *where))
         await others.wait_for("declare_requirements")
         client = RpcClient(self.taskmanager.session, SECRET, others.clock)
-        self.taskmanager.jobmaster = RemoteJobMaster(client, started.address, started.jobmaster_token)
+        self.taskmanager.jobmaster = JobMasterGateway(client, started.address, started.jobmaster_token)
         await self.taskmanager.offer(2)
         self.ids = await self.taskmanager.all_run()
 
     @property
-    def jobmaster(self) -> RemoteJobMaster:
+    def jobmaster(self) -> JobMasterGateway:
         assert self.taskmanager.jobmaster is not None
         return self.taskmanager.jobmaster
 
     async def state(self) -> str:
-        return str((await self.jobmaster.details())["state"])
+        return str((await self.jobmaster.details()).archive["state"])
 
 
 @asynccontextmanager

@@ -16,9 +16,9 @@ from firesteel.core.process import descendants, identify, is_running
 from firesteel.core.run_directory import RunDirectory
 from firesteel.ha.services import of_job
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import JobMasterHostGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
-from firesteel.rpc.gateways import RemoteJobMasterHost
 from firesteel.service.leaving import Leaving
 from firesteel_jobmaster import host as host_module
 from firesteel_jobmaster import job_start
@@ -32,7 +32,7 @@ from tests.waiting import eventually
 async def start(host: HostService, others: Others, number: int = 1) -> m.JobStarted:
     graph = {**two_by_two().to_plain(), "job_id": f"{number:032x}"}
     client = RpcClient(others.session, SECRET, others.clock)
-    calls = RemoteJobMasterHost(client, host.address, timeout=PATIENCE)
+    calls = JobMasterHostGateway(client, host.address, timeout=PATIENCE)
     return await calls.start_job(m.StartJob(graph, others.address, "", others.address, others.address))
 
 

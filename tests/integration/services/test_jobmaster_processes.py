@@ -22,9 +22,9 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.directory import DirectoryServices
 from firesteel.ha.services import JOBMASTER_HOST, of_job
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
-from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
 from tests.integration.services.jobmaster_peers import PATIENCE, QUICK, SECRET, Others
 from tests.unit.jobmaster.jobs import two_by_two
 from tests.waiting import eventually
@@ -69,8 +69,8 @@ class Host:
         return await asyncio.to_thread(self.process.stdout.readline)
 
     @property
-    def calls(self) -> RemoteJobMasterHost:
-        return RemoteJobMasterHost(RpcClient(self.others.session, SECRET, self.others.clock), self.address)
+    def calls(self) -> JobMasterHostGateway:
+        return JobMasterHostGateway(RpcClient(self.others.session, SECRET, self.others.clock), self.address)
 
     async def run(self, job_id: str, takeover: int = 0, **changed: Any) -> m.JobStarted:
         graph = JobGraph.from_plain({**two_by_two().to_plain(), "job_id": job_id, **changed})
@@ -159,7 +159,7 @@ until = eventually
 
 async def state_of(others: Others, started: m.JobStarted) -> str:
     client = RpcClient(others.session, SECRET, others.clock)
-    return str((await RemoteJobMaster(client, started.address, started.jobmaster_token).details())["state"])
+    return str((await JobMasterGateway(client, started.address, started.jobmaster_token).details()).archive["state"])
 
 
 def test_a_job_in_a_process_of_its_own_from_its_start_to_its_end(folder: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_killed_jobmaster_takes_no_other_along_and_its_loss_is_told(folder: Pa
         told = await others.wait_for("jobmaster_lost", 2)
         assert told["job_id"] == A
         assert f"(process {pid}) was killed by signal 9 (SIGKILL)" in told["cause"]
-        goodbye = await others.wait_for("disconnect_jobmaster")
+        goodbye = await others.wait_for("forget_jobmaster")
         assert (goodbye["job_id"], goodbye["jobmaster_token"]) == (A, lost.jobmaster_token)
         await until(lambda: not host.entry(A).exists())
         assert await state_of(others, other) == "RUNNING"
@@ -257,7 +257,7 @@ def test_a_killed_host_finds_its_jobs_again(folder: Path) -> None:
         lost = await others.wait_for("jobmaster_lost")
         assert lost["job_id"] == B
         assert "while no host was there" in lost["cause"]
-        assert (await others.wait_for("disconnect_jobmaster"))["jobmaster_token"] == second.jobmaster_token
+        assert (await others.wait_for("forget_jobmaster"))["jobmaster_token"] == second.jobmaster_token
         assert [job.job_id for job in (await host.calls.list_jobs()).jobs] == [A]
         assert await host.run(A) == first, "it is not started a second time"
         assert log.exists(), "the log of a job that runs stays"
@@ -286,8 +286,8 @@ def test_another_dispatcher_adopts_a_job_and_hears_of_its_end(folder: Path) -> N
             client = RpcClient(others.session, SECRET, others.clock)
             (listed,) = (await host.calls.list_jobs()).jobs
             assert listed.job_id == A
-            jobmaster = RemoteJobMaster(client, listed.address, listed.jobmaster_token)
-            assert (await jobmaster.details())["state"] == "FINISHED"
+            jobmaster = JobMasterGateway(client, listed.address, listed.jobmaster_token)
+            assert (await jobmaster.details()).archive["state"] == "FINISHED"
             await jobmaster.adopt(m.AdoptJob(next_dispatcher.address, "d2"))
             assert (await next_dispatcher.wait_for("job_finished"))["archive"]["state"] == "FINISHED"
             await until(lambda: not host.entry(A).exists())
@@ -305,7 +305,7 @@ def test_a_jobmaster_remembers_who_adopted_it_beyond_its_host(folder: Path) -> N
         await next_dispatcher.start()
         try:
             client = RpcClient(others.session, SECRET, others.clock)
-            jobmaster = RemoteJobMaster(client, started.address, started.jobmaster_token)
+            jobmaster = JobMasterGateway(client, started.address, started.jobmaster_token)
             await jobmaster.adopt(m.AdoptJob(next_dispatcher.address, "d2"))
             assert (await next_dispatcher.wait_for("job_state_changed"))["state"] == "RUNNING"
             host.kill()

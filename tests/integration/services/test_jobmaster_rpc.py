@@ -16,7 +16,7 @@ from aiohttp import web
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, NoResourceAvailableError, PeerUnreachableError, ProtocolError
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, RpcRequest, Signer, rpc_routes
+from firesteel.rpc import Handler, RpcClient, RpcRequest, Signer, check_token, rpc_routes
 from firesteel.service.base import Service
 
 SECRET = "test secret"
@@ -30,8 +30,9 @@ class Echo(Service):
         self.calls = 0
         self.gate = asyncio.Event()
         self.pause = 0.0
-        handlers = {"echo": self.echo, "fail": self.fail, "slow": self.slow, "big": self.big}
-        self.app.add_routes(rpc_routes(handlers, SECRET, lambda call: None if call.method == "slow" else "t1"))
+        fenced = {"echo": self.echo, "fail": self.fail, "big": self.big}
+        handlers = {name: _for_t1(handler) for name, handler in fenced.items()} | {"slow": self.slow}
+        self.app.add_routes(rpc_routes(handlers, SECRET))
         self.app.add_routes([web.get("/break", self.broken), web.post("/upload", self.upload)])
 
     async def echo(self, call: RpcRequest) -> Mapping[str, Any]:
@@ -62,6 +63,14 @@ class Echo(Service):
 
     async def upload(self, request: web.Request) -> web.Response:
         return web.json_response({"size": len(await request.read())})
+
+
+def _for_t1(handler: Handler) -> Handler:
+    async def handle(call: RpcRequest) -> Mapping[str, Any]:
+        check_token(call, "t1")
+        return await handler(call)
+
+    return handle
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ class Echo(Service):
         async def echo(call: RpcRequest) -> Mapping[str, Any]:
             return call.payload
 
-        self.app.add_routes(rpc_routes({"echo": echo}, SECRET, lambda _: None))
+        self.app.add_routes(rpc_routes({"echo": echo}, SECRET))
 
 
 @asynccontextmanager

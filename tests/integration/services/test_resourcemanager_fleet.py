@@ -21,9 +21,9 @@ from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
 from firesteel.ha.services import Leadership
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import ResourceManagerGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.provider import Provider
-from firesteel.rpc.gateways import RemoteResourceManager, RemoteTaskManager
 from firesteel_resourcemanager.app import create_service as create_resourcemanager
 from firesteel_resourcemanager.shell import ResourceManagerService
 from firesteel_taskmanager.app import create_service as create_taskmanager
@@ -60,9 +60,9 @@ class World:
     fleet: ProcessFleet
     jobs: dict[str, Peer]
 
-    def gateway(self, token: str | None = None) -> RemoteResourceManager:
+    def gateway(self, token: str | None = None) -> ResourceManagerGateway:
         """Calls to the ResourceManager."""
-        return RemoteResourceManager(client_of(self.tm), self.rm.address, self.rm.token if token is None else token)
+        return ResourceManagerGateway(client_of(self.tm), self.rm.address, self.rm.token if token is None else token)
 
     async def job(self, name: str, slots: int) -> None:
         """A job registers and asks for slots."""
@@ -82,7 +82,7 @@ class World:
 
     async def end(self, name: str) -> None:
         """A job ends as a JobMaster ends it."""
-        tm = RemoteTaskManager(client_of(self.rm), self.tm.address, self.rm.token)
+        tm = TaskManagerGateway(client_of(self.rm), self.tm.address, self.rm.token)
         for allocation in {s["allocation_id"] for c in self.jobs[name].of("offer_slots") for s in c["slots"]}:
             await tm.free_slot(m.FreeSlot(allocation, "job ended"))
         await self.gateway().disconnect_jobmaster(m.DisconnectJobMaster(name))
@@ -253,11 +253,13 @@ def test_the_slots_of_a_lost_jobmaster_go_back_when_its_host_says_so() -> None:
             await w.job("one", 2)
             await w.offered("one", 2)
             host = w.gateway("")  # which never registered
-            await host.disconnect_jobmaster(m.DisconnectJobMaster("one", "the token of an earlier one", "killed"))
+            await host.forget_jobmaster(m.JobMasterLost("one", "killed", "the token of an earlier one"))
             assert "one" in w.rm.core.jobs
             with pytest.raises(FencedError):
                 await host.disconnect_jobmaster(m.DisconnectJobMaster("one"))
-            await host.disconnect_jobmaster(m.DisconnectJobMaster("one", "jm token", "killed"))
+            with pytest.raises(RpcFault, match="which JobMaster of job one was lost is not said"):
+                await host.forget_jobmaster(m.JobMasterLost("one", "killed"))
+            await host.forget_jobmaster(m.JobMasterLost("one", "killed", "jm token"))
             await w.all_free()
             assert "one" not in w.rm.core.jobs
 

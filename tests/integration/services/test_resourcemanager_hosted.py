@@ -18,9 +18,9 @@ from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, FleetError
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.provider import Provider
-from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.service.versions import own_versions
 from firesteel_resourcemanager.app import create_service
 from firesteel_resourcemanager.shell import ResourceManagerService
@@ -168,9 +168,9 @@ class World:
     job: Peer
 
     @property
-    def gateway(self) -> RemoteResourceManager:
+    def gateway(self) -> ResourceManagerGateway:
         """Calls to the ResourceManager."""
-        return RemoteResourceManager(client_of(self.job), self.rm.address, self.rm.token)
+        return ResourceManagerGateway(client_of(self.job), self.rm.address, self.rm.token)
 
     async def register(self, tm: TaskManagerPeer, **more: Any) -> None:
         """A TaskManager registers."""

@@ -23,9 +23,9 @@ from firesteel.ha.memory import MemoryServices
 from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
 from firesteel.ha.services import Leadership
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc.client import RpcClient
-from firesteel.rpc.gateways import RemoteTaskManager
 from firesteel.service.base import Service
 from firesteel_taskmanager.app import create_service
 from tests.integration.services.cluster_peers import PATIENCE, SECRET, client_of, eventually, serving
@@ -129,12 +129,12 @@ def test_the_leader_of_the_resourcemanagers_is_followed_without_a_restart() -> N
                     await lead(second, "second")
                     await second.wait_for("register_taskmanager")
                     await eventually(service.is_ready)
-                    old = RemoteTaskManager(client_of(service), service.address, "rm")
+                    old = TaskManagerGateway(client_of(service), service.address, "rm")
                     with pytest.raises(FencedError):
                         await old.heartbeat()
                     with pytest.raises(FencedError, match="does not say by its token who it is"):
-                        await RemoteTaskManager(client_of(service), service.address).heartbeat()
-                    await RemoteTaskManager(client_of(service), service.address, "second").heartbeat()
+                        await TaskManagerGateway(client_of(service), service.address).heartbeat()
+                    await TaskManagerGateway(client_of(service), service.address, "second").heartbeat()
         finally:
             directory.remove()
 
@@ -355,7 +355,7 @@ def test_calls_of_a_deposed_jobmaster_are_refused() -> None:
             await w.active()
             await w.submit("x")
             await w.states(2)
-            old = RemoteTaskManager(client_of(w.service), w.service.address, "an older token")
+            old = TaskManagerGateway(client_of(w.service), w.service.address, "an older token")
             calls = (
                 old.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ())),
                 old.cancel_tasks(m.CancelTasks("job")),
@@ -367,7 +367,7 @@ def test_calls_of_a_deposed_jobmaster_are_refused() -> None:
             for answer in await asyncio.gather(*calls, return_exceptions=True):
                 assert isinstance(answer, FencedError), answer
             assert state_of(w) == "ACTIVE"
-            current = RemoteTaskManager(client_of(w.service), w.service.address, "jm token")
+            current = TaskManagerGateway(client_of(w.service), w.service.address, "jm token")
             await current.free_slot(m.FreeSlot("a", "mine"))
             await w.free()
 

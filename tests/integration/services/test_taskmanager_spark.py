@@ -22,7 +22,7 @@ from firesteel.core.run_directory import RunDirectory
 from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
-from firesteel.rpc.gateways import RemoteTaskManager
+from firesteel.protocol.gateways import TaskManagerGateway
 from firesteel.runtime.slot_main import slot_main
 from firesteel.spark.hosted import HostedFleet
 from firesteel_taskmanager.app import create_service
@@ -56,8 +56,8 @@ class Cluster:
         self.ended: dict[str, tuple[SlotOutcome, str]] = {}
 
     @property
-    def tm(self) -> RemoteTaskManager:
-        return RemoteTaskManager(client_of(self.service), self.service.address, "rm")
+    def tm(self) -> TaskManagerGateway:
+        return TaskManagerGateway(client_of(self.service), self.service.address, "rm")
 
     async def executor(self) -> str:
         """Another executor, attached to the driver."""

@@ -8,7 +8,10 @@ import pytest
 
 from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.method import Answer, Method, Request
+from firesteel.rpc import RpcClient
 from firesteel.service.background import BackgroundTasks
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster import dispatcher
@@ -17,15 +20,24 @@ from firesteel_jobmaster.dispatcher import DispatcherReporter
 JOB = "ab" * 16
 
 
-class Gateway:
-    """A Dispatcher that answers with these errors first, then takes everything."""
+class Gateway(DispatcherGateway):
+    """Of a Dispatcher that answers with these errors first, then takes everything."""
 
     def __init__(self, *errors: RpcError, forever: RpcError | None = None) -> None:
+        super().__init__(RpcClient(None, "secret", ManualClock()), "")  # type: ignore[arg-type]
         self.errors, self.forever = list(errors), forever
         self.asked = 0
         self.heard: list[str] = []
         self.gate = asyncio.Event()
         self.gate.set()
+
+    async def call(self, method: Method[Request, Answer], message: Request) -> Answer:
+        if isinstance(message, m.JobFinished):
+            await self._answer(f"end {message.archive['state']}")
+        else:
+            assert isinstance(message, m.JobStateChanged)
+            await self._answer(message.state)
+        return method.read_answer({})
 
     async def _answer(self, what: str) -> None:
         self.asked += 1
@@ -33,15 +45,6 @@ class Gateway:
         if self.errors or self.forever:
             raise self.errors.pop(0) if self.errors else self.forever  # type: ignore[misc]
         self.heard.append(what)
-
-    async def job_state_changed(self, message: m.JobStateChanged) -> None:
-        await self._answer(message.state)
-
-    async def job_finished(self, message: m.JobFinished) -> None:
-        await self._answer(f"end {message.archive['state']}")
-
-    async def jobmaster_lost(self, message: m.JobMasterLost) -> None:
-        raise AssertionError(message)
 
 
 class World:
@@ -57,8 +60,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "FIRST_DELAY", 0.001)
-    monkeypatch.setattr(dispatcher, "LONGEST_DELAY", 0.002)
+    monkeypatch.setattr(dispatcher, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(dispatcher, "LONGEST_PAUSE", 0.002)
 
 
 def run(test: Callable[[World], Awaitable[Any]], *errors: RpcError, forever: RpcError | None = None) -> None:
@@ -125,7 +128,7 @@ def test_an_end_is_kept_for_the_dispatcher_that_adopts_the_job() -> None:
 
 
 def test_an_adoption_does_not_wait_for_the_next_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "FIRST_DELAY", 3600.0)
+    monkeypatch.setattr(dispatcher, "FIRST_PAUSE", 3600.0)
 
     async def test(w: World) -> None:
         w.reporter.end({"state": "FINISHED"})

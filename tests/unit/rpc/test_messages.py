@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from firesteel.core.errors import ProtocolError
-from firesteel.protocol import gateways, messages
+from firesteel.protocol import messages
 from firesteel.protocol.message import Message
-from firesteel.rpc import gateways as remote
 
 ALL = [
     cls for _, cls in inspect.getmembers(messages, inspect.isclass) if issubclass(cls, Message) and cls is not Message
@@ -55,6 +54,10 @@ def test_every_message_survives_json(cls: type[Message]) -> None:
 @pytest.mark.parametrize("cls", ALL, ids=lambda c: c.__name__)
 def test_every_missing_or_wrong_field_is_named(cls: type[Message]) -> None:
     plain = sample(cls).to_plain()
+    if cls is messages.JobDetails:  # travels as the archive itself
+        with pytest.raises(ProtocolError, match=r"JobDetails: .*a JSON object is expected"):
+            cls.from_plain([])
+        return
     for f in dataclasses.fields(cls):
         rest = {k: v for k, v in plain.items() if k != f.name}
         if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
@@ -73,24 +76,3 @@ def test_truth_values_are_no_numbers_and_unknown_fields_are_ignored() -> None:
         messages.Requirement.from_plain({"profile": "default", "count": True})
     with pytest.raises(ProtocolError, match=r"OfferSlots\.slots\[0\]|SlotOffer"):
         messages.OfferSlots.from_plain({"taskmanager_id": "t", "taskmanager_address": "a", "slots": [3]})
-
-
-@pytest.mark.parametrize(
-    ("protocol", "implementation"),
-    [
-        (gateways.ResourceManagerGateway, remote.RemoteResourceManager),
-        (gateways.TaskManagerGateway, remote.RemoteTaskManager),
-        (gateways.JobMasterHostGateway, remote.RemoteJobMasterHost),
-        (gateways.JobMasterGateway, remote.RemoteJobMaster),
-        (gateways.DispatcherGateway, remote.RemoteDispatcher),
-    ],
-)
-def test_remote_gateways_have_exactly_the_methods_of_their_protocol(protocol: type, implementation: type) -> None:
-    def public(cls: type) -> dict[str, str]:
-        return {
-            name: str(inspect.signature(f))
-            for name, f in vars(cls).items()
-            if inspect.isfunction(f) and not name.startswith("_")
-        }
-
-    assert public(protocol) == public(implementation)

@@ -157,9 +157,10 @@ def test_states_are_reported_and_a_final_one_is_the_last() -> None:
         out = core.tasks.state(1, {"execution_id": "e", "state": state, "metrics": {"numRecordsIn": 3}}, 77)
         assert states(out) == {"e": state}
         assert only(out, i.ReportState).update.timestamp_ms == 77
+        totals = {"e": {"numRecordsIn": 3}} if state == "FINISHED" else {}
+        assert core.tasks.of_job("job") == ({"e": state}, totals), "running totals are reported by themselves"
     assert core.tasks.state(1, {"execution_id": "e", "state": "FAILED"}, 0) == []
     assert core.tasks.state(1, {"execution_id": "unknown", "state": "FAILED"}, 0) == []
-    assert core.tasks.of_job("job") == ({"e": "FINISHED"}, {"e": {"numRecordsIn": 3}})
 
 
 def test_requests_of_tasks_go_to_the_jobmaster_and_answers_come_back() -> None:

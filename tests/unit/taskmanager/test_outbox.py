@@ -34,8 +34,8 @@ def delivered(code: RpcCode) -> list[m.DeclineCheckpoint]:
     spawned: list[Coroutine[Any, Any, None]] = []
     lost: list[str] = []
 
-    def spawn(work: Coroutine[Any, Any, None], name: str) -> str:
-        spawned.append(work)
+    def spawn(coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
+        spawned.append(coroutine)
         return name
 
     client: Any = None

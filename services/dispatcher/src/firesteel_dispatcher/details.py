@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import RpcError
-from firesteel.rpc import RpcClient, is_gone
-from firesteel.rpc.gateways import RemoteJobMaster
+from firesteel.protocol.gateways import JobMasterGateway
+from firesteel.rpc import RpcClient
+from firesteel.service.retries import is_gone
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import Instruction
 from firesteel_dispatcher.job import ENDED, JobRecord, Moment, Phase, UnknownJobError
@@ -186,9 +187,9 @@ class JobDetails:
     async def _ask(self, job: JobRecord) -> None:
         assert job.jobmaster is not None
         asked = address, token = job.jobmaster
-        gateway = RemoteJobMaster(self._client, address, token)
+        gateway = JobMasterGateway(self._client, address, token)
         try:
-            answer = await gateway.details()
+            answer = (await gateway.details()).archive
         except RpcError as error:
             if is_gone(error):
                 text = f"the JobMaster of the job is lost: {error}"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from aiohttp import web
 
-from firesteel.core.errors import JobNotFoundError, UnauthorizedError
+from firesteel.core.errors import UnauthorizedError
 from firesteel.ha.blobs import DamagedBlobError
-from firesteel.protocol import messages as m
-from firesteel.rpc import RpcRequest, rpc_routes
+from firesteel.protocol.gateways import DispatcherGateway
+from firesteel.protocol.message import RpcCode
+from firesteel.rpc import by_token, handlers_of, rpc_routes
 from firesteel.rpc.guard import Guard
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.job import UnknownJobError
@@ -23,29 +22,6 @@ logger = logging.getLogger(__name__)
 def internal_routes(service: DispatcherService) -> list[web.RouteDef]:
     """Routes of the internal port."""
     guard = Guard(service.secret, service.clock)
-
-    async def job_state_changed(call: RpcRequest) -> Mapping[str, Any]:
-        message = m.JobStateChanged.from_plain(call.payload)
-        try:
-            service.job_state_changed(message)
-        except UnknownJobError as error:
-            raise JobNotFoundError(str(error), message.job_id) from error
-        return {}
-
-    async def job_finished(call: RpcRequest) -> Mapping[str, Any]:
-        message = m.JobFinished.from_plain(call.payload)
-        try:
-            await service.job_finished(message)
-        except UnknownJobError as error:
-            raise JobNotFoundError(str(error), message.job_id) from error
-        return {}
-
-    async def jobmaster_lost(call: RpcRequest) -> Mapping[str, Any]:
-        service.jobmaster_lost(m.JobMasterLost.from_plain(call.payload))
-        return {}
-
-    def token_of(call: RpcRequest) -> str | None:
-        return None if call.method == "jobmaster_lost" else service.token  # a host knows no leader, only a death
 
     async def blob(request: web.Request) -> web.StreamResponse:
         try:
@@ -62,8 +38,14 @@ def internal_routes(service: DispatcherService) -> list[web.RouteDef]:
             return error_response(404, f"There is no blob {name!r:.80}")
         return web.FileResponse(path, headers={"Content-Type": "application/octet-stream"})
 
-    calls = {"job_state_changed": job_state_changed, "job_finished": job_finished, "jobmaster_lost": jobmaster_lost}
+    calls = handlers_of(
+        DispatcherGateway,
+        DispatcherService,
+        lambda _: service,
+        by_token(lambda _: service.token),
+        {UnknownJobError: RpcCode.NOT_FOUND},
+    )
     return [
         web.get("/blobs/{sha}", blob, allow_head=False),
-        *rpc_routes(calls, service.secret, token_of, clock=service.clock),
+        *rpc_routes(calls, service.secret, clock=service.clock),
     ]

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from firesteel.core.backoff import pauses
-from firesteel.core.errors import GraphError, ProtocolError, RpcError, class_name
+from firesteel.core.errors import GraphError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, is_gone, may_work_later
-from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost
+from firesteel.rpc import RpcClient
 from firesteel.service.leaders import PeerLeader
+from firesteel.service.retries import Failure, is_gone, repeated, until_it_works
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import AdoptJob, CancelJob, Instruction
 from firesteel_dispatcher.job import Moment, Phase
@@ -112,79 +113,76 @@ class JobMasterCalls:
     async def _start(self, job_id: str, delay: float) -> None:
         if delay:
             await asyncio.sleep(delay)
-        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
+
+        async def start() -> None:
             graph = self._graphs.get(job_id)
             if graph is None or not self._core.may_start(job_id):
                 return
-            host, where = RemoteJobMasterHost(self._client, self._addresses.host.address), self._addresses
+            host, where = JobMasterHostGateway(self._client, self._addresses.host.address), self._addresses
             job = self._core.job(job_id)
             message = m.StartJob(
                 graph.to_plain(), where.dispatcher, where.token, where.resourcemanager.address, where.dispatcher,
                 where.term, job.takeovers, job.takeover_cause, tuple(job.former),
             )  # fmt: skip
-            try:
-                answer = await host.start_job(message)
-            except RpcError as error:
-                if isinstance(error, RpcFault) and error.code is RpcCode.REFUSED:
-                    self._perform(self._core.refused(job_id, class_name(GraphError), str(error), self._now()))
-                else:  # whatever else it is, the job is not to blame
-                    self._perform(self._core.unreachable(job_id, str(error), self._now()))
-            except ProtocolError as error:  # a host of another version, say
-                self._perform(self._core.unreachable(job_id, f"the host's answer can't be read: {error}", self._now()))
-            else:
-                if answer.jobmaster_token not in job.former:
-                    self._perform(self._core.started(job_id, answer.address, answer.jobmaster_token))
-                    return
-                text = "the JobMaster host answers with a JobMaster that was given up"
-                self._perform(self._core.unreachable(job_id, text, self._now()))
-            await asyncio.sleep(pause)
+            answer = await host.start_job(message)
+            if answer.jobmaster_token in job.former:
+                raise RpcFault(RpcCode.INTERNAL, "the JobMaster host answers with a JobMaster that was given up")
+            self._perform(self._core.started(job_id, answer.address, answer.jobmaster_token))
+
+        def failed(error: Failure) -> bool:
+            if isinstance(error, RpcFault) and error.code is RpcCode.REFUSED:
+                self._perform(self._core.refused(job_id, class_name(GraphError), str(error), self._now()))
+            else:  # whatever else it is (a host of another version, say), the job is not to blame
+                self._perform(self._core.unreachable(job_id, str(error), self._now()))
+            return True
+
+        await repeated(start, failed, pauses(FIRST_PAUSE, LONGEST_PAUSE))
 
     async def _ask_host(self) -> None:
-        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
-            try:
-                answer = await RemoteJobMasterHost(self._client, self._addresses.host.address).list_jobs()
-            except (RpcError, ProtocolError) as error:
-                logger.info("the JobMaster host does not say what runs: %s", error)
-                self._perform(self._core.host_away(str(error), self._now()))
-            else:
-                self.listed = {job.job_id: job for job in answer.jobs}
-                running = {job.job_id: (job.address, job.jobmaster_token) for job in answer.jobs}
-                self._perform(self._core.host_lists(running, self._now()))
-                return
-            await asyncio.sleep(pause)
+        def failed(error: Failure) -> bool:
+            logger.info("the JobMaster host does not say what runs: %s", error)
+            self._perform(self._core.host_away(str(error), self._now()))
+            return True
+
+        answer = await repeated(
+            lambda: JobMasterHostGateway(self._client, self._addresses.host.address).list_jobs(),
+            failed,
+            pauses(FIRST_PAUSE, LONGEST_PAUSE),
+        )
+        self.listed = {job.job_id: job for job in answer.jobs}
+        running = {job.job_id: (job.address, job.jobmaster_token) for job in answer.jobs}
+        self._perform(self._core.host_lists(running, self._now()))
 
     async def _adopt(self, order: AdoptJob) -> None:
-        jobmaster = RemoteJobMaster(self._client, order.address, order.token)
+        jobmaster = JobMasterGateway(self._client, order.address, order.token)
         message = m.AdoptJob(self._addresses.dispatcher, self._addresses.token, self._addresses.term)
-        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
-            try:
-                await jobmaster.adopt(message)
-            except RpcError as error:
-                if is_gone(error):
-                    text = f"its JobMaster is gone: {error}"
-                    self._perform(self._core.jobmaster_lost(order.job_id, text, self._now(), order.token))
-                    return
-                self._perform(self._core.unreachable(order.job_id, str(error), self._now()))
-            else:
-                self._perform(self._core.adopted(order.job_id, order.address, order.token))
-                return
+
+        def goes_on(error: Failure) -> bool:
+            if is_gone(error):
+                text = f"its JobMaster is gone: {error}"
+                self._perform(self._core.jobmaster_lost(order.job_id, text, self._now(), order.token))
+                return False
+            self._perform(self._core.unreachable(order.job_id, str(error), self._now()))
             job = self._core.jobs.get(order.job_id)
-            if job is None or job.phase is not Phase.RECOVERING or job.jobmaster != (order.address, order.token):
-                return
-            await asyncio.sleep(pause)
+            recovers = job is not None and job.phase is Phase.RECOVERING
+            return recovers and job is not None and job.jobmaster == (order.address, order.token)
+
+        try:
+            await repeated(lambda: jobmaster.adopt(message), goes_on, pauses(FIRST_PAUSE, LONGEST_PAUSE))
+        except RpcError as error:
+            logger.info("job %s is not adopted from %s: %s", order.job_id, order.address, error)
+        else:
+            self._perform(self._core.adopted(order.job_id, order.address, order.token))
 
     async def _cancel(self, order: CancelJob) -> None:
-        jobmaster = RemoteJobMaster(self._client, order.address, order.token)
-        for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
-            try:
-                await jobmaster.cancel()
-                return
-            except RpcError as error:
-                if not may_work_later(error):  # it knows of the end of the job, or another one leads it
-                    logger.info("job %s is not cancelled: %s", order.job_id, error)
-                    return
-                job = self._core.jobs.get(order.job_id)
-                if job is None or (job.ended and self._now().monotonic - job.ended_at > self._patience):
-                    logger.warning("the JobMaster of job %s was not told to cancel it: %s", order.job_id, error)
-                    return
-            await asyncio.sleep(pause)
+        """An error that is no matter of time says that it knows of the end of the job, or another one leads it."""
+
+        def goes_on() -> bool:
+            job = self._core.jobs.get(order.job_id)
+            return job is not None and not (job.ended and self._now().monotonic - job.ended_at > self._patience)
+
+        jobmaster = JobMasterGateway(self._client, order.address, order.token)
+        if not await until_it_works(
+            f"cancelling job {order.job_id}", jobmaster.cancel, goes_on, waits=pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        ):
+            logger.info("the JobMaster of job %s is not told to cancel it any more", order.job_id)

@@ -16,20 +16,26 @@ from firesteel.common.job_status import JobStatus
 from firesteel.config import Settings
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
-from firesteel.core.errors import GraphError, PeerUnreachableError, RpcError
+from firesteel.core.errors import GraphError, PeerUnreachableError
 from firesteel.core.ids import new_fencing_token
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.job_directory import Contents, JobStore, StoredJob
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import (
+    DispatcherGateway,
+    JobMasterGateway,
+    JobMasterHostGateway,
+    ResourceManagerGateway,
+)
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, may_work_later
-from firesteel.rpc.gateways import RemoteJobMaster, RemoteJobMasterHost, RemoteResourceManager
+from firesteel.rpc import RpcClient, answers
 from firesteel.service.base import Service
 from firesteel.service.daemon_threads import DaemonThread
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel.service.leaving import Leaving
+from firesteel.service.retries import until_it_works
 from firesteel_dispatcher import instructions as do
 from firesteel_dispatcher.access import RestAccess
 from firesteel_dispatcher.clean_up import CleanUps, Remains
@@ -392,7 +398,7 @@ class DispatcherService(Service):
             raise JobEndedError(f"Job {job_id} has ended ({job.state}): no checkpoint can be taken of it.")
         if job.phase is not Phase.LED or job.jobmaster is None:
             raise PeerUnreachableError(f"no JobMaster runs job {job_id} yet")
-        await RemoteJobMaster(self.client, *job.jobmaster).trigger_checkpoint(m.TriggerJobCheckpoint(trigger_id, full))
+        await JobMasterGateway(self.client, *job.jobmaster).trigger_checkpoint(m.TriggerJobCheckpoint(trigger_id, full))
         self.details.outdated(job_id)
 
     async def collect(
@@ -407,7 +413,7 @@ class DispatcherService(Service):
         job = await self.news.led(job_id, wait_ms / 1000)
         if job.phase is not Phase.LED or job.jobmaster is None:
             return m.CollectedFromJob(offset, 0, job.ended, "", job.state)
-        gateway = RemoteJobMaster(self.client, *job.jobmaster, timeout=_COLLECT_MARGIN)
+        gateway = JobMasterGateway(self.client, *job.jobmaster, timeout=_COLLECT_MARGIN)
         return await gateway.collect(m.CollectFromJob(operator_id, offset, max_bytes, wait_ms))
 
     async def cluster(self) -> m.ClusterOverview:
@@ -416,7 +422,7 @@ class DispatcherService(Service):
         Raises:
             RpcError: the ResourceManager does not answer.
         """
-        return await RemoteResourceManager(self.client, self._resourcemanager.address).overview()
+        return await ResourceManagerGateway(self.client, self._resourcemanager.address).overview()
 
     def shut_down_cluster(self) -> None:
         """End all jobs, then the JobMaster host, the ResourceManager and this process; returns at once."""
@@ -437,31 +443,30 @@ class DispatcherService(Service):
         for job in running:
             if not job.ended:
                 logger.warning("job %s has not ended within %g s", job.id, self.settings.shutdown_timeout)
-        host = RemoteJobMasterHost(self.client, self._host.address, timeout=_SHUTDOWN_CALL)
-        resourcemanager = RemoteResourceManager(self.client, self._resourcemanager.address, timeout=_SHUTDOWN_CALL)
+        host = JobMasterHostGateway(self.client, self._host.address, timeout=_SHUTDOWN_CALL)
+        resourcemanager = ResourceManagerGateway(self.client, self._resourcemanager.address, timeout=_SHUTDOWN_CALL)
         deadline = self.clock.monotonic() + self.settings.shutdown_timeout
         await self._tell_to_end("JobMaster host", host, self._host, deadline)
         await self._tell_to_end("ResourceManager", resourcemanager, self._resourcemanager, deadline)
         self.request_stop(Leaving.END_CLUSTER)
 
     async def _tell_to_end(
-        self, name: str, gateway: RemoteJobMasterHost | RemoteResourceManager, leader: PeerLeader, deadline: float
+        self, name: str, gateway: JobMasterHostGateway | ResourceManagerGateway, leader: PeerLeader, deadline: float
     ) -> None:
         """Have a service end with all that it looks after; one that is away may be on its way back."""
-        for pause in pauses(_FIRST_PAUSE, _LONGEST_PAUSE):
+
+        async def shut_down() -> None:
             gateway.address = leader.address
-            try:
-                await gateway.shut_down()
-                return
-            except RpcError as error:
-                if not may_work_later(error) or self.clock.monotonic() >= deadline:
-                    logger.error("the %s was not told to end, and may be left: %s", name, error)
-                    return
-                logger.warning("the %s was not told to end, it is tried again: %s", name, error)
-            await asyncio.sleep(pause)
+            await gateway.shut_down()
+
+        waits = pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
+        in_time = lambda: self.clock.monotonic() < deadline  # noqa: E731
+        if not await until_it_works(f"end of the {name}", shut_down, in_time, waits=waits):
+            logger.error("the %s was not told to end, and may be left", name)
 
     # -- what JobMasters report
 
+    @answers(DispatcherGateway.job_state_changed)
     def job_state_changed(self, message: m.JobStateChanged) -> None:
         """See ``DispatcherGateway``."""
         token = message.jobmaster_token
@@ -476,6 +481,7 @@ class DispatcherService(Service):
         self.details.outdated(message.job_id)
         self.news.changed(message.job_id)
 
+    @answers(DispatcherGateway.job_finished)
     async def job_finished(self, message: m.JobFinished) -> None:
         """See ``DispatcherGateway``; when this returns, the end is safe.
 
@@ -493,6 +499,7 @@ class DispatcherService(Service):
         if not await self.history.is_stored(message.job_id, _END_SECONDS):
             raise RpcFault(RpcCode.INTERNAL, f"the end of job {message.job_id} could not be stored yet")
 
+    @answers(DispatcherGateway.jobmaster_lost)
     def jobmaster_lost(self, message: m.JobMasterLost) -> None:
         """See ``DispatcherGateway``."""
         self.perform(self.core.jobmaster_lost(message.job_id, message.cause, self.now(), message.jobmaster_token))

@@ -16,15 +16,15 @@ from firesteel.core.run_directory import RunDirectory
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.services import JOBMASTER_HOST, HighAvailabilityServices, LeaderRetrieval
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
-from firesteel.rpc.gateways import RemoteDispatcher
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate
+from firesteel.service.retries import until_it_works
 from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.host import HostService
-from firesteel_jobmaster.lanes import until_it_works
 from firesteel_jobmaster.routes import host_routes, job_routes
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.shell import JobMaster
@@ -186,8 +186,8 @@ class JobMasterService(Service):
         job.give_up()
         cause = f"The JobMaster of job {job.core.graph.job_graph.name!r} {job.crash_cause}"
         lost, start = m.JobMasterLost(job.job_id, cause, job.token), job.start_message
-        dispatcher = RemoteDispatcher(self._rpc, start.dispatcher_address)
-        await until_it_works(f"loss of job {job.job_id}", lambda: dispatcher.jobmaster_lost(lost), lambda: True)
+        dispatcher = DispatcherGateway(self._rpc, start.dispatcher_address)
+        await until_it_works(f"loss of job {job.job_id}", lambda: dispatcher.jobmaster_lost(lost))
 
     def job(self, job_id: str) -> JobMaster:
         """The JobMaster of a job.

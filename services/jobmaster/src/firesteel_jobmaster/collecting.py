@@ -10,8 +10,8 @@ from firesteel.core.errors import RpcError
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc.gateways import RemoteTaskManager
 from firesteel_jobmaster.core import JobMasterCore
 
 LONGEST_WAIT_MS = 60_000
@@ -28,7 +28,7 @@ _READABLE = (ExecutionState.INITIALIZING, ExecutionState.RUNNING, ExecutionState
 async def collect(
     core: JobMasterCore,
     message: m.CollectFromJob,
-    gateway_of: Callable[[str], RemoteTaskManager | None],
+    gateway_of: Callable[[str], TaskManagerGateway | None],
     changed: Callable[[], asyncio.Event],
 ) -> m.CollectedFromJob:
     """Ask the slot that holds the results; wait, at most as long as asked, until there is one and it has some.

@@ -11,12 +11,13 @@ from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, RpcError
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway
-from firesteel.rpc import may_work_later
-from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn
+from firesteel.service.lanes import Lane, Spawn
+from firesteel.service.retries import FIRST_PAUSE, LONGEST_PAUSE, Failure, may_work_later, repeated
 
 logger = logging.getLogger(__name__)
 END_KEPT = 3600.0
 """Seconds for which a JobMaster offers the end of its job to Dispatchers that do not answer, or lead no more."""
+_News = m.JobStateChanged | m.JobFinished
 
 
 class DispatcherReporter:
@@ -33,12 +34,12 @@ class DispatcherReporter:
     """
 
     def __init__(self, gateway: DispatcherGateway, job_id: str, token: str, clock: Clock, spawn: Spawn) -> None:
-        self._gateway, self._job_id, self._token, self._clock, self._spawn = gateway, job_id, token, clock, spawn
-        self._state: m.JobStateChanged | None = None
+        self._gateway, self._job_id, self._token, self._clock = gateway, job_id, token, clock
+        self._lane: Lane[_News] = Lane("reports to the Dispatcher", self._tell, spawn, lambda _, newer: newer)
         self._end: m.JobFinished | None = None
         self._give_up_at = 0.0
-        self._working = False
-        self._persistent = True
+        self._pause = FIRST_PAUSE
+        self._persistent, self._silent = True, False
         self._news = asyncio.Event()
         self.heard = clock.monotonic()
         """When a Dispatcher was last reached."""
@@ -50,20 +51,22 @@ class DispatcherReporter:
     def state(self, state: str, timestamps: Mapping[str, int]) -> None:
         """The job entered a state."""
         if self._end is None:
-            self._state = m.JobStateChanged(self._job_id, state, timestamps, self._token)
-            self._work_on()
+            self._add(m.JobStateChanged(self._job_id, state, timestamps, self._token))
 
     def end(self, archive: Mapping[str, Any]) -> None:
-        """The job has ended: say so until the Dispatcher knows."""
-        self._state = None  # the archive says more
+        """The job has ended: say so until the Dispatcher knows. The archive says more than the states before."""
         self._end = m.JobFinished(self._job_id, archive, self._token)
         self._give_up_at = self._clock.monotonic() + END_KEPT
-        self._work_on()
+        self._add(self._end)
+
+    def _add(self, news: _News) -> None:
+        self._lane.add(news)
+        self._news.set()
 
     def adopt(self, gateway: DispatcherGateway) -> None:
         """Another Dispatcher leads: what is still to be told goes to it, at once."""
-        self._gateway = gateway
-        self._work_on()
+        self._gateway, self._pause = gateway, FIRST_PAUSE
+        self._news.set()
 
     def hurry(self) -> None:
         """The host stops: whatever is still to be told is tried once more and then given up."""
@@ -72,46 +75,50 @@ class DispatcherReporter:
 
     def silence(self) -> None:
         """The JobMaster has crashed: what it believes is told to nobody."""
-        self._state = self._end = None
-        self._persistent = False
+        self._persistent, self._silent, self._end = False, True, None
+        self._lane.clear()
         self._news.set()
 
-    def _work_on(self) -> None:
-        self._news.set()
-        if not self._working:
-            self._working = self._spawn(self._work(), "reports to the Dispatcher") is not None
+    async def _tell(self, news: _News) -> None:
+        asked = self._gateway
 
-    async def _work(self) -> None:
-        delay = FIRST_DELAY
+        async def tell() -> None:
+            nonlocal news, asked
+            self._news.clear()
+            news, asked = self._lane.with_next(news), self._gateway
+            if self._silent:
+                return
+            if isinstance(news, m.JobFinished):
+                await asked.job_finished(news)
+            else:
+                await asked.job_state_changed(news)
+
+        def goes_on(error: Failure) -> bool:
+            if asked is not self._gateway:  # the next one is told at once
+                return True
+            if not self._worth_a_repeat(news, error):
+                return False
+            logger.info("report to the Dispatcher: %s; next try in %g s", error, self._pause)
+            return True
+
         try:
-            while (message := self._end or self._state) is not None:
-                self._news.clear()
-                gateway = self._gateway
-                try:
-                    if isinstance(message, m.JobFinished):
-                        await gateway.job_finished(message)
-                    else:
-                        await gateway.job_state_changed(message)
-                except RpcError as error:
-                    if gateway is not self._gateway:
-                        delay = FIRST_DELAY
-                        continue
-                    if not self._worth_a_repeat(message, error):
-                        self._done(message)
-                        continue
-                    logger.info("report to the Dispatcher: %s; next try in %g s", error, delay)
-                    try:
-                        await asyncio.wait_for(self._news.wait(), delay)
-                    except TimeoutError:
-                        delay = min(delay * 2, LONGEST_DELAY)
-                else:
-                    delay, self.heard = FIRST_DELAY, self._clock.monotonic()
-                    self.is_end_stored = self.is_end_stored or message is self._end
-                    self._done(message)
-        finally:
-            self._working = False
+            await repeated(tell, goes_on, iter(lambda: self._pause, None), self._wait_for_news)
+        except RpcError:
+            pass
+        else:
+            self._pause, self.heard = FIRST_PAUSE, self._clock.monotonic()
+            self.is_end_stored = self.is_end_stored or news is self._end
+        if news is self._end:
+            self._end = None
+            self.acknowledged.set()
 
-    def _worth_a_repeat(self, message: m.JobStateChanged | m.JobFinished, error: RpcError) -> bool:
+    async def _wait_for_news(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._news.wait(), seconds)
+        except TimeoutError:
+            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def _worth_a_repeat(self, message: _News, error: Failure) -> bool:
         if not self._persistent:
             return False
         if isinstance(message, m.JobStateChanged):
@@ -126,10 +133,3 @@ class DispatcherReporter:
             logger.error("no Dispatcher took the end of job %s for %g s: %s", self._job_id, END_KEPT, error)
             return False
         return True
-
-    def _done(self, message: m.JobStateChanged | m.JobFinished) -> None:
-        if message is self._state:
-            self._state = None
-        elif message is self._end:
-            self._end = None
-            self.acknowledged.set()

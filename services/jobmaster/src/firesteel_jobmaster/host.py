@@ -17,12 +17,13 @@ from firesteel.core.run_directory import RunDirectory, private_directory
 from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
-from firesteel.rpc.gateways import RemoteDispatcher, RemoteJobMaster, RemoteResourceManager
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel.service.leaving import Leaving
+from firesteel.service.retries import until_it_works
 from firesteel_jobmaster.host_core import (
     AdoptJobMaster,
     EndProcess,
@@ -35,7 +36,6 @@ from firesteel_jobmaster.host_core import (
     ReportLoss,
 )
 from firesteel_jobmaster.job_start import JobRefusedError, JobStart, StartedProcess, StartError
-from firesteel_jobmaster.lanes import until_it_works
 from firesteel_jobmaster.registry import FOLDER, Registry
 from firesteel_jobmaster.routes import host_routes
 from firesteel_jobmaster.submission import check_leads, read_job
@@ -219,28 +219,27 @@ class HostService(Service):
     async def _adopt(self, job_id: str, adopt: m.AdoptJob) -> None:
         job = self._core.get(job_id)
         if job is not None and self._rpc is not None:
-            jobmaster = RemoteJobMaster(self._rpc, job.address, job.token)
+            jobmaster = JobMasterGateway(self._rpc, job.address, job.token)
             await until_it_works(
                 f"adoption of job {job_id}", lambda: jobmaster.adopt(adopt), lambda: self._core.get(job_id) is job
             )
 
     async def _tell_loss(self, job_id: str, job: Hosted) -> None:
-        goodbye = m.DisconnectJobMaster(job_id, job.token, job.cause)
         lost = m.JobMasterLost(job_id, job.cause, job.token)
 
-        async def say_goodbye() -> None:
+        async def tell_resourcemanager() -> None:
             address = self._where(RESOURCEMANAGER, job.start.resourcemanager_address)
-            await RemoteResourceManager(self._client, address).disconnect_jobmaster(goodbye)
+            await ResourceManagerGateway(self._client, address).forget_jobmaster(lost)
 
         async def tell_dispatcher() -> None:
             address = self._where(DISPATCHER, job.start.dispatcher_address)
-            await RemoteDispatcher(self._client, address).jobmaster_lost(lost)
+            await DispatcherGateway(self._client, address).jobmaster_lost(lost)
 
         self.spawn(
-            until_it_works(f"goodbye of job {job_id}", say_goodbye, lambda: True),
-            f"goodbye of job {job_id} to the ResourceManager",
+            until_it_works(f"loss of job {job_id}", tell_resourcemanager),
+            f"loss of job {job_id}, to the ResourceManager",
         )
-        await until_it_works(f"loss of job {job_id}", tell_dispatcher, lambda: True)
+        await until_it_works(f"loss of job {job_id}", tell_dispatcher)
         self._perform(self._core.loss_told(job_id, job))
 
     @property

@@ -9,26 +9,28 @@ from collections.abc import Callable
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
-from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
+from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import is_gone, may_work_later
-from firesteel.rpc.gateways import RemoteResourceManager
+from firesteel.rpc import RpcClient
 from firesteel.service.heartbeat import is_silence
-from firesteel.service.leaders import PeerLeader
-from firesteel_jobmaster.lanes import FIRST_DELAY, LONGEST_DELAY, Spawn, until_it_works
+from firesteel.service.lanes import Lane, Spawn
+from firesteel.service.leader_link import LeaderLink
+from firesteel.service.retries import FIRST_PAUSE, LONGEST_PAUSE, Failure, is_gone, repeated, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)
 GOODBYE_TRIES = 3
 
 
-class ResourceManagerLink:
-    """Registers a job at the ResourceManager and keeps the registration alive.
+class ResourceManagerLink(LeaderLink):
+    """Registration of a job, heartbeats under it, and the slots that the job wants.
 
     Args:
-        gateway: of the ResourceManager; its address and token are set here.
-        leaders: say where it is; where they are not elected, it is where the gateway says.
+        leaders: say where the ResourceManager is.
+        address: where it is when leaders are not elected.
+        rpc: carries calls.
         registration: of this JobMaster.
         settings: intervals and timeouts.
         clock: measures silence.
@@ -41,8 +43,9 @@ class ResourceManagerLink:
 
     def __init__(
         self,
-        gateway: RemoteResourceManager,
         leaders: LeaderRetrieval,
+        address: str,
+        rpc: RpcClient,
         registration: m.RegisterJobMaster,
         settings: JobMasterSettings,
         clock: Clock,
@@ -52,155 +55,131 @@ class ResourceManagerLink:
         lost: Callable[[str], None],
         followed: Callable[[str], None],
     ) -> None:
-        self._gateway, self._registration, self._settings, self._clock = gateway, registration, settings, clock
-        self._spawn, self._spawn_call, self._connected, self._lost = spawn, spawn_call, connected, lost
-        self._followed = followed
+        async def register(gateway: ResourceManagerGateway) -> tuple[str, float]:
+            return (await gateway.register_jobmaster(registration)).token, 0.0
+
+        super().__init__(
+            leaders, lambda: rpc, register, settings.registration, clock, lambda: True,
+            self._connected, self._not_known, followed, address,
+        )  # fmt: skip
+        self._registration, self._interval = registration, settings.heartbeat_interval
+        self._spawn, self._spawn_call = spawn, spawn_call
+        self._on_connected, self._on_not_known, self._on_followed = connected, lost, followed
         self._beating: asyncio.Task[None] | None = None
-        self._term = 0
-        self._closed = False
-        self._delay = 0.0
-        self._wanted: m.DeclareRequirements | None = None
-        self._declaring = 0
-        """The term in which the wanted slots are being declared; 0 = in none."""
+        self._declarations: Lane[m.DeclareRequirements] | None = None
+        """Those under the registration of now."""
+        self._started = self._left = False
         self._persistent = True
-        self._leader = PeerLeader(leaders, RESOURCEMANAGER, self._leader_changed)
-        self.heard = clock.monotonic()
+        self.last_heard = clock.monotonic()
         """When the ResourceManager was last reached."""
 
     def connect(self) -> None:
-        """Register; ``connected`` follows."""
-        if not self._closed:
-            if self._term == 0:
-                self._leader.start()
-            if (leader := self._leader.elected) is not None:
-                self._gateway.address, self._gateway.token = leader.address, leader.token
-            else:
-                self._gateway.token = ""  # whoever leads there says who it is
-            self._term += 1
-            self._spawn(self._keep(self._term), f"link to the ResourceManager, term {self._term}")
-
-    def _leader_changed(self) -> None:
-        if not self._closed:
-            self._delay = 0.0
-            if self._beating is not None:
-                self._beating.cancel()
-            self._term += 1
-            self._lost(f"the ResourceManager at {self._leader.address} leads")
+        """Register; ``connected`` follows, and again whenever the registration was lost."""
+        if not (self._started or self.is_closed):
+            self._started = True
+            self.start()
+            self._spawn(self.keep(), "link to the ResourceManager")
 
     def declare(self, count: int, returned: tuple[str, ...]) -> None:
         """Say how many slots the job wants, and which it has given back; the last word counts."""
         me = self._registration
         wanted = (m.Requirement(m.DEFAULT_PROFILE, count),) if count else ()
-        self._wanted = m.DeclareRequirements(me.job_id, wanted, returned, me.jobmaster_token)
-        if not self._closed and self._declaring != self._term:
-            self._declaring = self._term
-            self._spawn(self._declare(self._term), "declaration of slots")
+        if self._declarations is not None and not self.is_closed:
+            self._declarations.add(m.DeclareRequirements(me.job_id, wanted, returned, me.jobmaster_token))
 
     def disconnect(self) -> None:
         """Say goodbye; a ResourceManager that does not hear it finds out by missing heartbeats."""
-        if self._closed:
+        if self._left:
             return
-        self._closed = True
-        self._leader.stop()
-        self._term += 1
-        if self._beating is not None:
-            self._beating.cancel()
-        if self._gateway.token:
+        self._left = True
+        self.close()
+        self._end()
+        if self.gateway().token:
             self._spawn_call(self._goodbye(), "goodbye to the ResourceManager")
 
     def hurry(self) -> None:
         """The host stops: a goodbye that does not arrive is not repeated."""
         self._persistent = False
 
-    def _is(self, term: int) -> bool:
-        return term == self._term and not self._closed
-
-    async def _keep(self, term: int) -> None:
-        await asyncio.sleep(self._delay)
-        waits = pauses(self._settings.registration_initial, self._settings.registration_max)
-        while self._is(term):
-            try:
-                answer = await self._gateway.register_jobmaster(self._registration)
-            except RpcError as error:
-                if _is_followed(error):
-                    self._report_followed(term, error)
-                    return
-                if isinstance(error, PeerUnreachableError):
-                    pause = next(waits)
-                else:
-                    pause = self._settings.error_delay if may_work_later(error) else self._settings.refused_delay
-                logger.warning("registration at the ResourceManager: %s; next try in %g s", error, pause)
-                await asyncio.sleep(pause)
-                continue
-            self._gateway.token, self.heard = answer.token, self._clock.monotonic()
-            break
-        if not self._is(term):
-            if self._closed and self._gateway.token:  # the job ended while it was being registered
-                await self._goodbye()
+    def _connected(self) -> None:
+        if self.is_closed:  # the job ended while it was being registered
+            self._spawn_call(self._goodbye(), "goodbye to the ResourceManager")
             return
-        self._beating = self._spawn(self._heartbeats(term), "heartbeats to the ResourceManager")
-        self._connected()
+        self.last_heard = self._clock.monotonic()
+        self._end()
+        self._declarations = self._lane()
+        self._beating = self._spawn(self._heartbeats(), "heartbeats to the ResourceManager")
+        self._on_connected()
 
-    async def _heartbeats(self, term: int) -> None:
-        me = self._registration
-        failures, heard = 0, self._clock.monotonic()
-        while self._is(term):
-            await asyncio.sleep(self._settings.heartbeat_interval)
-            if not self._is(term):
-                return
+    def _not_known(self, cause: str) -> None:
+        self._end()
+        if not self.is_closed:
+            self._on_not_known(cause)
+
+    def _end(self) -> None:
+        """What was under a registration is over with it."""
+        self._declarations = None
+        if self._beating is not None and self._beating is not asyncio.current_task():
+            self._beating.cancel()
+        self._beating = None
+
+    def _refused(self, error: RpcError) -> None:
+        if self.is_closed:
+            return
+        if isinstance(error, RpcFault) and error.code is RpcCode.GONE:
+            self.close()
+            self._end()
+            self._on_followed(str(error))
+        else:
+            self.lost(str(error))
+
+    async def _heartbeats(self) -> None:
+        beat = m.JobMasterHeartbeat(self._registration.job_id, self._registration.jobmaster_token)
+        me = asyncio.current_task()
+        while True:
+            await asyncio.sleep(self._interval)
             try:
-                await self._gateway.jobmaster_heartbeat(m.JobMasterHeartbeat(me.job_id, me.jobmaster_token))
-                failures, self._delay, heard = 0, 0.0, self._clock.monotonic()
-                self.heard = heard
+                await self.gateway().jobmaster_heartbeat(beat)
             except RpcError as error:
-                if _is_followed(error):
-                    self._report_followed(term, error)
+                if self._beating is not me:
                     return
-                failures += not is_silence(error)
-                silent = self._clock.monotonic() - heard >= self._settings.heartbeat_timeout
-                gone = is_gone(error)
-                if gone or silent or 0 < self._settings.heartbeat_failures <= failures:
-                    self._report_lost(term, str(error))
+                if is_gone(error) or (isinstance(error, RpcFault) and error.code is RpcCode.GONE):
+                    self._refused(error)
                     return
+                if not is_silence(error):
+                    self.unanswered()
+            else:
+                self.heard()
+                self.last_heard = self._clock.monotonic()
 
-    async def _declare(self, term: int) -> None:
-        declared, delays = None, pauses(FIRST_DELAY, LONGEST_DELAY)
-        while self._is(term) and self._wanted is not None and declared is not self._wanted:
-            wanted = self._wanted
-            try:
-                await self._gateway.declare_requirements(wanted)
-                declared = wanted
-            except PeerUnreachableError as error:
+    def _lane(self) -> Lane[m.DeclareRequirements]:
+        """For declarations under one registration; one that was overtaken by a newer one is left out."""
+
+        async def declare(wanted: m.DeclareRequirements) -> None:
+            async def call() -> None:
+                nonlocal wanted
+                wanted = lane.with_next(wanted)
+                if lane is self._declarations:
+                    await self.gateway().declare_requirements(wanted)
+
+            def goes_on(error: Failure) -> bool:
                 logger.warning("declaration of slots: %s", error)
-                await asyncio.sleep(next(delays))
+                return isinstance(error, PeerUnreachableError)
+
+            try:
+                await repeated(call, goes_on, pauses(FIRST_PAUSE, LONGEST_PAUSE))
             except RpcError as error:
-                if _is_followed(error):
-                    self._report_followed(term, error)
-                else:
-                    self._report_lost(term, str(error))
-        if self._declaring == term:
-            self._declaring = 0
+                if lane is self._declarations:
+                    self._refused(error)
 
-    def _report_lost(self, term: int, cause: str) -> None:
-        if self._is(term):
-            self._term += 1
-            self._delay = min(max(2 * self._delay, FIRST_DELAY), LONGEST_DELAY)
-            self._lost(cause)
-
-    def _report_followed(self, term: int, error: RpcError) -> None:
-        if self._is(term):
-            self._term += 1
-            self._followed(str(error))
+        lane = Lane("declaration of slots", declare, self._spawn, lambda _, newer: newer)
+        return lane
 
     async def _goodbye(self) -> None:
         goodbye = m.DisconnectJobMaster(self._registration.job_id, sender=self._registration.jobmaster_token)
         tries = iter(range(GOODBYE_TRIES - 1))
         await until_it_works(
             "goodbye to the ResourceManager",
-            lambda: self._gateway.disconnect_jobmaster(goodbye),
+            lambda: self.gateway().disconnect_jobmaster(goodbye),
             lambda: self._persistent and next(tries, None) is not None,
         )
-
-
-def _is_followed(error: RpcError) -> bool:
-    return isinstance(error, RpcFault) and error.code is RpcCode.GONE

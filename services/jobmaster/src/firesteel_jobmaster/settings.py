@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings, options
+from firesteel.service.registration import RegistrationSettings
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.restart_strategies import NoRestart, RestartStrategy, restart_strategy
 
@@ -45,8 +47,7 @@ class JobMasterSettings:
         slot_idle_timeout: ``slot.idle.timeout``: a slot all of whose tasks have finished goes back after so long.
         cancellation_timeout: ``task.cancellation.timeout``; 0 = wait for ever.
         splits_interval: how often a subtask that found no split, but may later, is offered some.
-        registration_initial, registration_max, error_delay, refused_delay: ``cluster.registration.*``: until the next
-            try of a registration that did not arrive (doubling), in which its service failed, or which it refused.
+        registration: of the registration at the ResourceManager.
         orphan_timeout: ``firesteel.jobmaster.orphan-timeout``, ``heartbeat.timeout`` at least.
         new_restart_strategy: makes the job's, from ``restart-strategy.*``.
         failover_by_region: ``jobmanager.execution.failover-strategy`` is region.
@@ -63,10 +64,9 @@ class JobMasterSettings:
     slot_idle_timeout: float = 50.0
     cancellation_timeout: float = 180.0
     splits_interval: float = 1.0
-    registration_initial: float = 0.1
-    registration_max: float = 30.0
-    error_delay: float = 10.0
-    refused_delay: float = 30.0
+    registration: RegistrationSettings = field(
+        default_factory=lambda: RegistrationSettings(timeout=math.inf, failures=2)
+    )
     orphan_timeout: float = 300.0
     new_restart_strategy: Callable[[], RestartStrategy] = NoRestart
     failover_by_region: bool = True
@@ -93,16 +93,14 @@ class JobMasterSettings:
 
         if job is not None and (checkpoints.interval or checkpoints.restore_path):
             new_storage("0" * 32)  # and so is this
+        failures = max(0, settings.get(options.HEARTBEAT_RPC_FAILURE_THRESHOLD))
         return cls(
             heartbeat_interval=settings.get(options.HEARTBEAT_INTERVAL).total_seconds(),
             heartbeat_timeout=settings.get(options.HEARTBEAT_TIMEOUT).total_seconds(),
-            heartbeat_failures=max(0, settings.get(options.HEARTBEAT_RPC_FAILURE_THRESHOLD)),
+            heartbeat_failures=failures,
             slot_request_timeout=all_of_them.get(options.SLOT_REQUEST_TIMEOUT).total_seconds(),
             slot_idle_timeout=all_of_them.get(options.SLOT_IDLE_TIMEOUT).total_seconds(),
-            registration_initial=settings.get(options.REGISTRATION_INITIAL_TIMEOUT).total_seconds(),
-            registration_max=settings.get(options.REGISTRATION_MAX_TIMEOUT).total_seconds(),
-            error_delay=settings.get(options.REGISTRATION_ERROR_DELAY).total_seconds(),
-            refused_delay=settings.get(options.REGISTRATION_REFUSED_DELAY).total_seconds(),
+            registration=RegistrationSettings.from_settings(settings, failures=failures),
             orphan_timeout=max(
                 settings.get(options.JOBMASTER_ORPHAN_TIMEOUT), settings.get(options.HEARTBEAT_TIMEOUT)
             ).total_seconds(),

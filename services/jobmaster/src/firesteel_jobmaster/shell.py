@@ -19,11 +19,13 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.retrieval import Attempts, FixedLeaders, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
+from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcFault
 from firesteel.protocol.split_messages import OperatorEvents
-from firesteel.rpc.client import RpcClient
-from firesteel.rpc.gateways import RemoteDispatcher, RemoteResourceManager, RemoteTaskManager
+from firesteel.rpc import RpcClient, answers
+from firesteel.service.lanes import Calls, Spawn
 from firesteel.service.logs import log_fields
+from firesteel.service.retries import FIRST_PAUSE, Failure, repeated
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, call_seconds, in_a_thread
@@ -31,7 +33,6 @@ from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.collecting import collect
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.dispatcher import DispatcherReporter
-from firesteel_jobmaster.lanes import FIRST_DELAY, Lane, Spawn
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.taskmanagers import TaskManagerLinks
@@ -100,7 +101,7 @@ class JobMaster:
             job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
             first_attempt=attempts.first if attempts is not None else 0,
         )  # fmt: skip
-        self._attempts, self._notes = attempts, Lane("numbers of attempts", spawn_call)
+        self._attempts, self._notes = attempts, Calls("numbers of attempts", spawn_call)
         self.start_message = start
         """As a host would have to be told now: with the Dispatcher that leads."""
         self.on_adopted: Callable[[], None] = lambda: None
@@ -113,7 +114,7 @@ class JobMaster:
         self._rpc, self._spawn, self._interval = rpc, spawn, settings.heartbeat_interval
         self._changed = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        dispatcher = RemoteDispatcher(rpc, start.dispatcher_address, start.dispatcher_token)
+        dispatcher = DispatcherGateway(rpc, start.dispatcher_address, start.dispatcher_token)
         self._dispatcher = DispatcherReporter(dispatcher, self.job_id, token, clock, spawn_call)
         registration = m.RegisterJobMaster(
             self.job_id, job_graph.name, address, token, _python(job_graph, start.blob_address),
@@ -121,8 +122,9 @@ class JobMaster:
             former_taskmanagers=attempts.former_taskmanagers if attempts is not None else None,
         )  # fmt: skip
         self._resourcemanager = ResourceManagerLink(
-            RemoteResourceManager(rpc, start.resourcemanager_address),
             leaders or FixedLeaders({}),
+            start.resourcemanager_address,
+            rpc,
             registration,
             settings,
             clock,
@@ -157,7 +159,7 @@ class JobMaster:
     @property
     def is_orphan(self) -> bool:
         """Whether it waits for slots, and has reached nobody for ``firesteel.jobmaster.orphan-timeout``."""
-        return self.core.is_orphan(max(self._dispatcher.heard, self._resourcemanager.heard))
+        return self.core.is_orphan(max(self._dispatcher.heard, self._resourcemanager.last_heard))
 
     @property
     def is_over(self) -> bool:
@@ -173,7 +175,7 @@ class JobMaster:
         Returns whether it is; else it could not be removed.
         """
         while not self.core.checkpoints.is_settled:  # what may be in the store is dealt with first
-            await asyncio.sleep(FIRST_DELAY)
+            await asyncio.sleep(FIRST_PAUSE)
         await self._checkpoint_work.done()
         return not self._checkpoint_work.files_are_left
 
@@ -191,6 +193,7 @@ class JobMaster:
             if not (self.core.is_terminal or self.crashed.is_set()):
                 self._dispatcher.state(self.core.state.name, job_timestamps(self.core.graph))
 
+    @answers(JobMasterGateway.offer_slots)
     def offer_slots(self, message: m.OfferSlots) -> m.AcceptedSlots:
         """See ``JobMasterGateway``."""
         none: tuple[str, ...] = ()
@@ -198,44 +201,54 @@ class JobMaster:
         self._taskmanagers.alive(message.taskmanager_id)
         return m.AcceptedSlots(accepted)
 
+    @answers(JobMasterGateway.update_task_states)
     def update_task_states(self, message: m.UpdateTaskStates) -> None:
         """See ``JobMasterGateway``."""
         self._taskmanagers.alive(message.taskmanager_id)
         self._event("task states", lambda: self.core.update_task_states(message))
 
+    @answers(JobMasterGateway.request_splits)
     def request_splits(self, message: m.RequestSplits) -> m.Splits:
         """See ``JobMasterGateway``."""
         return self._ask("a request for splits", lambda: self.core.request_splits(message), m.Splits((), False))
 
+    @answers(JobMasterGateway.send_operator_events)
     def send_operator_events(self, message: OperatorEvents) -> None:
         """See ``JobMasterGateway``."""
         self._event("what an enumerator says", lambda: self.core.operator_events(message))
 
+    @answers(JobMasterGateway.report_watermark)
     def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
         """See ``JobMasterGateway``."""
         return self.core.report_watermark(message)
 
+    @answers(JobMasterGateway.end_of_data)
     def end_of_data(self, message: m.ExecutionRef) -> None:
         """See ``JobMasterGateway``."""
         self._event("the end of a task's data", lambda: self.core.end_of_data(message.execution_id))
 
+    @answers(JobMasterGateway.acknowledge_checkpoint)
     def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
         """See ``JobMasterGateway``."""
         self._event("an acknowledgement", lambda: self.core.acknowledge_checkpoint(message))
 
+    @answers(JobMasterGateway.decline_checkpoint)
     def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
         """See ``JobMasterGateway``."""
         self._event("a declined checkpoint", lambda: self.core.decline_checkpoint(message))
 
+    @answers(JobMasterGateway.trigger_checkpoint)
     def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
         """See ``JobMasterGateway``."""
         trigger_id, full = message.trigger_id, message.full
         self._event("a request for a checkpoint", lambda: self.core.trigger_checkpoint(trigger_id, full))
 
+    @answers(JobMasterGateway.report_metrics)
     def report_metrics(self, message: m.ReportMetrics) -> None:
         """See ``JobMasterGateway``."""
         self._event("metrics", lambda: self.core.report_metrics(message))
 
+    @answers(JobMasterGateway.fail_slot)
     def fail_slot(self, message: m.FailSlot) -> None:
         """See ``JobMasterGateway``."""
         self._event(
@@ -243,14 +256,17 @@ class JobMaster:
             lambda: self.core.fail_slot(message.taskmanager_id, message.allocation_id, message.cause),
         )
 
+    @answers(JobMasterGateway.notify_no_resources)
     def notify_no_resources(self, message: m.NotifyNoResources) -> None:
         """See ``JobMasterGateway``."""
         self._event("a lack of slots", lambda: self.core.notify_no_resources(message))
 
-    def cancel(self, cause: str) -> None:
+    @answers(JobMasterGateway.cancel)
+    def cancel(self, _: m.Empty) -> None:
         """See ``JobMasterGateway``."""
-        self._event("cancelling", lambda: self.core.cancel(cause))
+        self._event("cancelling", lambda: self.core.cancel("cancelled by its user"))
 
+    @answers(JobMasterGateway.adopt)
     def adopt(self, message: m.AdoptJob) -> None:
         """See ``JobMasterGateway``.
 
@@ -269,7 +285,7 @@ class JobMaster:
             blob_address=message.dispatcher_address if blobs == before.dispatcher_address else blobs,
         )
         logger.info("the Dispatcher at %s adopts job %s", message.dispatcher_address, self.job_id)
-        self._dispatcher.adopt(RemoteDispatcher(self._rpc, message.dispatcher_address, message.dispatcher_token))
+        self._dispatcher.adopt(DispatcherGateway(self._rpc, message.dispatcher_address, message.dispatcher_token))
         self._event("being adopted", self.core.adopted)
         self.on_adopted()
 
@@ -289,10 +305,12 @@ class JobMaster:
         self._timers.pop(name, None)
         self._event(f"timer {name}", lambda: self.core.timer_fired(name))
 
-    def details(self) -> dict[str, Any]:
+    @answers(JobMasterGateway.details)
+    def details(self, _: m.Empty) -> m.JobDetails:
         """See ``JobMasterGateway``."""
-        return self.core.archive()
+        return m.JobDetails(self.core.archive())
 
+    @answers(JobMasterGateway.collect)
     async def collect(self, message: m.CollectFromJob) -> m.CollectedFromJob:
         """See ``JobMasterGateway``."""
         return await collect(self.core, message, self._taskmanagers.gateway, lambda: self._changed)
@@ -368,7 +386,7 @@ class JobMaster:
             case do.NoteAttempts(first_unused, taskmanagers):
                 if self._attempts is not None:
                     note, attempts = self._attempts.note, Attempts(first_unused, taskmanagers)
-                    self._notes.add("note", lambda: self._note(lambda: note(attempts)))
+                    self._notes.add(lambda: self._note(lambda: note(attempts)))
             case do.SetTimer(name, seconds):
                 self._set_timer(name, seconds)
             case do.ClearTimer(name):
@@ -437,7 +455,7 @@ class JobMaster:
 
     async def _note(self, note: Callable[[], None]) -> None:
         """Remember attempts for the next JobMaster; until that is done none of them runs."""
-        for delay in pauses(FIRST_DELAY, LONGEST_SUBMIT_DELAY):
+        for delay in pauses(FIRST_PAUSE, LONGEST_SUBMIT_DELAY):
             if self.core.is_terminal:
                 return
             try:
@@ -450,33 +468,29 @@ class JobMaster:
                 logger.error("numbers of attempts can't be stored, next try in %g s: %s", delay, error)
             await asyncio.sleep(delay)
 
-    async def _submit(self, taskmanager_id: str, gateway: RemoteTaskManager, message: m.SubmitTasks) -> None:
+    async def _submit(self, taskmanager_id: str, gateway: TaskManagerGateway, message: m.SubmitTasks) -> None:
         """Have tasks run; said again while the answer may be lost: who has taken them takes them once."""
         await self._notes.done()  # a JobMaster that follows must not use the same numbers
         if self.core.is_terminal:
             return
         allocation = message.allocation_id
         ids = [task["execution_id"] for task in message.deployment["tasks"]]
-        for delay in pauses(FIRST_DELAY, LONGEST_SUBMIT_DELAY):
-            try:
-                await gateway.submit_tasks(message)
-            except PeerUnreachableError as error:
-                self._taskmanagers.check(taskmanager_id)
-                if not self._taskmanagers.is_watched(taskmanager_id) or not self.core.awaits_submit(ids):
-                    self._submit_failed(allocation, ids, error)
-                    return
-                logger.warning("submit: %s; next try in %g s", error, delay)
-                await asyncio.sleep(delay)
-            except RpcError as error:
-                self._submit_failed(allocation, ids, error)
-                return
-            else:
-                self._event("a submit", lambda: self.core.tasks_submitted(ids))
-                return
 
-    def _submit_failed(self, allocation: str, ids: list[str], error: RpcError) -> None:
-        cause = str(error)
-        self._event("a refused submit", lambda: self.core.submit_failed(allocation, ids, cause))
+        def goes_on(error: Failure) -> bool:
+            if not isinstance(error, PeerUnreachableError):
+                return False
+            logger.warning("submit: %s", error)
+            self._taskmanagers.check(taskmanager_id)
+            return self._taskmanagers.is_watched(taskmanager_id) and self.core.awaits_submit(ids)
+
+        waits = pauses(FIRST_PAUSE, LONGEST_SUBMIT_DELAY)
+        try:
+            await repeated(lambda: gateway.submit_tasks(message), goes_on, waits)
+        except RpcError as error:
+            cause = str(error)
+            self._event("a refused submit", lambda: self.core.submit_failed(allocation, ids, cause))
+        else:
+            self._event("a submit", lambda: self.core.tasks_submitted(ids))
 
     def _set_timer(self, name: str, seconds: float) -> None:
         self._clear_timer(name)

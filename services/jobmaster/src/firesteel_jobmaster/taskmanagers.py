@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
-from firesteel.rpc import is_gone
-from firesteel.rpc.client import RpcClient
-from firesteel.rpc.gateways import RemoteTaskManager
+from firesteel.protocol.gateways import TaskManagerGateway
+from firesteel.rpc import RpcClient
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
-from firesteel_jobmaster.lanes import Lane, Spawn, until_it_works
+from firesteel.service.lanes import Calls, Spawn
+from firesteel.service.retries import is_gone, until_it_works
 from firesteel_jobmaster.settings import JobMasterSettings
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ CONNECT_PAUSE = 1.0
 """Seconds until a watched connection that ended is opened again."""
 LAST_TRIES = 5
 """Of a call to a TaskManager that is not watched any more: it is gone, or the job has ended."""
-SlotCall = Callable[[RemoteTaskManager], Awaitable[None]]
+SlotCall = Callable[[TaskManagerGateway], Awaitable[None]]
 
 
 class TaskManagerLinks:
@@ -64,8 +64,8 @@ class TaskManagerLinks:
         self._allocations, self._heard, self._lost = allocations, heard, lost
         self._tick = min(1.0, settings.heartbeat_interval, settings.heartbeat_timeout / 4)
         self._monitor = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, settings.heartbeat_failures)
-        self._gateways: dict[str, RemoteTaskManager] = {}
-        self._lanes: dict[str, Lane] = {}
+        self._gateways: dict[str, TaskManagerGateway] = {}
+        self._lanes: dict[str, Calls] = {}
         self._ticking = False
         self._exchanges: dict[str, tuple[asyncio.Task[None], ...]] = {}
         """Of each TaskManager that is watched: the heartbeats, and the connection."""
@@ -74,7 +74,7 @@ class TaskManagerLinks:
         self._persistent = True
         self._tasks: list[asyncio.Task[None]] = []
 
-    def gateway(self, taskmanager_id: str) -> RemoteTaskManager | None:
+    def gateway(self, taskmanager_id: str) -> TaskManagerGateway | None:
         """Of a TaskManager that was watched at some time."""
         return self._gateways.get(taskmanager_id)
 
@@ -82,7 +82,7 @@ class TaskManagerLinks:
         """Exchange heartbeats from now on."""
         known = self._gateways.get(taskmanager_id)
         if known is None or known.address != address.rstrip("/"):
-            self._gateways[taskmanager_id] = RemoteTaskManager(self._rpc, address, self._token)
+            self._gateways[taskmanager_id] = TaskManagerGateway(self._rpc, address, self._token)
         if taskmanager_id not in self._monitor:
             self._leave(taskmanager_id)  # it was given up a moment ago, and is needed again
             self._reasons.pop(taskmanager_id, None)
@@ -148,8 +148,8 @@ class TaskManagerLinks:
         lane = self._lanes.get(allocation_id)
         if lane is None:  # those that are idle have no order to keep
             self._lanes = {slot: lane for slot, lane in self._lanes.items() if not lane.is_idle}
-            lane = self._lanes[allocation_id] = Lane(f"slot {allocation_id}", self._spawn_call)
-        lane.add(what, lambda: self._perform(taskmanager_id, what, call, once, failed))
+            lane = self._lanes[allocation_id] = Calls(f"slot {allocation_id}", self._spawn_call)
+        lane.add(lambda: self._perform(taskmanager_id, what, call, once, failed))
 
     async def _perform(
         self, taskmanager_id: str, what: str, call: SlotCall, once: bool, failed: Callable[[], None] | None

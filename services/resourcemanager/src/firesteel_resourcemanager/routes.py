@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from aiohttp import web
 
 from firesteel.core.clock import Clock
 from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import Handler, RpcRequest, rpc_routes
+from firesteel.rpc import answers, by_token, handlers_of, rpc_routes
 from firesteel.service.leaving import Leaving
 from firesteel_resourcemanager.core import ResourceManagerCore
 from firesteel_resourcemanager.registry import FormerJobMasterError, UnknownJobError, UnknownTaskManagerError
 from firesteel_resourcemanager.shell import ResourceManagerService
 from firesteel_resourcemanager.slot_table import SlotState, TaskManager
 
-_REGISTRATIONS = frozenset({"register_taskmanager", "register_jobmaster"})
-_UNFENCED = _REGISTRATIONS | {"overview", "set_slots", "shut_down"}
 _MEGABYTE = 1024 * 1024
 _RESOURCES = {
     "taskHeapMemory": "taskHeap",
@@ -36,17 +34,22 @@ _NO_MEMORY = dict.fromkeys(
 """What a TaskManager without a memory model says: null, as in Flink."""
 
 
-def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[web.RouteDef]:
-    """All routes of the service. Calls of those who registered carry the token that they got then."""
+class _Calls:
+    """``ResourceManagerGateway``, answered by the service."""
 
-    async def register_taskmanager(call: RpcRequest) -> Mapping[str, Any]:
-        return service.register_taskmanager(m.RegisterTaskManager.from_plain(call.payload)).to_plain()
+    def __init__(self, service: ResourceManagerService) -> None:
+        self._service, self._core = service, service.core
 
-    async def register_jobmaster(call: RpcRequest) -> Mapping[str, Any]:
-        return service.register_jobmaster(m.RegisterJobMaster.from_plain(call.payload)).to_plain()
+    @answers(ResourceManagerGateway.register_taskmanager)
+    def register_taskmanager(self, message: m.RegisterTaskManager) -> m.TaskManagerRegistered:
+        return self._service.register_taskmanager(message)
 
-    async def declare_requirements(call: RpcRequest) -> Mapping[str, Any]:
-        message = m.DeclareRequirements.from_plain(call.payload)
+    @answers(ResourceManagerGateway.register_jobmaster)
+    def register_jobmaster(self, message: m.RegisterJobMaster) -> m.JobMasterRegistered:
+        return self._service.register_jobmaster(message)
+
+    @answers(ResourceManagerGateway.declare_requirements)
+    def declare_requirements(self, message: m.DeclareRequirements) -> None:
         count = 0
         for requirement in message.requirements:
             if requirement.profile != m.DEFAULT_PROFILE:
@@ -57,99 +60,76 @@ def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[w
             if requirement.count < 0:
                 raise RpcFault(RpcCode.BAD_REQUEST, f"{requirement.count} slots can't be wanted")
             count += requirement.count
-        service.core.check_sender(message.job_id, message.sender)
-        service.perform(service.core.declare_requirements(message.job_id, count, service.now, message.returned))
-        return {}
+        self._core.check_sender(message.job_id, message.sender)
+        now = self._service.now
+        self._service.perform(self._core.declare_requirements(message.job_id, count, now, message.returned))
 
-    async def executor_lost(call: RpcRequest) -> Mapping[str, Any]:
-        lost = m.ExecutorLost.from_plain(call.payload)
-        service.perform(service.core.executor_lost(lost.taskmanager_id, lost.executor_id, lost.cause, service.now))
-        return {}
+    @answers(ResourceManagerGateway.executor_lost)
+    def executor_lost(self, lost: m.ExecutorLost) -> None:
+        now = self._service.now
+        self._service.perform(self._core.executor_lost(lost.taskmanager_id, lost.executor_id, lost.cause, now))
 
-    async def slot_available(call: RpcRequest) -> Mapping[str, Any]:
-        slot = m.SlotAvailable.from_plain(call.payload)
-        service.perform(
-            service.core.slot_available(slot.taskmanager_id, slot.slot_index, slot.allocation_id, service.now)
-        )
-        return {}
+    @answers(ResourceManagerGateway.slot_available)
+    def slot_available(self, slot: m.SlotAvailable) -> None:
+        now = self._service.now
+        self._service.perform(self._core.slot_available(slot.taskmanager_id, slot.slot_index, slot.allocation_id, now))
 
-    async def disconnect_taskmanager(call: RpcRequest) -> Mapping[str, Any]:
-        message = m.DisconnectTaskManager.from_plain(call.payload)
-        service.disconnect_taskmanager(message.taskmanager_id, message.cause)
-        return {}
+    @answers(ResourceManagerGateway.cancel_slot)
+    async def cancel_slot(self, slot: m.SlotAvailable) -> m.SlotEnd:
+        return m.SlotEnd(await self._service.cancel_slot(slot.allocation_id))
 
-    async def disconnect_jobmaster(call: RpcRequest) -> Mapping[str, Any]:
-        service.disconnect_jobmaster(m.DisconnectJobMaster.from_plain(call.payload))
-        return {}
+    @answers(ResourceManagerGateway.disconnect_taskmanager)
+    def disconnect_taskmanager(self, message: m.DisconnectTaskManager) -> None:
+        self._service.disconnect_taskmanager(message.taskmanager_id, message.cause)
 
-    async def jobmaster_heartbeat(call: RpcRequest) -> Mapping[str, Any]:
-        service.jobmaster_heartbeat(m.JobMasterHeartbeat.from_plain(call.payload))
-        return {}
+    @answers(ResourceManagerGateway.disconnect_jobmaster)
+    def disconnect_jobmaster(self, message: m.DisconnectJobMaster) -> None:
+        self._service.disconnect_jobmaster(message.job_id, message.sender, "the job ended")
 
-    async def show_overview(call: RpcRequest) -> Mapping[str, Any]:
-        return overview(service.core)
+    @answers(ResourceManagerGateway.forget_jobmaster)
+    def forget_jobmaster(self, message: m.JobMasterLost) -> None:
+        if not message.jobmaster_token:
+            raise RpcFault(RpcCode.BAD_REQUEST, f"which JobMaster of job {message.job_id} was lost is not said")
+        self._service.disconnect_jobmaster(message.job_id, message.jobmaster_token, message.cause)
 
-    async def set_slots(call: RpcRequest) -> Mapping[str, Any]:
-        message = m.SetSlots.from_plain(call.payload)
+    @answers(ResourceManagerGateway.jobmaster_heartbeat)
+    def jobmaster_heartbeat(self, message: m.JobMasterHeartbeat) -> None:
+        self._service.jobmaster_heartbeat(message)
+
+    @answers(ResourceManagerGateway.overview)
+    def overview(self, _: m.Empty) -> m.ClusterOverview:
+        return overview(self._core)
+
+    @answers(ResourceManagerGateway.set_slots)
+    async def set_slots(self, message: m.SetSlots) -> None:
         if message.slots < 1:
             raise RpcFault(RpcCode.BAD_REQUEST, f"a TaskManager has at least one slot, not {message.slots}")
-        await service.set_slots(message.taskmanager_id, message.slots)
-        return {}
+        await self._service.set_slots(message.taskmanager_id, message.slots)
 
-    async def cancel_slot(call: RpcRequest) -> Mapping[str, Any]:
-        return {"cause": await service.cancel_slot(m.SlotAvailable.from_plain(call.payload).allocation_id)}
+    @answers(ResourceManagerGateway.shut_down)
+    def shut_down(self, _: m.Empty) -> None:
+        self._service.request_stop(Leaving.END_CLUSTER)
 
-    async def shut_down(call: RpcRequest) -> Mapping[str, Any]:
-        service.request_stop(Leaving.END_CLUSTER)
-        return {}
 
-    handlers: dict[str, Handler] = {
-        "register_taskmanager": register_taskmanager,
-        "register_jobmaster": register_jobmaster,
-        "declare_requirements": declare_requirements,
-        "executor_lost": executor_lost,
-        "slot_available": slot_available,
-        "disconnect_taskmanager": disconnect_taskmanager,
-        "disconnect_jobmaster": disconnect_jobmaster,
-        "jobmaster_heartbeat": jobmaster_heartbeat,
-        "overview": show_overview,
-        "set_slots": set_slots,
-        "cancel_slot": cancel_slot,
-        "shut_down": shut_down,
+def routes(service: ResourceManagerService, secret: str, clock: Clock) -> list[web.RouteDef]:
+    """All routes of the service. Calls of those who registered carry the token that they got then."""
+    calls = _Calls(service)
+    refusals: dict[type[Exception], RpcCode] = {
+        UnknownJobError: RpcCode.NOT_FOUND,
+        UnknownTaskManagerError: RpcCode.NOT_FOUND,
+        FormerJobMasterError: RpcCode.GONE,
     }
-    checked = {name: _with_codes(handler) for name, handler in handlers.items()}
-    return rpc_routes(checked, secret, lambda call: None if _is_unfenced(call) else service.token, clock=clock)
+    check = by_token(lambda _: service.token)
+    return rpc_routes(
+        handlers_of(ResourceManagerGateway, _Calls, lambda _: calls, check, refusals), secret, clock=clock
+    )
 
 
-def _is_unfenced(call: RpcRequest) -> bool:
-    """A host that lost a JobMaster knows the JobMaster's token, not that of the ResourceManager; who registers learns
-    the token then, unless it has read who leads."""
-    if call.method in _REGISTRATIONS and call.token:
-        return False
-    lost = call.method == "disconnect_jobmaster" and bool(call.payload.get("jobmaster_token"))
-    return lost or call.method in _UNFENCED
-
-
-def overview(core: ResourceManagerCore) -> dict[str, Any]:
+def overview(core: ResourceManagerCore) -> m.ClusterOverview:
     """TaskManagers and slots, as REST's /taskmanagers shows them."""
-    taskmanagers = [_taskmanager(t) for t in core.table.taskmanagers.values()]
-    return {
-        "taskmanagers": taskmanagers,
-        "slots_total": sum(t["slotsNumber"] for t in taskmanagers),
-        "slots_available": sum(t["freeSlots"] for t in taskmanagers),
-    }
-
-
-def _with_codes(handler: Handler) -> Callable[[RpcRequest], Awaitable[Mapping[str, Any]]]:
-    async def checked(call: RpcRequest) -> Mapping[str, Any]:
-        try:
-            return await handler(call)
-        except (UnknownJobError, UnknownTaskManagerError) as error:
-            raise RpcFault(RpcCode.NOT_FOUND, str(error.args[0])) from error
-        except FormerJobMasterError as error:
-            raise RpcFault(RpcCode.GONE, str(error)) from error
-
-    return checked
+    taskmanagers = tuple(_taskmanager(t) for t in core.table.taskmanagers.values())
+    total = sum(t["slotsNumber"] for t in taskmanagers)
+    return m.ClusterOverview(taskmanagers, total, sum(t["freeSlots"] for t in taskmanagers))
 
 
 def _taskmanager(taskmanager: TaskManager) -> dict[str, Any]:

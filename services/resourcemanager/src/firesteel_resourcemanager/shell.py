@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import FencedError, FleetError, PeerUnreachableError, RpcError
+from firesteel.core.errors import FencedError, FleetError, ProtocolError, RpcError
 from firesteel.core.ids import new_allocation_id, new_fencing_token
 from firesteel.ha.services import RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch
+from firesteel.protocol.gateways import JobMasterGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.provider import Provider, WorkerError, WorkerSpec
 from firesteel.rpc import RpcClient
-from firesteel.rpc.gateways import RemoteJobMaster, RemoteTaskManager
 from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel.service.leaders import Candidate
 from firesteel.service.leaving import Leaving
+from firesteel.service.retries import repeated, until_it_works
 from firesteel.service.versions import differences, own_versions
 from firesteel_resourcemanager import instructions as i
 from firesteel_resourcemanager.core import ResourceManagerCore
@@ -67,8 +68,8 @@ class ResourceManagerService(Service):
             slots_outlive_driver=self._fleet.slots_outlive_driver,
         )
         self._looking = asyncio.Lock()
-        self._launch_details: dict[str, tuple[str, str]] = {}
-        """TaskManager -> (executor id, control socket), as it said when it granted a slot."""
+        self._launch_details: dict[str, m.SlotGranted] = {}
+        """Of each TaskManager, as it said when it granted a slot."""
         timeout, threshold = settings.heartbeat_timeout, settings.failure_threshold
         self._taskmanagers = HeartbeatMonitor(clock, timeout, failure_threshold=threshold)
         self._jobmasters = HeartbeatMonitor(clock, timeout, failure_threshold=0)
@@ -190,19 +191,18 @@ class ResourceManagerService(Service):
         self._taskmanagers.forget(taskmanager_id)
         self.perform(self.core.taskmanager_gone(taskmanager_id, cause, self.now, orderly=True))
 
-    def disconnect_jobmaster(self, message: m.DisconnectJobMaster) -> None:
+    def disconnect_jobmaster(self, job_id: str, jobmaster_token: str, cause: str) -> None:
         """A job ended, or its JobMaster was lost; what one says, or is said of one, that another follows is ignored."""
-        if self.core.is_followed(message.job_id, message.jobmaster_token or message.sender):
-            return
-        self._jobmasters.forget(message.job_id)
-        self.perform(self.core.jobmaster_gone(message.job_id, message.cause or "the job ended", self.now))
+        if not self.core.is_followed(job_id, jobmaster_token):
+            self._jobmasters.forget(job_id)
+            self.perform(self.core.jobmaster_gone(job_id, cause or "the job ended", self.now))
 
     async def set_slots(self, taskmanager_id: str, slots: int) -> None:
         """The TaskManager is told first: it has to know a slot before it is asked for it."""
         taskmanager = self.core.table.taskmanagers.get(taskmanager_id)
         if taskmanager is None:
             raise RpcFault(RpcCode.NOT_FOUND, f"no TaskManager {taskmanager_id!r} is registered")
-        await self._client.call(taskmanager.address, "set_slots", {"slots": slots}, self.token)
+        await TaskManagerGateway(self._client, taskmanager.address, self.token).set_slots(m.SlotCount(slots))
         self.perform(self.core.set_slots(taskmanager_id, slots, self.now))
 
     async def cancel_slot(self, allocation_id: str) -> str:
@@ -224,7 +224,7 @@ class ResourceManagerService(Service):
             case i.CancelLaunch():
                 await self._cancel(instruction.allocation_id)
             case i.FreeSlot():
-                taskmanager = RemoteTaskManager(self._client, instruction.taskmanager_address, self.token)
+                taskmanager = TaskManagerGateway(self._client, instruction.taskmanager_address, self.token)
                 try:
                     await taskmanager.free_slot(m.FreeSlot(instruction.allocation_id, instruction.cause))
                 except RpcError as error:
@@ -233,11 +233,11 @@ class ResourceManagerService(Service):
             case i.FailSlot():
                 failed = m.FailSlot(instruction.taskmanager_id, instruction.allocation_id, instruction.cause)
                 jobmaster = self._jobmaster(instruction)
-                await self._tell(lambda: jobmaster.fail_slot(failed), instruction)
+                await until_it_works("lost slot", lambda: jobmaster.fail_slot(failed), waits=_RETRIES)
             case i.NotifyNoResources():
                 notice = m.NotifyNoResources(instruction.needed, instruction.total, instruction.message)
                 jobmaster = self._jobmaster(instruction)
-                await self._tell(lambda: jobmaster.notify_no_resources(notice), instruction)
+                await until_it_works("lack of slots", lambda: jobmaster.notify_no_resources(notice), waits=_RETRIES)
             case i.AskForReport():
                 await self._heartbeat(instruction.taskmanager_id)
             case i.StartFleet():
@@ -250,23 +250,8 @@ class ResourceManagerService(Service):
                 self._taskmanagers.forget(instruction.worker_id)
                 await self._stop_worker(instruction.worker_id)
 
-    def _jobmaster(self, instruction: i.FailSlot | i.NotifyNoResources) -> RemoteJobMaster:
-        return RemoteJobMaster(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
-
-    async def _tell(self, call: Callable[[], Awaitable[None]], instruction: i.Instruction) -> None:
-        for pause in (*_RETRIES, None):
-            try:
-                await call()
-            except PeerUnreachableError as error:
-                if pause is None:
-                    logger.warning("%s was not delivered: %s", type(instruction).__name__, error)
-                    return
-                await asyncio.sleep(pause)
-            except RpcError as error:  # the job has ended, or another JobMaster leads it
-                logger.info("%s was refused: %s", type(instruction).__name__, error)
-                return
-            else:
-                return
+    def _jobmaster(self, instruction: i.FailSlot | i.NotifyNoResources) -> JobMasterGateway:
+        return JobMasterGateway(self._client, instruction.jobmaster_address, instruction.jobmaster_token)
 
     async def _request(self, request: i.RequestSlot) -> None:
         message = m.RequestSlot(
@@ -278,23 +263,22 @@ class ResourceManagerService(Service):
             request.python,
             request.jobmaster_epoch,
         )
-        where = request.taskmanager_address
-        for pause in (*_UNKNOWN_PAUSES, None):
-            try:
-                answer = await self._client.call(where, "request_slot", message.to_plain(), self.token)
-                details = str(answer["executor_id"]), str(answer["control_socket"])
-                break
-            except (RpcError, KeyError) as error:
-                if not isinstance(error, FencedError) or pause is None:
-                    self.perform(self.core.slot_refused(request.allocation_id, str(error), self.now))
-                    return
-            await asyncio.sleep(pause)
-        self._launch_details[request.taskmanager_id] = details
-        self.perform(self.core.slot_granted(request.allocation_id, self.now))
+        taskmanager = TaskManagerGateway(self._client, request.taskmanager_address, self.token)
+        try:
+            granted = await repeated(
+                lambda: taskmanager.request_slot(message),
+                lambda error: isinstance(error, FencedError),
+                _UNKNOWN_PAUSES,
+            )
+        except (RpcError, ProtocolError) as error:
+            self.perform(self.core.slot_refused(request.allocation_id, str(error), self.now))
+        else:
+            self._launch_details[request.taskmanager_id] = granted
+            self.perform(self.core.slot_granted(request.allocation_id, self.now))
 
     async def _launch(self, launch: i.LaunchSlot) -> None:
-        executor, socket = self._launch_details[launch.taskmanager_id]
-        executor = launch.executor_id or executor
+        granted = self._launch_details[launch.taskmanager_id]
+        executor, socket = launch.executor_id or granted.executor_id, granted.control_socket
         try:
             await self._fleet.start_slot(SlotLaunch(launch.allocation_id, launch.taskmanager_id, executor, socket))
         except FleetError as error:
@@ -335,7 +319,7 @@ class ResourceManagerService(Service):
             if spec is not None:
                 if not self.core.executor_named(order.taskmanager_id, order.attempt, spec.executor_id):
                     return
-                taskmanager = RemoteTaskManager(self._client, order.taskmanager_address, self.token)
+                taskmanager = TaskManagerGateway(self._client, order.taskmanager_address, self.token)
                 await taskmanager.start_executor(spec)
                 self.perform(self.core.executor_started(order.taskmanager_id, order.attempt, self.now))
                 return
@@ -417,7 +401,7 @@ class ResourceManagerService(Service):
         as_of = self.core.table.revision
         limit = max(1.0, self._settings.heartbeat_interval)
         try:
-            report = await RemoteTaskManager(self._client, taskmanager.address, self.token, limit).heartbeat()
+            report = await TaskManagerGateway(self._client, taskmanager.address, self.token, limit).heartbeat()
         except RpcError as error:
             if self.stopping or taskmanager_id not in self.core.table.taskmanagers:
                 return

@@ -9,15 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from itertools import chain, repeat
 from typing import Any, Protocol
 
+from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError
 from firesteel.protocol import messages as m
-from firesteel.rpc import RpcClient, is_gone, may_work_later
-from firesteel.rpc.client import DEFAULT_TIMEOUT
-from firesteel.rpc.gateways import RemoteJobMaster
+from firesteel.protocol.gateways import JobMasterGateway
+from firesteel.protocol.method import DEFAULT_TIMEOUT
+from firesteel.rpc import RpcClient
 from firesteel.service.heartbeat import HeartbeatMonitor
+from firesteel.service.lanes import Lane
+from firesteel.service.retries import Failure, Patience, is_gone, may_work_later, repeated
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import TaskManagerCore
 from firesteel_taskmanager.outbox import Outbox, Report
@@ -25,6 +29,8 @@ from firesteel_taskmanager.settings import TaskManagerSettings
 
 logger = logging.getLogger(__name__)
 _RETRY_PAUSES = (0.02, 0.1, 0.5, 1.0)
+_Slots = dict[str, m.SlotOffer]
+"""By allocation id."""
 
 
 class _Owner(Protocol):
@@ -49,7 +55,7 @@ class _Owner(Protocol):
     def perform(self, instructions: Iterable[i.Instruction]) -> None:
         """Carry out."""
 
-    def spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> object:
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
         """Run in the background."""
 
 
@@ -67,7 +73,7 @@ class JobMasterLinks:
         self._monitor = HeartbeatMonitor(clock, settings.heartbeat_timeout, failure_threshold=0)
         self.tick_seconds = self._monitor.tick_seconds
         self._outboxes: dict[str, Outbox] = {}
-        self._offers: dict[str, dict[str, m.SlotOffer]] = {}
+        self._offers: dict[str, tuple[i.JobMasterRef, Lane[_Slots]]] = {}
 
     def report(self, report: Report) -> None:
         """Tell a JobMaster something, after what it was told before."""
@@ -79,13 +85,19 @@ class JobMasterLinks:
 
     def offer(self, offer: i.Offer) -> None:
         """Offer slots; those that come while a call is on its way go with the next one."""
-        waiting = self._offers.get(offer.jobmaster.job_id)
-        slots = {slot.allocation_id: slot for slot in offer.slots}
-        if waiting is not None:
-            waiting.update(slots)
-            return
-        self._offers[offer.jobmaster.job_id] = slots
-        self._owner.spawn(self._send_offers(offer.jobmaster), f"offers to job {offer.jobmaster.job_id}")
+        ref = offer.jobmaster
+        lane = self._offers.get(ref.job_id)
+        if lane is None or lane[0] != ref:
+            lane = self._offers[ref.job_id] = ref, self._lane(ref)
+        lane[1].add({slot.allocation_id: slot for slot in offer.slots})
+
+    def _lane(self, ref: i.JobMasterRef) -> Lane[_Slots]:
+        async def send(slots: _Slots) -> None:
+            await self._send_offers(ref, lane, slots)
+
+        spawn, join = self._owner.spawn, lambda older, newer: {**older, **newer}
+        lane: Lane[_Slots] = Lane(f"offers to job {ref.job_id}", send, spawn, join)
+        return lane
 
     def heard(self, job_id: str) -> None:
         """Its JobMaster sent a heartbeat."""
@@ -118,64 +130,70 @@ class JobMasterLinks:
             )  # fmt: skip
         return outbox
 
-    async def _send_offers(self, ref: i.JobMasterRef) -> None:
+    async def _send_offers(self, ref: i.JobMasterRef, lane: Lane[_Slots], slots: _Slots) -> None:
         gateway, core = self._outbox(ref).gateway, self._owner.core
-        attempt = 0
-        while waiting := self._offers.get(ref.job_id):
-            offered = {a: s for a, s in waiting.items() if (slot := core.slots.find(a)) and slot.process}
-            self._offers[ref.job_id] = {}
-            if not offered:
-                continue
-            message = m.OfferSlots(self._owner.taskmanager_id, self._owner.address, tuple(offered.values()))
-            try:
-                answer = await gateway.offer_slots(message)
-            except PeerUnreachableError as error:  # until the slots' deadlines end it
-                logger.warning("job %s: slots could not be offered: %s", ref.job_id, error)
-                self._offers[ref.job_id] = {**offered, **self._offers.get(ref.job_id, {})}
-                await asyncio.sleep(_RETRY_PAUSES[min(attempt, len(_RETRY_PAUSES) - 1)])
-                attempt += 1
-            except RpcError as error:
-                if is_gone(error):
-                    self.lost(ref, f"its JobMaster does not want slots: {error}")
-                else:
-                    logger.error("job %s: offered slots were refused: %s", ref.job_id, error)
-                    self._owner.perform(core.offer_answered(offered, (), self._owner.now))
+
+        async def send() -> m.AcceptedSlots:
+            nonlocal slots
+            wanted = lane.with_next(slots)
+            slots = {a: s for a, s in wanted.items() if (slot := core.slots.find(a)) and slot.process}
+            if not slots:
+                return m.AcceptedSlots(())
+            offer = m.OfferSlots(self._owner.taskmanager_id, self._owner.address, tuple(slots.values()))
+            return await gateway.offer_slots(offer)
+
+        def goes_on(error: Failure) -> bool:  # until the slots' deadlines end it
+            logger.warning("job %s: slots could not be offered: %s", ref.job_id, error)
+            return isinstance(error, PeerUnreachableError)
+
+        try:
+            answer = await repeated(send, goes_on, chain(_RETRY_PAUSES, repeat(_RETRY_PAUSES[-1])))
+        except RpcError as error:
+            if is_gone(error):
+                self.lost(ref, f"its JobMaster does not want slots: {error}")
             else:
-                if ref.job_id not in self._monitor:
-                    self._monitor.watch(ref.job_id)
-                self._owner.perform(core.offer_answered(offered, answer.accepted, self._owner.now))
-        self._offers.pop(ref.job_id, None)
+                logger.error("job %s: offered slots were refused: %s", ref.job_id, error)
+                self._owner.perform(core.offer_answered(slots, (), self._owner.now))
+        else:
+            if slots and ref.job_id not in self._monitor:
+                self._monitor.watch(ref.job_id)
+            self._owner.perform(core.offer_answered(slots, answer.accepted, self._owner.now))
 
     async def ask_for_splits(self, ask: i.AskForSplits) -> None:
         """Ask again, under the same number, while the answer may be lost; a task that gets none in time fails."""
-        core, left = self._owner.core, self._settings.heartbeat_timeout
-        timeout = min(DEFAULT_TIMEOUT, left)
-        gateway = RemoteJobMaster(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
+        core, timeout = self._owner.core, min(DEFAULT_TIMEOUT, self._settings.heartbeat_timeout)
+        patience = Patience(self._clock, self._settings.heartbeat_timeout, timeout + 2 * _RETRY_PAUSES[-1])
+        gateway = JobMasterGateway(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
         message = m.RequestSplits(ask.execution_id, ask.number, ask.taken)
-        pause = _RETRY_PAUSES[0]
-        while core.tasks.is_live(ask.allocation_id, ask.execution_id):
-            started = self._clock.monotonic()
-            try:
-                answer = await gateway.request_splits(message)
-            except RpcError as error:
-                if is_gone(error):
-                    self.lost(ask.jobmaster, f"its JobMaster gives no splits: {error}")
-                    return
-                if left <= 0 or not may_work_later(error):
-                    self._splits_lost(ask, error)
-                    return
-                logger.warning("execution %s: no splits yet: %s", ask.execution_id, error)
-                await asyncio.sleep(pause)
-                left -= min(self._clock.monotonic() - started, timeout + 2 * pause)  # a stall of ours does not count
-                pause = min(2 * pause, _RETRY_PAUSES[-1])
+
+        def is_live() -> bool:
+            return core.tasks.is_live(ask.allocation_id, ask.execution_id)
+
+        async def request() -> m.Splits | None:
+            patience.next_try()
+            return await gateway.request_splits(message) if is_live() else None
+
+        def goes_on(error: Failure) -> bool:
+            if patience.is_over or not may_work_later(error):
+                return False
+            logger.warning("execution %s: no splits yet: %s", ask.execution_id, error)
+            return True
+
+        try:
+            answer = await repeated(request, goes_on, pauses(_RETRY_PAUSES[0], _RETRY_PAUSES[-1]))
+        except RpcError as error:
+            if is_gone(error):
+                self.lost(ask.jobmaster, f"its JobMaster gives no splits: {error}")
             else:
+                self._splits_lost(ask, error)
+        else:
+            if answer is not None:
                 self._owner.perform(core.tasks.splits_answered(ask, answer))
-                return
 
     async def ask_for_alignment(self, ask: i.AskForAlignment) -> None:
         """Said again at every interval: an answer that is lost does no harm."""
         timeout = self._settings.heartbeat_timeout
-        gateway = RemoteJobMaster(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
+        gateway = JobMasterGateway(self._owner.client, ask.jobmaster.address, ask.jobmaster.token, timeout)
         try:
             answer = await gateway.report_watermark(ask.report)
         except RpcError as error:

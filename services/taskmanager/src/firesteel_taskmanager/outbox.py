@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
+from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
 from firesteel.core.errors import PeerUnreachableError, RpcError, class_name
 from firesteel.protocol import messages as m
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.gateways import JobMasterGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import RpcClient, is_gone
-from firesteel.rpc.gateways import RemoteJobMaster
+from firesteel.rpc import RpcClient
+from firesteel.service.lanes import Lane, Spawn
+from firesteel.service.retries import Failure, Patience, is_gone, repeated
 from firesteel_taskmanager.instructions import (
     JobMasterRef,
     ReportCheckpoint,
@@ -53,82 +54,57 @@ class Outbox:
         taskmanager_id: str,
         patience: float,
         on_lost: Callable[[str], None],
-        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+        spawn: Spawn,
     ) -> None:
         self.ref = ref
-        self.gateway = RemoteJobMaster(client, ref.address, ref.token)
-        self._clock, self._taskmanager_id, self._patience = clock, taskmanager_id, patience
-        self._on_lost, self._spawn = on_lost, spawn
-        self._reports: deque[Report] = deque()
-        self._metrics: dict[str, Any] = {}
-        self._busy: set[str] = set()
+        self.gateway = JobMasterGateway(client, ref.address, ref.token)
+        self._clock, self._taskmanager_id, self._patience, self._on_lost = clock, taskmanager_id, patience, on_lost
+        self._reports: Lane[list[Report]] = Lane(f"reports of job {ref.job_id}", self._deliver, spawn, _one_call)
+        self._metrics: Lane[dict[str, Any]] = Lane(
+            f"metrics of job {ref.job_id}", self._send_metrics, spawn, lambda older, newer: {**older, **newer}
+        )
 
     def report(self, report: Report) -> None:
         """Deliver a report after those before it."""
-        self._reports.append(report)
-        self._run("reports", self._deliver)
+        self._reports.add([report])
 
     def publish(self, metrics: dict[str, Any]) -> None:
         """Deliver totals; newer ones replace those that have not been sent yet."""
-        self._metrics.update(metrics)
-        self._run("metrics", self._send_metrics)
+        self._metrics.add(metrics)
 
     @property
     def is_empty(self) -> bool:
         """Whether every report was delivered."""
-        return not self._reports and "reports" not in self._busy
+        return self._reports.is_idle
 
-    def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if name in self._busy:
-            return
-        self._busy.add(name)
-
-        async def run() -> None:
-            try:
-                await work()
-            finally:
-                self._busy.discard(name)
-
-        if self._spawn(run(), f"{name} of job {self.ref.job_id}") is None:
-            self._busy.discard(name)
-
-    async def _deliver(self) -> None:
-        while self._reports:
-            batch: list[Report] = [self._reports.popleft()]
-            while (
-                isinstance(batch[0], ReportState)
-                and self._reports
-                and isinstance(self._reports[0], ReportState)
-                and len(batch) < _LARGEST_BATCH
-            ):
-                batch.append(self._reports.popleft())
-            if not await self._persist(batch):
-                self._reports.clear()
-                return
+    async def _deliver(self, batch: list[Report]) -> None:
+        if not await self._persist(batch):
+            self._reports.clear()
 
     async def _persist(self, batch: list[Report]) -> bool:
         """Deliver, however often it takes; whether there is a sense in going on."""
-        pause, left = _FIRST_PAUSE, self._patience
-        while True:
-            started = self._clock.monotonic()
-            try:
-                await self._send(batch)
-            except PeerUnreachableError as error:
-                if left <= 0:
-                    self._on_lost(f"its JobMaster does not answer: {error}")
-                    return False
-                await asyncio.sleep(pause)
-                left -= min(self._clock.monotonic() - started, _LONGEST_TRY)
-                pause = min(2 * pause, _LONGEST_PAUSE)
-            except RpcError as error:
-                if is_gone(error):
-                    self._on_lost(f"its JobMaster has gone: {error}")
-                    return False
-                logger.error("job %s: a report was refused: %s", self.ref.job_id, error)
-                instead = self._instead(batch[0], error)
-                return instead is None or await self._persist([instead])
-            else:
-                return True
+        patience = Patience(self._clock, self._patience, _LONGEST_TRY)
+
+        async def send() -> None:
+            patience.next_try()
+            await self._send(batch)
+
+        def goes_on(error: Failure) -> bool:
+            return isinstance(error, PeerUnreachableError) and not patience.is_over
+
+        try:
+            await repeated(send, goes_on, pauses(_FIRST_PAUSE, _LONGEST_PAUSE))
+        except RpcError as error:
+            if isinstance(error, PeerUnreachableError):
+                self._on_lost(f"its JobMaster does not answer: {error}")
+                return False
+            if is_gone(error):
+                self._on_lost(f"its JobMaster has gone: {error}")
+                return False
+            logger.error("job %s: a report was refused: %s", self.ref.job_id, error)
+            instead = self._instead(batch[0], error)
+            return instead is None or await self._persist([instead])
+        return True
 
     def _instead(self, refused: Report, error: RpcError) -> ReportCheckpoint | None:
         """What is said in place of an acknowledgement that was refused: else the checkpoint would wait for it.
@@ -162,11 +138,14 @@ class Outbox:
         else:
             await self.gateway.fail_slot(m.FailSlot(self._taskmanager_id, first.allocation_id, first.cause))
 
-    async def _send_metrics(self) -> None:
-        while self._metrics:
-            tasks, self._metrics = self._metrics, {}
-            try:
-                await self.gateway.report_metrics(m.ReportMetrics(tasks))
-            except RpcError as error:  # the next ones are better anyway
-                logger.debug("job %s: totals were not delivered: %s", self.ref.job_id, error)
-                return
+    async def _send_metrics(self, tasks: dict[str, Any]) -> None:
+        try:
+            await self.gateway.report_metrics(m.ReportMetrics(tasks))
+        except RpcError as error:  # the next ones are better anyway
+            logger.debug("job %s: totals were not delivered: %s", self.ref.job_id, error)
+
+
+def _one_call(earlier: list[Report], later: list[Report]) -> list[Report] | None:
+    """Changed states travel together."""
+    states = all(isinstance(batch[0], ReportState) for batch in (earlier, later))
+    return earlier + later if states and len(earlier) + len(later) <= _LARGEST_BATCH else None

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from firesteel.config import Settings
 from firesteel.config.options import (
     HEARTBEAT_INTERVAL,
     HEARTBEAT_TIMEOUT,
-    REGISTRATION_ERROR_DELAY,
-    REGISTRATION_INITIAL_TIMEOUT,
-    REGISTRATION_MAX_TIMEOUT,
-    REGISTRATION_REFUSED_DELAY,
     TASK_CANCELLATION_INTERVAL,
     TASK_CANCELLATION_TIMEOUT,
     TASKMANAGER_REGISTRATION_TIMEOUT,
     TASKMANAGER_SLOT_TIMEOUT,
 )
+from firesteel.service.registration import RegistrationSettings
 
 
 @dataclass(frozen=True)
@@ -31,42 +28,6 @@ class Cancellation:
 
     interval: float = 30.0
     timeout: float = 180.0
-
-
-@dataclass(frozen=True)
-class RegistrationSettings:
-    """Seconds throughout.
-
-    Attributes:
-        first_pause, longest_pause: ``cluster.registration.initial-timeout`` and ``max-timeout``: after no answer.
-        error_pause: ``cluster.registration.error-delay``.
-        refused_pause: ``cluster.registration.refused-registration-delay``.
-        timeout: ``taskmanager.registration.timeout``.
-        heartbeat_timeout: ``heartbeat.timeout``.
-    """
-
-    first_pause: float = 0.1
-    longest_pause: float = 30.0
-    error_pause: float = 10.0
-    refused_pause: float = 30.0
-    timeout: float = 300.0
-    heartbeat_timeout: float = 50.0
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> RegistrationSettings:
-        """Read the options.
-
-        Raises:
-            ConfigurationError: one has a bad value.
-        """
-        return cls(
-            first_pause=settings.get(REGISTRATION_INITIAL_TIMEOUT).total_seconds(),
-            longest_pause=settings.get(REGISTRATION_MAX_TIMEOUT).total_seconds(),
-            error_pause=settings.get(REGISTRATION_ERROR_DELAY).total_seconds(),
-            refused_pause=settings.get(REGISTRATION_REFUSED_DELAY).total_seconds(),
-            timeout=settings.get(TASKMANAGER_REGISTRATION_TIMEOUT).total_seconds(),
-            heartbeat_timeout=settings.get(HEARTBEAT_TIMEOUT).total_seconds(),
-        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +49,7 @@ class TaskManagerSettings:
     start_timeout: float = 60.0
     release_grace: float = 2.0
     cancellation: Cancellation = Cancellation()
-    registration: RegistrationSettings = RegistrationSettings()
+    registration: RegistrationSettings = field(default_factory=RegistrationSettings)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> TaskManagerSettings:
@@ -102,7 +63,9 @@ class TaskManagerSettings:
             heartbeat_timeout=settings.get(HEARTBEAT_TIMEOUT).total_seconds(),
             slot_timeout=settings.get(TASKMANAGER_SLOT_TIMEOUT).total_seconds(),
             cancellation=_cancellation(settings),
-            registration=RegistrationSettings.from_settings(settings),
+            registration=RegistrationSettings.from_settings(
+                settings, timeout=settings.get(TASKMANAGER_REGISTRATION_TIMEOUT).total_seconds()
+            ),
         )
 
 

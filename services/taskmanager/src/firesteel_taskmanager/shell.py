@@ -18,12 +18,11 @@ from firesteel.core.machine import free_memory, physical_memory, usable_cores
 from firesteel.core.process import ProcessId, identify, is_running, kill
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import job_secret
-from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
+from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
-from firesteel.service.leaders import PeerLeader
 from firesteel.service.versions import own_versions
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.blobs import BlobCache
@@ -67,7 +66,7 @@ class TaskManagerService(Service):
         self._all_settings, self._settings = settings, own
         self._secret, self._clock, self._memory = secret, clock, memory
         self.taskmanager_id = taskmanager_id
-        self._link = ResourceManagerLink(self, own.registration, clock)
+        self._link = ResourceManagerLink(self, leaders, own.registration, clock)
         self.executors: ExecutorSupervisor | FixedExecutor = FixedExecutor(executor_id)
         if executors is not None:
             self.executors = ExecutorSupervisor(
@@ -82,7 +81,6 @@ class TaskManagerService(Service):
         self.environments = PythonEnvironments(
             run_directory.path / "tm-python", self._fetch_blobs, f"TaskManager {taskmanager_id}"
         )
-        self.resourcemanager = PeerLeader(leaders, RESOURCEMANAGER, self._link.leader_changed)
         self._jobmasters = JobMasterLinks(self, own, clock)
         self._messages = SlotMessages(self, stdout)
         self._alarm = asyncio.Event()
@@ -97,7 +95,7 @@ class TaskManagerService(Service):
             RunDirectoryError: the control socket can't be made.
         """
         self.client = RpcClient(self.session, self._secret, self._clock)
-        self.resourcemanager.start()
+        self._link.start()
         try:
             await self.channels.start()
         except OSError as error:
@@ -108,7 +106,7 @@ class TaskManagerService(Service):
             warn_if_too_large(self._memory.process_size, physical_memory(), "this machine")
             watch = MemoryWatch(self._slot_processes, lambda: self.core.memory_limit, self._measured)
             self.spawn(watch.run(), "memory watch")
-        self.spawn(self._link.stay_registered(), "registration")
+        self.spawn(self._link.keep(), "registration")
         self.spawn(self._watch_time(), "deadlines")
         self.spawn(self._watch_peers(), "heartbeat watch")
         self.spawn(self._ping(), "pings")
@@ -122,7 +120,7 @@ class TaskManagerService(Service):
 
     async def on_stop(self) -> None:
         """Whatever happened before: no process, socket or file is left."""
-        self.resourcemanager.stop()
+        self._link.close()
         for left in self.core.kill_all():
             if left.process is not None and left.process.pid != os.getpid():
                 kill(left.process)

@@ -243,9 +243,10 @@ class TaskDecisions:
         return [Send(process.channel, told)]
 
     def of_job(self, job_id: str) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
-        """States and totals of a job's tasks here."""
+        """States of a job's tasks here, and the totals of those that have ended: they travel with the final state."""
         tasks = [t for s in self._slots.of_job(job_id) for t in s.tasks.values()]
-        return {t.execution_id: t.state for t in tasks}, {t.execution_id: t.metrics for t in tasks if t.metrics}
+        totals = {t.execution_id: t.metrics for t in tasks if t.is_final and t.metrics}
+        return {t.execution_id: t.state for t in tasks}, totals
 
     def _task_at(self, channel: int, message: Mapping[str, Any]) -> tuple[Slot | None, Task | None]:
         slot = self._slots.at(channel)

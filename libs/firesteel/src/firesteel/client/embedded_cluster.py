@@ -19,10 +19,10 @@ from firesteel.core.clock import SystemClock
 from firesteel.core.run_directory import RunDirectory
 from firesteel.core.secret import rest_token
 from firesteel.ha.memory import MemoryServices
+from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.messages import SetSlots
 from firesteel.protocol.provider import Provider
 from firesteel.rpc.client import RpcClient
-from firesteel.rpc.gateways import RemoteResourceManager
 from firesteel.runtime.slot_main import slot_main
 from firesteel.service.leaving import Leaving
 from firesteel.spark.embedded import EmbeddedFleet
@@ -119,7 +119,7 @@ class EmbeddedCluster:
     async def _set_slots(self, count: int) -> None:
         async with aiohttp.ClientSession() as session:
             rpc = RpcClient(session, self._secret, SystemClock())
-            gateway = RemoteResourceManager(rpc, self._resourcemanager_address)
+            gateway = ResourceManagerGateway(rpc, self._resourcemanager_address)
             await gateway.set_slots(SetSlots(_TASKMANAGER_ID, count))
 
     def stop(self) -> None:

@@ -1,179 +1,196 @@
-"""Through these a service calls another one; nobody ever holds the other service itself.
+"""The contract between the services: every call there is, what it takes and answers, whom it fences off, who makes it.
 
-All methods may raise ``FencedError`` (the token is stale: find the leader again), ``PeerUnreachableError`` (no answer;
-the call may or may not have happened) or ``RpcFault`` (the callee refused it or failed). All calls are idempotent.
+A call is added by its row here and by its handler at the callee (``firesteel.rpc.answers``). All calls are idempotent:
+one whose answer was lost is made again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
-
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
+from firesteel.protocol.method import Caller, Fence, Gateway, Method
 from firesteel.protocol.split_messages import OperatorEvents
 
+_CLIENT, _DISPATCHER, _HOST = (Caller.CLIENT,), (Caller.DISPATCHER,), (Caller.JOBMASTER_HOST,)
+_JOBMASTER, _TASKMANAGER, _RESOURCEMANAGER = (Caller.JOBMASTER,), (Caller.TASKMANAGER,), (Caller.RESOURCEMANAGER,)
 
-class ResourceManagerGateway(Protocol):
+
+class ResourceManagerGateway(Gateway):
     """Calls to the ResourceManager."""
 
-    async def register_taskmanager(self, message: m.RegisterTaskManager) -> m.TaskManagerRegistered:
-        """Present a TaskManager."""
+    register_taskmanager = Method(
+        m.RegisterTaskManager, m.TaskManagerRegistered, by=_TASKMANAGER, fence=Fence.CALLEE_IF_KNOWN
+    )
+    """Present a TaskManager."""
 
-    async def register_jobmaster(self, message: m.RegisterJobMaster) -> m.JobMasterRegistered:
-        """Present a JobMaster."""
+    register_jobmaster = Method(m.RegisterJobMaster, m.JobMasterRegistered, by=_JOBMASTER, fence=Fence.CALLEE_IF_KNOWN)
+    """Present a JobMaster."""
 
-    async def declare_requirements(self, message: m.DeclareRequirements) -> None:
-        """Say how many slots a job wants."""
+    declare_requirements = Method(m.DeclareRequirements, by=_JOBMASTER)
+    """Say how many slots a job wants."""
 
-    async def executor_lost(self, message: m.ExecutorLost) -> None:
-        """The newest executor of a TaskManager ended or could not be started: it wants another one."""
+    executor_lost = Method(m.ExecutorLost, by=_TASKMANAGER)
+    """The newest executor of a TaskManager ended or could not be started: it wants another one."""
 
-    async def slot_available(self, message: m.SlotAvailable) -> None:
-        """A slot became free."""
+    slot_available = Method(m.SlotAvailable, by=_TASKMANAGER)
+    """A slot became free."""
 
-    async def disconnect_taskmanager(self, message: m.DisconnectTaskManager) -> None:
-        """The TaskManager stops."""
+    cancel_slot = Method(m.SlotAvailable, m.SlotEnd, by=_TASKMANAGER)
+    """Have the fleet give up the process of a slot, and say what it knows about its end."""
 
-    async def disconnect_jobmaster(self, message: m.DisconnectJobMaster) -> None:
-        """The job ended."""
+    disconnect_taskmanager = Method(m.DisconnectTaskManager, by=_TASKMANAGER)
+    """The TaskManager stops."""
 
-    async def jobmaster_heartbeat(self, message: m.JobMasterHeartbeat) -> None:
-        """The JobMaster is alive."""
+    disconnect_jobmaster = Method(m.DisconnectJobMaster, by=_JOBMASTER)
+    """The job ended."""
 
-    async def overview(self) -> m.ClusterOverview:
-        """TaskManagers and slots."""
+    forget_jobmaster = Method(m.JobMasterLost, by=_HOST, fence=Fence.NONE)
+    """The process of a JobMaster ended before its job did; counts only if that JobMaster is registered."""
 
-    async def set_slots(self, message: m.SetSlots) -> None:
-        """Change the number of slots of a TaskManager."""
+    jobmaster_heartbeat = Method(m.JobMasterHeartbeat, by=_JOBMASTER)
+    """The JobMaster is alive."""
 
-    async def shut_down(self) -> None:
-        """The cluster is shut down: end this process in order, after the answer."""
+    overview = Method(m.Empty, m.ClusterOverview, by=_DISPATCHER, fence=Fence.NONE)
+    """TaskManagers and slots."""
 
+    set_slots = Method(m.SetSlots, by=_CLIENT, fence=Fence.NONE)
+    """Change the number of slots of a TaskManager."""
 
-class TaskManagerGateway(Protocol):
-    """Calls to a TaskManager."""
-
-    async def heartbeat(self) -> m.SlotReport:
-        """From the ResourceManager."""
-
-    async def heartbeat_jobmaster(self, message: m.HeartbeatFromJobMaster) -> m.ExecutionReport:
-        """From a JobMaster; both sides reconcile."""
-
-    async def start_executor(self, message: m.ExecutorSpec) -> None:
-        """Start a Spark executor, beside older ones that still run slots; answered before it is up."""
-
-    async def request_slot(self, message: m.RequestSlot) -> None:
-        """Allocate a slot to a job."""
-
-    async def submit_tasks(self, message: m.SubmitTasks) -> None:
-        """Run tasks in a slot."""
-
-    async def cancel_tasks(self, message: m.CancelTasks) -> None:
-        """End tasks; their final states are reported later."""
-
-    async def assign_splits(self, message: m.AssignSplits) -> None:
-        """Give splits to a source subtask."""
-
-    async def send_operator_events(self, message: OperatorEvents) -> None:
-        """Tell a task that runs a user's enumerator something."""
-
-    async def trigger_checkpoint(self, message: m.TriggerCheckpoint) -> None:
-        """Have tasks inject barriers; those that can't are declined later, also those that do not run here."""
-
-    async def notify_checkpoint_complete(self, message: m.NotifyCheckpoint) -> None:
-        """A checkpoint is complete: what was prepared up to it is to be committed; tasks that have ended are left out.
-
-        Earlier notifications may have been lost: this one stands for them, too.
-        """
-
-    async def notify_checkpoint_aborted(self, message: m.NotifyCheckpoint) -> None:
-        """A checkpoint will not complete."""
-
-    async def free_slot(self, message: m.FreeSlot) -> None:
-        """Release a slot."""
-
-    async def collect(self, message: m.Collect) -> m.Collected:
-        """Results of a collect operator."""
+    shut_down = Method(m.Empty, by=_DISPATCHER, fence=Fence.NONE)
+    """The cluster is shut down: end this process in order, after the answer."""
 
 
-class JobMasterHostGateway(Protocol):
+class TaskManagerGateway(Gateway, fence=Fence.CALLER):
+    """Calls to a TaskManager.
+
+    The ResourceManager with which it is registered, and the JobMaster that leads the job or the slot, may call it.
+    Calls that name an execution also carry ``job_id`` or ``allocation_id``: two jobs that run the same program have
+    tasks of the same ids.
+    """
+
+    heartbeat = Method(m.Empty, m.SlotReport, by=_RESOURCEMANAGER)
+    """The ResourceManager is alive; it may come before the answer to the registration."""
+
+    heartbeat_jobmaster = Method(m.HeartbeatFromJobMaster, m.ExecutionReport, by=_JOBMASTER)
+    """A JobMaster is alive; both sides reconcile."""
+
+    start_executor = Method(m.ExecutorSpec, by=_RESOURCEMANAGER)
+    """Start a Spark executor, beside older ones that still run slots; answered before it is up."""
+
+    request_slot = Method(m.RequestSlot, m.SlotGranted, by=_RESOURCEMANAGER)
+    """Allocate a slot to a job."""
+
+    set_slots = Method(m.SlotCount, by=_RESOURCEMANAGER)
+    """Have another number of slots."""
+
+    submit_tasks = Method(m.SubmitTasks, by=_JOBMASTER, at_least=60.0)
+    """Run tasks in a slot; their blobs are fetched before it is answered."""
+
+    cancel_tasks = Method(m.CancelTasks, by=_JOBMASTER)
+    """End tasks; their final states are reported later."""
+
+    assign_splits = Method(m.AssignSplits, by=_JOBMASTER)
+    """Give splits to a source subtask."""
+
+    send_operator_events = Method(OperatorEvents, by=_JOBMASTER)
+    """Tell a task that runs a user's enumerator something."""
+
+    trigger_checkpoint = Method(m.TriggerCheckpoint, by=_JOBMASTER)
+    """Have tasks inject barriers; those that can't are declined later, also those that do not run here."""
+
+    notify_checkpoint_complete = Method(m.NotifyCheckpoint, by=_JOBMASTER)
+    """A checkpoint is complete: what was prepared up to it is to be committed; tasks that have ended are left out.
+
+    Earlier notifications may have been lost: this one stands for them, too.
+    """
+
+    notify_checkpoint_aborted = Method(m.NotifyCheckpoint, by=_JOBMASTER)
+    """A checkpoint will not complete."""
+
+    free_slot = Method(m.FreeSlot, by=_JOBMASTER + _RESOURCEMANAGER)
+    """Release a slot."""
+
+    collect = Method(m.Collect, m.Collected, by=_JOBMASTER, waits=lambda message: message.wait_ms / 1000)
+    """Results of a collect operator."""
+
+
+class JobMasterHostGateway(Gateway, fence=Fence.NONE):
     """Calls to a host of JobMasters."""
 
-    async def start_job(self, message: m.StartJob) -> m.JobStarted:
-        """Run a job."""
+    start_job = Method(m.StartJob, m.JobStarted, by=_DISPATCHER)
+    """Run a job."""
 
-    async def list_jobs(self) -> m.RunningJobs:
-        """The jobs whose JobMasters live, and those that ended and whose end the Dispatcher has not acknowledged."""
+    list_jobs = Method(m.Empty, m.RunningJobs, by=_DISPATCHER)
+    """The jobs whose JobMasters live, and those that ended and whose end the Dispatcher has not acknowledged."""
 
-    async def shut_down(self) -> None:
-        """The cluster is shut down: end this process in order, after the answer."""
-
-
-class JobMasterGateway(Protocol):
-    """Calls to the JobMaster of one job."""
-
-    async def offer_slots(self, message: m.OfferSlots) -> m.AcceptedSlots:
-        """Offer slots that were allocated to the job."""
-
-    async def update_task_states(self, message: m.UpdateTaskStates) -> None:
-        """Report changed states."""
-
-    async def request_splits(self, message: m.RequestSplits) -> m.Splits:
-        """A source subtask asks for work.
-
-        A request that may have got lost is repeated with its number. A caller that gives up must fail the task, because
-        splits may be lost with the answer.
-        """
-
-    async def send_operator_events(self, message: OperatorEvents) -> None:
-        """A task that runs a user's enumerator says what it has decided."""
-
-    async def report_watermark(self, message: ReportWatermark) -> GroupWatermark:
-        """A source subtask says how far it has come, and hears how far its group has."""
-
-    async def end_of_data(self, message: m.ExecutionRef) -> None:
-        """A task has all its results durable and waits for the checkpoint whose completion commits them."""
-
-    async def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
-        """A task has written its state. Answered also if nobody wants it any more."""
-
-    async def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
-        """A task can't take part in a checkpoint, or could not write its state."""
-
-    async def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:
-        """A user wants a checkpoint now. Answered before it is taken."""
-
-    async def report_metrics(self, message: m.ReportMetrics) -> None:
-        """Running totals."""
-
-    async def fail_slot(self, message: m.FailSlot) -> None:
-        """A slot was lost."""
-
-    async def notify_no_resources(self, message: m.NotifyNoResources) -> None:
-        """The cluster is too small for the job."""
-
-    async def cancel(self) -> None:
-        """Cancel the job; nothing happens if it has ended."""
-
-    async def adopt(self, message: m.AdoptJob) -> None:
-        """Another Dispatcher leads: tell it the state of the job, and from now on all that follows."""
-
-    async def details(self) -> Mapping[str, Any]:
-        """Everything about the job, as plain data: the same that ``job_finished`` archives at its end."""
-
-    async def collect(self, message: m.CollectFromJob) -> m.CollectedFromJob:
-        """Results of a collect operator."""
+    shut_down = Method(m.Empty, by=_DISPATCHER)
+    """The cluster is shut down: end this process in order, after the answer."""
 
 
-class DispatcherGateway(Protocol):
+class JobMasterGateway(Gateway):
+    """Calls to the JobMaster of one job; the address is that of the job, as ``start_job`` answered it."""
+
+    offer_slots = Method(m.OfferSlots, m.AcceptedSlots, by=_TASKMANAGER)
+    """Offer slots that were allocated to the job."""
+
+    update_task_states = Method(m.UpdateTaskStates, by=_TASKMANAGER)
+    """Report changed states."""
+
+    request_splits = Method(m.RequestSplits, m.Splits, by=_TASKMANAGER)
+    """A source subtask asks for work.
+
+    A request that may have got lost is repeated with its number. A caller that gives up must fail the task, because
+    splits may be lost with the answer.
+    """
+
+    send_operator_events = Method(OperatorEvents, by=_TASKMANAGER)
+    """A task that runs a user's enumerator says what it has decided."""
+
+    report_watermark = Method(ReportWatermark, GroupWatermark, by=_TASKMANAGER)
+    """A source subtask says how far it has come, and hears how far its group has."""
+
+    end_of_data = Method(m.ExecutionRef, by=_TASKMANAGER)
+    """A task has all its results durable and waits for the checkpoint whose completion commits them."""
+
+    acknowledge_checkpoint = Method(m.AcknowledgeCheckpoint, by=_TASKMANAGER)
+    """A task has written its state. Answered also if nobody wants it any more."""
+
+    decline_checkpoint = Method(m.DeclineCheckpoint, by=_TASKMANAGER)
+    """A task can't take part in a checkpoint, or could not write its state."""
+
+    trigger_checkpoint = Method(m.TriggerJobCheckpoint, by=_DISPATCHER)
+    """A user wants a checkpoint now. Answered before it is taken."""
+
+    report_metrics = Method(m.ReportMetrics, by=_TASKMANAGER)
+    """Running totals."""
+
+    fail_slot = Method(m.FailSlot, by=_TASKMANAGER + _RESOURCEMANAGER)
+    """A slot was lost."""
+
+    notify_no_resources = Method(m.NotifyNoResources, by=_RESOURCEMANAGER)
+    """The cluster is too small for the job."""
+
+    cancel = Method(m.Empty, by=_DISPATCHER)
+    """Cancel the job; nothing happens if it has ended."""
+
+    adopt = Method(m.AdoptJob, by=_DISPATCHER + _HOST)
+    """Another Dispatcher leads: tell it the state of the job, and from now on all that follows."""
+
+    details = Method(m.Empty, m.JobDetails, by=_DISPATCHER)
+    """Everything about the job."""
+
+    collect = Method(m.CollectFromJob, m.CollectedFromJob, by=_DISPATCHER, waits=lambda message: message.wait_ms / 1000)
+    """Results of a collect operator."""
+
+
+class DispatcherGateway(Gateway):
     """Calls to the Dispatcher."""
 
-    async def job_state_changed(self, message: m.JobStateChanged) -> None:
-        """A job entered another state."""
+    job_state_changed = Method(m.JobStateChanged, by=_JOBMASTER)
+    """A job entered another state."""
 
-    async def job_finished(self, message: m.JobFinished) -> None:
-        """A job reached a final state."""
+    job_finished = Method(m.JobFinished, by=_JOBMASTER)
+    """A job reached a final state."""
 
-    async def jobmaster_lost(self, message: m.JobMasterLost) -> None:
-        """The process of a JobMaster ended before its job did; from its host, and not fenced."""
+    jobmaster_lost = Method(m.JobMasterLost, by=_HOST + _JOBMASTER, fence=Fence.NONE)
+    """The process of a JobMaster ended before its job did; who says so knows no leader, only a death."""

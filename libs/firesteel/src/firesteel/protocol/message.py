@@ -78,6 +78,11 @@ class Message:
         return cls(**values)
 
 
+@dataclass(frozen=True)
+class Empty(Message):
+    """Nothing to say."""
+
+
 @cache
 def _hints(cls: type[Message]) -> dict[str, Any]:
     return typing.get_type_hints(cls)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
+from firesteel.core.errors import ProtocolError
 from firesteel.protocol.checkpoint_messages import AcknowledgeCheckpoint as AcknowledgeCheckpoint
 from firesteel.protocol.checkpoint_messages import DeclineCheckpoint as DeclineCheckpoint
 from firesteel.protocol.checkpoint_messages import NotifyCheckpoint as NotifyCheckpoint
 from firesteel.protocol.checkpoint_messages import TriggerCheckpoint as TriggerCheckpoint
 from firesteel.protocol.checkpoint_messages import TriggerJobCheckpoint as TriggerJobCheckpoint
+from firesteel.protocol.message import Empty as Empty
 from firesteel.protocol.message import Message
 from firesteel.protocol.registration_messages import DeclareRequirements as DeclareRequirements
 from firesteel.protocol.registration_messages import DisconnectJobMaster as DisconnectJobMaster
@@ -24,11 +26,6 @@ from firesteel.protocol.split_messages import Splits as Splits
 
 DEFAULT_PROFILE = "default"
 """The only resource profile so far: the share of a slot in its TaskManager."""
-
-
-@dataclass(frozen=True)
-class Empty(Message):
-    """Nothing to say."""
 
 
 # ResourceManager
@@ -80,6 +77,13 @@ class SlotAvailable(Message):
     taskmanager_id: str
     slot_index: int
     allocation_id: str
+
+
+@dataclass(frozen=True)
+class SlotEnd(Message):
+    """What the fleet knows about the end of a slot that a TaskManager gives up; empty: nothing."""
+
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,10 @@ class HeartbeatFromJobMaster(Message):
 
 @dataclass(frozen=True)
 class ExecutionReport(Message):
-    """What a TaskManager runs of a job: execution id -> state, execution id -> running totals."""
+    """What a TaskManager runs of a job: execution id -> state, execution id -> final totals of those that have ended.
+
+    Running totals come by ``report_metrics`` alone.
+    """
 
     executions: Mapping[str, str]
     metrics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -181,6 +188,21 @@ class RequestSlot(Message):
     jobmaster_token: str
     python: Mapping[str, Any] = field(default_factory=dict)
     jobmaster_epoch: int = 0
+
+
+@dataclass(frozen=True)
+class SlotGranted(Message):
+    """Where the process of the slot is to be started, and where it finds the TaskManager."""
+
+    executor_id: str
+    control_socket: str
+
+
+@dataclass(frozen=True)
+class SlotCount(Message):
+    """How many slots a TaskManager has from now on."""
+
+    slots: int
 
 
 @dataclass(frozen=True)
@@ -406,6 +428,24 @@ class CollectedFromJob(Message):
     state: str
 
 
+@dataclass(frozen=True)
+class JobDetails(Message):
+    """Everything about the job, the same that ``JobFinished`` archives at its end; it travels as it is."""
+
+    archive: Mapping[str, Any]
+
+    def to_plain(self) -> dict[str, Any]:
+        """The archive."""
+        return dict(self.archive)
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> Self:
+        """See ``Message``."""
+        if not isinstance(plain, Mapping):
+            raise ProtocolError(cls.__name__, f"a JSON object is expected, not {type(plain).__name__}")
+        return cls(plain)
+
+
 # Dispatcher
 
 
@@ -430,7 +470,10 @@ class JobFinished(Message):
 
 @dataclass(frozen=True)
 class JobMasterLost(Message):
-    """A JobMaster host says that the process of a JobMaster, known by its token, ended before its job did."""
+    """A JobMaster host says that the process of a JobMaster, known by its token, ended before its job did.
+
+    The ResourceManager frees the slots of the job then, for nobody else does.
+    """
 
     job_id: str
     cause: str

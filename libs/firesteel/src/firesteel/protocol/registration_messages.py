@@ -64,17 +64,9 @@ class DeclareRequirements(Message):
 
 @dataclass(frozen=True)
 class DisconnectJobMaster(Message):
-    """The job ended; its requirements are forgotten.
-
-    Attributes:
-        jobmaster_token: set by a JobMaster host whose JobMaster was lost; such a call is not fenced, and counts only if
-            the registered JobMaster has this token. The slots of the job have to be freed, for nobody else does.
-        cause: why it was lost.
-    """
+    """The job ended; its requirements are forgotten."""
 
     job_id: str
-    jobmaster_token: str = field(default="", repr=False)
-    cause: str = ""
     sender: str = field(default="", repr=False)
 
 

@@ -1,9 +1,20 @@
 """Calls between services: JSON over HTTP, with ids that make repeats harmless and tokens that fence off old leaders."""
 
+from firesteel.rpc.answering import answers, by_token, check_token, handlers_of
 from firesteel.rpc.client import RpcClient
 from firesteel.rpc.guard import Guard
-from firesteel.rpc.retries import is_gone, may_work_later
 from firesteel.rpc.server import Handler, RpcRequest, rpc_routes
 from firesteel.rpc.signing import Signer
 
-__all__ = ["Guard", "Handler", "RpcClient", "RpcRequest", "Signer", "is_gone", "may_work_later", "rpc_routes"]
+__all__ = [
+    "Guard",
+    "Handler",
+    "RpcClient",
+    "RpcRequest",
+    "Signer",
+    "answers",
+    "by_token",
+    "check_token",
+    "handlers_of",
+    "rpc_routes",
+]

@@ -13,11 +13,10 @@ import aiohttp
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError
 from firesteel.protocol.message import RPC_VERSION, RpcCode, RpcFault
+from firesteel.protocol.method import DEFAULT_TIMEOUT
 from firesteel.rpc.signing import Signer
 
 logger = logging.getLogger(__name__)
-DEFAULT_TIMEOUT = 10.0
-"""Seconds; Flink's ``pekko.ask.timeout``."""
 STALL_SECONDS = 1.0
 """A timeout that comes so much too late was made by a stall of this process, not by the peer."""
 

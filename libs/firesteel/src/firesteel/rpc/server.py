@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import logging
 from collections import OrderedDict
@@ -67,8 +66,6 @@ class RpcRequest:
 
 
 Handler = Callable[[RpcRequest], Awaitable[Mapping[str, Any]]]
-TokenOf = Callable[[RpcRequest], str | None]
-"""The token that a call must carry; None = this call is not fenced. May raise ``RpcFault`` (no such job)."""
 
 
 class _Answers:
@@ -109,7 +106,6 @@ class _Answers:
 def rpc_routes(
     handlers: Mapping[str, Handler],
     secret: str,
-    token_of: TokenOf,
     *,
     prefix: str = "",
     clock: Clock | None = None,
@@ -121,9 +117,8 @@ def rpc_routes(
     as ``INTERNAL``. A call whose id was answered within the last five minutes gets the same answer again.
 
     Args:
-        handlers: by method name.
+        handlers: by method name; ``firesteel.rpc.handlers_of`` makes them from the rows of a gateway.
         secret: the cluster's secret; calls that are not signed with it are refused, and answers are signed.
-        token_of: the fencing token that a call must carry.
         prefix: in front of ``/rpc``; may have variable parts such as ``/jobs/{job_id}``.
         clock: ages the kept answers, and tells the age of requests.
     """
@@ -148,7 +143,7 @@ def rpc_routes(
             return signed(verified, *await asyncio.shield(running))
         future = answers.begin(key)
         try:
-            status, answer = await _perform(call, handlers, token_of)
+            status, answer = await _perform(call, handlers)
         except BaseException:  # cancelled: the caller went away; whoever waits for the same answer has to ask again
             answers.forget(key)
             if not future.done():
@@ -178,14 +173,11 @@ def _read(body: bytes, path: Mapping[str, str]) -> RpcRequest:
     return RpcRequest(path["method"], call, token, payload, path)
 
 
-async def _perform(call: RpcRequest, handlers: Mapping[str, Handler], token_of: TokenOf) -> tuple[int, bytes]:
+async def _perform(call: RpcRequest, handlers: Mapping[str, Handler]) -> tuple[int, bytes]:
     try:
         handler = handlers.get(call.method)
         if handler is None:
             raise RpcFault(RpcCode.NOT_FOUND, f"there is no method {call.method!r}")
-        token = token_of(call)
-        if token is not None and not hmac.compare_digest(token.encode(), call.token.encode()):
-            raise FencedError(f"{call.method}: the caller means another leader: its token is not the current one")
         return 200, json.dumps({"payload": await handler(call)}, separators=(",", ":"), default=_mapping).encode()
     except FencedError as error:
         return _refusal(RpcCode.FENCED, str(error))

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from firesteel.service.daemon_threads import DaemonThreads
+from firesteel.service.lanes import Calls, Spawn
 from firesteel_jobmaster.checkpoints.work import Close, Collect, Discard, Dispose, Done, Work
 from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
-from firesteel_jobmaster.lanes import Lane, Spawn
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class WorkQueue:
     ) -> None:
         self._worker, self._answered, self._run_blocking = worker, answered, run_blocking
         self._end_is_known, self._seconds = end_is_known, seconds
-        self._lane = Lane("checkpoint storage", spawn)
+        self._lane = Calls("checkpoint storage", spawn)
         self._waited_for: deque[Work] = deque()
         self._clean_ups: deque[Work] = deque()
         self._last: deque[Close] = deque()
@@ -90,7 +90,7 @@ class WorkQueue:
             self._clean_ups.append(work)
         else:
             self._waited_for.append(work)
-        self._lane.add(type(work).__name__, self._next)
+        self._lane.add(self._next)
 
     async def done(self) -> None:
         """Wait until all is done that was added before; and more, if that came between."""

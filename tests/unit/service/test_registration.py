@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from firesteel.core.errors import IllegalTransitionError
-from firesteel_taskmanager.registration import Answer, BondState, EndProcess, Register, Registration
-from firesteel_taskmanager.settings import RegistrationSettings
+from firesteel.service.registration import (
+    Answer,
+    BondState,
+    EndProcess,
+    Register,
+    Registration,
+    RegistrationSettings,
+)
 
 SETTINGS = RegistrationSettings()
 

@@ -1,21 +1,30 @@
 """The bond with the ResourceManager as decisions: when to register, when to wait, when to give up. No input or output.
 
-A TaskManager registers, and again whenever the bond is lost; its slots go on meanwhile. Registering is repeated for
-ever while a job uses a slot here, else until ``taskmanager.registration.timeout`` is over.
+JobMasters and TaskManagers register, and again whenever the bond is lost; what they do goes on meanwhile. Registering
+is repeated for ever while a job needs it, else until ``taskmanager.registration.timeout`` is over.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from firesteel.config import Settings
+from firesteel.config.options import (
+    HEARTBEAT_TIMEOUT,
+    REGISTRATION_ERROR_DELAY,
+    REGISTRATION_INITIAL_TIMEOUT,
+    REGISTRATION_MAX_TIMEOUT,
+    REGISTRATION_REFUSED_DELAY,
+)
+from firesteel.core.backoff import pause_after
 from firesteel.core.clock import Clock
 from firesteel.core.errors import IllegalTransitionError
 from firesteel.service.heartbeat import REGISTERS_AGAIN, HeartbeatMonitor
-from firesteel_taskmanager.settings import RegistrationSettings
 
 logger = logging.getLogger(__name__)
 _PEER = "resourcemanager"
@@ -60,6 +69,45 @@ class EndProcess:
     cause: str
 
 
+@dataclass(frozen=True)
+class RegistrationSettings:
+    """Seconds throughout.
+
+    Attributes:
+        first_pause, longest_pause: ``cluster.registration.initial-timeout`` and ``max-timeout``: after no answer.
+        error_pause: ``cluster.registration.error-delay``.
+        refused_pause: ``cluster.registration.refused-registration-delay``.
+        timeout: for how long it is tried where nothing needs it.
+        heartbeat_timeout: ``heartbeat.timeout``.
+        failures: so many heartbeats in a row that were not answered lose the bond; 0: that counts for nothing.
+    """
+
+    first_pause: float = 0.1
+    longest_pause: float = 30.0
+    error_pause: float = 10.0
+    refused_pause: float = 30.0
+    timeout: float = 300.0
+    heartbeat_timeout: float = 50.0
+    failures: int = 0
+
+    @classmethod
+    def from_settings(cls, settings: Settings, timeout: float = math.inf, failures: int = 0) -> RegistrationSettings:
+        """Read the options.
+
+        Raises:
+            ConfigurationError: one has a bad value.
+        """
+        return cls(
+            first_pause=settings.get(REGISTRATION_INITIAL_TIMEOUT).total_seconds(),
+            longest_pause=settings.get(REGISTRATION_MAX_TIMEOUT).total_seconds(),
+            error_pause=settings.get(REGISTRATION_ERROR_DELAY).total_seconds(),
+            refused_pause=settings.get(REGISTRATION_REFUSED_DELAY).total_seconds(),
+            timeout=timeout,
+            heartbeat_timeout=settings.get(HEARTBEAT_TIMEOUT).total_seconds(),
+            failures=failures,
+        )
+
+
 class Registration:
     """One bond; begins with the first ``tick``.
 
@@ -80,6 +128,8 @@ class Registration:
         self._patience = settings.longest_pause
         self._moved = False
         """Another leader became known while a registration was on its way."""
+        self._lost_at_once = 0
+        """How often in a row it was lost before anything was heard."""
 
     @property
     def is_registered(self) -> bool:
@@ -97,7 +147,7 @@ class Registration:
     def tick(self) -> list[Register]:
         """Time has passed."""
         if self._monitor is not None and self._monitor.tick():
-            self.lost("it sends no heartbeats")
+            self.lost("it gives no sign of life")
         if self.state is BondState.WAITING and self._clock.monotonic() >= self._due:
             self._move(BondState.CALLING)
             return [Register()]
@@ -112,7 +162,7 @@ class Registration:
         if heartbeat_interval > 0:
             self._patience = REGISTERS_AGAIN * heartbeat_interval
             silence = min(silence, self._patience)
-        self._monitor = HeartbeatMonitor(self._clock, silence, failure_threshold=0)
+        self._monitor = HeartbeatMonitor(self._clock, silence, failure_threshold=self._settings.failures)
         self._tick_seconds = self._monitor.tick_seconds
         self._monitor.watch(_PEER)
 
@@ -148,20 +198,30 @@ class Registration:
         return []
 
     def heard(self) -> None:
-        """It sent a heartbeat."""
+        """It gave a sign of life."""
         if self._monitor is not None:
             self._monitor.heard(_PEER)
+            self._lost_at_once = 0
+
+    def unanswered(self) -> None:
+        """It could not be reached with a heartbeat."""
+        if self._monitor is not None:
+            self._monitor.failed(_PEER)
 
     def lost(self, cause: str) -> None:
-        """It is gone, or another one leads: register at once."""
+        """It is gone, or another one leads: register at once, and more slowly if that is all that ever happens."""
         if self.state is BondState.REGISTERED:
             logger.warning("the ResourceManager is lost (%s); registering again", cause)
             self._monitor = None
-            self._due = self._unregistered_since = self._clock.monotonic()
+            self._unregistered_since = self._clock.monotonic()
+            again = pause_after(self._lost_at_once, self._settings.first_pause, self._settings.longest_pause)
+            self._due = self._unregistered_since + again
+            self._lost_at_once += 1
             self._move(BondState.WAITING)
 
     def leads_elsewhere(self, cause: str) -> None:
         """Another one is said to lead: register there, and wait no longer for one that does not answer."""
+        self._lost_at_once = 0
         if self.state is BondState.WAITING:
             self._due, self._pause = self._clock.monotonic(), self._settings.first_pause
         self._moved = self.state is BondState.CALLING

@@ -4,7 +4,7 @@ import pytest
 
 from firesteel.core.errors import FencedError, PeerUnreachableError, RpcError, UnauthorizedError
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.rpc import is_gone, may_work_later
+from firesteel.service.retries import is_gone, may_work_later
 
 
 @pytest.mark.parametrize(

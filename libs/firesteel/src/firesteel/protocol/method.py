@@ -1,0 +1,187 @@
+"""What a row of a contract says about one call, and the gateways that are made of such rows.
+
+A gateway is a class whose attributes are rows. On the calling side it is made with an address, and each row is a method
+to be awaited; on the answering side ``firesteel.rpc.answers`` names the row that a handler answers. Both are checked
+against the same types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum, StrEnum
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, TypeVar, cast, overload
+
+from firesteel.protocol.message import Empty, Message
+
+Request = TypeVar("Request", bound=Message)
+Answer = TypeVar("Answer", bound=Message | None)
+DEFAULT_TIMEOUT: Final = 10.0
+"""Seconds; Flink's ``pekko.ask.timeout``."""
+
+
+class Caller(StrEnum):
+    """Who calls."""
+
+    DISPATCHER = "dispatcher"
+    RESOURCEMANAGER = "resourcemanager"
+    JOBMASTER_HOST = "jobmaster host"
+    JOBMASTER = "jobmaster"
+    TASKMANAGER = "taskmanager"
+    CLIENT = "client"
+
+
+class Fence(Enum):
+    """Whose token a call carries, and what becomes of one with another token."""
+
+    CALLEE = "callee"
+    """That of the callee, as the caller learned it: refused if another one leads by now."""
+    CALLEE_IF_KNOWN = "callee if known"
+    """The same; who does not know it yet sends none, and learns it from the answer."""
+    CALLER = "caller"
+    """The caller's own: refused unless it leads what the call is about, as far as the callee knows."""
+    NONE = "none"
+    """Everyone in the cluster may call: who does so knows no leader."""
+
+
+class Channel(Protocol):
+    """Carries calls; ``firesteel.rpc.RpcClient`` is one."""
+
+    async def call(
+        self, base_url: str, method: str, payload: Mapping[str, Any], token: str = "", timeout: float = DEFAULT_TIMEOUT
+    ) -> dict[str, Any]:
+        """Call ``<base_url>/rpc/<method>`` and return the answer's payload."""
+
+
+class Method(Generic[Request, Answer]):
+    """One row: a call that may be made any number of times to the same effect. Its name is that of the attribute.
+
+    Args:
+        request: what it takes; ``Empty``: nothing.
+        answer: what it answers; None: only that it was done.
+        by: who calls it.
+        fence: whom it fences off; default: what its gateway says.
+        at_least: seconds for which an answer is waited for, also where others get less.
+        waits: seconds that the callee may take before it answers, as the message says.
+    """
+
+    name: str
+    fence: Fence
+
+    @overload
+    def __init__(
+        self: Method[Request, None],
+        request: type[Request],
+        *,
+        by: tuple[Caller, ...],
+        fence: Fence | None = None,
+        at_least: float = 0.0,
+        waits: Callable[[Request], float] | None = None,
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        request: type[Request],
+        answer: type[Answer],
+        *,
+        by: tuple[Caller, ...],
+        fence: Fence | None = None,
+        at_least: float = 0.0,
+        waits: Callable[[Request], float] | None = None,
+    ) -> None: ...
+
+    def __init__(
+        self,
+        request: type[Request],
+        answer: type[Any] | None = None,
+        *,
+        by: tuple[Caller, ...],
+        fence: Fence | None = None,
+        at_least: float = 0.0,
+        waits: Callable[[Request], float] | None = None,
+    ) -> None:
+        self.request, self.answer, self.by = request, answer, frozenset(by)
+        self.at_least, self.waits = at_least, waits
+        if fence is not None:
+            self.fence = fence
+
+    def __repr__(self) -> str:
+        return f"Method({self.name})"
+
+    def __set_name__(self, owner: type[Gateway], name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, gateway: None, owner: type[Gateway]) -> Self: ...
+
+    @overload
+    def __get__(self, gateway: Gateway, owner: type[Gateway]) -> Call[Request, Answer]: ...
+
+    def __get__(self, gateway: Gateway | None, owner: type[Gateway]) -> Self | Call[Request, Answer]:
+        return self if gateway is None else Call(gateway, self)
+
+    def read_answer(self, plain: Mapping[str, Any]) -> Answer:
+        """What a callee answered.
+
+        Raises:
+            ProtocolError: it can't be read.
+        """
+        return cast(Answer, None if self.answer is None else self.answer.from_plain(plain))
+
+
+class Call(Generic[Request, Answer]):
+    """A method of a service at an address."""
+
+    __slots__ = ("_gateway", "_method")
+
+    def __init__(self, gateway: Gateway, method: Method[Request, Answer]) -> None:
+        self._gateway, self._method = gateway, method
+
+    @overload
+    def __call__(self: Call[Empty, Answer]) -> Coroutine[Any, Any, Answer]: ...
+
+    @overload
+    def __call__(self, message: Request) -> Coroutine[Any, Any, Answer]: ...
+
+    def __call__(self, message: Message | None = None) -> Coroutine[Any, Any, Answer]:
+        """Make the call.
+
+        Raises:
+            FencedError: the token is stale: find the leader again.
+            PeerUnreachableError: no answer; the call may or may not have happened.
+            RpcFault: the callee refused it, or failed in it.
+            ProtocolError: its answer can't be read.
+        """
+        return self._gateway.call(self._method, cast(Request, message or Empty()))
+
+
+class Gateway:
+    """Through this a service calls another one; nobody ever holds the other service itself.
+
+    Args:
+        channel: carries the calls.
+        address: base URL; empty where it is not known.
+        token: that the calls carry, as their fences say.
+        timeout: seconds for which an answer is waited for.
+    """
+
+    methods: ClassVar[Mapping[str, Method[Any, Any]]]
+    """All rows by name."""
+
+    def __init__(self, channel: Channel, address: str, token: str = "", timeout: float = DEFAULT_TIMEOUT) -> None:
+        self._channel, self.address, self.token, self.timeout = channel, address.rstrip("/"), token, timeout
+
+    def __init_subclass__(cls, fence: Fence = Fence.CALLEE) -> None:
+        cls.methods = {
+            name: row for base in reversed(cls.__mro__) for name, row in vars(base).items() if isinstance(row, Method)
+        }
+        for row in cls.methods.values():
+            row.fence = getattr(row, "fence", fence)
+
+    async def call(self, method: Method[Request, Answer], message: Request) -> Answer:
+        """Call one of the methods; see ``Call``."""
+        timeout = max(method.at_least, self.timeout)
+        if method.waits is not None:
+            timeout += method.waits(message)
+        plain = await self._channel.call(self.address, method.name, message.to_plain(), self.token, timeout)
+        return method.read_answer(plain)

@@ -1,0 +1,103 @@
+"""What is said to one party goes out in its order, one call at a time; calls to several parties go side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Spawn(Protocol):
+    """Runs a coroutine in the background, held and named."""
+
+    def __call__(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any] | None:
+        """None: the service is stopping, the coroutine will not run."""
+
+
+class Lane(Generic[T]):
+    """A queue of pieces that are said to one party.
+
+    Args:
+        name: for logs.
+        say: says one; an exception ends the worker.
+        spawn: runs the worker, which lives only while there is something to say.
+        join: of two pieces that wait, one after the other, makes the one that stands for both; None: both are said.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        say: Callable[[T], Awaitable[None]],
+        spawn: Spawn,
+        join: Callable[[T, T], T | None] | None = None,
+    ) -> None:
+        self._name, self._say, self._spawn, self._join = name, say, spawn, join
+        self._waiting: deque[T] = deque()
+        self._running = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way, and nothing waits."""
+        return not self._running and not self._waiting
+
+    def add(self, piece: T) -> None:
+        """Say this after all that was added before."""
+        if self._waiting and self._join is not None and (both := self._join(self._waiting[-1], piece)) is not None:
+            self._waiting[-1] = both
+        else:
+            self._waiting.append(piece)
+        if not self._running:
+            self._running = self._spawn(self._work(), self._name) is not None
+
+    def with_next(self, piece: T) -> T:
+        """A piece that was not heard, joined with those that wait behind it: that is to be said in its place."""
+        while self._waiting and self._join is not None and (both := self._join(piece, self._waiting[0])) is not None:
+            self._waiting.popleft()
+            piece = both
+        return piece
+
+    def clear(self) -> None:
+        """Say nothing of what waits."""
+        self._waiting.clear()
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                await self._say(self._waiting.popleft())
+        finally:
+            self._running = False
+
+
+class Calls(Lane[Callable[[], Awaitable[None]]]):
+    """A lane of calls; an exception is logged, and ends only the call that raises it.
+
+    Args:
+        name: for logs.
+        spawn: runs the worker.
+    """
+
+    def __init__(self, name: str, spawn: Spawn) -> None:
+        async def perform(call: Callable[[], Awaitable[None]]) -> None:
+            try:
+                await call()
+            except Exception:  # what stands behind it must not be lost with it
+                logger.exception("%s: a call failed", name)
+
+        super().__init__(name, perform, spawn)
+
+    async def done(self) -> None:
+        """Wait until all is done that was added before."""
+        if self.is_idle:
+            return
+        reached = asyncio.Event()
+
+        async def reach() -> None:
+            reached.set()
+
+        self.add(reach)
+        await reached.wait()

@@ -1,0 +1,223 @@
+"""The channel to the ResourceManager: who leads, the registration there, and what is said to it under that."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RpcError
+from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
+from firesteel.protocol.gateways import ResourceManagerGateway
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.protocol.method import DEFAULT_TIMEOUT, Channel
+from firesteel.service.leaders import PeerLeader
+from firesteel.service.registration import Answer, Registration, RegistrationSettings
+from firesteel.service.retries import repeated
+
+logger = logging.getLogger(__name__)
+ANSWER_SECONDS: Final = 5.0
+"""How long the answer to a registration is waited for by those who hear of the new leader before it."""
+_REFUSALS: Final = frozenset({RpcCode.BAD_REQUEST, RpcCode.VERSION, RpcCode.NO_RESOURCES})
+
+
+class LeaderLink:
+    """Registers, and again after every loss; ``keep`` runs it. ``start`` has to come first, on the event loop.
+
+    Args:
+        leaders: say where the ResourceManager is.
+        channel: carries the calls; asked for when there is something to say.
+        register: presents the caller there; returns the token of the leader, and how many seconds it lets pass between
+            two heartbeats, 0 if it sends none.
+        settings: pauses and timeouts.
+        clock: measures them.
+        needed: whether registering goes on for ever at this moment.
+        registered: told after each registration.
+        lost: told, with the cause, when the bond broke.
+        ended: told, with the cause, when it is not to be had, or says that another one has followed the caller.
+        address: where the ResourceManager is when leaders are not elected; empty: where ``leaders`` say.
+    """
+
+    def __init__(
+        self,
+        leaders: LeaderRetrieval,
+        channel: Callable[[], Channel],
+        register: Callable[[ResourceManagerGateway], Awaitable[tuple[str, float]]],
+        settings: RegistrationSettings,
+        clock: Clock,
+        needed: Callable[[], bool],
+        registered: Callable[[], None],
+        lost: Callable[[str], None],
+        ended: Callable[[str], None],
+        address: str = "",
+    ) -> None:
+        self._channel, self._register, self._clock = channel, register, clock
+        self._needed, self._on_registered, self._on_lost, self._on_ended = needed, registered, lost, ended
+        self._address = address
+        self._leader = PeerLeader(leaders, RESOURCEMANAGER, self._leader_changed)
+        self._bond = Registration(settings, clock)
+        self._alarm, self._registered, self._answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._answered.set()  # no registration is on its way
+        self._calling: asyncio.Task[tuple[str, float]] | None = None
+        self.is_closed = False
+
+    def start(self) -> None:
+        """Follow who leads.
+
+        Raises:
+            ConfigurationError: it can't be known.
+        """
+        self._leader.start()
+
+    def close(self) -> None:
+        """Register no more; what is registered stays so. Idempotent."""
+        self.is_closed = True
+        self._leader.stop()
+        self._alarm.set()
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether the ResourceManager knows the caller, as far as is known here."""
+        return self._bond.is_registered
+
+    @property
+    def token(self) -> str:
+        """Of the ResourceManager that leads, as far as is known here; empty before the first registration."""
+        return self._bond.token
+
+    def gateway(self, timeout: float = DEFAULT_TIMEOUT) -> ResourceManagerGateway:
+        """For calls under the registration, or to the leader without one."""
+        address, token = self._where()
+        if self.is_registered or not token:
+            token = self._bond.token
+        return ResourceManagerGateway(self._channel(), address, token, timeout)
+
+    def heard(self) -> None:
+        """The leader gave a sign of life."""
+        self._bond.heard()
+
+    def unanswered(self) -> None:
+        """The leader could not be reached with a heartbeat."""
+        self._bond.unanswered()
+
+    def lost(self, cause: str) -> None:
+        """The leader does not know the caller any more, or leads no more: register again."""
+        if self._bond.is_registered:
+            self._bond.lost(cause)
+            self._alarm.set()
+            self._on_lost(cause)
+
+    async def answered(self) -> None:
+        """Wait, some seconds at most, for the answer to a registration that is on its way.
+
+        What a ResourceManager sends as soon as it knows us may be here before its answer.
+        """
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._answered.wait()
+        except TimeoutError:
+            pass
+
+    async def keep(self) -> None:
+        """Register, and again whenever the bond broke; until it is closed or given up."""
+        while not self.is_closed:
+            self._alarm.clear()
+            was_registered = self._bond.is_registered
+            calls = self._bond.tick()
+            if was_registered and not self._bond.is_registered:
+                self._on_lost("it gives no sign of life")
+            for _ in calls:
+                await self._call()
+            due = self._bond.next_tick
+            if due is None:
+                return
+            try:
+                async with asyncio.timeout(max(0.0, due - self._clock.monotonic()) + 0.001):
+                    await self._alarm.wait()
+            except TimeoutError:
+                pass
+
+    async def tell(
+        self, what: str, call: Callable[[ResourceManagerGateway], Awaitable[None]], waits: Iterable[float]
+    ) -> None:
+        """Say something, as soon as there is a registration; also to the next leader, if this one leads no more.
+
+        Args:
+            what: for logs.
+            call: harmless to repeat.
+            waits: seconds before each repeat; after them it is given up.
+        """
+
+        async def say() -> None:
+            while not self.is_registered:
+                self._registered.clear()
+                await self._registered.wait()
+            try:
+                await call(self.gateway())
+            except FencedError:
+                self.lost("another ResourceManager leads")
+                raise
+
+        try:
+            await repeated(say, lambda error: isinstance(error, PeerUnreachableError | FencedError), waits)
+        except RpcError as error:
+            logger.warning("the ResourceManager did not hear %s: %s", what, error)
+
+    def _where(self) -> tuple[str, str]:
+        """Address and token of the leader, as far as they are known before the registration."""
+        leader = self._leader.leader
+        if self._address and self._leader.elected is None:
+            return self._address, ""
+        return ("", "") if leader is None else (leader.address, leader.token)
+
+    def _leader_changed(self) -> None:
+        address, token = self._where()
+        if self.is_closed or (self._bond.is_registered and token and token == self._bond.token):
+            return
+        was_registered, cause = self._bond.is_registered, f"the ResourceManager at {address} leads"
+        self._bond.leads_elsewhere(cause)
+        if self._calling is not None:  # who led before is not waited for
+            self._calling.cancel()
+        self._alarm.set()
+        if was_registered:
+            self._on_lost(cause)
+
+    async def _call(self) -> None:
+        gateway = ResourceManagerGateway(self._channel(), *self._where())
+        self._answered.clear()
+        try:
+            token, interval = await self._ask(gateway)
+        except (RpcError, ProtocolError) as error:
+            if isinstance(error, RpcFault) and error.code is RpcCode.GONE:
+                self.close()
+                self._on_ended(str(error))
+                return
+            if isinstance(error, PeerUnreachableError):
+                kind = Answer.NONE
+            else:
+                refused = isinstance(error, RpcFault) and error.code in _REFUSALS
+                kind = Answer.REFUSED if refused else Answer.ERROR
+            for end in self._bond.failed(kind, str(error), self._needed()):
+                self._on_ended(end.cause)
+        else:
+            self._bond.accepted(token, interval)
+            self._registered.set()
+            self._on_registered()
+        finally:
+            self._answered.set()
+
+    async def _ask(self, gateway: ResourceManagerGateway) -> tuple[str, float]:
+        async def ask() -> tuple[str, float]:
+            return await self._register(gateway)
+
+        self._calling = calling = asyncio.get_running_loop().create_task(ask(), name="registration")
+        try:
+            await asyncio.wait([calling])
+        finally:
+            self._calling = None
+            calling.cancel()
+        if calling.cancelled():
+            raise PeerUnreachableError("another ResourceManager leads")
+        return calling.result()
