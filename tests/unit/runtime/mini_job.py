@@ -283,7 +283,7 @@ class MiniJob:
             down = next(v for v in self.vertices for p in range(len(v.inputs)) if self._edge(v, p) == spec.edge)
             numbers = downstream_channels(spec.partitioner, subtask, vertex.parallelism, down.parallelism)
             edge = [self._pipe(spec.edge, subtask, number).output for number in numbers]
-            plan.output_segment(spec).outputs.append(
+            plan.outlet_of(spec).outputs.append(
                 create_output(spec, vertex.name, edge, MAX_PARALLELISM, random.Random(1))
             )
             channels += edge

@@ -92,7 +92,7 @@ class Bench:
         last = len(chain.operators) - 1
         outputs = []
         if chain.outputs:
-            self.plan.segment_of[last].outputs.append(SingleOutput("op", [self.output]))
+            self.plan.stage_of[last].outlet.outputs.append(SingleOutput("op", [self.output]))
             outputs.append((self.output, timeout))
         self.inputs = list(inputs)
         self.task = StreamTask(

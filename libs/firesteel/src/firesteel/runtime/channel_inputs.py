@@ -10,7 +10,7 @@ from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier,
 from firesteel.runtime.channel_watermarks import ChannelWatermarks
 from firesteel.runtime.checkpoints.aligner import BarrierAligner
 from firesteel.runtime.exchange.channels import InputChannel
-from firesteel.runtime.source_input import Fed
+from firesteel.runtime.source_input import InputBatch
 
 
 class ChannelInputs:
@@ -64,7 +64,7 @@ class ChannelInputs:
     def back_pressured(self, seconds: float) -> None:
         """Nothing to do: idleness comes with the watermarks."""
 
-    def poll(self) -> Fed | InBand | None:
+    def poll(self) -> InputBatch | InBand | None:
         """The next batch or element; ``END_OF_INPUT`` when all channels have ended; None: nothing now.
 
         Of barriers it gives ``Arrived`` when they have come over all channels, and ``CancelBarrier`` when they won't.
@@ -89,7 +89,7 @@ class ChannelInputs:
                 self._next += 1
                 if aligner.aligning:
                     aligner.processed(got.bytes_estimate)
-                return Fed(got.values, got.timestamps, index)
+                return InputBatch(got, index)
             elif isinstance(got, EndOfInput):
                 del self._open[self._next]
                 left -= 1

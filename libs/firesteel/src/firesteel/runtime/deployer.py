@@ -175,7 +175,7 @@ class Deployer:
         )
         for index, operator in enumerate(plan.operators):
             if isinstance(operator, SinkOperator):
-                operator.create(replace(context, stamp=plan.segment_of[index].stamp))
+                operator.create(replace(context, stamp=plan.stage_of[index].stamp))
         task: list[StreamTask] = []
         finished = restore is not None and restore.finished
         source = self._source(plan, context, token, lambda: task[0].wake(), finished=finished)
@@ -338,7 +338,7 @@ class Deployer:
     def _outputs(
         self, descriptor: TaskDescriptor, plan: ChainPlan, thread: TaskThread | None
     ) -> list[tuple[OutputChannel, int]]:
-        """Channels of the edges that leave the task; the partitioners are attached to the plan's segments."""
+        """Channels of the edges that leave the task; the partitioners are attached to the plan's stages."""
         edges: Mapping[int, EdgeDescriptor] = {edge.index: edge for edge in self._deployment.edges}
         found: list[tuple[OutputChannel, int]] = []
         for spec in plan.spec.outputs:
@@ -357,7 +357,7 @@ class Deployer:
                     channel = BridgedOutput(channel, self._services.loop, thread.loop)
                 channels.append(channel)
                 found.append((channel, edge.buffer_timeout_ms))
-            plan.output_segment(spec).outputs.append(
+            plan.outlet_of(spec).outputs.append(
                 create_output(
                     spec,
                     plan.operators[spec.operator_index].name,

@@ -27,7 +27,7 @@ from firesteel.functions.source import (
     Wait,
 )
 from firesteel.runtime.async_polls import AsyncPolls, asks_in_vain
-from firesteel.runtime.batch import END_OF_INPUT, InBand, Timestamps, Values
+from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand, Timestamps, Values
 from firesteel.runtime.checkpoints.position import BarrierHead, SourcePosition
 from firesteel.runtime.columns import StreamColumns, as_array
 from firesteel.runtime.context import TaskInfo
@@ -73,12 +73,11 @@ class _Limits(NamedTuple):
         return max(1, min(count, self.records))
 
 
-class Fed(NamedTuple):
-    """A batch for the chain."""
+class InputBatch(NamedTuple):
+    """A batch for the chain, and the input of its first operator that it is for."""
 
-    values: Values
-    timestamps: Timestamps
-    input_index: int
+    batch: Batch
+    input_index: int = 0
 
 
 class TaskReaderContext(ReaderContext):
@@ -171,7 +170,7 @@ class SourceInput(UserCode, BarrierHead):
         self._alignment_timer: Handle | None = None
         self._report_watermark = report_watermark
         self._interval_over = False
-        self._pieces: deque[Fed | InBand] = deque()
+        self._pieces: deque[InputBatch | InBand] = deque()
         self.positions: dict[str, Plain] = {}
         self._token = token
         self._loop: TaskLoop | None = None
@@ -262,7 +261,7 @@ class SourceInput(UserCode, BarrierHead):
         """Nothing is waited for here."""
         return False
 
-    def poll(self) -> Fed | InBand | None:
+    def poll(self) -> InputBatch | InBand | None:
         """The next batch, watermark, the end, or None: nothing now."""
         if self._pieces:
             return self._pieces.popleft()
@@ -287,7 +286,7 @@ class SourceInput(UserCode, BarrierHead):
                     if self._pieces:
                         return self._pieces.popleft()
                 elif len(answer.values):
-                    return Fed(self._values(answer.values), answer.timestamps, 0)
+                    return InputBatch(self._batch(self._values(answer.values), answer.timestamps))
             elif isinstance(answer, End):
                 self._ended = True
                 return END_OF_INPUT
@@ -313,6 +312,13 @@ class SourceInput(UserCode, BarrierHead):
             return self._columns.fitted(values, f"a batch that source {self.name!r} read")
         return to_records(values, self._type)
 
+    @staticmethod
+    def _batch(values: Values, timestamps: Timestamps) -> Batch:
+        """With timestamps in the form that goes with the values, in which readers need not give them."""
+        if isinstance(values, list):
+            return Batch(values, to_list(timestamps))
+        return Batch(values, as_array(timestamps))
+
     def _take(self, time: SourceTime, answer: SourceBatch[Any], records: Values) -> None:
         """Assign timestamps; the batch is cut where watermarks stand."""
         self._guard.active = self._token
@@ -323,7 +329,7 @@ class SourceInput(UserCode, BarrierHead):
             else:
                 pieces = time.take_columns(split, records, as_array(given))
             for values, stamps, watermark in pieces:
-                self._pieces.append(Fed(values, stamps, 0))
+                self._pieces.append(InputBatch(Batch(values, stamps)))
                 if watermark is not None:
                     self._pieces.append(watermark)
         if answer.watermark is not None or answer.idle:

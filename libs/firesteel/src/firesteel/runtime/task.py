@@ -29,13 +29,13 @@ from firesteel.runtime.failures import describe_failure
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import Handle, TaskLoop
 from firesteel.runtime.operators import CollectOperator, Consumer, TwoPhaseSinkOperator
-from firesteel.runtime.source_input import Fed, SourceInput
+from firesteel.runtime.source_input import InputBatch, SourceInput
 from firesteel.runtime.task_parts import TaskInput, TaskReporter
 from firesteel.runtime.task_time import TaskTime
 
 logger = logging.getLogger(__name__)
 STEP_SECONDS: Final = 0.001
-"""A step takes slices until so much time has passed; the last one may take ``chain.TARGET_SECONDS`` more."""
+"""A step takes slices until so much time has passed; the last one may take ``stages.TARGET_SECONDS`` more."""
 _now = time.perf_counter
 
 
@@ -49,7 +49,7 @@ class StreamTask:
         plan: operators; outputs attached.
         inputs: where batches come from.
         outputs: all channels, each with its edge's buffer timeout in ms.
-        context: for the operators; each gets its segment's stamp.
+        context: for the operators; each gets its stage's stamp.
         needs_commit: after the end of the input sinks wait for the checkpoint whose completion commits.
         watermark_interval: seconds between periodic watermarks; 0 = none.
         checkpoints: of the slot.
@@ -118,9 +118,8 @@ class StreamTask:
         for channel, _ in outputs:
             channel.on_writable = self.wake
             channel.on_error = self.on_error
-        for segment in plan.later:
-            if segment.later is not None:
-                segment.later.on_results = lambda: loop.call_soon_threadsafe(self.wake)
+        for stage in plan.async_stages:
+            stage.operator.on_results = lambda: loop.call_soon_threadsafe(self.wake)
         for consumer in plan.consumers:
             consumer.on_writable = lambda: loop.call_soon_threadsafe(self.wake)
             if isinstance(consumer, CollectOperator | TwoPhaseSinkOperator):
@@ -218,7 +217,7 @@ class StreamTask:
         for index in reversed(range(len(self.plan.operators))):  # tail to head, as in Flink
             operator = self.plan.operators[index]
             self._opened.append(operator)
-            operator.open(replace(self._context, stamp=self.plan.segment_of[index].stamp))
+            operator.open(replace(self._context, stamp=self.plan.stage_of[index].stamp))
         self._inputs.open()
         self._guard.active = None
         self._move(ExecutionState.RUNNING, "all operators are open")
@@ -295,7 +294,7 @@ class StreamTask:
             else:
                 self._end_of_blocking()
                 got = self._inputs.poll()
-                if isinstance(got, Fed):
+                if isinstance(got, InputBatch):
                     executor.feed(*got)
                     continue
                 if isinstance(got, Watermark):

@@ -8,7 +8,7 @@ from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.batch import InBand
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointReporter
-from firesteel.runtime.source_input import Fed
+from firesteel.runtime.source_input import InputBatch
 
 
 class TaskInput(Protocol):
@@ -25,7 +25,7 @@ class TaskInput(Protocol):
     def open(self) -> None:
         """Get ready."""
 
-    def poll(self) -> Fed | InBand | None:
+    def poll(self) -> InputBatch | InBand | None:
         """The next batch or watermark, the end, or nothing now."""
 
     def input_watermarks(self) -> dict[str, int]:

@@ -15,8 +15,9 @@ from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.key_groups import key_group_range
 from firesteel.graph.key_hash_columns import key_groups_of
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.batch import Batch
 from firesteel.runtime.checkpoints.parts import KeyedPart
-from firesteel.runtime.columns import Part, StreamColumns
+from firesteel.runtime.columns import StreamColumns, columns_of
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.operators.columnar import ColumnTransform
 from firesteel.state.columnar.aggregators import Aggregator, RowError, make_aggregator
@@ -35,6 +36,7 @@ class KeyedColumns(ColumnTransform):
     """
 
     STATE = ""
+    takes_changes = False
 
     state: Any
 
@@ -106,9 +108,10 @@ class RunningAggregates(KeyedColumns):
     def _make(self) -> None:
         self._aggregators = [make_aggregator(bound, self.state) for bound in self._bound]
 
-    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
+    def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The key's columns and the results so far."""
-        for batch, stamps in batches:
+        for given in batches:
+            batch = columns_of(given)
             if not batch.num_rows:
                 continue
             keys, columns = self.keys_of(batch), self.columns_of(batch)
@@ -123,7 +126,7 @@ class RunningAggregates(KeyedColumns):
                     results.append(aggregator.running(groups, values))
                 except RowError as error:
                     raise self._failure(batch, error) from None
-            yield pa.RecordBatch.from_arrays(results, schema=self.output.schema), stamps
+            yield given.with_values(pa.RecordBatch.from_arrays(results, schema=self.output.schema))
 
     def _failure(self, batch: pa.RecordBatch, error: RowError) -> ProgramError:
         key = ", ".join(
