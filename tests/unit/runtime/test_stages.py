@@ -108,6 +108,7 @@ def test_a_stage_in_front_of_another_one() -> None:
     while words.pending:
         for outlet, item in words.step():
             assert outlet.children == [pairs]
+            assert isinstance(item, Batch)
             pairs.push(item)
             found += records(pairs)
     assert found == [(("not", 3), None, None)]
@@ -124,7 +125,8 @@ KINDS = [INSERT, BEFORE, AFTER, DELETE, INSERT]
 
 @pytest.mark.parametrize("stamps", [None, [1, 2, 3, 4, 5]])
 def test_kinds_go_through_rows(stamps: list[int] | None) -> None:
-    times = stamps or [None] * 5
+    none: list[Any] = [None] * 5
+    times = stamps or none
     stage = one_stage(spec(OperatorKind.MAP, lambda n: -n))
     stage.push(Batch([1, 2, 3, 4, 5], stamps, KINDS))
     assert records(stage) == list(zip([-1, -2, -3, -4, -5], times, KINDS, strict=True))

@@ -19,8 +19,9 @@ from firesteel.runtime.context import OperatorContext, TaskInfo
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.partitioners import create_output
-from firesteel.runtime.source_input import InputBatch, SourceInput
+from firesteel.runtime.source_input import SourceInput
 from firesteel.runtime.source_time import SourceTime
+from firesteel.runtime.task_parts import InputBatch
 from firesteel.state.backend import load_state_backend
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock
 

@@ -10,10 +10,10 @@ from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier,
 from firesteel.runtime.channel_watermarks import ChannelWatermarks
 from firesteel.runtime.checkpoints.aligner import BarrierAligner
 from firesteel.runtime.exchange.channels import InputChannel
-from firesteel.runtime.source_input import InputBatch
+from firesteel.runtime.task_parts import InputBatch, TaskInput
 
 
-class ChannelInputs:
+class ChannelInputs(TaskInput):
     """Round-robin over channels: one batch of each in turn, so that none waits behind another.
 
     Args:
@@ -43,7 +43,6 @@ class ChannelInputs:
         for channel, _ in self._channels:
             channel.on_readable = on_readable
 
-    blocking = False
     at_position = True
 
     @property
@@ -54,15 +53,13 @@ class ChannelInputs:
     def open(self) -> None:
         """Nothing to do."""
 
-    def input_watermarks(self) -> dict[str, int]:
-        """Of each input, if there are several; Flink's names."""
+    def input_watermarks(self, current: int) -> dict[str, int]:
+        """Also of each input, if there are several."""
+        found = super().input_watermarks(current)
         inputs = sorted({index for _, index in self._channels})
-        if len(inputs) < 2:
-            return {}
-        return {f"currentInput{index + 1}Watermark": self.watermarks.input_watermark(index) for index in inputs}
-
-    def back_pressured(self, seconds: float) -> None:
-        """Nothing to do: idleness comes with the watermarks."""
+        if len(inputs) > 1:
+            found |= {f"currentInput{index + 1}Watermark": self.watermarks.input_watermark(index) for index in inputs}
+        return found
 
     def poll(self) -> InputBatch | InBand | None:
         """The next batch or element; ``END_OF_INPUT`` when all channels have ended; None: nothing now.

@@ -28,7 +28,7 @@ from firesteel.functions.source import (
 )
 from firesteel.runtime.async_polls import AsyncPolls, asks_in_vain
 from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand, Timestamps, Values
-from firesteel.runtime.checkpoints.position import BarrierHead, SourcePosition
+from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.columns import StreamColumns, as_array
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.exchange.sizes import values_bytes
@@ -38,6 +38,7 @@ from firesteel.runtime.operators.base import Operator, UserCode
 from firesteel.runtime.rows import to_list, to_records
 from firesteel.runtime.source_time import SourceTime
 from firesteel.runtime.split_codec import SplitCodec
+from firesteel.runtime.task_parts import InputBatch, TaskInput
 
 TARGET_SECONDS: Final = 0.002
 SMALLEST_POLL: Final = 64
@@ -73,13 +74,6 @@ class _Limits(NamedTuple):
         return max(1, min(count, self.records))
 
 
-class InputBatch(NamedTuple):
-    """A batch for the chain, and the input of its first operator that it is for."""
-
-    batch: Batch
-    input_index: int = 0
-
-
 class TaskReaderContext(ReaderContext):
     """What a reader may ask."""
 
@@ -111,7 +105,7 @@ class TaskReaderContext(ReaderContext):
         return self._runtime_context
 
 
-class SourceInput(UserCode, BarrierHead):
+class SourceInput(UserCode, TaskInput):
     """Polls a reader and asks for splits.
 
     The reader is made at once; ``run_on`` must be called before ``open``.
@@ -137,6 +131,7 @@ class SourceInput(UserCode, BarrierHead):
             A batch may be handed to the chain in several pieces: positions hold where ``at_position`` is true.
     """
 
+    begins_barriers = True
     bytes_in = 0
 
     def __init__(
@@ -257,10 +252,6 @@ class SourceInput(UserCode, BarrierHead):
             if isinstance(self._reader, SourceReader):
                 self._reader.checkpoint_taken()
 
-    def abort_checkpoint(self, checkpoint_id: int) -> bool:
-        """Nothing is waited for here."""
-        return False
-
     def poll(self) -> InputBatch | InBand | None:
         """The next batch, watermark, the end, or None: nothing now."""
         if self._pieces:
@@ -365,8 +356,8 @@ class SourceInput(UserCode, BarrierHead):
             self._interval_over = True
             self._on_readable()
 
-    def input_watermarks(self) -> dict[str, int]:
-        """Of the splits that hold the source's watermark back most."""
+    def input_watermarks(self, current: int) -> dict[str, int]:
+        """Of the splits that hold the source's watermark back most: a source has splits in place of an input."""
         behind = {} if self.time is None else self.time.furthest_behind(SHOWN_SPLITS)
         return {f"split.{split}.watermark.currentWatermark": watermark for split, watermark in behind.items()}
 

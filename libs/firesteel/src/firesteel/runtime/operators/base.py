@@ -26,6 +26,7 @@ from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointLis
 from firesteel.functions.coroutines import refuse_result
 from firesteel.functions.functions import Function
 from firesteel.functions.output_tag import OutputTag, tags_exist
+from firesteel.functions.two_phase import Committable
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.batch import Batch
 from firesteel.runtime.checkpoints.parts import KeyedPart
@@ -93,6 +94,16 @@ class Operator(UserCode):
     def blocking(self) -> bool:
         """The function may wait for long."""
         return bool(getattr(self.function, "blocking", False))
+
+    def create(self, context: OperatorContext) -> None:
+        """Make what ``blocking`` depends on; once, before anything is opened or restored."""
+
+    def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...] | None:
+        """What it has prepared, which the checkpoint's completion commits, by the checkpoint at which it was prepared.
+
+        None: it never commits anything.
+        """
+        return None
 
     def open(self, context: OperatorContext) -> None:
         """Get ready; calls the user's ``open``: of key selectors and partitioners, then of the function."""

@@ -36,9 +36,11 @@ class Consumer(Operator, ABC):
 
     Attributes:
         on_writable: called when ``writable`` turns True again, possibly from another thread.
+        on_drained: called when ``drained`` turns True, possibly from another thread.
     """
 
     on_writable: Callable[[], None] | None = None
+    on_drained: Callable[[], None] | None = None
 
     @property
     def writable(self) -> bool:
