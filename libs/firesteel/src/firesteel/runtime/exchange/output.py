@@ -15,10 +15,10 @@ from firesteel.core.errors import FiresteelError
 from firesteel.runtime.batch import Batch, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.elements import append_element, dump_element, supersedes
+from firesteel.runtime.exchange.flow_control import WideWindows
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
 from firesteel.runtime.exchange.serialization import MessageWriter, Segment
 from firesteel.runtime.exchange.sizes import batch_bytes
-from firesteel.runtime.exchange.windows import WideWindows
 from firesteel.runtime.loop import Handle, TaskLoop
 
 TARGET_BYTES: Final = 64 * 1024
