@@ -16,6 +16,7 @@ from firesteel.core.clock import SystemClock
 from firesteel.expressions import count
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorKind, OperatorSpec
+from firesteel.runtime.batch import Batch
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.operators.column_aggregates import RunningAggregates
 
@@ -68,7 +69,7 @@ def _measure(make: Make, keys: int, *, text: bool) -> dict[str, float]:
     def feed(operator: RunningAggregates, numbers: npt.NDArray[np.int64]) -> float:
         batch = pa.RecordBatch.from_arrays([make(numbers)], schema=operator.input.schema)
         before = time.thread_time()
-        for _ in operator.apply_columns(iter([(batch, None)])):
+        for _ in operator.apply_columns(iter([Batch(batch)])):
             pass
         return time.thread_time() - before
 

@@ -58,7 +58,7 @@ class Bench:
         outputs = [edge] if key is None else [edge, OutputSpec(0, 1, PartitionerKind.HASH, key_selector=key)]
         self.plan = ChainPlan(line(wait, spec(OperatorKind.MAP, lambda value: value), outputs=outputs))
         self.input, self.output = FakeInput(), FakeOutput()
-        self.plan.segment_of[1].outputs.append(SingleOutput("op", [self.output]))
+        self.plan.stage_of[1].outlet.outputs.append(SingleOutput("op", [self.output]))
         inputs = ChannelInputs([(self.input, 0)], on_readable=lambda: self.task.wake())
         context = OperatorContext(INFO, clock)
         guard = Guard()

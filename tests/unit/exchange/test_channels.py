@@ -12,10 +12,10 @@ import pytest
 from firesteel.core.errors import SerializationError
 from firesteel.runtime.batch import Batch
 from firesteel.runtime.exchange.channels import ChannelId
+from firesteel.runtime.exchange.flow_control import WideWindows
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, decode
 from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.serialization import MessageReader, Segment
-from firesteel.runtime.exchange.windows import WideWindows
 from firesteel.runtime.loop import TaskLoop
 from tests.unit.exchange.support import FakeLink, ManualClock, of, run_idle
 

@@ -47,7 +47,6 @@ from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputC
 from firesteel.runtime.exchange.local import LocalPipe
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
-from firesteel.runtime.operators import SinkOperator
 from firesteel.runtime.partitioners import create_output
 from firesteel.runtime.source_input import SourceInput
 from firesteel.runtime.source_time import SourceTime
@@ -294,8 +293,7 @@ class MiniJob:
         plan.use_state_backend(load_state_backend("hashmap"), info, self.clock)
         context = OperatorContext(info, self.clock, checkpointing=True)
         for index, operator in enumerate(plan.operators):
-            if isinstance(operator, SinkOperator):
-                operator.create(context)
+            operator.create(context)
             assert operator.spec.id == operators[index].id
         guard, token = Guard(), CancelToken()
         task_restore = None if restore is None else self._restore(vertex, subtask, operators, restore)
@@ -319,7 +317,7 @@ class MiniJob:
             edge = [
                 self.wires.output(ChannelId(spec.edge, subtask, number), (down.name, number), key) for number in numbers
             ]
-            plan.output_segment(spec).outputs.append(
+            plan.outlet_of(spec).outputs.append(
                 create_output(spec, vertex.name, edge, MAX_PARALLELISM, random.Random(1))
             )
             channels += edge
@@ -380,7 +378,7 @@ class MiniJob:
             key: TaskState(finished=True) for key, state in self.states.items() if state is ExecutionState.FINISHED
         }
         for key, task in self.tasks.items():
-            if task.source_input() is not None or key in self.at_end:
+            if task.plan.operators[0].spec.kind is OperatorKind.SOURCE or key in self.at_end:
                 task.trigger_checkpoint(Barrier(self.number, self.clock.epoch_ms(), self.options))
         return self.number
 

@@ -122,14 +122,14 @@ def _run(
         targets = [subtask] if edge.partitioner == "FORWARD" else list(range(count))
         own = [FakeOutput(target) for target in targets]
         made += [(output.edge, target, channel) for target, channel in zip(targets, own, strict=True)]
-        plan.output_segment(output).outputs.append(
+        plan.outlet_of(output).outputs.append(
             create_output(output, "op", own, info.max_parallelism, random.Random(rng.random()))
         )
     for index in reversed(range(len(plan.operators))):
-        plan.operators[index].open(OperatorContext(info, clock, plan.segment_of[index].stamp))
+        plan.operators[index].open(OperatorContext(info, clock, plan.stage_of[index].stamp))
     executor = ChainExecutor(plan, Guard(), CancelToken())
     for index, batch in batches:
-        executor.feed(batch.values, batch.timestamps, index)
+        executor.feed(batch, index)
         while executor.pending:
             executor.step()
     for operator in plan.operators:

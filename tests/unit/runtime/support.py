@@ -155,7 +155,7 @@ def opened(chain: ChainSpec, clock: ManualClock | None = None, **context: Any) -
     """A plan whose operators are open."""
     plan = ChainPlan(chain)
     for index, operator in enumerate(plan.operators):
-        operator.open(OperatorContext(INFO, clock or ManualClock(), plan.segment_of[index].stamp, **context))
+        operator.open(OperatorContext(INFO, clock or ManualClock(), plan.stage_of[index].stamp, **context))
     return plan
 
 
@@ -167,7 +167,7 @@ def executor_of(plan: ChainPlan) -> ChainExecutor:
 def run(plan: ChainPlan, values: list[Any], stamps: list[int] | None = None, input_index: int = 0) -> ChainExecutor:
     """Move one batch through."""
     executor = executor_of(plan)
-    executor.feed(values, stamps, input_index)
+    executor.feed(Batch(values, stamps), input_index)
     while executor.pending:
         executor.step()
     return executor

@@ -7,7 +7,7 @@ from typing import Any
 from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, InBand
 from firesteel.runtime.channel_inputs import ChannelInputs
 from firesteel.runtime.checkpoints.aligner import Arrived, BarrierAligner
-from firesteel.runtime.source_input import Fed
+from firesteel.runtime.task_parts import InputBatch
 from tests.unit.runtime.support import FakeInput, ManualClock
 
 AT_LEAST_ONCE = {"mode": "AT_LEAST_ONCE"}
@@ -21,8 +21,8 @@ def polled(inputs: ChannelInputs) -> list[Any]:
     """All that is there now: values, or the number of a checkpoint that begins, or minus that of one that won't."""
     found: list[Any] = []
     while (got := inputs.poll()) is not None:
-        if isinstance(got, Fed):
-            found += got.values
+        if isinstance(got, InputBatch):
+            found += got.batch.values
         elif isinstance(got, Arrived):
             found.append(f"checkpoint {got.barrier.checkpoint_id}")
         elif isinstance(got, CancelBarrier):
@@ -120,6 +120,6 @@ def test_the_time_of_alignment_and_the_bytes_meanwhile_are_counted() -> None:
     assert polled(inputs) == [1]
     clock.now += 0.125
     two.give(Barrier(1, 0))
-    got: InBand | Fed | None = inputs.poll()
+    got: InBand | InputBatch | None = inputs.poll()
     assert isinstance(got, Arrived)
     assert (got.start_delay_ms, got.alignment_ms, got.processed_bytes) == (250, 125, 70)

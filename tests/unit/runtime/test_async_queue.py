@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firesteel.runtime.async_io.queue import Entry, OrderedResults, Ready, ResultQueue, UnorderedResults
+from firesteel.runtime.async_io.queue import Entry, OrderedResults, ResultQueue, UnorderedResults
 
 WATERMARK = "w"
 
@@ -34,7 +34,8 @@ def play(queue: ResultQueue, items: list[str], choices: list[int]) -> list[Any]:
             queue.complete(entry, [entry.value])
         while (ready := queue.peek()) is not None:
             queue.pop()
-            left.append((WATERMARK, ready.stamp) if ready.results is None else ("r", ready.results[0]))
+            assert ready.results is not None
+            left.append((WATERMARK, ready.stamp) if ready.is_watermark else ("r", ready.results[0]))
     assert len(queue) == 0
     return left
 
@@ -65,7 +66,7 @@ def test_unordered_results_leave_as_soon_as_they_are_done() -> None:
     queue.add(second)
     assert queue.peek() is None
     queue.complete(second, ["B"])
-    assert queue.peek() == Ready(["B"], 2)
+    assert queue.peek() is second
     queue.pop()
     assert queue.peek() is None
     assert len(queue) == 1
@@ -79,10 +80,11 @@ def test_ordered_results_wait_for_the_first() -> None:
     queue.complete(second, ["B"])
     assert queue.peek() is None
     queue.complete(first, [])
-    assert queue.peek() == Ready([], 1)
+    assert queue.peek() is first
 
 
 def test_a_watermark_behind_nothing_leaves_at_once() -> None:
     for queue in (OrderedResults(), UnorderedResults()):
-        queue.add(Entry("w", 7, is_watermark=True))
-        assert queue.peek() == Ready(None, 7, "w")
+        watermark = Entry("w", 7, is_watermark=True)
+        queue.add(watermark)
+        assert queue.peek() is watermark

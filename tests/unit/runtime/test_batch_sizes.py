@@ -7,12 +7,12 @@ import pytest
 
 from firesteel.common import Types
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
+from firesteel.runtime.batch import Batch
 from firesteel.runtime.chain import ChainExecutor
-from firesteel.runtime.chain_plan import FIRST_COLUMNS
-from firesteel.runtime.chain_slices import SMALLEST_COLUMNS
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.partitioners import SingleOutput
 from firesteel.runtime.source_input import COLUMN_BYTES, COLUMN_SECONDS, _Limits
+from firesteel.runtime.stages import FIRST_COLUMNS, SMALLEST_COLUMNS
 from tests.unit.runtime.support import FakeOutput, line, opened, spec
 
 ROW = Types.ROW_NAMED(["n"], [Types.LONG()])
@@ -32,13 +32,13 @@ class Machine:
 
     def run(self, rows: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """The sizes in which a batch goes in."""
-        monkeypatch.setattr("firesteel.runtime.chain._now", lambda: self.now)
+        monkeypatch.setattr("firesteel.runtime.stages._now", lambda: self.now)
         operator = spec(OperatorKind.COLUMNS_MAP, self.work, extra={"input_type": ROW, "result_type": ROW})
         plan = opened(line(operator, outputs=[OutputSpec(0, 0, PartitionerKind.FORWARD)]))
         channel = FakeOutput()
-        plan.output_segment(plan.spec.outputs[0]).outputs.append(SingleOutput("out", [channel]))
+        plan.outlet_of(plan.spec.outputs[0]).outputs.append(SingleOutput("out", [channel]))
         executor = ChainExecutor(plan, Guard(), CancelToken())
-        executor.feed(pa.RecordBatch.from_pydict({"n": pa.array(range(rows), pa.int64())}), None, 0)
+        executor.feed(Batch(pa.RecordBatch.from_pydict({"n": pa.array(range(rows), pa.int64())})))
         while executor.pending:
             executor.step()
         assert [n for batch in channel.batches for n in batch.values.column(0).to_pylist()] == list(range(rows))  # type: ignore[union-attr]

@@ -19,7 +19,7 @@ from firesteel.functions.functions import MapFunction, RuntimeContext
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.batch import MIN_WATERMARK, Watermark
+from firesteel.runtime.batch import MIN_WATERMARK, Batch, Watermark
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.partitioners import SingleOutput
 from tests.unit.runtime.support import FakeOutput, ManualClock, executor_of, line, opened, run, spec
@@ -34,7 +34,7 @@ def plan_of(kind: OperatorKind, function: Any, **more: Any) -> tuple[ChainPlan, 
     extra = {"broadcast_states": (RULES,)}
     plan = opened(line(spec(kind, function, extra=extra, **more), outputs=[FORWARD]))
     out = FakeOutput()
-    plan.root.outputs.append(SingleOutput("op", [out]))
+    plan.root.outlet.outputs.append(SingleOutput("op", [out]))
     return plan, out
 
 
@@ -164,13 +164,13 @@ def test_timers_have_the_key_and_read_broadcast_state() -> None:
     plan, out = plan_of(OperatorKind.KEYED_BROADCAST_PROCESS, Alarm(), key_selectors=(first,))
     executor = executor_of(plan)
     for values, side in (([("a", 5), ("b", 4), ("c", 50)], 0), (["a"], 1)):
-        executor.feed(values, None, side)
+        executor.feed(Batch(values), side)
         while executor.pending:
             executor.step()
     executor.advance(Watermark(10))
     while executor.pending:
         executor.step()
-    executor.feed(["b"], None, 1)
+    executor.feed(Batch(["b"]), 1)
     while executor.pending:
         executor.step()
     assert out.values == [("watermark", MIN_WATERMARK), ("b", 4, 4, None), ("a", 5, 5, 7), ("watermark", 10)]

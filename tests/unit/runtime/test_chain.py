@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from firesteel.functions.functions import ProcessFunction
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime import chain as chain_module
+from firesteel.runtime import stages as stages_module
+from firesteel.runtime.batch import Batch
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.partitioners import SingleOutput
 from tests.unit.runtime.support import FakeOutput, executor_of, line, opened, run, spec
@@ -25,16 +26,16 @@ def with_output(chain: ChainSpec, index: int | None = None) -> tuple[ChainPlan, 
     chain.outputs.append(OutputSpec(at, len(chain.outputs), PartitionerKind.FORWARD))
     plan = opened(chain)
     out = FakeOutput()
-    plan.segment_of[at].outputs.append(SingleOutput("op", [out]))
+    plan.stage_of[at].outlet.outputs.append(SingleOutput("op", [out]))
     return plan, out
 
 
-def test_operators_of_a_line_form_one_segment_up_to_one_that_expands() -> None:
+def test_operators_of_a_line_form_one_stage_up_to_one_that_expands() -> None:
     plan = ChainPlan(
         line(spec(MAP, str), spec(FILTER, bool), spec(FLAT_MAP, list), spec(MAP, str), spec(OperatorKind.PRINT))
     )
-    assert [[o.spec.kind for o in s.operators] for s in plan.segments] == [[MAP, FILTER, FLAT_MAP], [MAP]]
-    assert len(plan.segments[1].consumers) == 1
+    assert [[o.spec.kind for o in s.operators] for s in plan.stages] == [[MAP, FILTER, FLAT_MAP], [MAP]]
+    assert len(plan.stages[1].outlet.consumers) == 1
 
 
 def test_a_very_long_chain_stays_below_the_recursion_limit() -> None:
@@ -69,7 +70,7 @@ def test_a_generator_is_suspended_while_the_output_is_full() -> None:
 
     plan, out = with_output(line(spec(FLAT_MAP, many), spec(FILTER, lambda n: n % 2 == 0)))
     executor = executor_of(plan)
-    executor.feed([0], None, 0)
+    executor.feed(Batch([0]))
     while len(out.values) < 1000:
         executor.step()
     out.writable = False
@@ -99,7 +100,7 @@ def test_a_step_is_bounded_even_if_nothing_comes_out() -> None:
 
     plan, out = with_output(line(spec(FILTER, nothing)))
     executor = executor_of(plan)
-    executor.feed(list(range(100_000)), None, 0)
+    executor.feed(Batch(list(range(100_000))))
     executor.step()
     assert calls == 1
     steps = 0
@@ -107,7 +108,7 @@ def test_a_step_is_bounded_even_if_nothing_comes_out() -> None:
         before = calls
         executor.step()
         steps += 1
-        assert calls - before <= chain_module.LARGEST_SLICE
+        assert calls - before <= stages_module.LARGEST_SLICE
     assert calls == 100_000
     assert out.values == []
 
@@ -121,26 +122,27 @@ def test_slices_shrink_when_records_are_slow(monkeypatch: pytest.MonkeyPatch) ->
         now += cost
         return value
 
-    monkeypatch.setattr(chain_module, "_now", lambda: now)
+    monkeypatch.setattr(stages_module, "_now", lambda: now)
     plan, out = with_output(line(spec(MAP, work)))
     executor = executor_of(plan)
-    executor.feed(list(range(5000)), None, 0)
+    executor.feed(Batch(list(range(5000))))
     while len(out.values) < 3000:
         executor.step()
-    assert plan.root.size == chain_module.LARGEST_SLICE
+    assert isinstance(plan.root, stages_module.RowStage)
+    assert plan.root.slices.records == stages_module.LARGEST_SLICE
     cost = 0.010
     executor.step()
     executor.step()
     executor.step()
-    assert plan.root.size == 1
+    assert plan.root.slices.records == 1
 
 
 def test_slices_of_large_records_are_small_and_grow_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chain_module, "_now", lambda: 0.0)  # on a busy machine slices shrink by time, too
+    monkeypatch.setattr(stages_module, "_now", lambda: 0.0)  # on a busy machine slices shrink by time, too
     large = True
     plan, out = with_output(line(spec(FLAT_MAP, lambda n: ["x" * (100_000 if large else 1)] * 5000)))
     executor = executor_of(plan)
-    executor.feed([0, 0, 0], None, 0)
+    executor.feed(Batch([0, 0, 0]))
     while len(out.values) < 5000:
         executor.step()
     assert max(len(batch) for batch in out.batches) <= 64, "it grows by doubling, and is measured from 16 on"
@@ -148,7 +150,7 @@ def test_slices_of_large_records_are_small_and_grow_again(monkeypatch: pytest.Mo
     large = False
     while executor.pending:
         executor.step()
-    assert len(out.batches[-2]) == chain_module.LARGEST_SLICE
+    assert len(out.batches[-2]) == stages_module.LARGEST_SLICE
 
 
 def test_timestamps_go_with_their_records_through_expanding_operators_and_forks() -> None:
@@ -193,7 +195,7 @@ def test_a_fork_gives_every_branch_everything_in_order() -> None:
     outs = {}
     for output in chain.outputs:
         outs[output.operator_index] = out = FakeOutput()
-        plan.segment_of[output.operator_index].outputs.append(SingleOutput("op", [out]))
+        plan.stage_of[output.operator_index].outlet.outputs.append(SingleOutput("op", [out]))
     executor = run(plan, list(range(3000)))
     assert outs[0].values == list(range(3000))
     assert outs[1].values == list(range(1, 3001))

@@ -18,8 +18,8 @@ from firesteel.functions.functions import (
 from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
-from firesteel.runtime import chain as chain_module
-from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Watermark
+from firesteel.runtime import stages as stages_module
+from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
 from firesteel.runtime.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.operators import OPERATORS, TimedTransform
 from firesteel.runtime.partitioners import SingleOutput
@@ -42,7 +42,7 @@ class Chain:
         self.out, self.sides = FakeOutput(), {tag: FakeOutput() for tag in tags}
         for output in chain.outputs:
             target = self.out if output.tag is None else self.sides[output.tag]
-            self.plan.output_segment(output).outputs.append(SingleOutput("op", [target]))
+            self.plan.outlet_of(output).outputs.append(SingleOutput("op", [target]))
         self.executor: ChainExecutor = executor_of(self.plan)
 
     def run(self) -> None:
@@ -50,7 +50,7 @@ class Chain:
             self.executor.step()
 
     def feed(self, values: list[Any], stamps: list[int] | None = None, input_index: int = 0) -> None:
-        self.executor.feed(values, stamps, input_index)
+        self.executor.feed(Batch(values, stamps), input_index)
         self.run()
 
     def advance(self, timestamp: int, idle: bool = False) -> None:
@@ -116,7 +116,7 @@ def test_a_million_timers_are_worked_off_in_slices(monkeypatch: pytest.MonkeyPat
         now += 0.000_010
         return now
 
-    monkeypatch.setattr(chain_module, "_now", tick)
+    monkeypatch.setattr(stages_module, "_now", tick)
     fired = 0
 
     class Quiet(Alarm):
@@ -266,7 +266,7 @@ def test_functions_without_keys_read_the_time_and_set_no_timers(kind: str, domai
     chain = Chain(line(spec(PROCESS, SetsTimer(), name="op")))
     chain.advance(8)
     what = "Setting" if kind == "register" else "Deleting"
-    chain.executor.feed([f"{kind}_{domain}_time_timer"], None, 0)
+    chain.executor.feed(Batch([f"{kind}_{domain}_time_timer"]))
     chain.executor.step()
     with pytest.raises(ProgramError, match=f"{what} timers is only supported on keyed streams.*'op'"):
         chain.run()
@@ -293,10 +293,10 @@ def test_watermarks_go_down_every_branch_behind_the_records() -> None:
     plan = opened(chain)
     outs = [FakeOutput() for _ in range(3)]
     for output, out in zip(chain.outputs, outs, strict=True):
-        plan.output_segment(output).outputs.append(SingleOutput("op", [out]))
+        plan.outlet_of(output).outputs.append(SingleOutput("op", [out]))
     executor = executor_of(plan)
     for step in range(3):
-        executor.feed(list(range(10)), None, 0)
+        executor.feed(Batch(list(range(10))))
         while executor.pending:
             executor.step()
         executor.advance(Watermark(step, idle=step == 1))

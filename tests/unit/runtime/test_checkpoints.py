@@ -57,7 +57,7 @@ class Bench:
         self.plan = ChainPlan(chain)
         context = OperatorContext(INFO, self.clock, checkpointing=checkpointing)
         if chain.outputs:
-            self.plan.segment_of[len(operators) - 1].outputs.append(SingleOutput("op", [self.output]))
+            self.plan.stage_of[len(operators) - 1].outlet.outputs.append(SingleOutput("op", [self.output]))
             outputs.append((self.output, 100))
         self.channels = [FakeInput(), FakeInput()]
         self.task = StreamTask(

@@ -15,7 +15,7 @@ from firesteel.functions.checkpointed import CheckpointedFunction
 from firesteel.functions.source import SourceBatch, Split
 from firesteel.functions.source_function import SourceFunction
 from firesteel.graph.specs import OperatorKind as K
-from firesteel.runtime.batch import Barrier, Watermark
+from firesteel.runtime.batch import Barrier, Batch, Watermark
 from firesteel.runtime.checkpoints.aligner import Arrived
 from firesteel.runtime.checkpoints.restore import open_inline, restore_operators
 from firesteel.runtime.checkpoints.snapshot import TaskSnapshot
@@ -23,6 +23,7 @@ from firesteel.runtime.checkpoints.uploads import InlineStream, Upload
 from firesteel.runtime.context import OperatorContext
 from firesteel.runtime.operators import CollectOperator, Operator, create_operator
 from firesteel.runtime.operators.async_wait import AsyncWaitOperator
+from firesteel.runtime.rows import to_list
 from tests.unit.runtime.support import INFO, ManualClock, spec
 
 
@@ -68,9 +69,9 @@ def test_records_whose_results_are_awaited_are_called_for_again() -> None:
     new.on_results = arrived.set
     try:
         old.open(context)
-        old.put([1, 2], [10, 20])
+        old.put(Batch([1, 2], [10, 20]))
         old.put_watermark(Watermark(20))
-        old.put([3], [30])
+        old.put(Batch([3], [30]))
         moved(old, new)
         new.open(context)
         values: list[Any] = []
@@ -79,9 +80,10 @@ def test_records_whose_results_are_awaited_are_called_for_again() -> None:
             assert arrived.wait(10)
             arrived.clear()
             while new.ready:
-                run = new.take()
-                values += run.values
-                stamps += run.stamps or []
+                found = new.take()
+                assert isinstance(found, Batch)
+                values += found.values
+                stamps += to_list(found.timestamps) or []
         assert (values, stamps) == ([2, 4, 6], [10, 20, 30])
     finally:
         old.close()

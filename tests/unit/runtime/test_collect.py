@@ -122,7 +122,7 @@ class Served:
         self.server = CollectServer(self.loop, lambda message, data: self.answers.append((message, data)))
         self.collect = collect_of()
         self.errors: list[BaseException] = []
-        self.server.serve("v_0_0", self.collect, self.errors.append)
+        self.server.serve("v_0_0", [self.collect], self.errors.append)
 
     def run(self) -> None:
         while self.loop.run_once(block=False):
@@ -163,7 +163,7 @@ def test_polls_wait_until_the_results_of_before_are_there(served: Served) -> Non
     before.acknowledge(1)
     chunks = [chunk for found in before.snapshot() for chunk in found]
     served.collect = collect = CollectOperator(spec(OperatorKind.COLLECT))
-    served.server.serve("v_0_0", collect, served.errors.append)
+    served.server.serve("v_0_0", [collect], served.errors.append)
     served.server.request(1, "v_0_0", 2, 1000, 5.0)
     served.server.request(2, "v_0_0", 2, 1000, 0)
     collect.take_back(chunks[:1])

@@ -21,7 +21,7 @@ from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OperatorKind
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns import Part, StreamColumns
+from firesteel.runtime.columns import StreamColumns, columns_of
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.operators.column_aggregates import RunningAggregates
 from firesteel.runtime.rows import to_records
@@ -186,12 +186,13 @@ def test_against_an_oracle(seed: int) -> None:
             rows = np.flatnonzero(channels == number)
             part = whole.take(pa.array(rows))
             own_stamps = None if stamps is None else stamps[rows]
-            for result, result_stamps in one.apply_columns(iter([(part, own_stamps)])):
+            for given_back in one.apply_columns(iter([Batch(part, own_stamps)])):
+                result, result_stamps = columns_of(given_back), given_back.timestamps
                 assert result.schema.equals(one.output.schema)
                 if own_stamps is None:
                     assert result_stamps is None
                 else:
-                    assert result_stamps is not None
+                    assert isinstance(result_stamps, np.ndarray)
                     assert result_stamps.tolist() == own_stamps.tolist()
                 found = to_records(result)
                 assert len(found) == len(rows)
@@ -214,8 +215,8 @@ BID = Types.ROW_NAMED(["auction", "price"], [Types.LONG(), Types.LONG()])
 
 
 def run(one: RunningAggregates, *batches: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    parts: list[Part] = [(one.input.from_records(batch), None) for batch in batches]
-    return [tuple(row) for batch, _ in one.apply_columns(iter(parts)) for row in to_records(batch)]
+    parts = [Batch(one.input.from_records(batch)) for batch in batches]
+    return [tuple(row) for batch in one.apply_columns(iter(parts)) for row in to_records(batch.values)]
 
 
 def test_expressions_are_aggregated() -> None:

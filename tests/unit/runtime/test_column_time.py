@@ -124,7 +124,7 @@ def ran(strategy: WatermarkStrategy, steps: list[Any], *, columnar: bool) -> tup
     )
     plan = opened(chain)
     channel = FakeOutput()
-    plan.output_segment(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
+    plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
     executor = ChainExecutor(plan, Guard(), CancelToken("t"))
 
     def drain() -> None:
@@ -137,7 +137,7 @@ def ran(strategy: WatermarkStrategy, steps: list[Any], *, columnar: bool) -> tup
         else:
             rows = [Row(ts=ts, n=n) for ts, n in step[1]]
             values: Values = COLUMNS.from_records(rows) if columnar else rows
-            executor.feed(values, None, 0)
+            executor.feed(Batch(values))
         drain()
     executor.advance(Watermark(2**63 - 1))
     drain()
@@ -164,10 +164,10 @@ def test_columns_stay_columns_behind_timestamps() -> None:
     )
     plan = opened(chain)
     channel = FakeOutput()
-    plan.output_segment(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
+    plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
     executor = ChainExecutor(plan, Guard(), CancelToken("t"))
     batch = COLUMNS.from_records([Row(ts=n, n=0) for n in range(5)])
-    executor.feed(batch, None, 0)
+    executor.feed(Batch(batch))
     while executor.pending:
         executor.step()
     [one] = channel.batches

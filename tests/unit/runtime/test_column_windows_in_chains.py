@@ -45,7 +45,7 @@ class Chain:
         self.plan = opened(chain, self.clock)
         self.channels = [FakeOutput() for _ in outputs]
         for output, channel in zip(chain.outputs, self.channels, strict=True):
-            self.plan.output_segment(output).outputs.append(SingleOutput("out", [channel]))
+            self.plan.outlet_of(output).outputs.append(SingleOutput("out", [channel]))
         self.executor = ChainExecutor(self.plan, Guard(), CancelToken("t"))
 
     def advance(self, time: int) -> int:
@@ -55,7 +55,7 @@ class Chain:
 
     def feed(self, auctions: list[int], stamps: list[int] | None) -> None:
         batch = StreamColumns(BID).from_records([(auction, 1) for auction in auctions])
-        self.executor.feed(batch, None if stamps is None else np.array(stamps, np.int64), 0)
+        self.executor.feed(Batch(batch, None if stamps is None else np.array(stamps, np.int64)))
         self.work()
 
     def work(self) -> int:

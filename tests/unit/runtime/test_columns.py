@@ -66,10 +66,10 @@ def run(batches: list[Batch], *operators: OperatorSpec, watermarks: bool = False
     chain = line(*operators, outputs=[OutputSpec(len(operators) - 1, 0, PartitionerKind.FORWARD)])
     plan = opened(chain)
     channel = FakeOutput()
-    plan.output_segment(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
+    plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
     executor = ChainExecutor(plan, Guard(), CancelToken("t"))
     for number, batch in enumerate(batches):
-        executor.feed(batch.values, batch.timestamps, 0)
+        executor.feed(batch)
         while executor.pending:
             executor.step()
         if watermarks:
@@ -214,9 +214,9 @@ def test_partitioners_send_columns_where_they_send_rows(kind: PartitionerKind, c
             part = given[start : start + 7]
             stamps = list(range(start, start + len(part)))
             if columnar:
-                routed = output.route_columns(columns.from_records(part), np.array(stamps, np.int64))
+                routed = output.route(Batch(columns.from_records(part), np.array(stamps, np.int64)))
             else:
-                routed = output.route(part, stamps)
+                routed = output.route(Batch(part, stamps))
             for channel, batch in routed:
                 channel.write(batch)
     for by_row, by_column in zip(*channels, strict=True):
@@ -280,7 +280,7 @@ def sunk(columnar: bool, count: int) -> list[tuple[Any, Any]]:
     chain = line(keep(col("n") >= 0), spec(OperatorKind.SINK, KeptSink(writer)))
     executor = ChainExecutor(opened(chain), Guard(), CancelToken("t"))
     batch = stamped_columns(StreamColumns(ROW), rows([("a", 1.0, n) for n in range(count)]), list(range(count)))
-    executor.feed(batch.values, batch.timestamps, 0)
+    executor.feed(batch)
     while executor.pending:
         executor.step()
     return writer.got

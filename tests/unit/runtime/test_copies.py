@@ -54,10 +54,10 @@ def test_slices_and_projections_are_views(copied: Any) -> None:
     )
     plan = opened(chain)
     channel = FakeOutput()
-    plan.output_segment(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
+    plan.outlet_of(chain.outputs[0]).outputs.append(SingleOutput("out", [channel]))
     executor = ChainExecutor(plan, Guard(), CancelToken())
     given = batch_of(ROWS)
-    executor.feed(given.values, given.timestamps, 0)
+    executor.feed(given)
     while executor.pending:
         executor.step()
     assert len(channel.batches) > 1, "it came in slices"
@@ -79,15 +79,12 @@ def test_partitioning_copies_each_row_once_and_broadcast_none(copied: Any) -> No
             128,
             None,  # type: ignore[arg-type]
         )
-        parts = [batch for _, batch in output.route_columns(given.values, given.timestamps)]  # type: ignore[arg-type]
+        parts = [batch for _, batch in output.route(given)]
         assert sum(map(len, parts)) == ROWS
         assert next(copied) - before == ROWS * 24
     before = next(copied)
     output = create_output(OutputSpec(0, 0, PartitionerKind.BROADCAST), "op", channels, 128, None)  # type: ignore[arg-type]
-    assert all(
-        addresses(batch) == addresses(given)
-        for _, batch in output.route_columns(given.values, given.timestamps)  # type: ignore[arg-type]
-    )
+    assert all(addresses(batch) == addresses(given) for _, batch in output.route(given))
     assert next(copied) == before
 
 

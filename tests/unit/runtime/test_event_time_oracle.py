@@ -210,7 +210,7 @@ class Pipeline:
         plan = ChainPlan(line(spec(OperatorKind.SOURCE), spec(OperatorKind.MAP, lambda event: event)))
         edge = OutputSpec(1, 0, PartitionerKind.HASH, key_selector=lambda event: event[0])
         channels = [pipe.output for pipe in pipes]
-        plan.output_segment(edge).outputs.append(create_output(edge, "map", channels, 128, self.rng))
+        plan.outlet_of(edge).outputs.append(create_output(edge, "map", channels, 128, self.rng))
         time = SourceTime("source", "task", self.case.strategy(), self.clock, None)
         number = len(self.tasks)
         source = SourceInput(
@@ -239,7 +239,7 @@ class Pipeline:
         plan = ChainPlan(line(sorter))
         for tag, out in ((None, self.outs[down]), ("late", self.late_ones[down])):
             edge = OutputSpec(0, 0, PartitionerKind.FORWARD, tag=tag)
-            plan.output_segment(edge).outputs.append(SingleOutput("sorter", [out]))
+            plan.outlet_of(edge).outputs.append(SingleOutput("sorter", [out]))
         number = len(self.tasks)
         inputs = ChannelInputs([(pipe.input, 0) for pipe in pipes], lambda: self.tasks[number].wake(), "", self.clock)
         self.task(number, plan, inputs, [(self.outs[down], 100), (self.late_ones[down], 100)])

@@ -44,7 +44,7 @@ def plan_of(kind: OperatorKind, function: Any = None, **more: Any) -> tuple[Chai
     """One operator whose results go to a fake output."""
     plan = opened(line(spec(kind, function, **more), outputs=[FORWARD]))
     out = FakeOutput()
-    plan.root.outputs.append(SingleOutput("op", [out]))
+    plan.root.outlet.outputs.append(SingleOutput("op", [out]))
     return plan, out
 
 
@@ -374,7 +374,7 @@ def test_key_selectors_are_opened_before_and_closed_after_the_records() -> None:
     plan = opened(line(keyed, outputs=[behind]))
     assert Tens.log == ["open"], "one instance that serves twice is opened once"
     out = FakeOutput()
-    plan.root.outputs.append(SingleOutput("op", [out]))
+    plan.root.outlet.outputs.append(SingleOutput("op", [out]))
     run(plan, [11, 12, 25])
     assert out.values == [11, 23, 25]
     for operator in plan.operators:

@@ -27,6 +27,7 @@ from firesteel.functions.functions import ProcessFunction
 from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.window_functions import AggregateFunction, ProcessWindowFunction
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
+from firesteel.runtime.batch import Batch
 from firesteel.runtime.chain import ChainPlan
 from firesteel.runtime.partitioners import BroadcastOutput, SingleOutput
 from firesteel.windowing.spec import Gathering, WindowSpec
@@ -137,7 +138,7 @@ def test_a_running_reduce_gives_what_was_so_far() -> None:
         for reduce in (into_first, into_second):
             plan = opened(line(spec(OperatorKind.REDUCE, reduce, key_selectors=(lambda value: 0,)), outputs=[FORWARD]))
             out = FakeOutput()
-            plan.root.outputs.append(SingleOutput("op", [out]))
+            plan.root.outlet.outputs.append(SingleOutput("op", [out]))
             run(plan, [MAKE[form]("a", 1) for _ in range(4)])
             assert [amount(value) for value in out.values] == [1, 2, 3, 4], (form, reduce)
 
@@ -152,7 +153,7 @@ def again_and_again(value: int) -> Iterator[Any]:
 def through(kind: OperatorKind, function: Any, values: list[Any], stamps: list[int] | None = None, **more: Any) -> Any:
     plan = opened(line(spec(kind, function, **more), outputs=[FORWARD]))
     out = FakeOutput()
-    plan.root.outputs.append(SingleOutput("op", [out]))
+    plan.root.outlet.outputs.append(SingleOutput("op", [out]))
     run(plan, values, stamps)
     return out.values
 
@@ -189,7 +190,7 @@ def forked(*, reuse: bool) -> list[list[Any]]:
     outs = []
     for index in range(3):
         outs.append(FakeOutput(index))
-        plan.segment_of[index].outputs.append(SingleOutput("op", [outs[-1]]))
+        plan.stage_of[index].outlet.outputs.append(SingleOutput("op", [outs[-1]]))
     run(plan, [1, 2])
     return [out.values for out in outs]
 
@@ -201,7 +202,7 @@ def test_readers_of_one_stream_do_not_see_each_others_changes() -> None:
 
 def test_broadcast_records_are_different_objects() -> None:
     channels = [FakeOutput(0), FakeOutput(1)]
-    for channel, batch in BroadcastOutput("op", channels).route([{"by": []}, ("x", 1)], None):
+    for channel, batch in BroadcastOutput("op", channels).route(Batch([{"by": []}, ("x", 1)])):
         channel.write(batch)
     channels[0].values[0]["by"].append("x")
     assert channels[1].values == [{"by": []}, ("x", 1)]
@@ -226,8 +227,8 @@ def test_side_outputs_and_results_are_different_objects() -> None:
     )
     plan = opened(plan.spec)
     main, side = FakeOutput(0), FakeOutput(1)
-    plan.root.outputs.append(SingleOutput("op", [main]))
-    plan.root.sides["side"].outputs.append(SingleOutput("op", [side]))
+    plan.root.outlet.outputs.append(SingleOutput("op", [main]))
+    plan.root.side("side").outputs.append(SingleOutput("op", [side]))
     run(plan, [1])
     assert (main.values, side.values) == ([{"by": [1, "later"]}], [{"by": [1]}])
 

@@ -14,6 +14,7 @@ from firesteel.core.errors import KeyTypeError, ProgramError
 from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
+from firesteel.runtime.batch import Batch
 from firesteel.runtime.failures import find_site
 from firesteel.runtime.partitioners import Output, bucket, create_output
 from tests.unit.runtime.support import FakeOutput
@@ -27,7 +28,7 @@ def output_of(kind: PartitionerKind, count: int, **more: Any) -> tuple[Output, l
 
 def send(output: Output, values: list[Any], stamps: list[int] | None = None) -> None:
     """As the chain does."""
-    for channel, batch in output.route(values, stamps):
+    for channel, batch in output.route(Batch(values, stamps)):
         channel.write(batch)
 
 

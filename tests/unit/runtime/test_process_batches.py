@@ -21,7 +21,7 @@ from firesteel.functions.state import ListStateDescriptor, StateTtlConfig, Value
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns import StreamColumns
+from firesteel.runtime.columns import StreamColumns, columns_of
 from firesteel.runtime.context import OperatorContext, Stamp, TaskInfo
 from firesteel.runtime.initialization import SnapshotContext
 from firesteel.runtime.operators.process_batches import ProcessBatches
@@ -93,8 +93,8 @@ def test_against_plain_python(seed: int) -> None:
             counts[key] = counts.get(key, 0) + 1
         for number, operator in enumerate(operators):
             part = whole.filter(pa.array(channels == number))
-            for batch, _ in operator.apply_columns(iter([(part, None)])):
-                assert [tuple(row) for row in to_records(batch)] == [
+            for batch in operator.apply_columns(iter([Batch(part)])):
+                assert [tuple(row) for row in to_records(batch.values)] == [
                     (key, counts[key]) for key in part.column(0).to_pylist()
                 ]
     function = operators[0].function
@@ -115,7 +115,7 @@ class Script:
     def __call__(self, rows: list[tuple[Any, ...]], code: Callable[[pa.RecordBatch, Context], Any]) -> list[Any]:
         self.code = code
         batch = StreamColumns(self.given).from_records(rows)
-        return list(self.operator.apply_columns(iter([(batch, None)])))
+        return [(found.values, found.timestamps) for found in self.operator.apply_columns(iter([Batch(batch)]))]
 
 
 def test_state_is_read_written_and_cleared() -> None:
@@ -245,7 +245,7 @@ def test_state_comes_back_at_another_parallelism() -> None:
     keys = list(range(500))
     for key_channel, operator in enumerate(first):
         own = [(key, 0) for key in keys if channel_of(key) == key_channel] * 3
-        list(operator.apply_columns(iter([(StreamColumns(BID).from_records(own), None)])))
+        list(operator.apply_columns(iter([Batch(StreamColumns(BID).from_records(own))])))
     snapshots = [operator.state.snapshot() for operator in first]
     parts = [(snapshot.states, [chunk for part in snapshot for chunk in part]) for snapshot in snapshots]
     channel_of = KeyGroupAssigner(5, 128)
@@ -256,8 +256,8 @@ def test_state_comes_back_at_another_parallelism() -> None:
             operator.state.restore(states, chunks)
         operator.open(OperatorContext(INFO, ManualClock(), Stamp()))
         own = [(key, 0) for key in keys if channel_of(key) == number]
-        (found,) = operator.apply_columns(iter([(StreamColumns(BID).from_records(own), None)]))
-        assert found[0].column("price").to_pylist() == [4] * len(own)
+        (found,) = operator.apply_columns(iter([Batch(StreamColumns(BID).from_records(own))]))
+        assert columns_of(found).column("price").to_pylist() == [4] * len(own)
 
 
 # --- time-to-live

@@ -69,7 +69,7 @@ class Bench:
         chain = line(spec(K.MAP, Counting(), name="counts"))
         chain.outputs.append(OutputSpec(0, 0, PartitionerKind.FORWARD))
         plan = ChainPlan(chain)
-        plan.segment_of[0].outputs.append(SingleOutput("op", [self.output]))
+        plan.stage_of[0].outlet.outputs.append(SingleOutput("op", [self.output]))
         self.channel = FakeInput()
         self.token = CancelToken("v_0_0")
         self.task = StreamTask(

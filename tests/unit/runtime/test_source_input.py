@@ -31,12 +31,13 @@ from firesteel.functions.source import (
     Wait,
 )
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.batch import END_OF_INPUT, Watermark
+from firesteel.runtime.batch import END_OF_INPUT, InBand, Watermark
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.rows import to_records
-from firesteel.runtime.source_input import Fed, SourceInput
+from firesteel.runtime.source_input import SourceInput
 from firesteel.runtime.source_time import SourceTime
+from firesteel.runtime.task_parts import InputBatch
 from tests.unit.checkpoint_faults.whole_job import operator
 from tests.unit.runtime.mini_job import MiniJob, Vertex
 from tests.unit.runtime.support import INFO, ManualClock
@@ -131,6 +132,13 @@ def bench() -> Iterator[Bench]:
     made.loop.close()
 
 
+def batch_of(got: InputBatch | InBand | None) -> Any:
+    """The values of a batch that the input gave, which have no timestamps."""
+    assert isinstance(got, InputBatch)
+    assert got.batch.timestamps is None
+    return got.batch.values
+
+
 def batch(*values: Any, finished: bool = False) -> SourceBatch[Any]:
     """Of split s."""
     return SourceBatch(list(values), "s", len(values), None, finished)
@@ -144,7 +152,7 @@ def test_splits_are_asked_for_once(bench: Bench) -> None:
     bench.input.add_splits([Split("s", {})], False)
     assert bench.woken == 1
     assert bench.reader.splits == [Split("s", {})]
-    assert bench.input.poll() == Fed([1, 2], None, 0)
+    assert batch_of(bench.input.poll()) == [1, 2]
     assert bench.input.positions == {"s": 2}
     assert bench.input.poll() is END_OF_INPUT
     assert bench.input.poll() is None
@@ -237,7 +245,7 @@ def test_wait_ends_after_its_time(bench: Bench) -> None:
     bench.clock.now += 0.2
     bench.run()
     assert bench.woken == 1
-    assert bench.input.poll() == Fed([1], None, 0)
+    assert batch_of(bench.input.poll()) == [1]
 
 
 def test_wake_up_ends_a_wait_from_any_thread(bench: Bench) -> None:
@@ -248,12 +256,12 @@ def test_wake_up_ends_a_wait_from_any_thread(bench: Bench) -> None:
     thread.join()
     bench.run()
     assert bench.woken == 1
-    assert bench.input.poll() == Fed([1], None, 0)
+    assert batch_of(bench.input.poll()) == [1]
 
 
 def test_empty_batches_are_skipped(bench: Bench) -> None:
     bench.reader.script.extend([batch(), batch(finished=True), batch(1)])
-    assert bench.input.poll() == Fed([1], None, 0)
+    assert batch_of(bench.input.poll()) == [1]
 
 
 def test_polls_grow_while_they_are_quick(bench: Bench) -> None:
@@ -314,12 +322,12 @@ def test_columns_stand_for_records(type_info: Any, columns: dict[str, Any], expe
     made = Bench(AnySource(type_info=type_info))
     made.reader.script.append(SourceBatch(pa.RecordBatch.from_pydict(columns), "s", 1))
     fed = made.input.poll()
-    assert isinstance(fed, Fed)
-    records = to_records(fed.values)
+    assert isinstance(fed, InputBatch)
+    records = to_records(fed.batch.values)
     assert records == expected
     assert [type(value) for value in records] == [type(value) for value in expected]
     keep_columns = isinstance(type_info, RowTypeInfo | TupleTypeInfo)
-    assert isinstance(fed.values, pa.RecordBatch) == keep_columns
+    assert isinstance(fed.batch.values, pa.RecordBatch) == keep_columns
     made.loop.close()
 
 
@@ -385,7 +393,7 @@ def test_a_reader_on_asyncio_runs_ahead_only_a_little_and_is_closed_on_its_threa
     assert made.asked == 1
     made.input.add_splits([Split(str(i), {}) for i in range(5)], True)
     got = [made.poll_until(1) for _ in range(6)]
-    assert [fed.values[0] for fed in got[:5]] == list(range(5))
+    assert [fed.batch.values[0] for fed in got[:5]] == list(range(5))
     assert got[5] is END_OF_INPUT
     assert made.asked == 1
     assert made.reader.polls <= 10, "it does not poll while it waits for splits"
@@ -469,10 +477,10 @@ def test_a_source_gives_its_own_watermarks_where_no_strategy_does() -> None:
         pieces = []
         while (piece := given.poll()) is not END_OF_INPUT:
             pieces.append(piece)
-        assert [piece.values for piece in pieces if isinstance(piece, Fed)] == [[1], [2]]
-        assert [piece for piece in pieces if not isinstance(piece, Fed)] == expected
+        assert [piece.batch.values for piece in pieces if isinstance(piece, InputBatch)] == [[1], [2]]
+        assert [piece for piece in pieces if not isinstance(piece, InputBatch)] == expected
         if expected:
-            assert [isinstance(piece, Fed) for piece in pieces] == [True, False, True, False]
+            assert [isinstance(piece, InputBatch) for piece in pieces] == [True, False, True, False]
         loop.close()
 
 

@@ -20,6 +20,7 @@ from firesteel.runtime.channel_inputs import ChannelInputs
 from firesteel.runtime.context import OperatorContext
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.operators import CollectOperator
 from firesteel.runtime.partitioners import SingleOutput
 from firesteel.runtime.task import StreamTask
 from tests.unit.runtime.support import INFO, FakeInput, FakeOutput, ManualClock, Reports, line, spec
@@ -92,7 +93,7 @@ class Bench:
         last = len(chain.operators) - 1
         outputs = []
         if chain.outputs:
-            self.plan.segment_of[last].outputs.append(SingleOutput("op", [self.output]))
+            self.plan.stage_of[last].outlet.outputs.append(SingleOutput("op", [self.output]))
             outputs.append((self.output, timeout))
         self.inputs = list(inputs)
         self.task = StreamTask(
@@ -373,8 +374,8 @@ def test_the_task_waits_until_the_client_has_its_results() -> None:
     )
     bench.task.start()
     bench.run()
-    collect = bench.task.collect_operator()
-    assert collect is not None
+    (collect,) = bench.plan.consumers
+    assert isinstance(collect, CollectOperator)
     assert bench.state() is E.RUNNING
     assert collect.fetch(0, 1000).count == 2
     bench.run()

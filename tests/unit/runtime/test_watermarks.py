@@ -16,8 +16,8 @@ from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, MIN_WATERMARK, 
 from firesteel.runtime.channel_inputs import ChannelInputs
 from firesteel.runtime.channel_watermarks import ChannelWatermarks
 from firesteel.runtime.exchange.channels import ChannelId
-from firesteel.runtime.source_input import Fed
 from firesteel.runtime.source_time import SourceTime
+from firesteel.runtime.task_parts import InputBatch
 from firesteel.runtime.watermarks import HELD_SECONDS, Combined
 from tests.unit.runtime.support import FakeInput, ManualClock
 
@@ -148,8 +148,9 @@ def test_the_inputs_of_a_task_give_batches_and_watermarks_in_order() -> None:
         Watermark(5),
         Watermark(MAX_WATERMARK),
     ]
-    assert sorted(value for item in found if isinstance(item, Fed) for value in item.values) == [1, 2, 3]
-    assert inputs.input_watermarks() == {
+    assert sorted(value for item in found if isinstance(item, InputBatch) for value in item.batch.values) == [1, 2, 3]
+    assert inputs.input_watermarks(7) == {
+        "currentInputWatermark": 7,
         "currentInput1Watermark": MAX_WATERMARK,
         "currentInput2Watermark": MAX_WATERMARK,
     }

@@ -19,8 +19,9 @@ from firesteel.runtime.context import OperatorContext, TaskInfo
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.partitioners import create_output
-from firesteel.runtime.source_input import Fed, SourceInput
+from firesteel.runtime.source_input import SourceInput
 from firesteel.runtime.source_time import SourceTime
+from firesteel.runtime.task_parts import InputBatch
 from firesteel.state.backend import load_state_backend
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock
 
@@ -63,7 +64,7 @@ class WholeGraph:
         plan = ChainPlan(self._chains[vertex])
         plan.use_state_backend(load_state_backend("hashmap"), info, clock)
         for index, operator in enumerate(plan.operators):
-            operator.open(OperatorContext(info, clock, plan.segment_of[index].stamp))
+            operator.open(OperatorContext(info, clock, plan.stage_of[index].stamp))
         sent: dict[int, list[FakeOutput]] = {}
         for output in plan.spec.outputs:
             edge = self.job_graph.edges[output.edge]
@@ -73,7 +74,7 @@ class WholeGraph:
             )
             channels = [FakeOutput(down) for down in downs]
             made = create_output(output, "op", channels, target.max_parallelism, random.Random(7))
-            plan.output_segment(output).outputs.append(made)
+            plan.outlet_of(output).outputs.append(made)
             sent[edge.index] = channels
         executor = ChainExecutor(plan, Guard(), CancelToken())
         for fed in self._inputs(plan, vertex, info, clock):
@@ -105,7 +106,7 @@ class WholeGraph:
             for edge in self.job_graph.edges:
                 if edge.target == vertex:
                     for batch in self._arrived[edge.index, info.subtask]:
-                        yield batch.values, batch.timestamps, edge.input_index
+                        yield batch, edge.input_index
             return
         strategy, time = head.spec.extra.get("watermark_strategy"), None
         if strategy is not None:
@@ -124,7 +125,7 @@ class WholeGraph:
         source.open()
         source.add_splits(_splits(head.function, info), no_more=True)
         while not isinstance(got := source.poll(), EndOfInput):
-            if isinstance(got, Fed):
+            if isinstance(got, InputBatch):
                 yield got
         source.close()
 

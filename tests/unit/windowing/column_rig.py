@@ -14,10 +14,11 @@ from firesteel.expressions.schema import schema_of
 from firesteel.graph.key_groups import operator_index
 from firesteel.graph.key_hash import key_group
 from firesteel.graph.specs import OperatorKind, OperatorSpec
+from firesteel.runtime.batch import Batch
 from firesteel.runtime.context import OperatorContext, TaskInfo
 from firesteel.runtime.operators import create_operator
 from firesteel.runtime.rows import to_records
-from firesteel.runtime.side_outputs import SidePart
+from firesteel.runtime.side_outputs import SideBatch
 from firesteel.windowing.columnar import ColumnWindowSpec, result_type
 from tests.unit.windowing.harness import INFO, LATE, Clock
 from tests.unit.windowing.oracle import Result
@@ -131,7 +132,7 @@ class ColumnRig:
         """Give a batch; the rows that come out."""
         batch = self.operator.input.from_records(records)
         times = None if stamps is None else np.array(stamps, np.int64)
-        return self._rows(self.operator.apply_columns(iter([(batch, times)])))
+        return self._rows(self.operator.apply_columns(iter([Batch(batch, times)])))
 
     def watermark(self, time: int) -> list[tuple[Any, ...]]:
         """Event time has come so far."""
@@ -145,11 +146,12 @@ class ColumnRig:
     def _rows(self, parts: Iterator[Any]) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
         for part in parts:
-            if isinstance(part, SidePart):
-                assert part.stamps is not None
-                self.late += zip(map(tuple, to_records(part.values)), [int(time) for time in part.stamps], strict=True)
+            if isinstance(part, SideBatch):
+                late, times = part.batch.values, part.batch.timestamps
+                assert times is not None
+                self.late += zip(map(tuple, to_records(late)), [int(time) for time in times], strict=True)
                 continue
-            batch, stamps = part
+            batch, stamps = part.values, part.timestamps
             made = [tuple(row) for row in to_records(batch)]
             if made:
                 ends = batch.column("window_end").to_pylist()

@@ -307,7 +307,7 @@ def test_many_keys_and_pieces() -> None:
     for assigner in (TumblingEventTimeWindows(10), SlidingEventTimeWindows(10, 5), EventTimeSessionWindows(5)):
         rig = ColumnRig(assigner, keys=("place",), aggregates=(count(),))
         rig.records([("a", 1, None, None, number) for number in range(total)], [7] * total)
-        sizes = [part[0].num_rows for part in rig.operator.advance_watermark(100)]
+        sizes = [len(part) for part in rig.operator.advance_watermark(100)]
         assert max(sizes) < 20_000
         assert sum(sizes) == total * (2 if isinstance(assigner, SlidingEventTimeWindows) else 1)
         state = rig.operator.state

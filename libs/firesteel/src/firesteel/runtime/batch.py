@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from firesteel.runtime.copies import COPIES
+
 Values: TypeAlias = list[Any] | pa.RecordBatch
 Timestamps: TypeAlias = list[int] | npt.NDArray[np.int64] | None
 """Beside a list a list, beside a ``RecordBatch`` a contiguous array; None = no timestamps."""
+Kinds: TypeAlias = list[int] | npt.NDArray[np.int8] | None
+"""Row kinds (0 insert, 1 update-before, 2 update-after, 3 delete), in the form of ``Timestamps``; None = all insert."""
 
 
 class Batch:
@@ -20,18 +25,14 @@ class Batch:
     Attributes:
         values: a list of Python objects, or a ``pyarrow.RecordBatch`` where the type is known.
         timestamps: epoch milliseconds, one for each value, or None; a list beside a list, an array beside columns.
-        kinds: row kinds (0 insert, 1 update-before, 2 update-after, 3 delete), one for each value; None = all insert.
+        kinds: row kinds, one for each value, or None; a list beside a list, an array beside columns.
         bytes_estimate: about how many bytes the batch takes when serialised; 0 = not known yet.
     """
 
     __slots__ = ("bytes_estimate", "kinds", "timestamps", "values")
 
     def __init__(
-        self,
-        values: Values,
-        timestamps: Timestamps = None,
-        kinds: list[int] | None = None,
-        bytes_estimate: int = 0,
+        self, values: Values, timestamps: Timestamps = None, kinds: Kinds = None, bytes_estimate: int = 0
     ) -> None:
         self.values = values
         self.timestamps = timestamps
@@ -43,6 +44,60 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch({len(self)} {'rows' if isinstance(self.values, pa.RecordBatch) else 'objects'})"
+
+    def with_values(self, values: Values) -> Batch:
+        """Other values of the same form, one for each of these, with these timestamps and kinds."""
+        return Batch(values, self.timestamps, self.kinds)
+
+    def slice(self, start: int, stop: int) -> Batch:
+        """The values from one position up to another: columns and arrays are views of these."""
+        values = self.values
+        return Batch(
+            values.slice(start, stop - start) if isinstance(values, pa.RecordBatch) else values[start:stop],
+            None if self.timestamps is None else self.timestamps[start:stop],
+            None if self.kinds is None else self.kinds[start:stop],
+        )
+
+    def cut(self, size: int) -> Iterator[Batch]:
+        """Batches of so many values, in order; itself if it has no more."""
+        count = len(self)
+        if count <= size:
+            yield self
+        else:
+            for start in range(0, count, size):
+                yield self.slice(start, min(start + size, count))
+
+
+def alike(one: Batch, other: Batch) -> bool:
+    """Whether the batches can be merged to one."""
+    if (one.timestamps is None) != (other.timestamps is None) or (one.kinds is None) != (other.kinds is None):
+        return False
+    if isinstance(one.values, pa.RecordBatch):
+        return isinstance(other.values, pa.RecordBatch) and bool(one.values.schema.equals(other.values.schema))
+    return not isinstance(other.values, pa.RecordBatch)
+
+
+def merge(parts: Sequence[Batch]) -> Batch:
+    """One batch of the rows of several, in their order; all are ``alike``.
+
+    Args:
+        parts: at least one.
+    """
+    values: Any
+    if isinstance(parts[0].values, pa.RecordBatch):
+        values = pa.concat_batches([part.values for part in parts])
+        COPIES.bytes += values.nbytes
+    else:
+        values = list(chain.from_iterable(part.values for part in parts))
+    return Batch(values, _joined([part.timestamps for part in parts]), _joined([part.kinds for part in parts]))
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    if parts[0] is None:
+        return None
+    if isinstance(parts[0], np.ndarray):
+        return np.concatenate(parts)
+    return list(chain.from_iterable(parts))
 
 
 class InBand:

@@ -10,10 +10,10 @@ from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier,
 from firesteel.runtime.channel_watermarks import ChannelWatermarks
 from firesteel.runtime.checkpoints.aligner import BarrierAligner
 from firesteel.runtime.exchange.channels import InputChannel
-from firesteel.runtime.source_input import Fed
+from firesteel.runtime.task_parts import InputBatch, TaskInput
 
 
-class ChannelInputs:
+class ChannelInputs(TaskInput):
     """Round-robin over channels: one batch of each in turn, so that none waits behind another.
 
     Args:
@@ -43,7 +43,6 @@ class ChannelInputs:
         for channel, _ in self._channels:
             channel.on_readable = on_readable
 
-    blocking = False
     at_position = True
 
     @property
@@ -54,17 +53,15 @@ class ChannelInputs:
     def open(self) -> None:
         """Nothing to do."""
 
-    def input_watermarks(self) -> dict[str, int]:
-        """Of each input, if there are several; Flink's names."""
+    def input_watermarks(self, current: int) -> dict[str, int]:
+        """Also of each input, if there are several."""
+        found = super().input_watermarks(current)
         inputs = sorted({index for _, index in self._channels})
-        if len(inputs) < 2:
-            return {}
-        return {f"currentInput{index + 1}Watermark": self.watermarks.input_watermark(index) for index in inputs}
+        if len(inputs) > 1:
+            found |= {f"currentInput{index + 1}Watermark": self.watermarks.input_watermark(index) for index in inputs}
+        return found
 
-    def back_pressured(self, seconds: float) -> None:
-        """Nothing to do: idleness comes with the watermarks."""
-
-    def poll(self) -> Fed | InBand | None:
+    def poll(self) -> InputBatch | InBand | None:
         """The next batch or element; ``END_OF_INPUT`` when all channels have ended; None: nothing now.
 
         Of barriers it gives ``Arrived`` when they have come over all channels, and ``CancelBarrier`` when they won't.
@@ -89,7 +86,7 @@ class ChannelInputs:
                 self._next += 1
                 if aligner.aligning:
                     aligner.processed(got.bytes_estimate)
-                return Fed(got.values, got.timestamps, index)
+                return InputBatch(got, index)
             elif isinstance(got, EndOfInput):
                 del self._open[self._next]
                 left -= 1

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.runtime.loop import Handle, TaskLoop
-from firesteel.runtime.operators import CollectOperator
+from firesteel.runtime.operators import CollectOperator, Consumer
 
 
 @dataclass(eq=False)
@@ -35,12 +35,13 @@ class CollectServer:
         self._waiting: dict[str, list[_Waiting]] = {}
 
     def serve(
-        self, execution_id: str, operator: CollectOperator | None, on_error: Callable[[BaseException], None]
+        self, execution_id: str, consumers: Sequence[Consumer], on_error: Callable[[BaseException], None]
     ) -> None:
-        """A task may have a collect operator; ``on_error`` fails the task."""
-        if operator is not None:
-            self._operators[execution_id], self._on_error[execution_id] = operator, on_error
-            operator.on_results = lambda: self._loop.call_soon_threadsafe(lambda: self._results(execution_id))
+        """One of a task's consumers may collect results; ``on_error`` fails the task."""
+        for consumer in consumers:
+            if isinstance(consumer, CollectOperator):
+                self._operators[execution_id], self._on_error[execution_id] = consumer, on_error
+                consumer.on_results = lambda: self._loop.call_soon_threadsafe(lambda: self._results(execution_id))
 
     def forget(self, execution_id: str) -> None:
         """Another attempt takes the place of one that has ended."""

@@ -15,13 +15,11 @@ from firesteel.core.errors import TypeMismatchError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.schema import schema_of
 from firesteel.expressions.values import RECORDS, ROW, TUPLE, arrow_schema, column_of, fitted
-from firesteel.runtime.batch import Timestamps
+from firesteel.runtime.batch import Batch, Timestamps
 from firesteel.runtime.copies import COPIES
 
 Stamps = npt.NDArray[np.int64] | None
 """Timestamps beside columns: contiguous, one for each row; None = no timestamps."""
-Part = tuple[pa.RecordBatch, Stamps]
-"""A batch and the timestamps of its rows."""
 
 
 class StreamColumns:
@@ -53,6 +51,17 @@ class StreamColumns:
         values = zip(*records, strict=True)
         arrays = [column_of(*given) for given in zip(values, self.names, self.types, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def from_rows(self, batch: Batch) -> Batch:
+        """A batch of columns; itself if it is one already.
+
+        Raises:
+            TypeMismatchError: a value does not fit; names the field.
+        """
+        if not isinstance(batch.values, list):
+            return batch
+        kinds = None if batch.kinds is None else np.array(batch.kinds, np.int8)
+        return Batch(self.from_records(batch.values), as_array(batch.timestamps), kinds)
 
     def fitted(self, batch: pa.RecordBatch, what: str) -> pa.RecordBatch:
         """A batch of somebody else's; columns of other types are brought to the declared ones.
@@ -96,14 +105,22 @@ def _fitted(column: pa.Array, name: str, type_info: TypeInformation, wanted: pa.
         raise TypeMismatchError(name, str(type_info), f"a column of {column.type}", f"in {what}: {error}") from None
 
 
-def take(batch: pa.RecordBatch, stamps: Stamps, chosen: npt.NDArray[np.intp]) -> Part:
-    """Some rows, in the order of their positions, with their timestamps."""
-    taken = batch.take(pa.array(chosen))
+def take(batch: Batch, chosen: npt.NDArray[np.intp]) -> Batch:
+    """Some rows of a batch of columns, in the order of their positions."""
+    taken = columns_of(batch).take(pa.array(chosen))
     COPIES.bytes += taken.nbytes
-    if stamps is None:
-        return taken, None
-    COPIES.bytes += 8 * len(chosen)
-    return taken, stamps[chosen]
+    stamps, kinds = as_array(batch.timestamps), batch.kinds
+    if stamps is not None:
+        COPIES.bytes += 8 * len(chosen)
+        stamps = stamps[chosen]
+    return Batch(taken, stamps, None if kinds is None else np.asarray(kinds, np.int8)[chosen])
+
+
+def columns_of(batch: Batch) -> pa.RecordBatch:
+    """The values of a batch of columns."""
+    values = batch.values
+    assert isinstance(values, pa.RecordBatch)
+    return values
 
 
 def as_array(stamps: Timestamps) -> Stamps:

@@ -62,17 +62,19 @@ class TaskInfo:
 
 
 class Stamp:
-    """Event time in one segment of a chain, in epoch milliseconds.
+    """What goes with the record in flight in one stage of a chain, and the time that the stage has reached.
 
     Attributes:
-        value: timestamp of the record in flight, or None.
-        watermark: that the segment has reached; does not change inside a batch.
+        value: timestamp of the record in flight in epoch milliseconds, or None.
+        kind: row kind of the record in flight, or None where all are inserted.
+        watermark: that the stage has reached, in epoch milliseconds; does not change inside a batch.
     """
 
-    __slots__ = ("value", "watermark")
+    __slots__ = ("kind", "value", "watermark")
 
     def __init__(self) -> None:
         self.value: int | None = None
+        self.kind: int | None = None
         self.watermark = MIN_WATERMARK
 
 
@@ -81,7 +83,7 @@ class OperatorContext:
     """What an operator is opened with.
 
     Attributes:
-        stamp: of the segment that the operator is in.
+        stamp: of the stage that the operator is in.
         temporary_files: called as ``(path, True)`` when a file is to be deleted if the process dies, with False when it
             is not any more.
         kept_files: called as ``(path, checkpoint)`` when a temporary file belongs to this checkpoint from now on.

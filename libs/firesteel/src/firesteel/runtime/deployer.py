@@ -48,7 +48,7 @@ from firesteel.runtime.enumerator_input import EnumeratorInput
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
-from firesteel.runtime.operators import EnumeratorOperator, SinkOperator
+from firesteel.runtime.operators import EnumeratorOperator
 from firesteel.runtime.partitioners import create_output
 from firesteel.runtime.source_input import SourceInput
 from firesteel.runtime.source_time import SourceTime
@@ -93,7 +93,7 @@ class SlotServices:
 class RunningTask:
     """A task and the thread it has for itself, if it does; ``peers`` are the slots that it exchanges records with.
 
-    ``enumerator`` is its input if it runs a user's enumerator.
+    ``source`` is its input if it reads a source, ``enumerator`` if it runs a user's enumerator.
     """
 
     task: StreamTask
@@ -101,6 +101,7 @@ class RunningTask:
     guard: Guard
     thread: TaskThread | None
     peers: frozenset[str] = frozenset()
+    source: SourceInput | None = None
     enumerator: EnumeratorInput | None = None
 
     def start(self) -> None:
@@ -174,8 +175,7 @@ class Deployer:
             metrics=MetricRegistry(services.loop.clock, self._settings.get(METRICS_MAX_PER_TASK)),
         )
         for index, operator in enumerate(plan.operators):
-            if isinstance(operator, SinkOperator):
-                operator.create(replace(context, stamp=plan.segment_of[index].stamp))
+            operator.create(replace(context, stamp=plan.stage_of[index].stamp))
         task: list[StreamTask] = []
         finished = restore is not None and restore.finished
         source = self._source(plan, context, token, lambda: task[0].wake(), finished=finished)
@@ -222,7 +222,7 @@ class Deployer:
                 restore=restore,
             )
         )
-        return RunningTask(task[0], token, guard, thread, frozenset(self._peers), enumerator)
+        return RunningTask(task[0], token, guard, thread, frozenset(self._peers), source, enumerator)
 
     def _enumerator(
         self,
@@ -338,7 +338,7 @@ class Deployer:
     def _outputs(
         self, descriptor: TaskDescriptor, plan: ChainPlan, thread: TaskThread | None
     ) -> list[tuple[OutputChannel, int]]:
-        """Channels of the edges that leave the task; the partitioners are attached to the plan's segments."""
+        """Channels of the edges that leave the task; the partitioners are attached to the plan's stages."""
         edges: Mapping[int, EdgeDescriptor] = {edge.index: edge for edge in self._deployment.edges}
         found: list[tuple[OutputChannel, int]] = []
         for spec in plan.spec.outputs:
@@ -357,7 +357,7 @@ class Deployer:
                     channel = BridgedOutput(channel, self._services.loop, thread.loop)
                 channels.append(channel)
                 found.append((channel, edge.buffer_timeout_ms))
-            plan.output_segment(spec).outputs.append(
+            plan.outlet_of(spec).outputs.append(
                 create_output(
                     spec,
                     plan.operators[spec.operator_index].name,

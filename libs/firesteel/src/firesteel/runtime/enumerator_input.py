@@ -18,11 +18,12 @@ from firesteel.functions.functions import RuntimeContext
 from firesteel.functions.source import ReaderInfo, Split, SplitEnumerator, SplitEnumeratorContext
 from firesteel.protocol import operator_events as events
 from firesteel.runtime.batch import END_OF_INPUT, InBand
-from firesteel.runtime.checkpoints.position import BarrierHead, SourcePosition
+from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators.enumerator import EnumeratorOperator
 from firesteel.runtime.split_codec import SplitCodec
+from firesteel.runtime.task_parts import TaskInput
 
 T = TypeVar("T")
 STEP_SECONDS: Final = 0.01
@@ -32,7 +33,7 @@ Say = Callable[[int, Sequence[events.Event]], None]
 _Call = Callable[[SplitEnumerator], None]
 
 
-class EnumeratorInput(BarrierHead):
+class EnumeratorInput(TaskInput):
     """See the module. Gives no records; ends when the readers of the source have.
 
     Args:
@@ -45,6 +46,7 @@ class EnumeratorInput(BarrierHead):
         finished: the source had come to its end in the checkpoint that the job goes on from.
     """
 
+    begins_barriers = True
     bytes_in = 0
 
     def __init__(
@@ -114,17 +116,6 @@ class EnumeratorInput(BarrierHead):
         if self._calls or self._barrier_behind is not None:
             self._loop.call_soon(self._on_readable)
         return END_OF_INPUT if self._ended else None
-
-    def input_watermarks(self) -> dict[str, int]:
-        """There are none."""
-        return {}
-
-    def abort_checkpoint(self, checkpoint_id: int) -> bool:
-        """Nothing is waited for here."""
-        return False
-
-    def back_pressured(self, seconds: float) -> None:
-        """It has no outputs."""
 
     def close(self) -> None:
         """Hear and say nothing any more."""

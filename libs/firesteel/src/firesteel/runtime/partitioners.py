@@ -29,10 +29,10 @@ from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns import Stamps, take
+from firesteel.runtime.columns import take
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.operators.base import UserCode, method_of
-from firesteel.runtime.rows import to_list, to_records
+from firesteel.runtime.rows import to_list, to_rows
 
 Routed = Iterable[tuple[OutputChannel, Batch]]
 _SCANNED: Final = 4
@@ -57,12 +57,8 @@ class Output(UserCode, ABC):
         return True
 
     @abstractmethod
-    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
-        """Batches for channels; may run the user's key selector. The lists are not changed."""
-
-    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
-        """The same for columns; as rows where the choice needs them."""
-        return self.route(to_records(batch), to_list(timestamps))
+    def route(self, batch: Batch) -> Routed:
+        """Batches for channels; may run the user's key selector. The batch is not changed."""
 
 
 class NarrowedOutput(Output):
@@ -82,13 +78,12 @@ class NarrowedOutput(Output):
         """As the other one."""
         return self._output.takes_columns
 
-    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
-        """Rows of the columns that stay."""
-        return self._output.route([self._narrow(value) for value in values], timestamps)
-
-    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
-        """The columns that stay."""
-        return self._output.route_columns(batch.select(list(self._names)), timestamps)
+    def route(self, batch: Batch) -> Routed:
+        """The columns that stay, or rows of them."""
+        values = batch.values
+        if isinstance(values, pa.RecordBatch):
+            return self._output.route(batch.with_values(values.select(list(self._names))))
+        return self._output.route(batch.with_values([self._narrow(value) for value in values]))
 
     def _narrow(self, value: Any) -> Any:
         fields = tuple([value[index] for index in self._indexes])
@@ -102,27 +97,23 @@ class NarrowedOutput(Output):
 class SingleOutput(Output):
     """FORWARD, GLOBAL, and whatever has one channel only."""
 
-    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
+    def route(self, batch: Batch) -> Routed:
         """All to the first channel."""
-        return ((self.channels[0], Batch(values, timestamps)),)
-
-    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
-        """All to the first channel."""
-        return ((self.channels[0], Batch(batch, timestamps)),)
+        return ((self.channels[0], batch),)
 
 
 class BroadcastOutput(Output):
     """Each record to every channel, as an object of its own if it can be changed."""
 
-    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
-        """The chunk to each channel."""
-        first, *others = self.channels
-        copies = [(channel, Batch(own_copies(values), timestamps)) for channel in others]
-        return [(first, Batch(values, timestamps)), *copies]
-
-    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
+    def route(self, batch: Batch) -> Routed:
         """The batch to each channel."""
-        return [(channel, Batch(batch, timestamps)) for channel in self.channels]
+        values = batch.values
+        first, *others = self.channels
+        copies = [
+            (channel, batch.with_values(own_copies(values) if isinstance(values, list) else values))
+            for channel in others
+        ]
+        return [(first, batch), *copies]
 
 
 class RoundRobinOutput(Output):
@@ -132,46 +123,43 @@ class RoundRobinOutput(Output):
         super().__init__(name, channels)
         self._next = start % len(self.channels)
 
-    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
+    def route(self, batch: Batch) -> Routed:
         """Every n-th record to each channel."""
-        count = len(self.channels)
+        count, size, start = len(self.channels), len(batch), self._next
+        self._next = (start + size) % count
+        values, timestamps, kinds = batch.values, batch.timestamps, batch.kinds
+        if not isinstance(values, list):
+            return columns_to_channels(batch, (np.arange(size) + start) % count, self.channels)
         routed = []
-        for offset in range(min(count, len(values))):
-            part = values[offset::count]
+        for offset in range(min(count, size)):
             stamps = None if timestamps is None else timestamps[offset::count]
-            routed.append((self.channels[(self._next + offset) % count], Batch(part, stamps)))
-        self._next = (self._next + len(values)) % count
+            part = Batch(values[offset::count], stamps, None if kinds is None else kinds[offset::count])
+            routed.append((self.channels[(start + offset) % count], part))
         return routed
-
-    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
-        """Every n-th row to each channel."""
-        count = len(self.channels)
-        targets = (np.arange(batch.num_rows) + self._next) % count
-        self._next = (self._next + batch.num_rows) % count
-        return columns_to_channels(batch, timestamps, targets, self.channels)
 
 
 class _Bucketed(Output):
     """Each record to a channel of its own choice."""
 
-    def route(self, values: list[Any], timestamps: list[int] | None) -> Routed:
+    def route(self, batch: Batch) -> Routed:
         """A batch for each channel that has records."""
+        if isinstance(batch.values, pa.RecordBatch):
+            chosen = self.targets_of_columns(batch.values)
+            if chosen is not None:
+                return columns_to_channels(batch, chosen, self.channels)
+            batch = to_rows(batch)
+        values: list[Any] = batch.values
         targets = self.targets(values)
         count = len(self.channels)
+        none = [None] * count
         parts = bucket(values, targets, count)
-        stamps = [None] * count if timestamps is None else bucket(timestamps, targets, count)
+        stamps = none if batch.timestamps is None else bucket(to_list(batch.timestamps) or [], targets, count)
+        kinds = none if batch.kinds is None else bucket(to_list(batch.kinds) or [], targets, count)
         return [
-            (channel, Batch(part, stamp))
-            for channel, part, stamp in zip(self.channels, parts, stamps, strict=True)
+            (channel, Batch(part, stamp, kind))
+            for channel, part, stamp, kind in zip(self.channels, parts, stamps, kinds, strict=True)
             if part
         ]
-
-    def route_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> Routed:
-        """A batch for each channel that has rows."""
-        targets = self.targets_of_columns(batch)
-        if targets is None:
-            return self.route(to_records(batch), to_list(timestamps))
-        return columns_to_channels(batch, timestamps, targets, self.channels)
 
     @abstractmethod
     def targets(self, values: list[Any]) -> list[int]:
@@ -290,36 +278,31 @@ class CustomOutput(_KeyedOutput):
         return targets
 
 
-def columns_to_channels(
-    batch: pa.RecordBatch, stamps: Stamps, targets: npt.NDArray[Any], channels: Sequence[OutputChannel]
-) -> Routed:
+def columns_to_channels(batch: Batch, targets: npt.NDArray[Any], channels: Sequence[OutputChannel]) -> Routed:
     """The rows of each channel, in order; nothing is copied if all go to one."""
     if len(channels) > _SCANNED:
-        return _sorted_to_channels(batch, stamps, targets, channels)
+        return _sorted_to_channels(batch, targets, channels)
     routed = []
     for position, channel in enumerate(channels):
         chosen = np.flatnonzero(targets == position)
-        if len(chosen) == batch.num_rows:
-            return [(channel, Batch(batch, stamps))]
+        if len(chosen) == len(batch):
+            return [(channel, batch)]
         if len(chosen):
-            routed.append((channel, Batch(*take(batch, stamps, chosen))))
+            routed.append((channel, take(batch, chosen)))
     return routed
 
 
-def _sorted_to_channels(
-    batch: pa.RecordBatch, stamps: Stamps, targets: npt.NDArray[Any], channels: Sequence[OutputChannel]
-) -> Routed:
+def _sorted_to_channels(batch: Batch, targets: npt.NDArray[Any], channels: Sequence[OutputChannel]) -> Routed:
     """The same for many channels: rows are brought into their order once, and each channel gets a slice."""
     narrow = targets.astype(np.uint16 if len(channels) <= 1 << 16 else np.uint32)  # sorted by radix
     counts = np.bincount(targets, minlength=len(channels)).tolist()
-    if max(counts) == batch.num_rows:
-        return [(channels[counts.index(batch.num_rows)], Batch(batch, stamps))]
-    rows, ordered = take(batch, stamps, np.argsort(narrow, kind="stable"))
+    if max(counts) == len(batch):
+        return [(channels[counts.index(len(batch))], batch)]
+    ordered = take(batch, np.argsort(narrow, kind="stable"))
     routed, start = [], 0
     for channel, count in zip(channels, counts, strict=True):
         if count:
-            part = None if ordered is None else ordered[start : start + count]
-            routed.append((channel, Batch(rows.slice(start, count), part)))
+            routed.append((channel, ordered.slice(start, start + count)))
             start += count
     return routed
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from firesteel.common.typeinfo import TypeInformation
 from firesteel.expressions.values import records_of
-from firesteel.runtime.batch import Timestamps, Values
+from firesteel.runtime.batch import Batch, Kinds, Timestamps, Values
 
 
 def to_records(values: Values, declared: TypeInformation | None = None) -> list[Any]:
@@ -24,9 +24,17 @@ def to_records(values: Values, declared: TypeInformation | None = None) -> list[
     return records_of(values, declared)
 
 
-def to_list(stamps: Timestamps) -> list[int] | None:
-    """Timestamps as they stand beside rows."""
-    if isinstance(stamps, np.ndarray):
-        made: list[int] = stamps.tolist()
+def to_rows(batch: Batch) -> Batch:
+    """A batch whose values are records; itself if they are already."""
+    values = batch.values
+    if not isinstance(values, pa.RecordBatch):
+        return batch
+    return Batch(to_records(values), to_list(batch.timestamps), to_list(batch.kinds))
+
+
+def to_list(numbers: Timestamps | Kinds) -> list[int] | None:
+    """Timestamps, or row kinds, as they stand beside rows."""
+    if isinstance(numbers, np.ndarray):
+        made: list[int] = numbers.tolist()
         return made
-    return stamps
+    return numbers

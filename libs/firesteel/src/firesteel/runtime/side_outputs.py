@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from firesteel.runtime.batch import Timestamps, Values
+from firesteel.runtime.batch import Batch
 
 
 class SideRecord:
@@ -28,15 +28,13 @@ class SideRecord:
         return f"SideRecord({self.tag_id!r}, {self.value!r})"
 
 
-class SidePart(NamedTuple):
+class SideBatch(NamedTuple):
     """What an operator over columns gives in place of a batch to send one to a side output.
 
     Attributes:
         tag_id: of the ``OutputTag``.
-        values: columns, or records that are fitted to the tag's type.
-        stamps: their timestamps.
+        batch: columns, or records that are fitted to the tag's type.
     """
 
     tag_id: str
-    values: Values
-    stamps: Timestamps
+    batch: Batch

@@ -299,7 +299,7 @@ class Slot:
                 self._threads[descriptor.execution_id] = task.thread
                 with self._lock:
                     self._guards.append(task.guard)
-            self._collects.serve(descriptor.execution_id, task.task.collect_operator(), task.on_error)
+            self._collects.serve(descriptor.execution_id, task.task.plan.consumers, task.on_error)
             built.append(task)
         for task in built:
             task.start()
@@ -476,7 +476,7 @@ class Slot:
 
 
 def _align(task: RunningTask, watermark: int) -> None:
-    source = task.task.source_input()
+    source = task.source
     if source is not None:
         try:
             source.align(watermark)
@@ -500,7 +500,7 @@ def _notify(task: RunningTask, checkpoint_id: int, *, complete: bool) -> None:
 
 
 def _add_splits(task: RunningTask, splits: list[Split], no_more: bool, serial: int) -> None:
-    source = task.task.source_input()
+    source = task.source
     if source is not None:
         try:
             source.add_splits(splits, no_more, serial)

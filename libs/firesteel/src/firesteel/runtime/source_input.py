@@ -27,8 +27,8 @@ from firesteel.functions.source import (
     Wait,
 )
 from firesteel.runtime.async_polls import AsyncPolls, asks_in_vain
-from firesteel.runtime.batch import END_OF_INPUT, InBand, Timestamps, Values
-from firesteel.runtime.checkpoints.position import BarrierHead, SourcePosition
+from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand, Timestamps, Values
+from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.columns import StreamColumns, as_array
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.exchange.sizes import values_bytes
@@ -38,6 +38,7 @@ from firesteel.runtime.operators.base import Operator, UserCode
 from firesteel.runtime.rows import to_list, to_records
 from firesteel.runtime.source_time import SourceTime
 from firesteel.runtime.split_codec import SplitCodec
+from firesteel.runtime.task_parts import InputBatch, TaskInput
 
 TARGET_SECONDS: Final = 0.002
 SMALLEST_POLL: Final = 64
@@ -73,14 +74,6 @@ class _Limits(NamedTuple):
         return max(1, min(count, self.records))
 
 
-class Fed(NamedTuple):
-    """A batch for the chain."""
-
-    values: Values
-    timestamps: Timestamps
-    input_index: int
-
-
 class TaskReaderContext(ReaderContext):
     """What a reader may ask."""
 
@@ -112,7 +105,7 @@ class TaskReaderContext(ReaderContext):
         return self._runtime_context
 
 
-class SourceInput(UserCode, BarrierHead):
+class SourceInput(UserCode, TaskInput):
     """Polls a reader and asks for splits.
 
     The reader is made at once; ``run_on`` must be called before ``open``.
@@ -138,6 +131,7 @@ class SourceInput(UserCode, BarrierHead):
             A batch may be handed to the chain in several pieces: positions hold where ``at_position`` is true.
     """
 
+    begins_barriers = True
     bytes_in = 0
 
     def __init__(
@@ -171,7 +165,7 @@ class SourceInput(UserCode, BarrierHead):
         self._alignment_timer: Handle | None = None
         self._report_watermark = report_watermark
         self._interval_over = False
-        self._pieces: deque[Fed | InBand] = deque()
+        self._pieces: deque[InputBatch | InBand] = deque()
         self.positions: dict[str, Plain] = {}
         self._token = token
         self._loop: TaskLoop | None = None
@@ -258,11 +252,7 @@ class SourceInput(UserCode, BarrierHead):
             if isinstance(self._reader, SourceReader):
                 self._reader.checkpoint_taken()
 
-    def abort_checkpoint(self, checkpoint_id: int) -> bool:
-        """Nothing is waited for here."""
-        return False
-
-    def poll(self) -> Fed | InBand | None:
+    def poll(self) -> InputBatch | InBand | None:
         """The next batch, watermark, the end, or None: nothing now."""
         if self._pieces:
             return self._pieces.popleft()
@@ -287,7 +277,7 @@ class SourceInput(UserCode, BarrierHead):
                     if self._pieces:
                         return self._pieces.popleft()
                 elif len(answer.values):
-                    return Fed(self._values(answer.values), answer.timestamps, 0)
+                    return InputBatch(self._batch(self._values(answer.values), answer.timestamps))
             elif isinstance(answer, End):
                 self._ended = True
                 return END_OF_INPUT
@@ -313,6 +303,13 @@ class SourceInput(UserCode, BarrierHead):
             return self._columns.fitted(values, f"a batch that source {self.name!r} read")
         return to_records(values, self._type)
 
+    @staticmethod
+    def _batch(values: Values, timestamps: Timestamps) -> Batch:
+        """With timestamps in the form that goes with the values, in which readers need not give them."""
+        if isinstance(values, list):
+            return Batch(values, to_list(timestamps))
+        return Batch(values, as_array(timestamps))
+
     def _take(self, time: SourceTime, answer: SourceBatch[Any], records: Values) -> None:
         """Assign timestamps; the batch is cut where watermarks stand."""
         self._guard.active = self._token
@@ -323,7 +320,7 @@ class SourceInput(UserCode, BarrierHead):
             else:
                 pieces = time.take_columns(split, records, as_array(given))
             for values, stamps, watermark in pieces:
-                self._pieces.append(Fed(values, stamps, 0))
+                self._pieces.append(InputBatch(Batch(values, stamps)))
                 if watermark is not None:
                     self._pieces.append(watermark)
         if answer.watermark is not None or answer.idle:
@@ -359,8 +356,8 @@ class SourceInput(UserCode, BarrierHead):
             self._interval_over = True
             self._on_readable()
 
-    def input_watermarks(self) -> dict[str, int]:
-        """Of the splits that hold the source's watermark back most."""
+    def input_watermarks(self, current: int) -> dict[str, int]:
+        """Of the splits that hold the source's watermark back most: a source has splits in place of an input."""
         behind = {} if self.time is None else self.time.furthest_behind(SHOWN_SPLITS)
         return {f"split.{split}.watermark.currentWatermark": watermark for split, watermark in behind.items()}
 

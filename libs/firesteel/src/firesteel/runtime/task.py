@@ -20,7 +20,6 @@ from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.activity import Activity, ActivityTimes
 from firesteel.runtime.batch import MAX_WATERMARK, Barrier, Watermark
 from firesteel.runtime.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.checkpoints.position import BarrierHead
 from firesteel.runtime.checkpoints.restoring import Restoring
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
 from firesteel.runtime.context import OperatorContext, TaskInfo
@@ -28,14 +27,13 @@ from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.failures import describe_failure
 from firesteel.runtime.interrupts import CancelToken, Guard
 from firesteel.runtime.loop import Handle, TaskLoop
-from firesteel.runtime.operators import CollectOperator, Consumer, TwoPhaseSinkOperator
-from firesteel.runtime.source_input import Fed, SourceInput
-from firesteel.runtime.task_parts import TaskInput, TaskReporter
+from firesteel.runtime.operators import Consumer
+from firesteel.runtime.task_parts import InputBatch, TaskInput, TaskReporter
 from firesteel.runtime.task_time import TaskTime
 
 logger = logging.getLogger(__name__)
 STEP_SECONDS: Final = 0.001
-"""A step takes slices until so much time has passed; the last one may take ``chain.TARGET_SECONDS`` more."""
+"""A step takes slices until so much time has passed; the last one may take ``stages.TARGET_SECONDS`` more."""
 _now = time.perf_counter
 
 
@@ -49,7 +47,7 @@ class StreamTask:
         plan: operators; outputs attached.
         inputs: where batches come from.
         outputs: all channels, each with its edge's buffer timeout in ms.
-        context: for the operators; each gets its segment's stamp.
+        context: for the operators; each gets its stage's stamp.
         needs_commit: after the end of the input sinks wait for the checkpoint whose completion commits.
         watermark_interval: seconds between periodic watermarks; 0 = none.
         checkpoints: of the slot.
@@ -113,18 +111,16 @@ class StreamTask:
             guard,
             token,
             self._wake_for_checkpoints,
-            inputs.position if isinstance(inputs, BarrierHead) else None,
+            inputs.position if inputs.begins_barriers else None,
         )
         for channel, _ in outputs:
             channel.on_writable = self.wake
             channel.on_error = self.on_error
-        for segment in plan.later:
-            if segment.later is not None:
-                segment.later.on_results = lambda: loop.call_soon_threadsafe(self.wake)
+        for stage in plan.async_stages:
+            stage.operator.on_results = lambda: loop.call_soon_threadsafe(self.wake)
         for consumer in plan.consumers:
             consumer.on_writable = lambda: loop.call_soon_threadsafe(self.wake)
-            if isinstance(consumer, CollectOperator | TwoPhaseSinkOperator):
-                consumer.on_drained = lambda: loop.call_soon_threadsafe(self._drained)
+            consumer.on_drained = lambda: loop.call_soon_threadsafe(self._drained)
 
     # -- what others ask
 
@@ -137,14 +133,6 @@ class StreamTask:
     def ended(self) -> bool:
         """Whether the state is terminal."""
         return self._machine.is_terminal
-
-    def collect_operator(self) -> CollectOperator | None:
-        """Its collect operator, if there is one."""
-        return next((c for c in self.plan.consumers if isinstance(c, CollectOperator)), None)
-
-    def source_input(self) -> SourceInput | None:
-        """Its source's input, if it is a source."""
-        return self._inputs if isinstance(self._inputs, SourceInput) else None
 
     def metrics(self) -> dict[str, Any]:
         """Running totals, named as in ``firesteel.protocol.deployment.METRIC_NAMES``, and those of user functions.
@@ -160,16 +148,10 @@ class StreamTask:
             "busyTimeMs": busy,
             "idleTimeMs": idle,
             "backPressuredTimeMs": back_pressured,
-            **self._watermarks(),
+            "currentOutputWatermark": self.executor.output_watermark,
+            **self._inputs.input_watermarks(self.executor.input_watermark),
             USER_METRICS: self._context.metrics.values(),
         }
-
-    def _watermarks(self) -> dict[str, int]:
-        """Flink's gauges: a source has splits in place of an input; of two inputs each has its own, too."""
-        found = {"currentOutputWatermark": self.executor.output_watermark}
-        if not isinstance(self._inputs, SourceInput):
-            found["currentInputWatermark"] = self.executor.input_watermark
-        return found | self._inputs.input_watermarks()
 
     # -- life
 
@@ -218,7 +200,7 @@ class StreamTask:
         for index in reversed(range(len(self.plan.operators))):  # tail to head, as in Flink
             operator = self.plan.operators[index]
             self._opened.append(operator)
-            operator.open(replace(self._context, stamp=self.plan.segment_of[index].stamp))
+            operator.open(replace(self._context, stamp=self.plan.stage_of[index].stamp))
         self._inputs.open()
         self._guard.active = None
         self._move(ExecutionState.RUNNING, "all operators are open")
@@ -295,7 +277,7 @@ class StreamTask:
             else:
                 self._end_of_blocking()
                 got = self._inputs.poll()
-                if isinstance(got, Fed):
+                if isinstance(got, InputBatch):
                     executor.feed(*got)
                     continue
                 if isinstance(got, Watermark):
@@ -314,7 +296,7 @@ class StreamTask:
 
     def _work_for_checkpoints(self) -> bool:
         worked = self._checkpoints.work()
-        if worked and isinstance(self._inputs, BarrierHead):
+        if worked:
             self._inputs.position_taken()
         return worked
 
@@ -325,7 +307,7 @@ class StreamTask:
         if self.ended or self.state is not ExecutionState.RUNNING:
             reason = DeclineReason.TASK_CLOSING if self.ended else DeclineReason.TASK_NOT_READY
             self._reporter.decline_checkpoint(self.info.execution_id, barrier.checkpoint_id, reason, None)
-        elif isinstance(self._inputs, BarrierHead) or self._input_ended:
+        elif self._inputs.begins_barriers or self._input_ended:
             self._checkpoints.trigger(barrier)
         else:
             self._triggered.append(barrier)

@@ -2,41 +2,75 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import InBand
+from firesteel.runtime.batch import Batch, InBand
+from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointReporter
-from firesteel.runtime.source_input import Fed
 
 
-class TaskInput(Protocol):
-    """Channels, or a source's reader."""
+class InputBatch(NamedTuple):
+    """A batch for the chain, and the input of its first operator that it is for."""
+
+    batch: Batch
+    input_index: int = 0
+
+
+class TaskInput(ABC):
+    """Where the batches of a task come from: channels, or a source's reader.
+
+    Attributes:
+        begins_barriers: no barriers come to it; they begin here, at a position.
+        bytes_in: bytes received.
+        at_position: whether a barrier may go in here.
+    """
+
+    begins_barriers: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def bytes_in(self) -> int:
-        """Bytes received."""
+        """See the class."""
 
     @property
+    @abstractmethod
     def at_position(self) -> bool:
-        """Whether a barrier may go in here."""
+        """See the class."""
 
+    @abstractmethod
     def open(self) -> None:
         """Get ready."""
 
-    def poll(self) -> Fed | InBand | None:
+    @abstractmethod
+    def poll(self) -> InputBatch | InBand | None:
         """The next batch or watermark, the end, or nothing now."""
 
-    def input_watermarks(self) -> dict[str, int]:
-        """Metrics of its inputs, if there are several; from any thread."""
+    def position(self) -> SourcePosition:
+        """Where it is; holds where ``at_position`` is true. Only asked if it ``begins_barriers``."""
+        raise NotImplementedError(f"{type(self).__name__} has no position")  # our own bug
+
+    def position_taken(self) -> None:  # noqa: B027 - most inputs have nothing to do
+        """State and position were taken, or nobody wants them any more."""
+
+    def input_watermarks(self, current: int) -> dict[str, int]:
+        """Metrics, named as Flink's gauges; from any thread.
+
+        Args:
+            current: the watermark that went into the chain.
+        """
+        return {"currentInputWatermark": current}
 
     def abort_checkpoint(self, checkpoint_id: int) -> bool:
         """A checkpoint was given up; returns whether its barrier was waited for."""
+        return False
 
-    def back_pressured(self, seconds: float) -> None:
+    def back_pressured(self, seconds: float) -> None:  # noqa: B027 - as above
         """For so long nothing was polled although something may have been there."""
 
+    @abstractmethod
     def close(self) -> None:
         """Release everything; idempotent."""
 

@@ -22,7 +22,7 @@ class TaskTime:
         self, executor: ChainExecutor, loop: TaskLoop, watermark_interval: float, wake: Callable[[], None]
     ) -> None:
         self._executor, self._loop, self._interval, self._wake = executor, loop, watermark_interval, wake
-        self._makers = [s.watermarks for s in executor.plan.segments if s.watermarks is not None]
+        self._makers = [stage.operator for stage in executor.plan.watermark_stages]
         self._timer: Handle | None = None
         self._timer_at = 0  # epoch ms
         self._interval_timer: Handle | None = None

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from firesteel.windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
 from firesteel.windowing.windows import MAX_TIMESTAMP, MIN_TIMESTAMP
 
-__all__ = ["AlignedWindows", "Due", "Pane", "Tables"]
+__all__ = ["AlignedWindows", "Due", "PaneTables", "Tables"]
 
 PREFIX: Final = "window-contents@"
 KEPT: Final = "window-kept@"
@@ -42,8 +42,8 @@ class Tables:
     names: Callable[[], Iterable[str]]
 
 
-class Pane(NamedTuple):
-    """Timestamps that are in the same windows.
+class PaneTables(NamedTuple):
+    """The tables of a pane: of timestamps that are in the same windows.
 
     Attributes:
         low, high: the first one, and the first one behind it.
@@ -96,7 +96,7 @@ class AlignedWindows:
         self._step, self._lateness, self._tables = assigner.pane, allowed_lateness, tables
         self._open: dict[int, Table] = {}
         self._queue: list[tuple[int, int]] = []
-        self._panes: dict[int, Pane] = {}
+        self._panes: dict[int, PaneTables] = {}
         self.watermark = MIN_TIMESTAMP
         self._evaluated: set[int] = set()
         names = set(tables.names())
@@ -117,20 +117,20 @@ class AlignedWindows:
     def __len__(self) -> int:
         return len(self._open)
 
-    def pane(self, timestamp: int) -> Pane:
+    def pane(self, timestamp: int) -> PaneTables:
         """The pane of a timestamp. Its windows are opened. Holds until ``advance`` is called."""
         low = timestamp - (timestamp - self._offset) % self._step
         found = self._panes.get(low)
         return found if found is not None else self._new_pane(low, timestamp)
 
-    def _new_pane(self, low: int, timestamp: int) -> Pane:
+    def _new_pane(self, low: int, timestamp: int) -> PaneTables:
         watermark, size, slide = self.watermark, self.size, self._slide
         last = timestamp - (timestamp - self._offset) % slide
         starts = range(last, timestamp - size, -slide)
         kept = tuple(start for start in starts if self._cleanup_time(start) > watermark)
         tables = tuple(self._open[start] if start in self._open else self._opened(start) for start in kept)
         past = tuple(start for start in kept if start + size - 1 <= watermark or start in self._evaluated)
-        found = self._panes[low] = Pane(low, low + self._step, tables, kept, past)
+        found = self._panes[low] = PaneTables(low, low + self._step, tables, kept, past)
         return found
 
     def _opened(self, start: int) -> Table:

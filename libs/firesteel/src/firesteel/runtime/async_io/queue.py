@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-__all__ = ["Entry", "OrderedResults", "Ready", "ResultQueue", "UnorderedResults"]
+__all__ = ["Entry", "OrderedResults", "ResultQueue", "UnorderedResults"]
 
 
 class Entry:
@@ -19,24 +19,29 @@ class Entry:
 
     Attributes:
         value: the record, or the watermark itself.
-        stamp: its timestamp or None; for a watermark its time.
-        results: None while they are awaited.
+        stamp: timestamp of the record, or None.
+        kind: row kind of the record, or None.
+        results: None while they are awaited; all have timestamp and kind of their record.
     """
 
-    __slots__ = ("group", "is_watermark", "results", "stamp", "value")
+    __slots__ = ("group", "is_watermark", "kind", "results", "stamp", "value")
 
-    def __init__(self, value: Any, stamp: int | None, *, is_watermark: bool = False) -> None:
-        self.value, self.stamp, self.is_watermark = value, stamp, is_watermark
+    def __init__(
+        self, value: Any, stamp: int | None = None, kind: int | None = None, *, is_watermark: bool = False
+    ) -> None:
+        self.value, self.stamp, self.kind, self.is_watermark = value, stamp, kind, is_watermark
         self.results: list[Any] | None = [] if is_watermark else None
         self.group: _Group | None = None
 
+    @property
+    def form(self) -> tuple[bool, bool]:
+        """Whether it has a timestamp, and whether it has a row kind."""
+        return self.stamp is not None, self.kind is not None
 
-class Ready(NamedTuple):
-    """What may leave now: results, all with the timestamp of their record, or a watermark (``results`` is None)."""
-
-    results: list[Any] | None
-    stamp: int | None
-    watermark: Any = None
+    @property
+    def kept(self) -> tuple[Any, ...]:
+        """The record as it stands in checkpoints: arguments to make it again."""
+        return (self.value, self.stamp) if self.kind is None else (self.value, self.stamp, self.kind)
 
 
 class ResultQueue(ABC):
@@ -51,8 +56,8 @@ class ResultQueue(ABC):
         """The results of a record are there; once for each record."""
 
     @abstractmethod
-    def peek(self) -> Ready | None:
-        """The next that may leave, or None."""
+    def peek(self) -> Entry | None:
+        """The next that may leave: it is done, or a watermark; or None."""
 
     @abstractmethod
     def pop(self) -> None:
@@ -81,11 +86,11 @@ class OrderedResults(ResultQueue):
         """Leaves when all before it have left."""
         entry.results = results
 
-    def peek(self) -> Ready | None:
+    def peek(self) -> Entry | None:
         """The first entry, if it is done."""
         if not self._entries or self._entries[0].results is None:
             return None
-        return _ready(self._entries[0])
+        return self._entries[0]
 
     def pop(self) -> None:
         """The first entry."""
@@ -139,14 +144,14 @@ class UnorderedResults(ResultQueue):
         group.awaited -= 1
         group.done.append(entry)
 
-    def peek(self) -> Ready | None:
+    def peek(self) -> Entry | None:
         """One that is done of the first group, or the watermark behind it when the group is empty."""
         first = self._groups[0]
         if first.done:
-            return _ready(first.done[0])
+            return first.done[0]
         if first.awaited or first.watermark is None:
             return None
-        return _ready(first.watermark)
+        return first.watermark
 
     def pop(self) -> None:
         """As ``peek`` says."""
@@ -166,7 +171,3 @@ class UnorderedResults(ResultQueue):
 
     def __len__(self) -> int:
         return self._count
-
-
-def _ready(entry: Entry) -> Ready:
-    return Ready(None, entry.stamp, entry.value) if entry.is_watermark else Ready(entry.results, entry.stamp)

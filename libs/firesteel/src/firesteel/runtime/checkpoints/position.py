@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -21,15 +20,3 @@ class SourcePosition:
     operator_id: str
     splits: tuple[Mapping[str, Any], ...]
     serial: int
-
-
-class BarrierHead(ABC):
-    """An input in which barriers begin, since none come to it."""
-
-    @abstractmethod
-    def position(self) -> SourcePosition:
-        """Where it is; holds where ``at_position`` is true."""
-
-    @abstractmethod
-    def position_taken(self) -> None:
-        """State and position were taken, or nobody wants them any more."""

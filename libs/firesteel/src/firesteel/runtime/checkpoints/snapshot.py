@@ -22,7 +22,7 @@ from firesteel.runtime.checkpoints.parts import KeyedPart
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.uploads import Upload
 from firesteel.runtime.initialization import SnapshotContext
-from firesteel.runtime.operators import Operator, SinkOperator
+from firesteel.runtime.operators import Operator
 from firesteel.state.backend import KeyedSnapshot
 
 
@@ -87,8 +87,9 @@ class TaskSnapshot:
                 self.half_written = operator.writes_elsewhere
                 raise
         for operator in self._operators:
-            if isinstance(operator, SinkOperator):
-                self._committables[operator.spec.id] = operator.uncommitted()
+            uncommitted = operator.uncommitted()
+            if uncommitted is not None:
+                self._committables[operator.spec.id] = uncommitted
             self._keys[operator.spec.id] = operator.key_kinds()
             for name, part in operator.snapshot_parts().items():
                 self._parts.append(self._begin(operator, name, part))

@@ -14,6 +14,7 @@ from firesteel.runtime.exchange.acceptor import Acceptor
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.counters import Counters
 from firesteel.runtime.exchange.dialer import BUSY, Dialer
+from firesteel.runtime.exchange.flow_control import WideWindows
 from firesteel.runtime.exchange.frames import MAX_PAYLOAD
 from firesteel.runtime.exchange.handshake import Identity
 from firesteel.runtime.exchange.input import RemoteInputChannel
@@ -22,7 +23,6 @@ from firesteel.runtime.exchange.local import LocalPipe
 from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.reading import ReceiveBuffer
 from firesteel.runtime.exchange.sockets import Address, describe, tune
-from firesteel.runtime.exchange.windows import WideWindows
 from firesteel.runtime.loop import Handle, TaskLoop
 
 logger = logging.getLogger(__name__)

@@ -17,9 +17,9 @@ from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
 from firesteel.runtime.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel
 from firesteel.runtime.exchange.elements import append_element, load_element
+from firesteel.runtime.exchange.flow_control import WideWindows
 from firesteel.runtime.exchange.reading import LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageReader, is_columns, mergeable
-from firesteel.runtime.exchange.windows import WideWindows
 
 SMALL_MESSAGE: Final = 4096
 """Bytes; smaller messages that are queued are given out together, up to ``MERGED_RECORDS`` records."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Final
 
-from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
+from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.elements import append_element
-from firesteel.runtime.exchange.output import alike, merge
 from firesteel.runtime.exchange.sizes import batch_bytes
 from firesteel.runtime.loop import TaskLoop
 

@@ -7,21 +7,18 @@ serialised. So what waits for credit is merged to full messages, however small t
 from __future__ import annotations
 
 from collections import deque
-from itertools import chain
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from firesteel.core.errors import FiresteelError
-from firesteel.runtime.batch import Batch, InBand, Timestamps
-from firesteel.runtime.copies import COPIES
+from firesteel.runtime.batch import Batch, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.elements import append_element, dump_element, supersedes
+from firesteel.runtime.exchange.flow_control import WideWindows
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
 from firesteel.runtime.exchange.serialization import MessageWriter, Segment
 from firesteel.runtime.exchange.sizes import batch_bytes
-from firesteel.runtime.exchange.windows import WideWindows
 from firesteel.runtime.loop import Handle, TaskLoop
 
 TARGET_BYTES: Final = 64 * 1024
@@ -352,7 +349,7 @@ class RemoteOutputChannel(OutputChannel):
             if not count:
                 break
             share = self._head_bytes if count == rest else self._head_bytes * count // rest
-            parts.append(head if count == len(head) else _slice(head, self._head_start, count))
+            parts.append(head if count == len(head) else head.slice(self._head_start, self._head_start + count))
             room -= share
             records -= count
             taken += share
@@ -385,7 +382,7 @@ class RemoteOutputChannel(OutputChannel):
             target = self._column_target if isinstance(batch.values, pa.RecordBatch) else self._target
             step = max(1, min(count - 1, count * target // size))
             for start in range(0, count, step):
-                self._serialize(_slice(batch, start, min(step, count - start)))
+                self._serialize(batch.slice(start, min(start + step, count)))
             return
         self._outbox.append(deque(segments))
         self._sizes.append(size)
@@ -403,51 +400,3 @@ class RemoteOutputChannel(OutputChannel):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def alike(one: Batch, other: Batch) -> bool:
-    """Whether the batches can be merged to one."""
-    if (one.timestamps is None) != (other.timestamps is None) or (one.kinds is None) != (other.kinds is None):
-        return False
-    if isinstance(one.values, pa.RecordBatch):
-        return isinstance(other.values, pa.RecordBatch) and bool(one.values.schema.equals(other.values.schema))
-    return not isinstance(other.values, pa.RecordBatch)
-
-
-def _slice(batch: Batch, start: int, count: int) -> Batch:
-    stop = start + count
-    values = batch.values
-    return Batch(
-        values.slice(start, count) if isinstance(values, pa.RecordBatch) else values[start:stop],
-        None if batch.timestamps is None else batch.timestamps[start:stop],
-        None if batch.kinds is None else batch.kinds[start:stop],
-    )
-
-
-def merge(parts: list[Batch]) -> Batch:
-    """One batch of the rows of several, in their order; all are lists, or all are columns of one schema.
-
-    Args:
-        parts: at least one; either all have timestamps (kinds of rows), or none has.
-    """
-    first = parts[0]
-    values: Any
-    if isinstance(first.values, pa.RecordBatch):
-        values = pa.concat_batches([part.values for part in parts])
-        COPIES.bytes += values.nbytes
-    else:
-        values = list(chain.from_iterable(part.values for part in parts))
-    return Batch(
-        values,
-        _merged_timestamps(parts),
-        None if first.kinds is None else list(chain.from_iterable(part.kinds or () for part in parts)),
-    )
-
-
-def _merged_timestamps(parts: list[Batch]) -> Timestamps:
-    first = parts[0].timestamps
-    if first is None:
-        return None
-    if isinstance(first, np.ndarray):
-        return np.concatenate([part.timestamps for part in parts])
-    return list(chain.from_iterable(part.timestamps or () for part in parts))

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from firesteel.common.types import to_pickle
 from firesteel.core.errors import ProtocolError, SerializationError, class_name
-from firesteel.runtime.batch import Batch, Timestamps
+from firesteel.runtime.batch import Batch, Kinds, Timestamps
 from firesteel.runtime.copies import COPIES
 
 _HEADER: Final = struct.Struct("<BBxxIIIII")
@@ -67,6 +67,10 @@ def _from_integers(code: str, view: memoryview) -> list[int]:
     if _SWAP:
         data.byteswap()
     return data.tolist()
+
+
+def _kinds(kinds: Sequence[int] | npt.NDArray[np.int8]) -> bytes:
+    return kinds.tobytes() if isinstance(kinds, np.ndarray) else _integers("b", kinds)
 
 
 def _timestamps(stamps: Sequence[int] | npt.NDArray[np.int64]) -> Segment:
@@ -130,7 +134,7 @@ class MessageWriter:
             stamps = _timestamps(batch.timestamps)
         if batch.kinds is not None:
             flags |= _KINDS
-            tail = _integers("b", batch.kinds)
+            tail = _kinds(batch.kinds)
         size = len(body)
         head = _HEADER.pack(kind, flags, count, len(schema), size & 0xFFFFFFFF, size >> 32, len(buffers))
         if not buffers and size < 1 << 16:  # one piece: copying is cheaper than handling several
@@ -175,13 +179,14 @@ class MessageReader:
         body = view[body_at:position]
         position += -position % 8
         timestamps: Timestamps = None
-        kinds = None
+        kinds: Kinds = None
         if flags & _TIMESTAMPS:
             stamps = self._cut(view, position, 8 * count)
             timestamps = _from_integers("q", stamps) if kind == _LIST else _stamp_array(stamps)
             position += 8 * count
         if flags & _KINDS:
-            kinds = _from_integers("b", self._cut(view, position, count))
+            given = self._cut(view, position, count)
+            kinds = _from_integers("b", given) if kind == _LIST else np.frombuffer(given, np.int8)
             position += count
         if kind == _LIST:
             values: Any = self._load_list(body, self._buffers(view, position, buffer_count))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable
+from itertools import repeat
+from typing import Any, Final
 
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import ProgramError
@@ -15,30 +15,16 @@ from firesteel.functions.state import ListStateDescriptor
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.async_io.calls import AsyncCalls
 from firesteel.runtime.async_io.queue import Entry, OrderedResults, ResultQueue, UnorderedResults
-from firesteel.runtime.batch import Watermark
+from firesteel.runtime.batch import Batch, Watermark
 from firesteel.runtime.context import OperatorContext
 from firesteel.runtime.initialization import SnapshotContext
 from firesteel.runtime.operators.base import Operator
 
-__all__ = ["AsyncWaitOperator", "LaterResults", "Run"]
+__all__ = ["AsyncWaitOperator", "LaterResults"]
 
 _IN_FLIGHT: Final = ListStateDescriptor("records-in-flight", Types.PICKLED_BYTE_ARRAY())
 _MOST_AT_ONCE: Final = 1024
 """Records whose results are given at once."""
-
-
-class Run(NamedTuple):
-    """Results that leave together, or a watermark.
-
-    Attributes:
-        values: may be empty.
-        stamps: their timestamps, or None.
-        watermark: set if it is one; there are no values then.
-    """
-
-    values: list[Any]
-    stamps: list[int] | None = None
-    watermark: Watermark | None = None
 
 
 class LaterResults(Operator, ABC):
@@ -47,6 +33,8 @@ class LaterResults(Operator, ABC):
     Attributes:
         on_results: called, possibly from another thread, when there may be results.
     """
+
+    takes_changes = True
 
     on_results: Callable[[], None] | None = None
 
@@ -69,16 +57,16 @@ class LaterResults(Operator, ABC):
         """Whether nothing is on its way."""
 
     @abstractmethod
-    def put(self, values: list[Any], stamps: list[int] | None) -> None:
-        """Take records; all, even if it is not writable."""
+    def put(self, batch: Batch) -> None:
+        """Take a batch of records; all, even if it is not writable."""
 
     @abstractmethod
     def put_watermark(self, watermark: Watermark) -> None:
         """A watermark comes behind all records put so far; ``take`` gives it back in its place."""
 
     @abstractmethod
-    def take(self) -> Run:
-        """The next results, or a watermark, that may leave now; raises what user code raised."""
+    def take(self) -> Batch | Watermark:
+        """The next results (there may be none), or a watermark, that may leave now; raises what user code raised."""
 
 
 class AsyncWaitOperator(LaterResults):
@@ -100,7 +88,6 @@ class AsyncWaitOperator(LaterResults):
             self.name, spec.function, timeout_ms / 1000 if timeout_ms else None, extra["retry"], self._done
         )
         self._error: BaseException | None = None
-        self._guard = threading.Lock()
         self._arrived: deque[tuple[Entry | None, Any]] = deque()
         """From the loop's thread."""
 
@@ -108,8 +95,8 @@ class AsyncWaitOperator(LaterResults):
         """Open the function on its loop; call again for records whose results were awaited at the checkpoint."""
         self._calls.start()
         super().open(context)
-        for value, stamp in self.operator_state.get_list_state(_IN_FLIGHT).get():
-            self._backlog.append(Entry(value, stamp))
+        for kept in self.operator_state.get_list_state(_IN_FLIGHT).get():
+            self._backlog.append(Entry(*kept))
         self._begin()
 
     def call_function(self, function: Any, method: str, *arguments: Any) -> None:
@@ -122,7 +109,7 @@ class AsyncWaitOperator(LaterResults):
     def snapshot_state(self, context: SnapshotContext) -> None:
         """Records whose results have not left are its state: they are called for again after a restore."""
         awaited = [*self._results.entries(), *self._backlog]
-        in_flight = [(entry.value, entry.stamp) for entry in awaited if not entry.is_watermark]
+        in_flight = [entry.kept for entry in awaited if not entry.is_watermark]
         self.operator_state.get_list_state(_IN_FLIGHT).update(in_flight)
         super().snapshot_state(context)
 
@@ -150,41 +137,45 @@ class AsyncWaitOperator(LaterResults):
         """Whether every record's results and every watermark have left."""
         return not self._backlog and not len(self._results)
 
-    def put(self, values: list[Any], stamps: list[int] | None) -> None:
+    def put(self, batch: Batch) -> None:
         """Begin with as many as there is room for; the others wait."""
-        if stamps is None:
-            self._backlog.extend(Entry(value, None) for value in values)
-        else:
-            self._backlog.extend(Entry(value, stamp) for value, stamp in zip(values, stamps, strict=True))
+        stamps: Iterable[Any] = repeat(None) if batch.timestamps is None else batch.timestamps
+        kinds: Iterable[Any] = repeat(None) if batch.kinds is None else batch.kinds
+        self._backlog.extend(map(Entry, batch.values, stamps, kinds))
         self._begin()
 
     def put_watermark(self, watermark: Watermark) -> None:
         """Keeps its place among the records."""
-        self._backlog.append(Entry(watermark, watermark.timestamp, is_watermark=True))
+        self._backlog.append(Entry(watermark, is_watermark=True))
         self._begin()
 
-    def take(self) -> Run:
-        """Results of records of one kind (with or without timestamps) up to the next watermark, or that."""
+    def take(self) -> Batch | Watermark:
+        """Results of records that all have a timestamp (a row kind) or have none, up to the next watermark, or that."""
         self._take_up()
         if self._error is not None:
             raise self._error
         values: list[Any] = []
         stamps: list[int] = []
-        plain = False
+        kinds: list[int] = []
+        form = (False, False)
         for count in range(_MOST_AT_ONCE):
-            ready = self._results.peek()
-            if ready is None or (count and (ready.results is None or (ready.stamp is None) != plain)):
+            entry = self._results.peek()
+            if entry is None or (count and (entry.is_watermark or entry.form != form)):
                 break
             self._results.pop()
-            if ready.results is None:
-                return Run([], None, ready.watermark)
-            plain = ready.stamp is None
+            if entry.is_watermark:
+                watermark: Watermark = entry.value
+                return watermark
+            form = entry.form
             self._in_flight -= 1
-            values += self._coerced(ready.results)
-            if ready.stamp is not None:
-                stamps += [ready.stamp] * len(ready.results)
+            results = self._coerced(entry.results or [])
+            values += results
+            if entry.stamp is not None:
+                stamps += [entry.stamp] * len(results)
+            if entry.kind is not None:
+                kinds += [entry.kind] * len(results)
         self._begin()
-        return Run(values, None if plain else stamps)
+        return Batch(values, stamps if form[0] else None, kinds if form[1] else None)
 
     def _coerced(self, results: list[Any]) -> list[Any]:
         coerce = self.coerce
@@ -201,15 +192,13 @@ class AsyncWaitOperator(LaterResults):
 
     def _done(self, entry: Entry | None, results: list[Any] | BaseException) -> None:
         """On the loop's thread; what is raised may belong to no record."""
-        with self._guard:
-            self._arrived.append((entry, results))
+        self._arrived.append((entry, results))
         if self.on_results is not None:
             self.on_results()
 
     def _take_up(self) -> None:
         while self._arrived:
-            with self._guard:
-                entry, results = self._arrived.popleft()
+            entry, results = self._arrived.popleft()
             if isinstance(results, BaseException):
                 self._error = self._error or results
             elif entry is not None:

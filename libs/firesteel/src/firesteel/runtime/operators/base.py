@@ -8,26 +8,32 @@ their locals ``self`` and ``value`` tell the operator and the record. So every l
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Final
+
+import pyarrow as pa
 
 from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.common.coerce import make_coercer
 from firesteel.common.own_copies import own_copy
 from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.types import RowKind
 from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.functions.checkpointed import CheckpointedFunction, CheckpointListener
 from firesteel.functions.coroutines import refuse_result
 from firesteel.functions.functions import Function
 from firesteel.functions.output_tag import OutputTag, tags_exist
+from firesteel.functions.two_phase import Committable
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.batch import Batch
 from firesteel.runtime.checkpoints.parts import KeyedPart
 from firesteel.runtime.checkpoints.restored import KeyedWritten, OperatorRestored, no_such_part
 from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
 from firesteel.runtime.initialization import InitializationContext, SnapshotContext
+from firesteel.runtime.rows import to_rows
 from firesteel.runtime.side_outputs import SideRecord
 from firesteel.runtime.sites import UserCode as UserCode
 from firesteel.state.backend import KeyedStateBackend
@@ -61,6 +67,9 @@ class Operator(UserCode):
     """What its ``snapshot_state`` raises fails the task and not the checkpoint alone: it may have written a half, which
     must not be in the next one."""
 
+    takes_changes: ClassVar[bool] = False
+    """Rows of other kinds than +I mean to it what they say, or pass it with their kinds."""
+
     gives_away: ClassVar[bool] = False
     """Nobody changes its results when it has given them."""
 
@@ -85,6 +94,16 @@ class Operator(UserCode):
     def blocking(self) -> bool:
         """The function may wait for long."""
         return bool(getattr(self.function, "blocking", False))
+
+    def create(self, context: OperatorContext) -> None:
+        """Make what ``blocking`` depends on; once, before anything is opened or restored."""
+
+    def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...] | None:
+        """What it has prepared, which the checkpoint's completion commits, by the checkpoint at which it was prepared.
+
+        None: it never commits anything.
+        """
+        return None
 
     def open(self, context: OperatorContext) -> None:
         """Get ready; calls the user's ``open``: of key selectors and partitioners, then of the function."""
@@ -220,6 +239,21 @@ class Operator(UserCode):
             value = known[1](value)
         return SideRecord(tag.tag_id, value if self.spec.object_reuse else own_copy(value))
 
+    def refuse_changes(self, batch: Batch) -> None:
+        """Raises:
+        ProgramError: a row is not inserted, and the operator would take it for one that is.
+        """
+        kinds = batch.kinds
+        if kinds is None or self.takes_changes:
+            return
+        for position, kind in enumerate(kinds):
+            if kind:
+                shown = short_repr(to_rows(batch.slice(position, position + 1)).values[0])
+                raise ProgramError(
+                    f"operator {self.name!r} takes rows that are inserted (+I) only, and got {shown} of the kind "
+                    f"{RowKind(int(kind))}"
+                )
+
     def runtime_context(self, context: OperatorContext) -> TaskRuntimeContext:
         """What the user's ``open`` is handed."""
         return TaskRuntimeContext(context.info, self.name, self.keyed, context.metrics)
@@ -243,6 +277,21 @@ class Operator(UserCode):
 
 class Transform(Operator, ABC):
     """An operator with results."""
+
+    takes_changes = True
+
+    one_to_one: ClassVar[bool] = False
+    """It gives one result for each record, and never looks at timestamps."""
+
+    looks_ahead: bool = False
+    """It is to be told of records by ``look_ahead`` before it gets them, if it is the first to get them."""
+
+    def look_ahead(self, records: Sequence[Any], input_index: int) -> None:
+        """These records come next, all of them and each once; called if it ``looks_ahead``."""
+
+    def passes_columns(self, batch: pa.RecordBatch) -> bool:
+        """Whether it would give the rows of this batch as they are."""
+        return False
 
     @abstractmethod
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:

@@ -54,14 +54,12 @@ class CollectOperator(Consumer):
 
     Attributes:
         on_results: called (from whatever thread writes) when results or the end came; long polls wait for it.
-        on_drained: called when the client has acknowledged all results after the end.
         opened: the buffer is what it was at the checkpoint that the job goes on from; before, it may be asked nothing.
     """
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.on_results: Callable[[], None] | None = None
-        self.on_drained: Callable[[], None] | None = None
         self.opened = False
         self._limit = int(spec.extra.get("buffer_bytes") or DEFAULT_BUFFER_BYTES)
         self._lock = threading.Lock()

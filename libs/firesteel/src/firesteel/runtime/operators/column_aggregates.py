@@ -13,8 +13,9 @@ from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.key_groups import key_group_range
 from firesteel.graph.key_hash_columns import key_groups_of
 from firesteel.graph.specs import OperatorSpec
+from firesteel.runtime.batch import Batch
 from firesteel.runtime.checkpoints.parts import KeyedPart
-from firesteel.runtime.columns import Part, StreamColumns
+from firesteel.runtime.columns import StreamColumns, columns_of
 from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.operators.columnar import ColumnTransform
 from firesteel.state.columnar.aggregate_fields import KeyedFields
@@ -34,6 +35,7 @@ class KeyedColumns(ColumnTransform):
     """
 
     STATE = ""
+    takes_changes = False
 
     state: Any
 
@@ -106,9 +108,10 @@ class RunningAggregates(KeyedColumns):
     def _make(self) -> None:
         self._kernels = [make_kernel(bound, KeyedFields(bound, self.state)) for bound in self._bound]
 
-    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
+    def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The key's columns and the results so far."""
-        for batch, stamps in batches:
+        for given in batches:
+            batch = columns_of(given)
             if not batch.num_rows:
                 continue
             keys, columns = self.keys_of(batch), self.columns_of(batch)
@@ -117,8 +120,8 @@ class RunningAggregates(KeyedColumns):
             self.state.touch(groups.slots)
             inputs = self._inputs.of(columns, batch.num_rows)
             try:
-                results = [kernel.running(groups, given) for kernel, given in zip(self._kernels, inputs, strict=True)]
+                results = [kernel.running(groups, one) for kernel, one in zip(self._kernels, inputs, strict=True)]
             except NotLongError as error:
                 error.keys = keys
                 raise error.with_key(self.key.names) from None
-            yield pa.RecordBatch.from_arrays([*keys, *results], schema=self.output.schema), stamps
+            yield given.with_values(pa.RecordBatch.from_arrays([*keys, *results], schema=self.output.schema))

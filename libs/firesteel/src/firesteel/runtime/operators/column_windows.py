@@ -11,12 +11,13 @@ import pyarrow as pa
 
 from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.columns import Part, take
+from firesteel.runtime.batch import Batch
+from firesteel.runtime.columns import columns_of, take
 from firesteel.runtime.context import OperatorContext
 from firesteel.runtime.operators.column_aggregates import KeyedColumns
 from firesteel.runtime.operators.windows import late_counter
 from firesteel.runtime.rows import to_records
-from firesteel.runtime.side_outputs import SidePart
+from firesteel.runtime.side_outputs import SideBatch
 from firesteel.runtime.timers import HeapTimerService
 from firesteel.state.columnar.aggregate_kernels import Inputs, NotLongError
 from firesteel.state.columnar.store import GroupsOf
@@ -24,7 +25,7 @@ from firesteel.state.heap import HeapKeyedState
 from firesteel.windowing.assigners import no_timestamp
 from firesteel.windowing.columnar import ColumnWindowSpec
 
-Output = Part | SidePart
+Output = Batch | SideBatch
 
 
 class TimedColumns(KeyedColumns):
@@ -113,12 +114,12 @@ class ColumnWindowOperator(TimedColumns):
         self._count_late = late_counter(self.runtime_context(context))
         self._wake_up()
 
-    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Any]:
+    def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Any]:
         """Gathers the rows; results only of windows that have ended and are kept for late rows."""
-        for batch, given_stamps in batches:
+        for given in batches:
+            batch, stamps = columns_of(given), given.timestamps
             if not batch.num_rows:
                 continue
-            stamps = given_stamps
             if not self._event_time:
                 # no window that was evaluated gets another row, also where the clock was set back
                 stamps = np.full(batch.num_rows, max(self.clock.epoch_ms(), self.state.latest + 1), np.int64)
@@ -132,7 +133,7 @@ class ColumnWindowOperator(TimedColumns):
                 if isinstance(found, np.ndarray):
                     yield from self._late(batch, stamps, found)
                 else:
-                    yield self._part(found)
+                    yield self._results(found)
             self._wake_up()
 
     def _checked(self, work: Iterator[Any]) -> Iterator[Any]:
@@ -142,39 +143,39 @@ class ColumnWindowOperator(TimedColumns):
         except NotLongError as error:
             raise error.with_key(self.key.names) from None
 
-    def _late(self, batch: pa.RecordBatch, stamps: Any, rows: Any) -> Iterator[SidePart]:
+    def _late(self, batch: pa.RecordBatch, stamps: Any, rows: Any) -> Iterator[SideBatch]:
         tag = self.windows.late_tag
         if tag is None:
             self.late_dropped += len(rows)
             self._count_late.inc(len(rows))
             return
-        late, _ = take(batch, None, rows)
+        late = take(Batch(batch), rows).values
         times = stamps[rows]
         if tag.type_info == self.spec.extra["input_type"]:
-            yield SidePart(tag.tag_id, late, times)
+            yield SideBatch(tag.tag_id, Batch(late, times))
         else:
             records = [self.side_record((tag, record)).value for record in to_records(late)]
-            yield SidePart(tag.tag_id, records, times.tolist())
+            yield SideBatch(tag.tag_id, Batch(records, times.tolist()))
 
-    def _part(self, results: Any) -> Part:
+    def _results(self, results: Any) -> Batch:
         if results is None:
-            return self._nothing, None
+            return Batch(self._nothing)
         keys = results.keys if self.key.names else []
         window = [pa.array(results.starts), pa.array(results.ends)]
         batch = pa.RecordBatch.from_arrays([*keys, *window, *results.values], schema=self.output.schema)
-        return batch, results.ends - 1
+        return Batch(batch, results.ends - 1)
 
     def on_event_time(self, watermark: int) -> Iterator[Output]:
         """Results of the windows that end."""
         if self._event_time:
             for results in self._checked(self.state.advance(watermark)):
-                yield self._part(results)
+                yield self._results(results)
 
     def on_processing_time(self, now: int) -> Iterator[Output]:
         """Results of the windows that have ended: their last millisecond is over."""
         if not self._event_time:
             for results in self._checked(self.state.advance(now - 1)):
-                yield self._part(results)
+                yield self._results(results)
             self._wake_up()
 
     def _wake_up(self) -> None:

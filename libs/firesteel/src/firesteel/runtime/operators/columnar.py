@@ -14,7 +14,8 @@ from firesteel.core.errors import ProgramError
 from firesteel.core.short_repr import short_repr
 from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.columns import Part, Stamps, StreamColumns
+from firesteel.runtime.batch import Batch
+from firesteel.runtime.columns import Stamps, StreamColumns, as_array, columns_of
 from firesteel.runtime.operators.base import Operator
 
 
@@ -25,6 +26,8 @@ class ColumnTransform(Operator):
         input: columns of the batches that it takes.
     """
 
+    takes_changes = True
+
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.input = StreamColumns(spec.extra["input_type"])
@@ -34,7 +37,7 @@ class ColumnTransform(Operator):
         self.declared = declared
 
     @abstractmethod
-    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
+    def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The results, a batch at a time."""
 
     def columns_of(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -51,14 +54,17 @@ class FilterColumns(ColumnTransform):
 
         self._condition = bind_condition(spec.function, self.declared, wrap=self.wrap)
 
-    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
+    def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """The rows that stay."""
-        for batch, stamps in batches:
-            mask = self._condition.evaluate(self.columns_of(batch), batch.num_rows)
-            kept = batch.filter(mask)
-            if stamps is not None and kept.num_rows < batch.num_rows:
-                stamps = stamps[mask.fill_null(False).to_numpy(zero_copy_only=False)]
-            yield kept, stamps
+        for batch in batches:
+            rows, stamps, kinds = columns_of(batch), batch.timestamps, batch.kinds
+            mask = self._condition.evaluate(self.columns_of(rows), rows.num_rows)
+            kept = rows.filter(mask)
+            if kept.num_rows < rows.num_rows and (stamps is not None or kinds is not None):
+                chosen = mask.fill_null(False).to_numpy(zero_copy_only=False)
+                stamps = None if stamps is None else np.asarray(stamps)[chosen]
+                kinds = None if kinds is None else np.asarray(kinds)[chosen]
+            yield Batch(kept, stamps, kinds)
 
 
 class ProjectColumns(ColumnTransform):
@@ -71,13 +77,13 @@ class ProjectColumns(ColumnTransform):
         self._columns = [bind(expression, self.declared, wrap=self.wrap) for expression in spec.function]
         self._output = StreamColumns(spec.extra["result_type"])
 
-    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
+    def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Batches of the new columns."""
         schema = self._output.schema
-        for batch, stamps in batches:
-            given, count = self.columns_of(batch), batch.num_rows
+        for batch in batches:
+            given, count = self.columns_of(columns_of(batch)), len(batch)
             arrays = [column.evaluate(given, count) for column in self._columns]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema), stamps
+            yield batch.with_values(pa.RecordBatch.from_arrays(arrays, schema=schema))
 
 
 class MapBatches(ColumnTransform):
@@ -94,36 +100,43 @@ class MapBatches(ColumnTransform):
         self._output = StreamColumns(spec.extra["result_type"])
         self._timestamp_column: str | None = spec.extra.get("timestamp_column")
 
-    def apply_columns(self, batches: Iterator[Part]) -> Iterator[Part]:
+    def apply_columns(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """What the function gives, checked."""
-        for value, stamps in batches:
-            result = self.call(value, stamps)
+        for batch in batches:
+            value = columns_of(batch)
+            result = self.call(value, as_array(batch.timestamps))
             if result is None:
                 continue
             if isinstance(result, pa.RecordBatch):
-                yield self._checked(result, value, stamps)
+                yield self._checked(result, batch)
                 continue
             if not isinstance(result, Iterator):
                 raise self._no_batch("returned", result)
             for part in result:
                 if not isinstance(part, pa.RecordBatch):
                     raise self._no_batch("yielded", part)
-                yield self._checked(part, value, stamps)
+                yield self._checked(part, batch)
 
     def call(self, value: pa.RecordBatch, stamps: Stamps) -> Any:
         """What the function gives for a batch."""
         return self.function(value)
 
-    def _checked(self, result: pa.RecordBatch, given: pa.RecordBatch, stamps: Stamps) -> Part:
-        batch = self._output.fitted(result, f"a batch of {result.num_rows} rows that {self.name!r} gave")
-        if self._timestamp_column is not None:
-            return batch, self._stamps_of(result, self._timestamp_column)
-        if stamps is not None and batch.num_rows != given.num_rows:
+    def _checked(self, result: pa.RecordBatch, given: Batch) -> Batch:
+        rows = self._output.fitted(result, f"a batch of {result.num_rows} rows that {self.name!r} gave")
+        same_rows = rows.num_rows == len(given)
+        if given.kinds is not None and not same_rows:
             raise ProgramError(
-                f"{self.METHOD}(): {batch.num_rows} rows came of {given.num_rows}, so whose timestamp is whose? Name "
+                f"{self.METHOD}(): {rows.num_rows} rows came of {len(given)}, which are changes (+I, -U, +U, -D), so "
+                "whose kind is whose? Return as many rows as were given"
+            )
+        if self._timestamp_column is not None:
+            return Batch(rows, self._stamps_of(result, self._timestamp_column), given.kinds)
+        if given.timestamps is not None and not same_rows:
+            raise ProgramError(
+                f"{self.METHOD}(): {rows.num_rows} rows came of {len(given)}, so whose timestamp is whose? Name "
                 f"the column that holds them: {self.METHOD}(..., timestamp_column='…')"
             )
-        return batch, stamps
+        return given.with_values(rows)
 
     def _stamps_of(self, batch: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
         index = batch.schema.get_field_index(name)

@@ -70,6 +70,8 @@ class ReduceOperator(KeyedTransform):
     """Running reduce: the first record of a key as it is, then each combination; its state is never given away."""
 
     gives_away = True
+    one_to_one = True
+    takes_changes = False
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)

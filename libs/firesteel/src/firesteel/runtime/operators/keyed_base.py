@@ -48,7 +48,6 @@ class KeyedTransform(Transform):
     Attributes:
         keyed: its state.
         key_selectors: one callable for each input.
-        looks_ahead: it is to be told of records by ``look_ahead`` before it gets them, if it is the first to get them.
     """
 
     inputs = 1
@@ -84,7 +83,7 @@ class KeyedTransform(Transform):
         )
 
     def look_ahead(self, records: Sequence[Any], input_index: int) -> None:
-        """These records come next, all of them and each once."""
+        """Read the keys of all of them at once."""
         if input_index < len(self.key_selectors):
             selector = self.key_selectors[input_index]
             if isinstance(selector, KeysAhead):

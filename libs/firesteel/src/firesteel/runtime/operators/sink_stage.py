@@ -11,10 +11,11 @@ from firesteel.functions.coroutines import refuse_coroutines
 from firesteel.functions.sink_stages import SinkStage, StageFactory
 from firesteel.functions.state import ListStateDescriptor
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.batch import MAX_WATERMARK, Watermark
+from firesteel.runtime.batch import MAX_WATERMARK, Batch, Watermark
 from firesteel.runtime.context import OperatorContext, TaskWriterContext
 from firesteel.runtime.initialization import SnapshotContext
-from firesteel.runtime.operators.async_wait import LaterResults, Run
+from firesteel.runtime.operators.async_wait import LaterResults
+from firesteel.runtime.rows import to_list
 
 _STATE: Final = ListStateDescriptor("stage-state", Types.PICKLED_BYTE_ARRAY())
 _UNSENT: Final = ListStateDescriptor("unsent", Types.PICKLED_BYTE_ARRAY())
@@ -24,6 +25,7 @@ class SinkStageOperator(LaterResults):
     """See the module. What could not leave in front of a barrier is part of its state."""
 
     writes_elsewhere = True
+    takes_changes = False
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -67,11 +69,10 @@ class SinkStageOperator(LaterResults):
         """Whether nothing waits."""
         return not self._queue
 
-    def put(self, values: list[Any], stamps: list[int] | None) -> None:
+    def put(self, batch: Batch) -> None:
         """Hand a batch to the stage."""
-        if self.coerce is not None:
-            values = list(map(self.coerce, values))
-        self._queue.extend(self.stage.write(values, stamps))
+        values = batch.values if self.coerce is None else list(map(self.coerce, batch.values))
+        self._queue.extend(self.stage.write(values, to_list(batch.timestamps)))
 
     def put_watermark(self, watermark: Watermark) -> None:
         """Keeps its place; what the stage holds at the end of time goes on before it."""
@@ -79,16 +80,16 @@ class SinkStageOperator(LaterResults):
             self._queue.extend(self.stage.prepare(end_of_input=True))
         self._queue.append(watermark)
 
-    def take(self) -> Run:
+    def take(self) -> Batch | Watermark:
         """All that waits up to the next watermark."""
         first = self._queue[0]
         if isinstance(first, Watermark):
             self._queue.popleft()
-            return Run([], None, first)
+            return first
         values: list[Any] = []
         while self._queue and not isinstance(self._queue[0], Watermark):
             values.append(self._queue.popleft())
-        return Run(values)
+        return Batch(values)
 
     # -- checkpoints
 

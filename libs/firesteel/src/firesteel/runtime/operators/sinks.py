@@ -17,11 +17,12 @@ from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.functions.source import Plain
 from firesteel.functions.two_phase import Committable, TwoPhaseWriter
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.columns import Stamps
+from firesteel.runtime.batch import Batch
+from firesteel.runtime.columns import Stamps, as_array
 from firesteel.runtime.context import OperatorContext, SinkContext, TaskWriterContext
 from firesteel.runtime.initialization import SnapshotContext
 from firesteel.runtime.operators.base import Operator, Transform, method_of
-from firesteel.runtime.rows import to_list, to_records
+from firesteel.runtime.rows import to_list, to_rows
 
 _VERSION: Final = 1
 """Of the layout in which what a writer has left to do stands in a checkpoint: JSON."""
@@ -35,9 +36,11 @@ class Consumer(Operator, ABC):
 
     Attributes:
         on_writable: called when ``writable`` turns True again, possibly from another thread.
+        on_drained: called when ``drained`` turns True, possibly from another thread.
     """
 
     on_writable: Callable[[], None] | None = None
+    on_drained: Callable[[], None] | None = None
 
     @property
     def writable(self) -> bool:
@@ -59,8 +62,22 @@ class Consumer(Operator, ABC):
         return False
 
     def write_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> None:
-        """Take a batch of columns."""
-        self.write(to_records(batch), to_list(timestamps))
+        """Take a batch of columns; called if it ``takes_columns``."""
+        raise NotImplementedError  # our own bug
+
+    def take(self, batch: Batch) -> None:
+        """Take a batch in the form that it likes.
+
+        Raises:
+            ProgramError: a row is not inserted, and the operator knows no others.
+        """
+        self.refuse_changes(batch)
+        if isinstance(batch.values, pa.RecordBatch) and self.takes_columns:
+            self.write_columns(batch.values, as_array(batch.timestamps))
+        else:
+            rows = to_rows(batch)
+            assert isinstance(rows.values, list)
+            self.write(rows.values, to_list(rows.timestamps))
 
     def finish(self) -> None:
         """End of input."""
@@ -180,10 +197,8 @@ class SinkOperator(Consumer):
 
     def write_columns(self, batch: pa.RecordBatch, timestamps: Stamps) -> None:
         """Hand columns to the writer."""
-        if self.takes_columns and self._writer is not None:
-            self._writer.write_columns(batch, timestamps)
-        else:
-            super().write_columns(batch, timestamps)
+        assert self._writer is not None
+        self._writer.write_columns(batch, timestamps)
 
     def _coerced(self, records: list[Any]) -> Iterator[Any]:
         coerce = self.coerce
@@ -221,6 +236,8 @@ class SinkOperator(Consumer):
 
 class SinkFunctionOperator(Transform):
     """Calls a ``SinkFunction`` for each record; a transform without results, so that it runs in bounded slices."""
+
+    takes_changes = False
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)

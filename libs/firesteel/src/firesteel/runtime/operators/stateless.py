@@ -20,6 +20,8 @@ from firesteel.runtime.operators.base import Transform, is_iterable, method_of, 
 class MapOperator(Transform):
     """One record in, one out."""
 
+    one_to_one = True
+
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self._map = method_of(spec.function, MapFunction, "map")
@@ -124,13 +126,15 @@ class ProcessOperator(Transform):
 class CoerceOperator(Transform):
     """Fits the records of a source to their declared type."""
 
+    one_to_one = True
+
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         declared = spec.output_type
         self._columns = None if declared is None or uncolumnar(declared) else StreamColumns(declared)
 
-    def fits(self, batch: pa.RecordBatch) -> bool:
-        """Whether columns are of the declared type already."""
+    def passes_columns(self, batch: pa.RecordBatch) -> bool:
+        """If they are of the declared type already."""
         return self._columns is not None and self._columns.matches(batch)
 
     def apply(self, records: Iterator[Any], input_index: int) -> Iterator[Any]:

@@ -28,13 +28,14 @@ class TimedTransform(KeyedTransform):
 
     Attributes:
         timers: there after ``super().open(context)``.
-        stamp: of its segment. Reading gives the timestamp of the record at hand; setting it before a yield gives the
+        stamp: of its stage. Reading gives the timestamp of the record at hand; setting it before a yield gives the
             result that timestamp.
         sets_stamps: it sets ``stamp`` before it yields; else results carry the timestamps of their records.
         tagged: its results may hold ``SideRecord`` objects.
     """
 
     expands = True
+    takes_changes = False
     sets_stamps: ClassVar[bool] = True
 
     timers: TimerService
@@ -101,6 +102,7 @@ class TimedFunction(TimedTransform):
     """
 
     may_tag = True
+    takes_changes = True
     sets_stamps = False
 
     def __init__(self, spec: OperatorSpec) -> None:

@@ -54,12 +54,10 @@ class TwoPhaseSinkOperator(SinkOperator):
     """See the module.
 
     Attributes:
-        on_drained: called when everything that was to be committed is.
     """
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
-        self.on_drained: Callable[[], None] | None = None
         self._committer: Committer | None = None
         self._prepared: dict[int, tuple[Committable, ...]] = {}
         """By the checkpoint at whose barrier it was prepared; not in the hands of the committer yet."""

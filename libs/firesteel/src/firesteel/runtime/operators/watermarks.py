@@ -19,11 +19,13 @@ from firesteel.runtime.watermarks import ActiveClock, Combined, EventTime
 class WatermarksOperator(Operator):
     """Assigns timestamps and makes watermarks; those from upstream end here, but for the last one.
 
-    It has a segment of its own in its chain, and takes batches instead of records one by one.
+    It has a stage of its own in its chain, and takes batches instead of records one by one.
 
     Attributes:
         clock: stands still while the task is back-pressured.
     """
+
+    takes_changes = True
 
     clock: ActiveClock
 

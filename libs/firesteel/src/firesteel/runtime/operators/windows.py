@@ -14,7 +14,7 @@ from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
 from firesteel.runtime.operators.base import is_iterable, method_of, not_iterable
 from firesteel.runtime.operators.timed import TIMER_DONE, TimedTransform
 from firesteel.runtime.timers import Timer
-from firesteel.windowing.aligned import AlignedWindows, Pane, Tables
+from firesteel.windowing.aligned import AlignedWindows, PaneTables, Tables
 from firesteel.windowing.assigners import no_timestamp
 from firesteel.windowing.contents import contents_of
 from firesteel.windowing.contexts import FunctionContext
@@ -26,7 +26,7 @@ from firesteel.windowing.windows import TimeWindow
 CONTENTS: Final = "window-contents"
 LATE_RECORDS_DROPPED: Final = "numLateRecordsDropped"
 _MISSING: Final = object()
-_NO_PANE: Final = Pane(0, 0, (), (), ())
+_NO_PANE: Final = PaneTables(0, 0, (), (), ())
 
 
 class WindowTransform(TimedTransform):
@@ -221,12 +221,12 @@ class AlignedWindowOperator(WindowTransform):
                     before.append(value)
                     table[key] = before
 
-    def _pane(self, timestamp: int | None) -> Pane:
+    def _pane(self, timestamp: int | None) -> PaneTables:
         if timestamp is None:
             raise no_timestamp(self.windows.assigner)
         return self._aligned.pane(timestamp)
 
-    def _rarely(self, key: Any, value: Any, timestamp: Any, pane: Pane) -> Iterator[Any]:
+    def _rarely(self, key: Any, value: Any, timestamp: Any, pane: PaneTables) -> Iterator[Any]:
         """A record that is late, or of which a window has ended."""
         if not pane.tables:
             if self._aligned.is_late(timestamp):

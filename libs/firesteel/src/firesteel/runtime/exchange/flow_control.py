@@ -1,4 +1,4 @@
-"""Windows of channels. They are small by themselves, and wider where whole batches of columns need it."""
+"""Flow control: windows of channels. They are small by themselves, and wider where whole batches of columns need it."""
 
 from __future__ import annotations
 
