@@ -219,9 +219,9 @@ REAL = Session(
     "real",
     {"integration": ["tests/integration", "tests/docs"], "servers": ["tests/servers"]},
     "not long",
-    # Files stay together, and folders whose files share a cluster (tests/conftest.py). With two for each core, half of
-    # the processors' time was nobody's: processes wait for each other.
-    ["-n", str(3 * CORES), "--dist", "loadscope", "--no-loadscope-reorder"],
+    # Files stay together, and folders whose files share a cluster (tests/conftest.py). Processes wait for each other
+    # half of their time.
+    ["-n", str(2 * CORES), "--dist", "loadscope", "--no-loadscope-reorder"],
     second_look=True,
     preparations={"integration": "firesteel.spark.training", "servers": "tests.servers.prepare"},
 )
