@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
-
 from firesteel.common import Row, Types
 from firesteel.datastream import (
     CoFlatMapFunction,
@@ -31,7 +29,8 @@ from firesteel.datastream.state import ValueStateDescriptor
 from tests.integration.embedded.programs import ANYWHERE, new_environment
 
 pytestmark = ANYWHERE
-PARALLELISMS = pytest.mark.parametrize("parallelism", [1, 2, 3])
+PARALLELISM = 3
+"""More slots than one TaskManager of the cluster of processes has; other degrees are those of the unit tests."""
 _random = random.Random(7)
 PAIRS = [(_random.choice("abcdefghij"), _random.randrange(-1000, 1000)) for _ in range(5000)]
 
@@ -163,9 +162,8 @@ def in_one_job(branches: Mapping[str, DataStream]) -> dict[str, list[Any]]:
     return found
 
 
-@PARALLELISMS
-def test_map_flat_map_filter_process(parallelism: int) -> None:
-    env = new_environment(parallelism)
+def test_map_flat_map_filter_process() -> None:
+    env = new_environment(PARALLELISM)
     pairs, numbers = env.from_collection(PAIRS).rebalance(), env.from_sequence(-500, 500)
     found = in_one_job(
         {
@@ -183,13 +181,12 @@ def test_map_flat_map_filter_process(parallelism: int) -> None:
         assert Counter(found[name]) == Counter(values), name
 
 
-@PARALLELISMS
-def test_keyed_reduce_and_aggregations(parallelism: int) -> None:
+def test_keyed_reduce_and_aggregations() -> None:
     typed = Types.TUPLE([Types.STRING(), Types.LONG()])
     groups: dict[str, list[int]] = defaultdict(list)
     for key, value in PAIRS:
         groups[key].append(value)
-    keyed = new_environment(parallelism).from_collection(PAIRS, typed).key_by(First(), Types.STRING())
+    keyed = new_environment(PARALLELISM).from_collection(PAIRS, typed).key_by(First(), Types.STRING())
     add: Callable[[int, int], int] = lambda a, b: a + b  # noqa: E731
     steps: dict[str, Callable[..., int]] = {
         "reduce": add,
@@ -219,9 +216,8 @@ def test_keyed_reduce_and_aggregations(parallelism: int) -> None:
         assert by_key.keys() == groups.keys()
 
 
-@PARALLELISMS
-def test_value_state_of_keys(parallelism: int) -> None:
-    stream = new_environment(parallelism).from_collection(PAIRS).key_by(lambda pair: pair[0]).process(Numbered())
+def test_value_state_of_keys() -> None:
+    stream = new_environment(PARALLELISM).from_collection(PAIRS).key_by(lambda pair: pair[0]).process(Numbered())
     seen: Counter[str] = Counter()
     expected = []
     for key, _ in PAIRS:
@@ -230,10 +226,9 @@ def test_value_state_of_keys(parallelism: int) -> None:
     assert collected(stream) == in_order(expected)
 
 
-@PARALLELISMS
-def test_union_and_connect(parallelism: int) -> None:
+def test_union_and_connect() -> None:
     left, right = PAIRS[:1000], PAIRS[1000:2000]
-    env = new_environment(parallelism)
+    env = new_environment(PARALLELISM)
     one, other = env.from_collection(left).rebalance(), env.from_collection(right).rebalance()
     both = one.connect(other)
     by_key = both.key_by(lambda p: p[0], lambda p: p[0])
@@ -258,9 +253,8 @@ def test_union_and_connect(parallelism: int) -> None:
     }
 
 
-@PARALLELISMS
-def test_partitioners(parallelism: int) -> None:
-    env = new_environment(parallelism)
+def test_partitioners() -> None:
+    env = new_environment(PARALLELISM)
     source = env.from_sequence(0, 2999).set_parallelism(1).map(str).set_parallelism(1)
     wide = env.from_sequence(0, 2999).map(str)
     found = in_one_job(
@@ -280,13 +274,13 @@ def test_partitioners(parallelism: int) -> None:
         assert Counter(value for _, value in found[name]) == everything, name
     for name in ("shuffle", "rebalance", "rescale"):
         at = Counter(index for index, _ in found[name])
-        assert at.keys() == set(range(parallelism)), (name, at)
+        assert at.keys() == set(range(PARALLELISM)), (name, at)
     assert {index for index, _ in found["global"]} == {0}
     assert Counter(found["broadcast"]) == Counter(
-        (index, value) for index in range(parallelism) for value in everything
+        (index, value) for index in range(PARALLELISM) for value in everything
     )
-    assert Counter(found["class"]) == Counter((len(value) % parallelism, value) for value in everything)
-    assert Counter(found["lambda"]) == Counter((int(value) % parallelism, value) for value in everything)
+    assert Counter(found["class"]) == Counter((len(value) % PARALLELISM, value) for value in everything)
+    assert Counter(found["lambda"]) == Counter((int(value) % PARALLELISM, value) for value in everything)
 
 
 def test_a_parallelism_that_changes_along_the_stream() -> None:

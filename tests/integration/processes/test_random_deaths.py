@@ -136,12 +136,6 @@ def die(cluster: Cluster, seed: int, rounds: int) -> None:
     wait_until(lambda: cluster.rest("GET", "/overview")[1]["slots-available"] == 2, "its slots are free")
 
 
-@pytest.mark.timeout(300)
-def test_coordinators_die_in_random_order_and_nothing_is_lost() -> None:
-    with running_cluster() as cluster:
-        die(cluster, int(os.environ.get("FIRESTEEL_TEST_SEED", "4")), 1)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_coordinators_die_again_and_again_and_nothing_is_lost() -> None:
