@@ -303,7 +303,7 @@ def test_splits_of_subtasks_that_are_no_more_hold_back_no_watermark(at_once: boo
     found: Any = None
     while found is None:
         found = made.poll() or (loop.run_once(block=True) and None)
-    assert found.values == ["a"]
+    assert found.batch.values == ["a"]
     assert time.periodic() == Watermark(4)
     assert [split["id"] for split in made.position().splits] == ["subtask-0", "subtask-2"]
     end.set()
