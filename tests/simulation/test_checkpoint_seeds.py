@@ -67,7 +67,13 @@ def test_a_jobmaster_that_removes_its_checkpoints_before_its_end_is_known_is_fou
     async def known(_: JobMaster) -> bool:
         return True
 
-    _found(mock.patch.object(JobMaster, "_end_is_stored", known), "checkpoints", "to go on from", "is not safe", "is removed")
+    _found(
+        mock.patch.object(JobMaster, "_end_is_stored", known),
+        "checkpoints",
+        "to go on from",
+        "is not safe",
+        "is removed",
+    )
 
 
 @pytest.mark.long
