@@ -177,7 +177,7 @@ class BlockingFragileWriter(FragileWriter):
 
 
 @ANYWHERE
-@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(("place", "blocking"), [("embedded", False), ("processes", True)], indirect=["place"])
 def test_the_writer_of_a_sink(blocking: bool, tmp_path: Path) -> None:
     for where in ("create_writer", "open", "write", "finish", "commit"):
         folder = tmp_path / where

@@ -61,6 +61,7 @@ def environments() -> list[Path]:
 
 
 @ANYWHERE
+@pytest.mark.parametrize("place", ["processes"], indirect=True)
 def test_packages_are_there_in_an_environment_of_their_own(tmp_path: Path, packages: Path) -> None:
     env = new_environment(2)
     env.set_python_requirements(requirements(tmp_path, "tiny-answer==1.0\n"), str(packages))
@@ -76,6 +77,7 @@ def test_packages_are_there_in_an_environment_of_their_own(tmp_path: Path, packa
 
 
 @ANYWHERE
+@pytest.mark.parametrize("place", ["embedded"], indirect=True)
 def test_jobs_with_the_same_dependencies_share_an_environment(tmp_path: Path, packages: Path) -> None:
     meeting = str(tmp_path / "met")
 

@@ -354,7 +354,7 @@ class BlockingLedgerWriter(LedgerWriter):
 
 
 @ANYWHERE
-@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize(("place", "blocking"), [("embedded", False), ("processes", True)], indirect=["place"])
 def test_a_users_sink(tmp_path: Path, blocking: bool) -> None:
     env = new_environment(2)
     env.from_sequence(1, 100).sink_to(Ledger(tmp_path, blocking))
