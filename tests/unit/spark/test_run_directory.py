@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from firesteel.core import run_directory
 from firesteel.core.errors import RunDirectoryError
 from firesteel.core.process import identify, myself
-from firesteel.core.run_directory import SOCKET_PATH_LIMIT, RunDirectory
+from firesteel.core.run_directory import SOCKET_PATH_LIMIT, RunDirectory, remove_abandoned
 
 
 @pytest.fixture
@@ -177,3 +178,19 @@ def test_remove_leaves_it_to_those_who_outlive_its_owner(root: Path) -> None:
     os.close(user)
     RunDirectory.create(root).remove()
     assert [entry.name for entry in root.iterdir()] == [".lock"]
+
+
+def test_who_sweeps_waits_for_those_who_are_just_ending(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = RunDirectory.create(root)
+    used = made.path.rename(root / f"{dead_pid():x}-1f-0")
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        made.remove()  # lets go of the lock
+
+    monkeypatch.setattr(time, "sleep", wait)
+    remove_abandoned(root, 0.0)
+    assert (used.exists(), waits) == (True, [])
+    remove_abandoned(root, 60.0)
+    assert (used.exists(), len(waits)) == (False, 1)

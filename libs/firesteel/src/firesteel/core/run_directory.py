@@ -16,6 +16,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -183,28 +184,57 @@ def _root_lock(root: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _remove_abandoned(root: Path) -> None:
+def remove_abandoned(root: str | os.PathLike[str] | None, patience: float) -> None:
+    """Remove the run directories of dead owners.
+
+    Args:
+        root: where they lie; see ``RunDirectory.create``.
+        patience: seconds to wait for processes that outlived the owners, and are just ending.
+
+    Raises:
+        RunDirectoryError: the root belongs to somebody else or can't be made.
+    """
+    base = Path(root).absolute() if root is not None else _default_root()
+    _claim_root(base)
+    deadline = time.monotonic() + patience
+    while True:
+        with _root_lock(base):
+            in_use = _remove_abandoned(base)
+        if not in_use or time.monotonic() >= deadline:
+            return
+        time.sleep(0.05)
+
+
+def _remove_abandoned(root: Path) -> list[Path]:
+    """Those whose owner is gone and which somebody uses stay; they are returned."""
+    in_use = []
     for entry in root.iterdir():
         match = _NAME.fullmatch(entry.name)
-        if match is None or entry.is_symlink() or not _is_abandoned(entry, int(match[1], 16), int(match[2], 16)):
+        if match is None or entry.is_symlink() or not _is_gone(int(match[1], 16), int(match[2], 16)):
             continue
-        logger.info("removing %s, whose owner is gone", entry)
-        shutil.rmtree(entry, ignore_errors=True)
+        if _is_locked(entry):
+            in_use.append(entry)
+        else:
+            logger.info("removing %s, whose owner is gone", entry)
+            shutil.rmtree(entry, ignore_errors=True)
+    return in_use
 
 
-def _is_abandoned(path: Path, pid: int, start: int) -> bool:
+def _is_gone(pid: int, start: int) -> bool:
     owner = identify(pid)
-    if owner is not None and owner.start == start:
-        return False
+    return owner is None or owner.start != start
+
+
+def _is_locked(path: Path) -> bool:
     try:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return False
+    except OSError:  # it is being removed, or is nothing that this user may look at
+        return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        return False
-    else:
         return True
+    else:
+        return False
     finally:
         os.close(handle)

@@ -19,7 +19,7 @@ from firesteel.config.load import CONF_DIR_VARIABLE, CONFIG_FILE, load_settings
 from firesteel.config.options import RUN_DIRECTORY
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
 from firesteel.core.process import ProcessId, ask_to_end, descendants, is_running, kill, wait_gone
-from firesteel.core.run_directory import RunDirectory
+from firesteel.core.run_directory import remove_abandoned
 from firesteel.service.pid_file import read_pid_file
 from firesteel.service.process import cluster_directory
 
@@ -40,6 +40,8 @@ RECORDS: tuple[tuple[str, str, Read, float], ...] = (
 """Files in a cluster's directory, what they stand for, how they are read, and the seconds for an end in order. One kind
 ends after the other: JobMasters give their slots back, TaskManagers end theirs, and then nobody needs the driver."""
 _KILLED_SECONDS = 5.0
+_ENDING_SECONDS = 5.0
+"""For JobMasters that have no record any more, and have not quite ended."""
 
 
 def end_remains(directory: Path) -> list[str]:
@@ -83,7 +85,7 @@ def main() -> int:
         settings = load_settings(config_file=file, definitions=parsed.definitions)
         for sentence in end_remains(cluster_directory(settings, folder)):
             print(sentence)
-        RunDirectory.create(settings.get(RUN_DIRECTORY)).remove()  # making one removes those of the dead
+        remove_abandoned(settings.get(RUN_DIRECTORY), _ENDING_SECONDS)
     except (ConfigurationError, RunDirectoryError) as error:
         print(error, file=sys.stderr)
         return 2
