@@ -28,7 +28,7 @@ import pyarrow as pa
 from firesteel.core.clock import SystemClock
 from firesteel.runtime.batch import Batch, EndOfInput
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 
 KINDS: dict[str, Callable[[int], Any]] = {
     "(str, int)": lambda n: [(f"word{i % 1000}", i) for i in range(n)],

@@ -17,8 +17,10 @@ from firesteel.expressions import count
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.context import TaskInfo
+from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.operators.column_aggregates import RunningAggregates
+from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.state.heap import HashMapStateBackend
 
 BATCH = 32_768
 Make = Callable[[npt.NDArray[np.int64]], pa.Array]
@@ -49,7 +51,8 @@ def _operator(*, text: bool) -> RunningAggregates:
         extra={"input_type": given, "result_type": result},
     )
     made = RunningAggregates(spec)
-    made.use_key_groups(TaskInfo("0" * 32, "bench", "v", "Aggregate", 0, 1, 128, 0, {}), SystemClock())
+    info = TaskInfo("0" * 32, "bench", "v", "Aggregate", 0, 1, 128, 0, {})
+    made.use_backend(HashMapStateBackend(), state_parameters(made.spec, info, SystemClock()))
     return made
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO, Final
 
 import numpy as np
@@ -21,16 +20,13 @@ from firesteel.checkpoint.chunks import frame, read_chunks
 from firesteel.checkpoint.storage import StorageParameters, load_checkpoint_storage
 from firesteel.common import Types
 from firesteel.config import Settings
-from firesteel.core.clock import SystemClock
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.graph.key_hash import key_group
-from firesteel.runtime.checkpoints.parts import TimerPart
 from firesteel.runtime.checkpoints.restoring import RestoreThreads
-from firesteel.runtime.interrupts import CancelToken
-from firesteel.runtime.timers import HeapTimerService
-from firesteel.state.backend import KeyedStateParameters, StateChunk
-from firesteel.state.columnar.store import ColumnarState
+from firesteel.runtime.task.interrupts import CancelToken
+from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState
+from firesteel.state.snapshots import StateChunk, StateInfo, WrittenState
 
 KEYS: Final = 1_000_000
 _STAMP: Final = 1_700_000_000_000
@@ -53,7 +49,9 @@ class _Rows:
             self._state.update(make(key))
 
     def empty(self) -> Any:
-        return HeapKeyedState(KeyedStateParameters(lambda key: key_group(key, _GROUPS), range(_GROUPS)))
+        return HeapKeyedState(
+            KeyedStateParameters(key_group_of=lambda key: key_group(key, _GROUPS), key_groups=range(_GROUPS))
+        )
 
     def change(self, start: int, stop: int) -> None:
         for key in range(start, stop):
@@ -66,7 +64,7 @@ class _Rows:
         for key in (0, self._count // 2, self._count - 1):
             part.key = key
             assert state.value() is not None
-        return len(part.keys())
+        return len(list(part.keys()))
 
 
 class _Columns:
@@ -79,19 +77,20 @@ class _Columns:
         for start in range(0, count, 1 << 16):
             self.change(start, min(start + (1 << 16), count))
 
-    def empty(self) -> ColumnarState:
-        state = ColumnarState("counts", [pa.int64()])
-        state.column("n", pa.int64())
-        return state
+    def empty(self) -> HeapKeyedState:
+        keyed = HeapKeyedState()
+        self.state = keyed.columns("counts", [pa.int64()])
+        self.state.column("n", pa.int64())
+        return keyed
 
     def change(self, start: int, stop: int) -> None:
-        slots = self.part.slots([self._numbers.slice(start, stop - start)])
-        self.part.touch(slots)
-        column = self.part.columns["n"]
+        slots = self.state.slots([self._numbers.slice(start, stop - start)])
+        self.state.touch(slots)
+        column = self.state.columns["n"]
         column.set(slots, column.get(slots) + 1)
 
-    def restored(self, part: ColumnarState) -> int:
-        return part.index.size
+    def restored(self, part: Any) -> int:
+        return self.state.index.size
 
 
 class _Timers:
@@ -99,28 +98,23 @@ class _Timers:
 
     def __init__(self, count: int, *, at_once: bool) -> None:
         self._count, self._step = count, 0 if at_once else 1
-        self._services: dict[int, HeapTimerService] = {}
         self.part = self.empty()
         for key in range(count):
-            self._of(self.part).event.add(_STAMP + key * self._step, key, None)
+            self.part.timers("event-time").add(_STAMP + key * self._step, key, None)
 
-    def _of(self, part: TimerPart) -> HeapTimerService:
-        return self._services[id(part)]
-
-    def empty(self) -> TimerPart:
-        service = HeapTimerService(HeapKeyedState(), SystemClock())
-        part = TimerPart(lambda: service, lambda key: key_group(key, _GROUPS), range(_GROUPS))
-        self._services[id(part)] = service
-        return part
+    def empty(self) -> HeapKeyedState:
+        return HeapKeyedState(
+            KeyedStateParameters(key_group_of=lambda key: key_group(key, _GROUPS), key_groups=range(_GROUPS))
+        )
 
     def change(self, start: int, stop: int) -> None:
-        queue = self._of(self.part).event
+        queue = self.part.timers("event-time")
         for key in range(start, stop):
             queue.discard(_STAMP + key * self._step, key, None)
             queue.add(_STAMP + key * self._step + 10**9, key, None)
 
-    def restored(self, part: TimerPart) -> int:
-        return len(self._of(part).event)
+    def restored(self, part: HeapKeyedState) -> int:
+        return len(part.timers("event-time"))
 
 
 class _Panes:
@@ -138,14 +132,18 @@ class _Panes:
         for start in range(0, count, 1 << 16):
             self.change(start, min(start + (1 << 16), count))
 
-    def empty(self) -> Any:
-        from firesteel.runtime.column_windows.fixed import FixedWindows
-        from firesteel.runtime.column_windows.keys import index_maker
-        from firesteel.runtime.column_windows.snapshots import Written
+    def empty(self) -> HeapKeyedState:
+        from firesteel.runtime.columns.windows.fixed import FixedWindows
+        from firesteel.runtime.columns.windows.keys import index_maker
+        from firesteel.runtime.columns.windows.snapshots import StoredAs
         from firesteel.state.columnar.store import one_group
+        from firesteel.state.snapshots import StateInfo
 
-        written = Written("windows", {}, 1, one_group, range(1))
-        return FixedWindows(10_000, 10_000, 0, 0, index_maker([pa.int64()]), self._bound, written)
+        keyed = HeapKeyedState()
+        stored = StoredAs(StateInfo("windows", "columns", {}), 1, one_group, range(1))
+        self.windows = FixedWindows(10_000, 10_000, 0, 0, index_maker([pa.int64()]), self._bound, stored)
+        keyed.attach(self.windows)
+        return keyed
 
     def change(self, start: int, stop: int) -> None:
         from firesteel.state.columnar.aggregate_kernels import Values
@@ -154,11 +152,11 @@ class _Panes:
         stop = min(stop, len(self._numbers))
         rows, values = stop - start, np.arange(start, stop)
         given = [Values(None, None), Values(pa.array(values), Codec(pa.int64()))]
-        for _ in self.part.add([self._numbers.slice(start, rows)], given, np.full(rows, 1000), values):
+        for _ in self.windows.add([self._numbers.slice(start, rows)], given, np.full(rows, 1000), values):
             pass
 
     def restored(self, part: Any) -> int:
-        return sum(int(pane.index.size) for pane in part.panes.values())
+        return sum(int(pane.index.size) for pane in self.windows.panes.values())
 
 
 def kinds(count: int) -> dict[str, Callable[[], Any]]:
@@ -200,6 +198,20 @@ def _changing(kind: Any, count: int) -> Callable[[int], None]:
     return change
 
 
+class _Read(WrittenState):
+    """Chunks that are read while they are taken."""
+
+    def __init__(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
+        self.states, self.key_groups, self.files = states, range(_GROUPS), {}
+        self._chunks = chunks
+
+    def chunks(self) -> Iterator[StateChunk]:
+        return iter(self._chunks)
+
+    def fetch(self, name: str, path: str) -> None:
+        raise KeyError(name)
+
+
 def _restore(
     kind: Any, count: int, states: Any, stream: BinaryIO, *, filtered: bool = False, awake: bool = False
 ) -> tuple[float, float, float]:
@@ -217,9 +229,8 @@ def _restore(
     threads, longest = RestoreThreads(), 0.0
     began, used = time.perf_counter(), time.process_time()
     chunks = (StateChunk(*chunk) for chunk in read_chunks(stream, "the benchmark's state"))
-    if not filtered:
-        chunks = (replace(chunk, key_group=0) for chunk in chunks)
-    threads.run(CancelToken("benchmark"), lambda: part.restore(states, chunks))
+    written = _Read(states, chunks)
+    threads.run(CancelToken("benchmark"), lambda: part.restore([written]))
     while awake and threads.guards():
         slept = time.perf_counter()
         time.sleep(0.001)

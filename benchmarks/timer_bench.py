@@ -20,7 +20,7 @@ from firesteel.common import Types
 from firesteel.datastream import KeyedProcessFunction, RuntimeContext
 from firesteel.datastream.state import ValueStateDescriptor
 from firesteel.graph.specs import OperatorKind, OperatorSpec
-from firesteel.runtime.context import OperatorContext, Stamp, TaskInfo
+from firesteel.runtime.chain.context import OperatorContext, Stamp, TaskInfo
 from firesteel.runtime.operators import TimedTransform, create_operator
 from firesteel.runtime.operators.timed import TIMER_DONE
 from firesteel.testing import ManualClock

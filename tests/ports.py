@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import socket
 from typing import Final
 
 _CHOICE: Final = range(20_000, 32_000)
 """Below the ports that systems give to whoever asks for any (from 32768 on Linux, 49152 elsewhere)."""
 
+_WORKERS: Final = 12
+
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, and that no process gets by chance, which makes it unlikely that one is taken."""
+    """Ports that nobody listens on, that no process gets by chance, and that no other worker of tests chooses."""
+    worker = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or 0)
+    own = _CHOICE[worker % _WORKERS :: _WORKERS]
     found: list[int] = []
-    for port in random.SystemRandom().sample(_CHOICE, len(_CHOICE)):
+    for port in random.SystemRandom().sample(own, len(own)):
         if len(found) == count:
             break
         try:

@@ -142,8 +142,8 @@ def lock(packages: list[str]) -> None:
     jobs = {
         "installer": ["requirements/installer.in"],
         "build": ["requirements/build.in"],
-        "runtime": [runtime],
-        "dev": [runtime, "requirements/dev.in", "-c", "requirements/runtime.txt"],
+        "runtime": [runtime, "--extra", "rocksdb"],
+        "dev": [runtime, "--extra", "rocksdb", "requirements/dev.in", "-c", "requirements/runtime.txt"],
         "data": ["requirements/data.in", "--no-deps"],
     }
     for name, sources in jobs.items():

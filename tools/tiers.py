@@ -221,7 +221,7 @@ REAL = Session(
     "not long",
     # Files stay together, and folders whose files share a cluster (tests/conftest.py). Processes wait for each other
     # half of their time.
-    ["-n", str(2 * CORES), "--dist", "loadscope", "--no-loadscope-reorder"],
+    ["-n", str(3 * CORES), "--dist", "loadscope", "--no-loadscope-reorder"],
     second_look=True,
     preparations={"integration": "firesteel.spark.training", "servers": "tests.servers.prepare"},
 )

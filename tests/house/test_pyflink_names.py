@@ -42,7 +42,7 @@ def test_settings_are_what_they_turn_out_to_be() -> None:
     )
     assert unaligned.status == names.NO_EFFECT
     assert "barriers are aligned" in unaligned.note
-    assert verdict("state_backend", "EmbeddedRocksDBStateBackend", "class", "").status == names.NO_EFFECT
+    assert verdict("state_backend", "EmbeddedRocksDBStateBackend", "class", "").status == names.SAME
     assert verdict("slot_sharing_group", "SlotSharingGroup.Builder", "method", "set_cpu_cores", "cpu_cores").status == (
         names.LATER
     )

@@ -22,7 +22,7 @@ IN_CALLS = tuple(
     f"{end} {method}"
     for end in ("sent", "taken")
     for method in (
-        "trigger_checkpoint", "acknowledge_checkpoint", "decline_checkpoint", "notify_checkpoint_complete",
+        "trigger_checkpoint", "acknowledge_checkpoints", "decline_checkpoint", "notify_checkpoint_complete",
         "notify_checkpoint_aborted", "end_of_data", "submit_tasks", "update_task_states", "job_finished",
     )
 )  # fmt: skip

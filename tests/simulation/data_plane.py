@@ -33,13 +33,13 @@ from firesteel.functions.source import (
 from firesteel.functions.state import ListStateDescriptor, ValueStateDescriptor
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime import task as task_module
 from firesteel.runtime.batch import Batch, InBand
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.exchange import input as exchange_input
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
-from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import async_wait
+from firesteel.runtime.task import task as task_module
+from firesteel.runtime.task.loop import TaskLoop
 from tests.simulation.story import StoryError
 from tests.unit.exchange.support import JOB, SECRET
 from tests.unit.runtime.mini_job import SHELVES, Checkpoint, ListReader, ListSource, MiniJob, Shelf, Task, Vertex, Wires

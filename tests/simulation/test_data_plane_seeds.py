@@ -8,12 +8,11 @@ from unittest import mock
 import pytest
 
 from firesteel.runtime.batch import InBand
-from firesteel.runtime.exchange import local
 from firesteel.runtime.exchange.input import RemoteInputChannel
-from firesteel.runtime.exchange.sizes import batch_bytes
+from firesteel.runtime.exchange.sizes import BatchSizes, batch_bytes
 from firesteel.runtime.operators import async_wait, key_check
 from firesteel.runtime.operators.key_check import KeyCheck
-from firesteel.runtime.source_time import SourceTime
+from firesteel.runtime.sources.source_time import SourceTime
 from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds
 
 SEEDS = 100
@@ -66,7 +65,7 @@ BROKEN = {
         ("NaN", "timers fire in order", "min() arg is an empty sequence"),
     ),
     "the size of what waits is a guess": (
-        mock.patch.object(local, "batch_bytes", lambda batch, quick: batch_bytes(batch, quick=True)),
+        mock.patch.object(BatchSizes, "measure", lambda self, batch: batch_bytes(batch, quick=True)),
         ("bytes wait in a window",),
     ),
     "keys may be of another kind after a restore": (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.runtime import task as task_module
+from firesteel.runtime.task import task as task_module
 from tests.unit.checkpoint_faults.whole_job import OPEN, WholeJob
 
 SIZE_KB = 512

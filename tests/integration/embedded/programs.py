@@ -116,9 +116,9 @@ def family(pid: int) -> dict[str, list[ProcessId]]:
         if marked or parent in of_others or any(word.endswith("tests/docs/runner.py") for word in words):
             of_others.add(child)
             continue
-        about[child] = parent, "firesteel.runtime.daemon" if "firesteel.runtime.daemon" in words else words[0]
+        about[child] = parent, "firesteel.runtime.slot.daemon" if "firesteel.runtime.slot.daemon" in words else words[0]
     jvms = {child for child, (_, name) in about.items() if os.path.basename(name) == "java"}
-    of_daemon = {child for child, (_, name) in about.items() if name == "firesteel.runtime.daemon"}
+    of_daemon = {child for child, (_, name) in about.items() if name == "firesteel.runtime.slot.daemon"}
     daemons = {child for child in of_daemon if about[child][0] not in of_daemon}
     found: dict[str, list[ProcessId]] = {"jvm": [], "daemon": [], "slot": [], "other": []}
     for child, (parent, _) in about.items():

@@ -14,7 +14,7 @@ import time
 from firesteel.core.clock import SystemClock
 from firesteel.runtime.batch import Batch, EndOfInput
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 
 
 class Echo:

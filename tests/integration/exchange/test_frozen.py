@@ -17,7 +17,7 @@ import pytest
 from firesteel.core.clock import SystemClock
 from firesteel.runtime.batch import Batch
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 
 PEER = Path(__file__).with_name("peer.py")
 PATIENCE = 100.0

@@ -21,7 +21,7 @@ from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProtocolError
 from firesteel.runtime.batch import Batch, EndOfInput, InBand
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 
 PEER = Path(__file__).with_name("peer.py")
 WINDOW = 256 * 1024

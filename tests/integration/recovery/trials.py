@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 
 ANY_MOMENT = "at a random moment"
 INTERVAL_MS = 100
-BACKENDS = ("hashmap", "filesystem")
+BACKENDS = ("hashmap", "filesystem", "rocksdb")
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ import cloudpickle
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.ids import new_allocation_id
 from firesteel.graph.specs import ChainSpec
-from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
+from firesteel.protocol.deployment import Deployment, EdgeDescriptor, Placement, TaskDescriptor
 from firesteel.protocol.slot_channel import FrameDecoder, encode
 
 VERTICES = "abcdef"
 _PROGRAM = """
 import json, sys
 from firesteel.protocol.fleet import SlotLaunch
-from firesteel.runtime.slot_main import slot_main
+from firesteel.runtime.slot.slot_main import slot_main
 for outcome, text in slot_main(iter([SlotLaunch(**json.loads(sys.argv[1]))])):
     print("OUTCOME", outcome.value, text, flush=True)
 """
@@ -206,6 +206,7 @@ class SlotProcess:
             for v in range(len(chains))
             for s in mine.get(v, [])
         ]
+        placed = placement or {vertex_id(v): [self.allocation_id] * widths[v] for v in range(len(chains))}
         main_blob = self.blob(cloudpickle.dumps(main)) if main else None
         deployment = Deployment(
             job_id="1" * 32,
@@ -218,8 +219,10 @@ class SlotProcess:
                 EdgeDescriptor(i, vertex_id(up), vertex_id(down), 0, kind, widths[up], widths[down], 128, 10)
                 for i, (up, down, kind) in enumerate(edges or [])
             ),
-            placement=placement or {vertex_id(v): [self.allocation_id] * widths[v] for v in range(len(chains))},
-            peers=peers or {self.allocation_id: self.registration["data_address"]},
+            placement=Placement(
+                {v: dict(enumerate(slots)) for v, slots in placed.items()},
+                peers or {self.allocation_id: self.registration["data_address"]},
+            ),
             blobs={name: str(self.directory / name) for name in [*names, *([main_blob] if main_blob else [])]},
             main_blob=main_blob,
             python_path=tuple(python_path or ()),

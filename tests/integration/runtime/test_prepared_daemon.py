@@ -14,7 +14,7 @@ import pytest
 
 TAKES_OVER = """
 import sys
-from firesteel.runtime import prepared_daemon
+from firesteel.runtime.slot import prepared_daemon
 prepared_daemon._PATIENCE_SECONDS = 0.3
 door = prepared_daemon.listen(sys.argv[1])
 print("listens", flush=True)
@@ -23,7 +23,7 @@ import os
 print("taken over" if connection else "nobody came", os.environ.get("WHO"), flush=True)
 """
 HANDS_OVER = """
-from firesteel.runtime import prepared_daemon
+from firesteel.runtime.slot import prepared_daemon
 print(prepared_daemon.hand_over(), flush=True)
 """
 LENGTH = struct.Struct(">I")

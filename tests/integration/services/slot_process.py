@@ -51,6 +51,7 @@ def main(path: str, allocation: str, executor: str, *behaviour: str) -> None:
                     send("stdout", b"blobs " + b" ".join(sorted(blobs.values())) + b"\n", stream="stdout")
                     if "tells" in behaviour:
                         send("stdout", f"the secret is {deployment['secret']}\n".encode(), stream="stdout")
+                        send("stdout", f"managed: {deployment['managed_memory']}\n".encode(), stream="stdout")
                     for execution in tasks:
                         state(execution, "INITIALIZING")
                         state(execution, "RUNNING")

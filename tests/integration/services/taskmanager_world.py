@@ -75,8 +75,9 @@ class World:
         """Run tasks."""
         deployment = {
             "tasks": [{"execution_id": e, "chain": SHA} for e in executions], "main_blob": None, "blobs": {},
-            "salt": "s", "config": {"task.cancellation.timeout": "200 ms"}, **changes,
+            "salt": "s", "config": {"task.cancellation.timeout": "200 ms"}, "placement": "p", **changes,
         }  # fmt: skip
+        await self.tm.share_placement(m.SharePlacement("job", "p", "packed"))
         await self.tm.submit_tasks(m.SubmitTasks("job", allocation, "jm token", deployment, self.jobmaster.address))
 
     async def states(self, count: int) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from firesteel.core.clock import SystemClock
 from firesteel.core.errors import FencedError, PeerUnreachableError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
-from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.deployment import Placement, TaskFailure
 from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
@@ -112,7 +112,9 @@ def test_commit_phase() -> None:
         await others.report("FINISHED", *sources)
         archive = (await others.wait_for("job_finished"))["archive"]
         assert archive["state"] == "FINISHED"
-        assert len(others.calls("notify_checkpoint_complete")) == 4, "two that failed were repeated"
+        told = [set(call["tasks"]) for call in others.calls("notify_checkpoint_complete")]
+        assert all(len(slots) == 2 for slots in told[:1]), "both slots hear it in one call"
+        assert sum(map(len, told)) >= 4, "two that failed were repeated"
 
     run(test)
 
@@ -168,6 +170,30 @@ def test_a_submit_whose_answer_is_lost_is_said_again(monkeypatch: pytest.MonkeyP
     run(test)
 
 
+def test_where_tasks_run_is_told_to_a_taskmanager_once_and_again_when_it_has_forgotten() -> None:
+    async def test(others: Others, service: JobMasterService) -> None:
+        forgets, original = [True], others.on_submit_tasks
+
+        async def forgetful(payload: Mapping[str, Any]) -> None:
+            if forgets:
+                forgets.clear()
+                raise RpcFault(RpcCode.UNKNOWN_PLACEMENT, "it was not shared")
+            await original(payload)
+
+        others.on_submit_tasks = forgetful  # type: ignore[method-assign]
+        await submit(others, service)
+        await others.wait_for("submit_tasks", 3)
+        await others.all_run()
+        assert len(others.calls("submit_tasks")) == 3
+        first, second = others.calls("share_placement")
+        assert first == second
+        placement = Placement.unpack(first["placement"])
+        assert len(placement.peers) == 2
+        assert {one["deployment"]["placement"] for one in others.calls("submit_tasks")} == {placement.id}
+
+    run(test)
+
+
 def test_cancel_never_overtakes_the_submit() -> None:
     async def test(others: Others, service: JobMasterService) -> None:
         gate = asyncio.Event()
@@ -186,7 +212,8 @@ def test_cancel_never_overtakes_the_submit() -> None:
         assert not others.calls("cancel_tasks")
         gate.set()
         assert (await others.wait_for("job_finished"))["archive"]["state"] == "CANCELED"
-        assert len(others.calls("cancel_tasks")) == 2
+        cancelled = [id_ for call in others.calls("cancel_tasks") for id_ in call["execution_ids"]]
+        assert sorted(cancelled) == sorted(others.executions), "each once"
 
     run(test)
 

@@ -19,7 +19,7 @@ from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.process import ProcessId, descendants, identify, is_running
 from firesteel.core.secret import load_secret
 from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
-from firesteel.runtime.slot_main import slot_main
+from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.service.pid_file import read_pid_file
 from firesteel.spark.hosted_provider import HostedProvider
 from firesteel.testing import ManualClock, check_provider

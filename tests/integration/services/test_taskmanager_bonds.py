@@ -359,7 +359,7 @@ def test_calls_of_a_deposed_jobmaster_are_refused() -> None:
             calls = (
                 old.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ())),
                 old.cancel_tasks(m.CancelTasks("job")),
-                old.notify_checkpoint_complete(m.NotifyCheckpoint("job", "a", ("x",), 1)),
+                old.notify_checkpoint_complete(m.NotifyCheckpoint("job", {"a": ("x",)}, 1)),
                 old.assign_splits(m.AssignSplits("x", (), True, 1, "job", "a")),
                 old.free_slot(m.FreeSlot("a", "mine")),
                 old.collect(m.Collect("x", 0, 100, 0, "job", "a")),

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from firesteel.config import Settings
+from firesteel.config.memory import taskmanager_memory
 from firesteel.core.errors import FencedError
 from firesteel.core.secret import job_secret
 from firesteel.protocol import messages as m
@@ -23,14 +25,15 @@ from tests.integration.services.taskmanager_world import run, world
 
 def test_a_job_runs_from_its_slots_to_its_end() -> None:
     async def scenario() -> None:
-        async with world() as w:
+        memory = taskmanager_memory(Settings({"taskmanager.memory.process.size": "1728m"}))
+        async with world(memory=memory) as w:
             await asyncio.gather(w.slot("a", 0, "source", "tells"), w.slot("b", 1, "quick"))
             await w.jobmaster.wait(
                 lambda: {s["allocation_id"] for c in w.jobmaster.of("offer_slots") for s in c["slots"]} == {"a", "b"}
             )
             await asyncio.gather(w.submit("src"), w.submit("x", "y", allocation="b"))
             await w.jobmaster.wait_for("end_of_data")
-            await w.tm.notify_checkpoint_complete(m.NotifyCheckpoint("job", "a", ("src",), 1))
+            await w.tm.notify_checkpoint_complete(m.NotifyCheckpoint("job", {"a": ("src",)}, 1))
             states = await w.states(9)
             for execution in ("src", "x", "y"):
                 mine = [state for name, state in states if name == execution]
@@ -38,6 +41,7 @@ def test_a_job_runs_from_its_slots_to_its_end() -> None:
             assert len(w.jobmaster.of("blob")) == 1, "both slots need the same blob"
             assert "blobs chain\n" in "".join(w.printed)
             assert f"the secret is {job_secret(SECRET, 's')}\n" in "".join(w.printed)
+            assert f"managed: {memory.managed // 2}\n" in "".join(w.printed), "a slot's share"
             assert "".join(w.printed).count("façade done\n") == 2
             report = await w.tm.heartbeat_jobmaster(m.HeartbeatFromJobMaster("job", ("a", "b")))
             assert report.executions == {"src": "FINISHED", "x": "FINISHED", "y": "FINISHED"}

@@ -23,7 +23,7 @@ from firesteel.ha.retrieval import RESOURCEMANAGER, FixedLeaders
 from firesteel.protocol import messages as m
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.gateways import TaskManagerGateway
-from firesteel.runtime.slot_main import slot_main
+from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.spark.hosted import HostedFleet
 from firesteel_taskmanager.app import create_service
 from firesteel_taskmanager.executors import ExecutorSupervisor

@@ -262,3 +262,19 @@ def test_a_start_from_an_archive_that_fails_is_repeated_without(java: Java, arch
     assert tried == [flags, (), ("-record",), flags, ()]
     assert not archive.is_there()
     assert archive.has_failed(), "it would be made, and fail, again and again"
+
+
+def test_what_fails_without_the_archive_as_well_leaves_it_alone(java: Java, archive: Archive) -> None:
+    tried: list[tuple[str, ...]] = []
+
+    def start(flags: tuple[str, ...]) -> None:
+        tried.append(flags)
+        raise FleetError("Python workers do not start")
+
+    put(archive)
+    flags = archive.flags_to_use()
+    with pytest.raises(FleetError, match="workers"):
+        start_from_archive(java, "embedded", start)
+    assert tried == [flags, ()]
+    assert archive.is_there()
+    assert not archive.has_failed()

@@ -18,8 +18,8 @@ from firesteel.common.typeinfo import Types
 from firesteel.core.errors import StateRestoreError
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor
 from firesteel.graph.key_groups import key_group_range
-from firesteel.state.backend import StateChunk, StateInfo
 from firesteel.state.operator_state import HeapOperatorState, OperatorSnapshot
+from firesteel.state.snapshots import StateChunk, StateInfo
 from tests.unit.checkpoint import made
 
 GROUPS = 16

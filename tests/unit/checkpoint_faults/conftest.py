@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from firesteel.runtime import task as task_module
+from firesteel.runtime.task import task as task_module
 from tests.unit.checkpoint_faults.whole_job import OPEN
 
 

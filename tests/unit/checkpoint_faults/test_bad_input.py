@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from firesteel.checkpoint.handles import checksum
 from firesteel.checkpoint.metadata import VERSION
-from firesteel.runtime import task as task_module
+from firesteel.runtime.task import task as task_module
 from tests.unit.checkpoint_faults.whole_job import WholeJob
 from tests.unit.jobmaster.jobs import JOB
 from tests.unit.runtime.mini_job import Shelf

@@ -15,10 +15,10 @@ from firesteel.core.errors import ProgramError
 from firesteel.functions.source import END, NEED_SPLITS, ReaderContext, SourceBatch, Split, Wait
 from firesteel.functions.source_function import SourceFunction
 from firesteel.runtime.batch import Watermark
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.loop import TaskLoop
-from firesteel.runtime.source_input import SourceInput
-from firesteel.runtime.source_time import SourceTime
+from firesteel.runtime.sources.source_input import SourceInput
+from firesteel.runtime.sources.source_time import SourceTime
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.runtime.support import INFO, ManualClock
 
 SECONDS = 60.0

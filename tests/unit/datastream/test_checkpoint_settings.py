@@ -22,7 +22,6 @@ from firesteel.datastream import (
     PredefinedOptions,
     StreamExecutionEnvironment,
 )
-from firesteel.state.backend import backend_in_use
 from tests.unit.datastream.fakes import FakeExecutor
 
 
@@ -226,19 +225,6 @@ def test_who_asks_for_what_this_version_has_not_is_warned_once(
         "execution.checkpointing.aligned-checkpoint-timeout = 2 s has no effect in this version: barriers stay aligned "
         "however long that takes",
     ]
-
-
-def test_who_asks_for_another_backend_is_told_which_one_it_is(
-    env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
-) -> None:
-    settings = Configuration()
-    settings.set_string("state.backend.type", "rocksdb")
-    env.configure(settings)
-    env.from_sequence(1, 2).print()
-    env.execute()
-    assert "state.backend.type = rocksdb is not in this version: state is kept by hashmap" in caplog.text
-    assert backend_in_use("rocksdb") == "hashmap"
-    assert backend_in_use("filesystem") == "filesystem"
 
 
 def test_who_asks_for_nothing_special_is_not_warned(

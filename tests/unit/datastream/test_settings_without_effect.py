@@ -8,17 +8,18 @@ import pytest
 
 from firesteel.common.configuration import Configuration
 from firesteel.config import ConfigOption, reference
-from firesteel.config.option import BOOL, DURATION, INT, STRING
+from firesteel.config.option import BOOL, DURATION, FLOAT, INT, STRING
 from firesteel.config.options import ALL_OPTIONS
 from firesteel.datastream import StreamExecutionEnvironment
 
 WITHOUT: Final[list[ConfigOption[Any]]] = [option for option in ALL_OPTIONS if option.instead]
-OTHERS: Final = {BOOL.name: "true", INT.name: "9", STRING.name: "/x", DURATION.name: "7 s"}
+OTHERS: Final = {BOOL.name: "true", INT.name: "9", FLOAT.name: "0.5", STRING.name: "/x", DURATION.name: "7 s"}
+NAMES: Final = ("FLASH_SSD_OPTIMIZED", "ROCKSDB")
 
 
 def other(option: ConfigOption[Any]) -> str:
     """A value that is not the default."""
-    return OTHERS.get(option.type.name) or "FLASH_SSD_OPTIMIZED"
+    return OTHERS.get(option.type.name) or next(name for name in NAMES if name in option.type.name)
 
 
 def warnings_of(env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -11,7 +11,7 @@ from firesteel.runtime.batch import Batch
 from firesteel.runtime.exchange import Exchange, InputChannel
 from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.output import RemoteOutputChannel
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 
 JOB = "0" * 32
 SECRET = "5e" * 32

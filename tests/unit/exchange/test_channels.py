@@ -16,7 +16,7 @@ from firesteel.runtime.exchange.flow_control import WideWindows
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, decode
 from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.serialization import MessageReader, Segment
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.exchange.support import FakeLink, ManualClock, of, run_idle
 
 ID = ChannelId(1, 2, 3)

@@ -26,7 +26,7 @@ from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.elements import append_element, dump_element, load_element
 from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.output import RemoteOutputChannel
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.exchange.support import FakeLink, ManualClock, Slots, of
 
 ID = ChannelId(1, 2, 3)

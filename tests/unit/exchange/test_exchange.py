@@ -18,7 +18,7 @@ from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.frames import FrameKind, encode
 from firesteel.runtime.exchange.handshake import ConnectingHandshake, Identity
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.exchange.support import JOB, SECRET, ManualClock, Slots, drain, of, run_idle, slots
 
 

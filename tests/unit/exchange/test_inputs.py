@@ -16,7 +16,7 @@ from firesteel.runtime.exchange.input import LARGEST_PLACE, RemoteInputChannel
 from firesteel.runtime.exchange.local import LocalPipe
 from firesteel.runtime.exchange.reading import LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageWriter
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.exchange.support import FakeLink, ManualClock, drain, of, run_idle
 
 ID = ChannelId(1, 2, 3)

@@ -22,7 +22,7 @@ from firesteel.runtime.exchange.link import Link
 from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.reading import ReceiveBuffer
 from firesteel.runtime.exchange.serialization import MessageWriter
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.exchange.support import ManualClock, drain, of, run_idle
 
 

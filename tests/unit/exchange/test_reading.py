@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firesteel.runtime.batch import Batch, Watermark
-from firesteel.runtime.copies import COPIES
+from firesteel.runtime.columns.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.elements import dump_element
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode

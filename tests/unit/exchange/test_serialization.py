@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from firesteel.common.types import Row, RowKind
 from firesteel.core.errors import ProtocolError, SerializationError
 from firesteel.runtime.batch import Batch
+from firesteel.runtime.columns.rows import to_list
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter, dump_values
-from firesteel.runtime.exchange.sizes import batch_bytes, record_bytes
-from firesteel.runtime.rows import to_list
+from firesteel.runtime.exchange.sizes import FEW, TRUSTED, BatchSizes, batch_bytes, record_bytes
 
 int64 = st.integers(-(2**63), 2**63 - 1)
 records = st.lists(
@@ -344,6 +344,19 @@ def test_one_large_record_among_small_ones_is_not_overlooked(make: Callable[[str
     assert large < batch_bytes(Batch(list(values))) < large + 1_000_000
     values[500] = make("y" * 20_000_000)  # and the quick look sees that there is much
     assert large + 20_000_000 < batch_bytes(Batch(list(values))) < large + 21_000_000
+
+
+def test_a_channel_soon_sees_that_quick_estimates_have_turned_wrong() -> None:
+    small = [("small", number) for number in range(1000)]
+    rare = [*small[:300], ("x" * 5_000_000, 0), *small[300:]]
+    sizes = BatchSizes()
+    for _ in range(20):
+        assert sizes.measure(Batch(small)) < 100_000
+    waits = [sizes.measure(Batch(rare)) for _ in range(20)]
+    unseen = [size for size in waits if size < 5_000_000]
+    assert len(unseen) <= TRUSTED
+    assert waits == sorted(waits), "once seen, they are all seen"
+    assert sizes.measure(Batch(rare[:FEW][-1:] + rare[290:310])) > 5_000_000, "few records are all looked at"
 
 
 def test_what_records_share_is_counted_once_and_cycles_end() -> None:

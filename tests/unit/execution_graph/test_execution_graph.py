@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,9 +11,9 @@ from firesteel.graph.execution_graph import ExecutionGraph, FailureRecord, Slot
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.job_archive import archive_of
 from firesteel.graph.job_graph import JobGraph
-from firesteel.protocol.deployment import Deployment, TaskFailure
+from firesteel.protocol.deployment import Deployment, Placement, TaskFailure
 from firesteel.testing.clock import ManualClock
-from firesteel_jobmaster.deployments import deployment_of
+from firesteel_jobmaster.deployments import deployment_of, placement_of
 from tests.unit.jobmaster.jobs import job, vertex, vertex_id
 
 E = ExecutionState
@@ -55,26 +56,60 @@ def test_placement_gives_free_slots_to_what_has_none() -> None:
     assert [e.slot.allocation_id if e.slot else None for e in graph.executions()] == ["tm-2", "tm-1"]
 
 
+def test_a_placement_has_only_the_subtasks_of_its_regions() -> None:
+    graph = placed(job(vertex(1, 3), vertex(2, 3), partitioner="FORWARD"))
+    assert len(graph.regions) == 3
+    placement = placement_of(graph, [1])
+    assert placement.slots == {vertex_id(1): {1: "tm-1"}, vertex_id(2): {1: "tm-1"}}
+    assert Placement.unpack(placement.packed) == placement
+    with pytest.raises(ValueError, match="malformed placement"):
+        Placement.unpack("bm8gcGxhY2VtZW50")
+
+
+def test_counts_follow_every_attempt() -> None:
+    graph = placed(job(vertex(1, 2), vertex(2, 2), partitioner="FORWARD"))
+    first, *others = graph.in_regions([0])
+    for execution in (first, *others):
+        execution.machine.move(ExecutionState.SCHEDULED, "test")
+        execution.machine.move(ExecutionState.DEPLOYING, "test")
+        execution.report(ExecutionState.RUNNING, "test")
+    assert not graph.all_run()
+    first.end_of_data = True
+    assert graph.tally.ended == {first.vertex.id: 1}
+    for execution in (first, *others):
+        execution.report(ExecutionState.FINISHED, "test")
+    assert graph.has_ended(0)
+    assert not graph.has_ended(1)
+    assert graph.tally.outputs_ended == graph.tally.finished == len(others) + 1
+    graph.restart(0)
+    assert graph.is_ready(0)
+    assert not graph.has_ended(0)
+    assert graph.tally.outputs_ended == graph.tally.finished == 0
+    assert graph.tally.states[ExecutionState.CREATED] == graph.tally.total == 4
+    graph.unplace("tm-0")
+    assert not graph.is_ready(0)
+
+
 def test_deployment_of_a_slot() -> None:
     graph = placed(job(vertex(1, 2, splits=["a"]), vertex(2, 2), vertex(3, 1, group="other", commits=True)))
     first, _second, third = (
-        deployment_of(graph, s.allocation_id, graph.executions_in(s.allocation_id), {}) for s in graph.placed_slots()
+        deployment_of(graph, s.allocation_id, graph.executions_in(s.allocation_id), placement_of(graph, [0]), {})
+        for s in graph.placed_slots()
     )
     assert [(t.vertex_name, t.subtask, t.is_source, t.needs_commit) for t in first.tasks] == [
         ("V1", 0, True, False),
         ("V2", 0, False, False),
     ]
     assert [e.index for e in first.edges] == [0, 1]
-    assert first.placement == {
-        vertex_id(1): ["tm-0", "tm-1"],
-        vertex_id(2): ["tm-0", "tm-1"],
-        vertex_id(3): ["tm-2"],
+    assert first.placement.slots == {
+        vertex_id(1): {0: "tm-0", 1: "tm-1"},
+        vertex_id(2): {0: "tm-0", 1: "tm-1"},
+        vertex_id(3): {0: "tm-2"},
     }
-    assert set(first.peers) == {"tm-0", "tm-1", "tm-2"}
-    assert first.peers["tm-1"] == {"unix": "/run/1"}
+    assert set(first.placement.peers) == {"tm-0", "tm-1", "tm-2"}
+    assert first.placement.peers["tm-1"] == {"unix": "/run/1"}
     assert [e.index for e in third.edges] == [1]
-    assert set(third.placement) == {vertex_id(2), vertex_id(3)}
-    assert Deployment.from_plain(json.loads(json.dumps(first.to_plain()))).tasks == first.tasks
+    assert Deployment.from_plain(json.loads(json.dumps(first.to_plain()))) == first
     assert first.salt == "s"
 
 

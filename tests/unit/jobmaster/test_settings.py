@@ -17,12 +17,12 @@ NOT_IN_SLOTS = ("checkpoint/closing.py",)
 
 
 def read_in(path: Path) -> Iterator[str]:
-    """Names of options that a module gets from settings: ``settings.get(NAME)``, ``settings.get(options.NAME)``."""
+    """Names of options that a module gets from settings: ``settings.get(NAME)``, ``settings.get(<module>.NAME)``."""
     for node in ast.walk(ast.parse(path.read_text())):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "get":
             continue
         match node.args:
-            case [ast.Name(id=name) | ast.Attribute(value=ast.Name(id="options"), attr=name)] if hasattr(options, name):
+            case [ast.Name(id=name) | ast.Attribute(attr=name)] if hasattr(options, name):
                 yield name
 
 

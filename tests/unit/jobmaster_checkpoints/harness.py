@@ -270,10 +270,8 @@ class FakeJob:
         """All tasks run as new attempts."""
         for vertex in self.graph.vertices.values():
             for subtask in vertex.subtasks:
-                before = subtask.current
-                new = Execution(vertex.vertex, subtask.subtask, before.attempt + 1, self.clock)
-                new.slot = before.slot
-                subtask.attempts.append(new)
+                slot = subtask.current.slot
+                subtask.restart().slot = slot
         self.run()
 
     def counts(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from firesteel.config import Settings
 from firesteel.core import plugins
 from firesteel.core.errors import ConfigurationError, FleetError
 from firesteel.protocol.provider import ProviderContext, WorkerError, WorkerSpec
-from firesteel.runtime.slot_main import slot_main
+from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.spark.hosted_provider import HostedProvider
 from firesteel.testing import ManualClock
 from firesteel_resourcemanager.app import PROVIDERS, create_service, load_provider

@@ -31,6 +31,8 @@ def sample(cls: type[Message]) -> Message:
             values[name] = {"k": 1}
         elif text.startswith("Mapping[str, str]"):
             values[name] = {"k": "v"}
+        elif text.startswith("Mapping[str, tuple[str"):
+            values[name] = {"k": ("x", "y")}
         elif text.startswith("Mapping[str, Mapping"):
             values[name] = {"k": {"n": 1.5}}
         elif text.startswith("Mapping"):

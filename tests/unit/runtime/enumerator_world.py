@@ -30,15 +30,15 @@ from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.protocol.messages import Splits
 from firesteel.runtime.batch import Barrier
-from firesteel.runtime.chain import ChainPlan
+from firesteel.runtime.chain.chain import ChainPlan
+from firesteel.runtime.chain.context import OperatorContext, TaskInfo
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
-from firesteel.runtime.context import OperatorContext, TaskInfo
-from firesteel.runtime.enumerator_input import EnumeratorInput
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import EnumeratorOperator
-from firesteel.runtime.task import StreamTask
+from firesteel.runtime.sources.enumerator_input import EnumeratorInput
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.task.task import StreamTask
 from firesteel_jobmaster.checkpoints.assignments import ALL
 from firesteel_jobmaster.enumerator_link import EnumeratorLink
 from tests.unit.runtime.support import ManualClock

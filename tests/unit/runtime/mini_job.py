@@ -38,20 +38,20 @@ from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, Partition
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.batch import Barrier
-from firesteel.runtime.chain import ChainPlan
-from firesteel.runtime.channel_inputs import ChannelInputs
+from firesteel.runtime.chain.chain import ChainPlan
+from firesteel.runtime.chain.context import OperatorContext, TaskInfo
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
-from firesteel.runtime.context import OperatorContext, TaskInfo
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.exchange.local import LocalPipe
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.loop import TaskLoop
-from firesteel.runtime.partitioners import create_output
-from firesteel.runtime.source_input import SourceInput
-from firesteel.runtime.source_time import SourceTime
-from firesteel.runtime.task import StreamTask
-from firesteel.state.backend import load_state_backend
+from firesteel.runtime.exchange.partitioners import create_output
+from firesteel.runtime.sources.source_input import SourceInput
+from firesteel.runtime.sources.source_time import SourceTime
+from firesteel.runtime.task.channel_inputs import ChannelInputs
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.task.task import StreamTask
+from firesteel.state.backend import StateBackend, load_state_backend
 from tests.unit.runtime.support import ManualClock
 
 MAX_PARALLELISM = 16
@@ -235,6 +235,8 @@ class MiniJob:
         same_program: the checkpoint was written by the same program.
     """
 
+    state_backend: StateBackend = load_state_backend("hashmap")
+
     def __init__(
         self,
         vertices: Sequence[Vertex],
@@ -292,7 +294,7 @@ class MiniJob:
         plan = ChainPlan(ChainSpec(operators, children, outputs))
         info = TaskInfo("1" * 32, "job", f"{vertex.name}_{subtask}_0", vertex.name, subtask, vertex.parallelism,
                         MAX_PARALLELISM, self.attempt)  # fmt: skip
-        plan.use_state_backend(load_state_backend("hashmap"), info, self.clock)
+        plan.use_state_backend(self.state_backend, info, self.clock, directory=self.directory_of(info))
         context = OperatorContext(info, self.clock, checkpointing=True)
         for index, operator in enumerate(plan.operators):
             operator.create(context)
@@ -335,6 +337,10 @@ class MiniJob:
                 for number, records in enumerate(splits) if number % vertex.parallelism == subtask
             ]  # fmt: skip
             self.loop.call_soon(lambda: inputs.add_splits(mine, True, 1))
+
+    def directory_of(self, info: TaskInfo) -> str:
+        """Where a task's state may be in files."""
+        return ""
 
     def services(self) -> CheckpointServices:
         """What tasks get from their slot."""

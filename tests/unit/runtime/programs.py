@@ -13,11 +13,11 @@ from firesteel.graph.chaining import build_job_graph
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.specs import ChainSpec, OperatorKind
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
+from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.exchange.partitioners import create_output
 from firesteel.runtime.exchange.serialization import MessageReader, MessageWriter
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.partitioners import create_output
+from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.state.backend import load_state_backend
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock
 

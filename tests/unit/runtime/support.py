@@ -12,11 +12,11 @@ from firesteel.graph.specs import ChainSpec, OperatorKind, OperatorSpec, OutputS
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
-from firesteel.runtime.chain import ChainExecutor, ChainPlan
-from firesteel.runtime.context import OperatorContext, TaskInfo
+from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
+from firesteel.runtime.chain.context import OperatorContext, TaskInfo
+from firesteel.runtime.columns.rows import to_list
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.rows import to_list
+from firesteel.runtime.task.interrupts import CancelToken, Guard
 
 INFO = TaskInfo("1" * 32, "job", "v_0_0", "Map -> Sink", 1, 4, 128, 2, {"color": "red"})
 

@@ -8,11 +8,11 @@ import pytest
 from firesteel.common import Types
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain import ChainExecutor
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.partitioners import SingleOutput
-from firesteel.runtime.source_input import COLUMN_BYTES, COLUMN_SECONDS, _Limits
-from firesteel.runtime.stages import FIRST_COLUMNS, SMALLEST_COLUMNS
+from firesteel.runtime.chain.chain import ChainExecutor
+from firesteel.runtime.chain.stages import FIRST_COLUMNS, SMALLEST_COLUMNS
+from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.sources.source_input import COLUMN_BYTES, COLUMN_SECONDS, _Limits
+from firesteel.runtime.task.interrupts import CancelToken, Guard
 from tests.unit.runtime.support import FakeOutput, line, opened, spec
 
 ROW = Types.ROW_NAMED(["n"], [Types.LONG()])
@@ -32,7 +32,7 @@ class Machine:
 
     def run(self, rows: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         """The sizes in which a batch goes in."""
-        monkeypatch.setattr("firesteel.runtime.stages._now", lambda: self.now)
+        monkeypatch.setattr("firesteel.runtime.chain.stages._now", lambda: self.now)
         operator = spec(OperatorKind.COLUMNS_MAP, self.work, extra={"input_type": ROW, "result_type": ROW})
         plan = opened(line(operator, outputs=[OutputSpec(0, 0, PartitionerKind.FORWARD)]))
         channel = FakeOutput()

@@ -8,8 +8,8 @@ import pytest
 
 from firesteel.core.errors import SerializationError
 from firesteel.runtime.batch import END_OF_INPUT, Batch
-from firesteel.runtime.bridge import LARGEST_QUEUE, BridgedInput, BridgedOutput
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.bridge import LARGEST_QUEUE, BridgedInput, BridgedOutput
+from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.runtime.support import FakeInput, FakeOutput, ManualClock
 
 

@@ -12,11 +12,12 @@ import pytest
 from firesteel.core.errors import SerializationError
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.collecting import CollectServer
-from firesteel.runtime.context import OperatorContext
-from firesteel.runtime.failures import describe_failure
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.chain.context import OperatorContext
 from firesteel.runtime.operators import CollectOperator
+from firesteel.runtime.slot.collecting import CollectServer
+from firesteel.runtime.task.failures import describe_failure
+from firesteel.runtime.task.loop import TaskLoop
+from firesteel.state.snapshots import SlicedSnapshot
 from tests.unit.runtime.support import INFO, ManualClock, spec
 
 
@@ -103,7 +104,7 @@ def test_the_client_of_another_run_gets_what_is_left() -> None:
     former.write(["a", "b", "c"], None)
     former.acknowledge(2)
     collect = CollectOperator(spec(OperatorKind.COLLECT))
-    collect.take_back([chunk for found in former.snapshot() for chunk in found])
+    collect.take_back([chunk for found in SlicedSnapshot([former.outgoing()]) for chunk in found])
     collect.open(OperatorContext(INFO, ManualClock(), checkpointing=True))
     for _ in range(2):
         got = collect.fetch(0, 1000)
@@ -161,7 +162,7 @@ def test_polls_wait_until_the_results_of_before_are_there(served: Served) -> Non
     before = served.collect
     before.write(["a", "b", "c"], None)
     before.acknowledge(1)
-    chunks = [chunk for found in before.snapshot() for chunk in found]
+    chunks = [chunk for found in SlicedSnapshot([before.outgoing()]) for chunk in found]
     served.collect = collect = CollectOperator(spec(OperatorKind.COLLECT))
     served.server.serve("v_0_0", [collect], served.errors.append)
     served.server.request(1, "v_0_0", 2, 1000, 5.0)

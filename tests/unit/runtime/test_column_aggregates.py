@@ -21,10 +21,12 @@ from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OperatorKind
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns import StreamColumns, columns_of
-from firesteel.runtime.context import TaskInfo
+from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.columns.columns import StreamColumns, columns_of
+from firesteel.runtime.columns.rows import to_records
 from firesteel.runtime.operators.column_aggregates import RunningAggregates
-from firesteel.runtime.rows import to_records
+from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.state.heap import HashMapStateBackend
 from tests.unit.runtime.support import ManualClock, spec
 from tests.unit.runtime.test_columns import records as records_of
 from tests.unit.runtime.test_columns import run as run_chain
@@ -130,7 +132,8 @@ def described(given: RowTypeInfo, keys: Sequence[str], aggregates: Sequence[Aggr
 
 
 def at(one: RunningAggregates, subtask: int, parallelism: int) -> RunningAggregates:
-    one.use_key_groups(TaskInfo("1" * 32, "job", "v", "t", subtask, parallelism, 128, 0, {}), ManualClock())
+    info = TaskInfo("1" * 32, "job", "v", "t", subtask, parallelism, 128, 0, {})
+    one.use_backend(HashMapStateBackend(), state_parameters(one.spec, info, ManualClock()))
     return one
 
 

@@ -21,12 +21,12 @@ from firesteel.expressions.expression import ColumnTimestamps
 from firesteel.expressions.timestamps import computing_timestamps
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch, Timestamps, Values, Watermark
-from firesteel.runtime.chain import ChainExecutor
-from firesteel.runtime.columns import StreamColumns
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.partitioners import SingleOutput
-from firesteel.runtime.rows import to_list, to_records
-from firesteel.runtime.source_time import SourceTime
+from firesteel.runtime.chain.chain import ChainExecutor
+from firesteel.runtime.columns.columns import StreamColumns
+from firesteel.runtime.columns.rows import to_list, to_records
+from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.sources.source_time import SourceTime
+from firesteel.runtime.task.interrupts import CancelToken, Guard
 from tests.unit.runtime.support import FakeOutput, ManualClock, line, opened, spec
 
 ROW = Types.ROW_NAMED(["ts", "n"], [Types.LONG(), Types.INT()])

@@ -15,11 +15,11 @@ from firesteel.expressions.keys import ColumnKey
 from firesteel.functions.output_tag import OutputTag
 from firesteel.graph.specs import OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch, Watermark
-from firesteel.runtime.chain import ChainExecutor
-from firesteel.runtime.columns import StreamColumns
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.partitioners import SingleOutput
-from firesteel.runtime.rows import to_records
+from firesteel.runtime.chain.chain import ChainExecutor
+from firesteel.runtime.columns.columns import StreamColumns
+from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.exchange.partitioners import SingleOutput
+from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.windowing.columnar import ColumnWindowSpec
 from tests.unit.runtime.support import FakeOutput, ManualClock, line, opened
 

@@ -22,11 +22,11 @@ from firesteel.expressions.schema import uncolumnar
 from firesteel.functions.sink import Sink, SinkWriter, WriterContext
 from firesteel.graph.specs import OperatorKind, OperatorSpec, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch, Watermark
-from firesteel.runtime.chain import ChainExecutor
-from firesteel.runtime.columns import StreamColumns
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.partitioners import SingleOutput, create_output
-from firesteel.runtime.rows import to_records
+from firesteel.runtime.chain.chain import ChainExecutor
+from firesteel.runtime.columns.columns import StreamColumns
+from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.exchange.partitioners import SingleOutput, create_output
+from firesteel.runtime.task.interrupts import CancelToken, Guard
 from tests.unit.runtime.support import FakeOutput, line, opened, spec
 
 ROW = Types.ROW_NAMED(["item", "price", "n"], [Types.STRING(), Types.DOUBLE(), Types.INT()])

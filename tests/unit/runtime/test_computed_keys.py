@@ -28,7 +28,7 @@ from firesteel.expressions import coalesce, col, count, lit, sum_, when
 from firesteel.expressions.keys import ColumnKey, ComputedKey
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns import StreamColumns
+from firesteel.runtime.columns.columns import StreamColumns
 from tests.unit.runtime.programs import Feed, results
 from tests.unit.runtime.test_push_down import Kept
 from tests.unit.runtime.whole_graphs import WholeGraph

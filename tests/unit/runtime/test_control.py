@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from firesteel.protocol.slot_channel import FrameDecoder
-from firesteel.runtime.control import OUTPUT_LIMIT, ControlChannel
+from firesteel.runtime.slot.control import OUTPUT_LIMIT, ControlChannel
 from tests.unit.runtime.support import ManualClock
 
 

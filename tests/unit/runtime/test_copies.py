@@ -15,13 +15,13 @@ from firesteel.expressions import col
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain import ChainExecutor
-from firesteel.runtime.copies import COPIES
+from firesteel.runtime.chain.chain import ChainExecutor
+from firesteel.runtime.columns.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.local import LocalPipe
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.loop import TaskLoop
-from firesteel.runtime.partitioners import SingleOutput, create_output
+from firesteel.runtime.exchange.partitioners import SingleOutput, create_output
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import TaskLoop
 from tests.unit.exchange.test_link import Pair
 from tests.unit.runtime.support import FakeOutput, ManualClock, line, opened, spec
 

@@ -33,17 +33,17 @@ from firesteel.functions.state import ValueStateDescriptor
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import MAX_WATERMARK, Watermark
-from firesteel.runtime.chain import ChainPlan
-from firesteel.runtime.channel_inputs import ChannelInputs
-from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.chain.chain import ChainPlan
+from firesteel.runtime.chain.context import OperatorContext
 from firesteel.runtime.exchange.channels import ChannelId
 from firesteel.runtime.exchange.local import LocalPipe
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.loop import TaskLoop
-from firesteel.runtime.partitioners import SingleOutput, create_output
-from firesteel.runtime.source_input import SourceInput
-from firesteel.runtime.source_time import SourceTime
-from firesteel.runtime.task import StreamTask
+from firesteel.runtime.exchange.partitioners import SingleOutput, create_output
+from firesteel.runtime.sources.source_input import SourceInput
+from firesteel.runtime.sources.source_time import SourceTime
+from firesteel.runtime.task.channel_inputs import ChannelInputs
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.task.task import StreamTask
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock, Reports, line, spec
 
 DELAY = 30

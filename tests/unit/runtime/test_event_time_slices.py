@@ -10,7 +10,7 @@ from firesteel.functions.functions import KeyedProcessFunction
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime import task as task_module
+from firesteel.runtime.task import task as task_module
 from tests.unit.runtime.mini_job import MiniJob, Vertex
 from tests.unit.runtime.test_exactly_once import key_of, operator, source
 

@@ -21,7 +21,7 @@ from firesteel.functions.state import ListStateDescriptor, ValueStateDescriptor
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import OperatorSpec
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime import task as task_module
+from firesteel.runtime.task import task as task_module
 from firesteel.windowing.assigners import TumblingEventTimeWindows
 from firesteel.windowing.builtin_triggers import EventTimeTrigger
 from firesteel.windowing.session_assigners import EventTimeSessionWindows

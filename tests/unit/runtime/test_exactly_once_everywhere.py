@@ -23,8 +23,8 @@ from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import OperatorSpec
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime import task as task_module
 from firesteel.runtime.operators import async_wait
+from firesteel.runtime.task import task as task_module
 from firesteel.windowing.assigners import SlidingEventTimeWindows, TumblingEventTimeWindows
 from firesteel.windowing.columnar import ColumnWindowSpec
 from firesteel.windowing.session_assigners import EventTimeSessionWindows

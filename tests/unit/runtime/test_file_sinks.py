@@ -23,7 +23,7 @@ from firesteel.connectors.file_sink import FileSink
 from firesteel.connectors.formats.parquet_files import ParquetBulkWriters, ParquetColumnarRowInputFormat
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime import task as task_module
+from firesteel.runtime.task import task as task_module
 from tests.unit.connectors.reading import read_file
 from tests.unit.runtime.mini_job import Checkpoint, MiniJob, Vertex
 from tests.unit.runtime.test_exactly_once import operator, random_splits, source

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +17,14 @@ from firesteel.expressions import count
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
-from firesteel.runtime import task as task_module
-from firesteel.runtime.checkpoints.deltas import BASE
+from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.checkpoints.bases import BASE
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
+from firesteel.runtime.task import task as task_module
 from tests.unit.runtime.mini_job import SHELVES, Checkpoint, MiniJob, Shelf, Vertex
-from tests.unit.runtime.test_exactly_once import expected, key_of, operator, sink, source
+from tests.unit.runtime.test_exactly_once import expected, key_of, keyed, operator, sink, source
+from tests.unit.state.file_backend import DONE, FileBackend
 
 BID = Types.TUPLE([Types.LONG(), Types.LONG()])
 Splits = list[list[tuple[int, int]]]
@@ -71,17 +75,18 @@ def _one_batch_for_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_module, "STEP_SECONDS", 0.0)
 
 
-def test_nothing_is_lost_and_nothing_is_doubled() -> None:
+def crash_and_go_on(made: type[IncrementalJob], seeds: int, vertices: Callable[[Sequence[int]], list[Vertex]]) -> int:
+    """Jobs that crash twice; the most pieces that a checkpoint was in."""
     most = 0
-    for seed in range(25):
+    for seed in range(seeds):
         chance = random.Random(seed)
         splits: Splits = [[(chance.randrange(40), time) for time in range(chance.randrange(20, 60))] for _ in range(3)]
         SHELVES["shelf"] = shelf = Shelf()
         restore: Checkpoint | None = None
         number = 1
         for attempt in range(3):
-            degrees = (2, chance.choice([1, 2, 3]))
-            job = IncrementalJob(counted(degrees), {"source": splits}, seed, restore, None, number, attempt)
+            degrees = (2, chance.choice([1, 2, 3]), 1)
+            job = made(vertices(degrees), {"source": splits}, seed, restore, None, number, attempt)
             try:
                 if attempt == 2:
                     job.to_end()
@@ -96,4 +101,26 @@ def test_nothing_is_lost_and_nothing_is_doubled() -> None:
             finally:
                 job.crash()
         assert Counter(map(tuple, shelf.visible)) == expected("keyed", {"source": splits}), seed
-    assert most > 1, "no checkpoint built on another one"
+    return most
+
+
+def test_nothing_is_lost_and_nothing_is_doubled() -> None:
+    assert crash_and_go_on(IncrementalJob, 25, counted) > 1, "no checkpoint built on another one"
+
+
+@pytest.mark.parametrize("vertices", [counted, keyed], ids=["columns", "rows"])
+def test_a_backend_may_write_files(vertices: Callable[[Sequence[int]], list[Vertex]], tmp_path: Path) -> None:
+    """Nothing of the runtime knows of it: files are stored, kept, dealt out and fetched."""
+
+    class FileJob(IncrementalJob):
+        state_backend = FileBackend()
+
+        def directory_of(self, info: TaskInfo) -> str:
+            return str(tmp_path / str(next(serials)) / info.execution_id)
+
+    serials = itertools.count()
+    DONE.clear()
+    crash_and_go_on(FileJob, 4, vertices)
+    assert DONE["put"]
+    assert DONE["kept"], "no checkpoint has used a file of another one"
+    assert DONE["fetched"]

@@ -81,7 +81,7 @@ def test_nan_is_one_key_and_its_state_does_not_grow(make: Callable[[], Any]) -> 
     second.run()
     assert second.output.values == [6]
     assert len(table_of(second)) == 1
-    assert len(second.plan.operators[0]._queues.event) == 1  # type: ignore[attr-defined]
+    assert len(second.plan.operators[0].heap_timers.event) == 1  # type: ignore[attr-defined]
 
 
 def test_a_reduce_and_a_tuple_whose_shape_changes() -> None:

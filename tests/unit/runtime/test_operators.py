@@ -31,9 +31,9 @@ from firesteel.functions.sink_stages import SinkStage, StageFactory
 from firesteel.functions.state import ValueState, ValueStateDescriptor
 from firesteel.functions.two_phase import Committer, TwoPhaseCommitSink, TwoPhaseWriter
 from firesteel.graph.specs import OperatorKind, OutputSpec, PartitionerKind
-from firesteel.runtime.chain import ChainPlan
+from firesteel.runtime.chain.chain import ChainPlan
+from firesteel.runtime.exchange.partitioners import SingleOutput
 from firesteel.runtime.operators import OPERATORS
-from firesteel.runtime.partitioners import SingleOutput
 from tests.unit.runtime.support import FakeOutput, line, opened, run, spec
 
 FORWARD = OutputSpec(0, 0, PartitionerKind.FORWARD)

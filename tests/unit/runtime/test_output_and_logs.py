@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from firesteel.runtime.slot_logging import LogRateLimiter, SlotLogHandler
-from firesteel.runtime.stdio import LARGEST_CHUNK, OutputForwarder
+from firesteel.runtime.slot.slot_logging import LogRateLimiter, SlotLogHandler
+from firesteel.runtime.slot.stdio import LARGEST_CHUNK, OutputForwarder
 from tests.unit.runtime.support import ManualClock
 
 KEY = ("logger", 20, "file.py", 1)

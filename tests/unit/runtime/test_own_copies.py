@@ -28,8 +28,8 @@ from firesteel.functions.output_tag import OutputTag
 from firesteel.functions.window_functions import AggregateFunction, ProcessWindowFunction
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.chain import ChainPlan
-from firesteel.runtime.partitioners import BroadcastOutput, SingleOutput
+from firesteel.runtime.chain.chain import ChainPlan
+from firesteel.runtime.exchange.partitioners import BroadcastOutput, SingleOutput
 from firesteel.windowing.spec import Gathering, WindowSpec
 from tests.unit.runtime.support import FakeOutput, line, opened, run, spec
 from tests.unit.windowing.harness import Rig

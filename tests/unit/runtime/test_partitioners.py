@@ -15,8 +15,8 @@ from firesteel.functions.functions import KeySelector, Partitioner
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OutputSpec, PartitionerKind
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.failures import find_site
-from firesteel.runtime.partitioners import Output, bucket, create_output
+from firesteel.runtime.exchange.partitioners import Output, bucket, create_output
+from firesteel.runtime.task.failures import find_site
 from tests.unit.runtime.support import FakeOutput
 
 

@@ -21,13 +21,15 @@ from firesteel.functions.state import ListStateDescriptor, StateTtlConfig, Value
 from firesteel.graph.key_groups import KeyGroupAssigner
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns import StreamColumns, columns_of
-from firesteel.runtime.context import OperatorContext, Stamp, TaskInfo
-from firesteel.runtime.initialization import SnapshotContext
+from firesteel.runtime.chain.context import OperatorContext, Stamp, TaskInfo
+from firesteel.runtime.chain.initialization import SnapshotContext
+from firesteel.runtime.columns.columns import StreamColumns, columns_of
+from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.operators.keyed_base import state_parameters
 from firesteel.runtime.operators.process_batches import ProcessBatches
-from firesteel.runtime.rows import to_records
 from firesteel.state.backend import KeyedStateParameters
-from firesteel.state.heap import HeapKeyedState
+from firesteel.state.heap import HashMapStateBackend, HeapKeyedState
+from firesteel.testing.taken import take
 from tests.unit.runtime.support import INFO, ManualClock, spec
 from tests.unit.runtime.test_columns import records, run
 
@@ -53,7 +55,7 @@ def opened(
 ) -> ProcessBatches:
     operator = ProcessBatches(made)
     info = TaskInfo("1" * 32, "job", "v", "t", subtask, parallelism, 128, 0, {})
-    operator.use_key_groups(info, clock or ManualClock())
+    operator.use_backend(HashMapStateBackend(), state_parameters(made, info, clock or ManualClock()))
     operator.open(OperatorContext(info, clock or ManualClock(), Stamp()))
     return operator
 
@@ -246,14 +248,13 @@ def test_state_comes_back_at_another_parallelism() -> None:
     for key_channel, operator in enumerate(first):
         own = [(key, 0) for key in keys if channel_of(key) == key_channel] * 3
         list(operator.apply_columns(iter([Batch(StreamColumns(BID).from_records(own))])))
-    snapshots = [operator.state.snapshot() for operator in first]
-    parts = [(snapshot.states, [chunk for part in snapshot for chunk in part]) for snapshot in snapshots]
+    parts = [take(operator.backend.snapshot(), operator.key_groups) for operator in first]
     channel_of = KeyGroupAssigner(5, 128)
     for number in range(5):
         operator = ProcessBatches(described(CountUp()))
-        operator.use_key_groups(TaskInfo("1" * 32, "job", "v", "t", number, 5, 128, 0, {}), ManualClock())
-        for states, chunks in parts:
-            operator.state.restore(states, chunks)
+        info = TaskInfo("1" * 32, "job", "v", "t", number, 5, 128, 0, {})
+        operator.use_backend(HashMapStateBackend(), state_parameters(operator.spec, info, ManualClock()))
+        operator.backend.restore([part.of(operator.key_groups) for part in parts])
         operator.open(OperatorContext(INFO, ManualClock(), Stamp()))
         own = [(key, 0) for key in keys if channel_of(key) == number]
         (found,) = operator.apply_columns(iter([Batch(StreamColumns(BID).from_records(own))]))
@@ -343,11 +344,10 @@ def test_a_time_to_live_survives_a_restore_and_may_come_and_go() -> None:
     with_ttl, without = expiring(SECOND.build()), ValueStateDescriptor("expiring", Types.LONG())
 
     def restored(script: Script, seconds: float) -> Script:
-        snapshot = script.operator.state.snapshot()
-        chunks = [chunk for part in snapshot for chunk in part]
+        written = take(script.operator.backend.snapshot(), script.operator.key_groups)
         made = Script()
         made.clock.now = script.clock.now + seconds
-        made.operator.state.restore(snapshot.states, chunks)
+        made.operator.backend.restore([written.of(made.operator.key_groups)])
         return made
 
     def values(script: Script, descriptor: ValueStateDescriptor) -> list[Any]:

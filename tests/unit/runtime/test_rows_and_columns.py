@@ -18,7 +18,7 @@ from firesteel.common.typeinfo import RowTypeInfo, TypeInformation
 from firesteel.datastream import DataStream, StreamExecutionEnvironment
 from firesteel.expressions import col, when
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns import StreamColumns
+from firesteel.runtime.columns.columns import StreamColumns
 from tests.unit.expressions.strategies import same, typed
 from tests.unit.runtime.programs import Feed, results
 

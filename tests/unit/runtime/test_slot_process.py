@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
-from firesteel.runtime.slot_process import run_in
+from firesteel.runtime.slot.slot_process import run_in
 
 
 def test_functions_find_the_jobs_interpreter_in_the_environment(tmp_path: Path) -> None:

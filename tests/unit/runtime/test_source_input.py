@@ -32,12 +32,12 @@ from firesteel.functions.source import (
 )
 from firesteel.graph.specs import OperatorKind
 from firesteel.runtime.batch import END_OF_INPUT, InBand, Watermark
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.loop import TaskLoop
-from firesteel.runtime.rows import to_records
-from firesteel.runtime.source_input import SourceInput
-from firesteel.runtime.source_time import SourceTime
-from firesteel.runtime.task_parts import InputBatch
+from firesteel.runtime.columns.rows import to_records
+from firesteel.runtime.sources.source_input import SourceInput
+from firesteel.runtime.sources.source_time import SourceTime
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.task.parts import InputBatch
 from tests.unit.checkpoint_faults.whole_job import operator
 from tests.unit.runtime.mini_job import MiniJob, Vertex
 from tests.unit.runtime.support import INFO, ManualClock

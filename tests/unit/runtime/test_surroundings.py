@@ -7,7 +7,7 @@ import json
 import pytest
 
 from firesteel.core.errors import ConfigurationError
-from firesteel.runtime.surroundings import NETWORK_VARIABLE, listen_addresses, remove_wiring
+from firesteel.runtime.slot.surroundings import NETWORK_VARIABLE, listen_addresses, remove_wiring
 
 
 def network(bind_host: str, host: str = "node-1", transport: str = "AUTO") -> dict[str, str]:

@@ -15,14 +15,14 @@ from firesteel.functions.sink import Sink, SinkWriter
 from firesteel.graph.execution_states import ExecutionState as E
 from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec, PartitionerKind
 from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch
-from firesteel.runtime.chain import ChainPlan
-from firesteel.runtime.channel_inputs import ChannelInputs
-from firesteel.runtime.context import OperatorContext
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.chain.chain import ChainPlan
+from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.exchange.partitioners import SingleOutput
 from firesteel.runtime.operators import CollectOperator
-from firesteel.runtime.partitioners import SingleOutput
-from firesteel.runtime.task import StreamTask
+from firesteel.runtime.task.channel_inputs import ChannelInputs
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.task.task import StreamTask
 from tests.unit.runtime.support import INFO, FakeInput, FakeOutput, ManualClock, Reports, line, spec
 
 STORY: list[str] = []

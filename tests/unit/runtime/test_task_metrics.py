@@ -10,7 +10,7 @@ import pytest
 from firesteel.functions.functions import MapFunction
 from firesteel.graph.specs import OperatorKind
 from firesteel.metrics import Counter, Distribution, Meter, MetricGroup
-from firesteel.runtime.task_metrics import MetricRegistry
+from firesteel.runtime.task.metrics import MetricRegistry
 from tests.unit.runtime.support import ManualClock, line, opened, run, spec
 
 

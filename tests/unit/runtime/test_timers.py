@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firesteel.core.errors import ProgramError
-from firesteel.runtime.timers import MAX_WATERMARK, HeapTimerService, Timer, TimerQueue
+from firesteel.runtime.batch import MAX_WATERMARK
+from firesteel.runtime.time.timers import KeyedTimerService
+from firesteel.state.backend import Timer
 from firesteel.state.heap import HeapKeyedState
+from firesteel.state.heap_timers import HeapTimerQueue
 from tests.unit.runtime.support import ManualClock
 
 TIMES = st.integers(0, 12)
@@ -26,7 +29,7 @@ OPERATIONS = st.one_of(
 
 @given(st.lists(OPERATIONS, max_size=120))
 def test_a_queue_is_a_set_in_order(operations: list[Any]) -> None:
-    queue, model = TimerQueue(), []
+    queue, model = HeapTimerQueue(), []
     for what, timestamp, key, space in operations:
         timer = Timer(timestamp, key, space)
         if what == "add":
@@ -49,7 +52,7 @@ def test_a_queue_is_a_set_in_order(operations: list[Any]) -> None:
 
 
 def test_what_is_added_and_deleted_while_timers_fire_counts() -> None:
-    queue = TimerQueue()
+    queue = HeapTimerQueue()
     for key in "abc":
         queue.add(5, key, None)
     fired = []
@@ -65,7 +68,7 @@ def test_what_is_added_and_deleted_while_timers_fire_counts() -> None:
 
 
 def test_deleted_timers_leave_no_garbage_behind() -> None:
-    queue = TimerQueue()
+    queue = HeapTimerQueue()
     for timestamp in range(100_000):
         queue.add(timestamp, "session", None)
         queue.discard(timestamp - 1, "session", None)
@@ -74,14 +77,14 @@ def test_deleted_timers_leave_no_garbage_behind() -> None:
 
 
 def test_many_timers_of_one_timestamp_fire_in_linear_time() -> None:
-    queue = TimerQueue()
+    queue = HeapTimerQueue()
     for key in range(200_000):
         queue.add(1, key, None)
     assert [timer.key for timer in queue.due(1)] == list(range(200_000))
 
 
 def test_a_timer_is_small() -> None:
-    queue = TimerQueue()
+    queue = HeapTimerQueue()
     count = 20_000
     for key in range(count):
         queue.add(key * 1000, key, None)
@@ -92,10 +95,10 @@ def test_a_timer_is_small() -> None:
 
 @given(st.lists(OPERATIONS, max_size=60), st.lists(OPERATIONS, max_size=60))
 def test_frozen_timers_are_those_of_then_whatever_happens_afterwards(before: list[Any], after: list[Any]) -> None:
-    queue = TimerQueue()
+    queue = HeapTimerQueue()
     for operation in before:
         _apply(queue, *operation)
-    plain = TimerQueue()
+    plain = HeapTimerQueue()
     for operation in before:
         _apply(plain, *operation)
     expected = sorted(map(tuple, queue), key=repr)
@@ -115,12 +118,12 @@ def test_frozen_timers_are_those_of_then_whatever_happens_afterwards(before: lis
     steps = 0
     while not queue.settle(1):
         steps += 1
-    assert type(queue) is TimerQueue
+    assert type(queue) is HeapTimerQueue
     assert steps <= len(before) + len(after)
     assert list(queue.due(10**6)) == list(plain.due(10**6))
 
 
-def _apply(queue: TimerQueue, what: str, timestamp: int, key: Any, space: Any) -> None:
+def _apply(queue: HeapTimerQueue, what: str, timestamp: int, key: Any, space: Any) -> None:
     if what == "add":
         queue.add(timestamp, key, space)
     elif what == "discard":
@@ -133,7 +136,7 @@ def _apply(queue: TimerQueue, what: str, timestamp: int, key: Any, space: Any) -
 def test_a_service_needs_a_key_and_whole_numbers() -> None:
     keyed = HeapKeyedState()
     told: list[int] = []
-    service = HeapTimerService(keyed, ManualClock(), told.append)
+    service = KeyedTimerService(keyed, ManualClock(), told.append)
     with pytest.raises(ProgramError, match="while no record was being processed"):
         service.register_event_time_timer(None, 5)
     keyed.key = "k"

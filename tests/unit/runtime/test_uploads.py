@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.storage import StateWriter
+from firesteel.core.errors import CheckpointStorageError
 from firesteel.runtime.checkpoints.uploads import MOST_BYTES_AHEAD, InlineStream, Upload, UploadThread
+from firesteel.state.snapshots import SnapshotFiles
 
 
 def test_tasks_that_submit_at_the_same_time_share_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,3 +115,38 @@ def test_whatever_a_storage_raises_fails_the_checkpoint_and_the_thread_goes_on(
     writer.stop(10)
     assert found[0] == ({}, error)
     assert found[1] == ({0: InlineState(b"state")}, None)
+
+
+def _note_error(ends: list[BaseException | None], handles: Any, error: BaseException | None) -> None:
+    ends.append(error)
+
+
+def test_files_are_stored_or_kept_and_discarded_ones_are_not(tmp_path: Path) -> None:
+    """The backend is called in any case: it may have to tidy up."""
+    (tmp_path / "new").write_bytes(b"new")
+    known: dict[str, StateHandle] = {"old": InlineState(b"old")}
+    seen: list[Any] = []
+
+    def write(files: SnapshotFiles) -> None:
+        seen.append(dict(files.known))
+        files.keep("old")
+        files.put("new", str(tmp_path / "new"))
+        seen.append("done")
+
+    for discarded in (False, True):
+        work: list[Callable[[], None]] = []
+        upload = Upload(1, "task", lambda checkpoint_id, hint: InlineStream(), work.append, lambda: None)
+        upload.write_files(3, write, known)
+        ends: list[BaseException | None] = []
+        upload.finish(partial(_note_error, ends))
+        if discarded:
+            upload.discard()
+        while work:
+            work.pop(0)()
+        if discarded:
+            assert isinstance(ends[0], CheckpointStorageError)
+            assert seen[2:] == [{"old": 3}], "the file was stored for nobody"
+        else:
+            assert ends == [None]
+            assert upload.files == {3: {"old": InlineState(b"old"), "new": InlineState(b"new")}}
+            assert seen == [{"old": 3}, "done"]

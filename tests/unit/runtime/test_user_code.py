@@ -20,7 +20,7 @@ import pytest
 from firesteel.core.errors import ProgramError
 from firesteel.graph.specs import ChainSpec
 from firesteel.ha.blobs import DamagedBlobError
-from firesteel.runtime.user_code import extend_path, load_chain, load_main, read_blob, unpack
+from firesteel.runtime.slot.user_code import extend_path, load_chain, load_main, read_blob, unpack
 
 
 @pytest.fixture(autouse=True)

@@ -31,8 +31,10 @@ def test_the_kit_finds_changes_in_place(monkeypatch: pytest.MonkeyPatch) -> None
 class Late(HeapKeyedState):
     """Begins to write out only when the first slice is asked for."""
 
-    def snapshot(self, slice_seconds: float = 0.002) -> Any:
+    def snapshot(self, slice_seconds: float = 0.002, purpose: Any = None) -> Any:
         class Lazy:
+            base, has_files = None, False
+
             def __init__(self, keyed: Late) -> None:
                 self.keyed = keyed
                 self.inner: Any = None
@@ -60,7 +62,3 @@ class LateBackend(HashMapStateBackend):
 def test_the_kit_finds_snapshots_of_a_later_moment() -> None:
     with pytest.raises(AssertionError):
         check_state_backend(LateBackend(), seeds=())
-
-
-def test_a_program_that_names_rocksdb_runs_on_the_heap() -> None:
-    assert isinstance(load_state_backend("rocksdb"), HashMapStateBackend)

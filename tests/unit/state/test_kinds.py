@@ -56,10 +56,10 @@ def test_list_state() -> None:
     keyed.key = "b"
     assert state.get() == []
     state.add_all([])
-    assert keyed.keys() == ["a"]
+    assert list(keyed.keys()) == ["a"]
     keyed.key = "a"
     state.update([])
-    assert keyed.keys() == []
+    assert list(keyed.keys()) == []
     for bad in (None, "text"):
         with pytest.raises(TypeError, match="'names'"):
             state.add_all(bad)
@@ -99,7 +99,7 @@ def test_map_state_has_pyflinks_methods_and_keeps_the_order() -> None:
     for name in "yaz":
         state.remove(name)
     assert state.is_empty()
-    assert keyed.keys() == []
+    assert list(keyed.keys()) == []
     with pytest.raises(TypeMismatchError, match=r"state prices\[value\]"):
         state.put("x", "cheap")
     with pytest.raises(TypeMismatchError, match=r"state prices\[key\]"):
@@ -124,7 +124,7 @@ def test_reducing_and_aggregating_state() -> None:
     assert total.get() == 9 - 32769, "typed as a short: it wraps as Java's"
     total.add(None)
     mean.add(None)
-    assert (total.get(), mean.get(), keyed.keys()) == (None, None, [])
+    assert (total.get(), mean.get(), list(keyed.keys())) == (None, None, [])
 
 
 def test_descriptors_say_what_is_wrong_with_them() -> None:

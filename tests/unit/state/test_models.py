@@ -19,9 +19,11 @@ from firesteel.functions.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from firesteel.state.backend import KeyedStateParameters, StateChunk, StateInfo
+from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.heap import HeapKeyedState
+from firesteel.state.snapshots import StateChunk, StateInfo
 from firesteel.testing.clock import ManualClock
+from tests.unit.state.handles import handle
 
 TTL = 100
 GROUPS = 4
@@ -275,19 +277,22 @@ class Programs(RuleBasedStateMachine):
         for subtask in range(parallelism):
             own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
             keyed = self.backend(own)
-            keyed.restore(states, chunks)
-            opened = self.open(keyed)
-            for key in range(6):
-                mine = key % GROUPS in own
-                for name in ("value", "sum", "joined", "list", "map"):
-                    expected = self.expected[name].get(key) if mine else None
-                    stored = keyed._parts[name, "plain"].table.get(key)
-                    if stored is not None and self.ttl is not None:
-                        stored = self.still_alive(name, stored)
-                    if expected is not None and self.ttl is None:
-                        expected = self.without_stamps(name, expected)
-                    assert (stored or None) == (expected or None), (name, key)
-            assert list(opened) == ["value", "list", "map", "sum", "joined"]
+            keyed.restore([handle(states, chunks)])
+            self.check_restored(keyed, own)
+
+    def check_restored(self, keyed: HeapKeyedState, own: range) -> None:
+        opened = self.open(keyed)
+        for key in range(6):
+            mine = key % GROUPS in own
+            for name in ("value", "sum", "joined", "list", "map"):
+                expected = self.expected[name].get(key) if mine else None
+                stored = keyed._parts[name, "plain"].table.get(key)
+                if stored is not None and self.ttl is not None:
+                    stored = self.still_alive(name, stored)
+                if expected is not None and self.ttl is None:
+                    expected = self.without_stamps(name, expected)
+                assert (stored or None) == (expected or None), (name, key)
+        assert list(opened) == ["value", "list", "map", "sum", "joined"]
 
     def still_alive(self, name: str, stored: Any) -> Any:
         """What was alive at the time of the snapshot; the rest may be in it or not."""

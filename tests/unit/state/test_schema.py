@@ -18,6 +18,7 @@ from firesteel.core.errors import StateMigrationError
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.schema import Answer, compare, schema_of, text_of
+from tests.unit.state.handles import handle, handles, taken
 
 INT, LONG, DOUBLE, STRING = Types.INT(), Types.LONG(), Types.DOUBLE(), Types.STRING()
 
@@ -78,7 +79,7 @@ def test_values_are_migrated(old: Any, value: Any, new: Any, migrated: Any) -> N
     snapshot = keyed.snapshot()
     chunks = [chunk for part in snapshot for chunk in part]
     later = HeapKeyedState()
-    later.restore(list(snapshot.states), chunks)
+    later.restore([handle(snapshot.states, chunks)])
     later.key = 1
     found = later.get_state(ValueStateDescriptor("s", new)).value()
     assert found == migrated
@@ -93,12 +94,12 @@ def test_elements_and_entries_are_migrated() -> None:
     snapshot = keyed.snapshot()
     chunks = [chunk for part in snapshot for chunk in part]
     later = HeapKeyedState()
-    later.restore(list(snapshot.states), chunks)
+    later.restore([handle(snapshot.states, chunks)])
     later.key = 1
     with pytest.raises(StateMigrationError, match="it was list state and is value state now"):
         later.get_state(ValueStateDescriptor("l", INT))
     fresh = HeapKeyedState()
-    fresh.restore(list(snapshot.states), chunks)
+    fresh.restore([handle(snapshot.states, chunks)])
     fresh.key = 1
     assert repr(fresh.get_list_state(ListStateDescriptor("l", DOUBLE)).get()) == "[1.0, 2.0]"
     assert list(fresh.get_map_state(MapStateDescriptor("m", STRING, DOUBLE)).items()) == [("b", 1.0), ("a", 2.0)]
@@ -170,7 +171,7 @@ def subtask_of(
     """A snapshot of a subtask that has met a record, or, with ``key`` None, none since it was restored."""
     keyed = HeapKeyedState()
     if restored is not None:
-        keyed.restore(*restored)
+        keyed.restore(handles(restored))
     if key is not None:
         keyed.key = key
         value_of(keyed, type_info, ttl, namespace).update(value)
@@ -196,8 +197,7 @@ def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(
     snapshots = [asked, not_asked][::order]
     for again in range(2):
         keyed = HeapKeyedState()
-        for snapshot in snapshots:
-            keyed.restore(*snapshot)
+        keyed.restore(handles(*snapshots))
         if not again:  # nobody asks for it, and it is written as it was
             running = keyed.snapshot()
             snapshots = [(list(running.states), [chunk for part in running for chunk in part])]
@@ -213,8 +213,7 @@ def test_only_some_subtasks_have_asked_for_a_state_since_its_type_is_another(
 
 def test_types_that_do_not_become_that_of_now_are_refused_still() -> None:
     keyed = HeapKeyedState()
-    keyed.restore(*subtask_of(LONG, 1, 10))
-    keyed.restore(*subtask_of(STRING, 2, "x"))
+    keyed.restore(handles(subtask_of(LONG, 1, 10), subtask_of(STRING, 2, "x")))
     with pytest.raises(StateMigrationError, match="it was STRING and is LONG"):
         value_of(keyed, LONG)
 
@@ -232,7 +231,7 @@ def test_keys_of_a_map_that_become_one_are_refused(ttl: bool) -> None:
     keyed.get_map_state(descriptor(Types.TUPLE([INT, INT]))).put_all({(1, 1): 1, (1, 2): 2})
     snapshot = keyed.snapshot()
     later = HeapKeyedState()
-    later.restore(list(snapshot.states), [chunk for part in snapshot for chunk in part])
+    later.restore([taken(snapshot)])
     later.key = 1
     with pytest.raises(StateMigrationError, match=r"field '\[key\]' of state 'm' .*: removed, which makes several"):
         later.get_map_state(descriptor(Types.TUPLE([INT])))

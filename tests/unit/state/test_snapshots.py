@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import pickle
+import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -13,10 +15,11 @@ from firesteel.common.typeinfo import Types
 from firesteel.common.types import Row
 from firesteel.core.errors import SerializationError
 from firesteel.functions.state import ListStateDescriptor, ValueStateDescriptor
-from firesteel.state.backend import SEVERAL, StateInfo
 from firesteel.state.heap import HeapKeyedState
-from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
+from firesteel.state.heap_snapshot import OutgoingTable, decode
+from firesteel.state.snapshots import SEVERAL, SlicedSnapshot, StateInfo
 from firesteel.state.tables import HeapTable, TtlTable, drain
+from tests.unit.state.handles import handle
 
 
 class Ticking:
@@ -33,8 +36,8 @@ class Ticking:
 def nothing() -> None: ...
 
 
-def snapshot_of(table: Any, now: Any) -> HeapSnapshot:
-    return HeapSnapshot([TableSource(StateInfo("s", "table", {}), table)], 0.002, nothing, now)
+def snapshot_of(table: Any, now: Any) -> SlicedSnapshot:
+    return SlicedSnapshot([OutgoingTable(StateInfo("s", "table", {}), table, nothing)], 0.002, now=now)
 
 
 @pytest.mark.parametrize(("value", "most"), [(1, 8), ([1], 8)], ids=["scalars", "objects"])
@@ -161,7 +164,7 @@ def test_functions_of_the_program_itself_are_serialised() -> None:
     running = keyed.snapshot()
     chunks = [chunk for part in running for chunk in part]
     later = HeapKeyedState()
-    later.restore(list(running.states), chunks)
+    later.restore([handle(running.states, chunks)])
     later.key = 1
     function: Any = later.get_state(ValueStateDescriptor("f", Types.PICKLED_BYTE_ARRAY())).value()
     assert function(1) == 2
@@ -175,3 +178,21 @@ def test_rows_are_written_together_as_keys_and_as_values() -> None:
     data = b"".join(chunk.data for chunk in chunks)
     assert b"_remake_all" in data
     assert b"_remake\x94" not in data, "a row was written alone"
+
+
+class Thing: ...
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["taken", "given up"])
+def test_a_snapshot_that_is_over_keeps_no_table_that_is_dropped_then(whole: bool) -> None:
+    keyed = HeapKeyedState()
+    keyed.table("pane").update((key, Thing()) for key in range(100))
+    kept = weakref.ref(keyed.table("pane")[99])
+    running = keyed.snapshot(0.0)
+    next(running)
+    for _ in running if whole else ():
+        pass
+    running.close()
+    keyed.drop_table("pane")
+    gc.collect()
+    assert kept() is None

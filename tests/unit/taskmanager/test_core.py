@@ -362,9 +362,10 @@ def test_messages_of_unknown_channels_are_ignored() -> None:
 def test_checkpoints_go_to_the_slots_and_back() -> None:
     core = running("e", "f")
     core.tasks.state(1, {"execution_id": "f", "state": "FINISHED", "error": None, "metrics": {}}, 0)
-    sent, closing, unknown = core.checkpoints.trigger(
-        TriggerCheckpoint("job", "a", ("e", "f", "nobody"), 7, 5, {"mode": "EXACTLY_ONCE"})
+    refused, (sent, closing, unknown) = core.checkpoints.trigger(
+        TriggerCheckpoint("job", {"a": ("e", "f", "nobody")}, 7, 5, {"mode": "EXACTLY_ONCE"})
     )
+    assert refused == ()
     assert isinstance(sent, i.Send)
     assert sent.message == {
         "type": "trigger_checkpoint",
@@ -376,8 +377,8 @@ def test_checkpoints_go_to_the_slots_and_back() -> None:
     declines = [(r.message.execution_id, r.message.reason) for r in (closing, unknown)]  # type: ignore[union-attr]
     assert declines == [("f", DeclineReason.TASK_CLOSING), ("nobody", DeclineReason.TASK_NOT_READY)]
     told = [
-        core.checkpoints.completed(NotifyCheckpoint("job", "a", ("e", "f"), 7)),
-        core.checkpoints.aborted(NotifyCheckpoint("job", "a", ("f",), 8)),
+        core.checkpoints.completed(NotifyCheckpoint("job", {"a": ("e", "f")}, 7))[1],
+        core.checkpoints.aborted(NotifyCheckpoint("job", {"a": ("f",)}, 8))[1],
     ]
     assert [[instruction.message["type"] for instruction in some] for some in told] == [["checkpoint_complete"], []]  # type: ignore[index, union-attr]
     message = {"execution_id": "e", "checkpoint_id": 7, "metrics": {"sync_ms": 1}}
@@ -389,8 +390,20 @@ def test_checkpoints_go_to_the_slots_and_back() -> None:
         core.checkpoints.acknowledged(1, message, b"\xff")
     message = {"execution_id": "e", "checkpoint_id": 7, "reason": "X", "failure": None}
     assert core.checkpoints.declined(1, message) == [i.ReportCheckpoint(REF, DeclineCheckpoint("e", 7, "X", None))]
-    with pytest.raises(UnknownAllocationError):
-        core.checkpoints.trigger(TriggerCheckpoint("job", "elsewhere", ("e",), 7, 5))
+
+
+def test_of_several_slots_that_hear_of_a_checkpoint_those_are_named_that_the_caller_does_not_have() -> None:
+    core = running("e")
+    tasks = {"elsewhere": ("x",), "a": ("e",)}
+    for answer in (
+        core.checkpoints.trigger(TriggerCheckpoint("job", tasks, 7, 5), REF.token),
+        core.checkpoints.completed(NotifyCheckpoint("job", tasks, 7), REF.token),
+        core.checkpoints.aborted(NotifyCheckpoint("job", tasks, 7), REF.token),
+    ):
+        unknown, out = answer
+        assert unknown == ("elsewhere",)
+        assert [x.message["execution_ids"] for x in out if isinstance(x, i.Send)] == [["e"]]
+    assert core.checkpoints.completed(NotifyCheckpoint("job", tasks, 7), "of another") == (("elsewhere", "a"), [])
 
 
 def test_a_report_says_for_which_of_the_job_s_jobmasters_a_slot_is() -> None:

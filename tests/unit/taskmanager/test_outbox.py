@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+import pytest
+
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.testing.clock import ManualClock
@@ -22,7 +24,7 @@ class Refuses:
         self.code = code
         self.declined: list[m.DeclineCheckpoint] = []
 
-    async def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
+    async def acknowledge_checkpoints(self, message: m.AcknowledgeCheckpoints) -> None:
         raise RpcFault(self.code, "The body is too large.")
 
     async def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
@@ -62,3 +64,56 @@ def test_an_acknowledgement_that_is_refused_becomes_a_decline_that_says_why() ->
 
 def test_one_of_an_attempt_that_is_over_does_not() -> None:
     assert delivered(RpcCode.UNKNOWN_EXECUTION) == []
+
+
+class TakesSome:
+    """A JobMaster that refuses calls in which an execution is that it does not want to hear of."""
+
+    def __init__(self, unwanted: str = "") -> None:
+        self.unwanted = unwanted
+        self.calls: list[list[str]] = []
+        self.declined: list[str] = []
+
+    async def acknowledge_checkpoints(self, message: m.AcknowledgeCheckpoints) -> None:
+        names = [one.execution_id for one in message.acknowledgements]
+        if self.unwanted in names:
+            raise RpcFault(RpcCode.BAD_REQUEST, "no")
+        self.calls.append(names)
+
+    async def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
+        self.declined.append(message.execution_id)
+
+
+def acknowledged(jobmaster: Any, *states: str) -> None:
+    spawned: list[Coroutine[Any, Any, None]] = []
+
+    def spawn(coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
+        spawned.append(coroutine)
+        return name
+
+    client: Any = None
+    outbox = Outbox(REF, client, ManualClock(), "tm", 10.0, pytest.fail, spawn)
+    outbox.gateway = jobmaster
+    for number, state in enumerate(states):
+        outbox.report(ReportCheckpoint(REF, m.AcknowledgeCheckpoint(f"v_{number}_0", 7, {}, state)))
+    asyncio.run(spawned.pop())
+    assert outbox.is_empty
+
+
+def test_acknowledgements_that_wait_go_in_one_call() -> None:
+    jobmaster = TakesSome()
+    acknowledged(jobmaster, "{}", "{}", "{}")
+    assert jobmaster.calls == [["v_0_0", "v_1_0", "v_2_0"]]
+
+
+def test_acknowledgements_with_much_state_go_in_calls_of_their_own() -> None:
+    jobmaster = TakesSome()
+    acknowledged(jobmaster, "x" * (3 << 20), "x" * (3 << 20))
+    assert jobmaster.calls == [["v_0_0"], ["v_1_0"]]
+
+
+def test_of_acknowledgements_that_are_refused_together_the_good_ones_arrive() -> None:
+    jobmaster = TakesSome("v_1_0")
+    acknowledged(jobmaster, "{}", "{}", "{}")
+    assert jobmaster.calls == [["v_0_0"], ["v_2_0"]]
+    assert jobmaster.declined == ["v_1_0"]

@@ -15,10 +15,13 @@ from firesteel.graph.key_groups import operator_index
 from firesteel.graph.key_hash import key_group
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.context import OperatorContext, TaskInfo
+from firesteel.runtime.chain.context import OperatorContext, TaskInfo
+from firesteel.runtime.chain.side_outputs import SideBatch
+from firesteel.runtime.columns.rows import to_records
 from firesteel.runtime.operators import create_operator
-from firesteel.runtime.rows import to_records
-from firesteel.runtime.side_outputs import SideBatch
+from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.state.heap import HashMapStateBackend
+from firesteel.testing.taken import Taken, take
 from firesteel.windowing.columnar import ColumnWindowSpec, result_type
 from tests.unit.windowing.harness import INFO, LATE, Clock
 from tests.unit.windowing.oracle import Result
@@ -100,7 +103,7 @@ class ColumnRig:
         info: TaskInfo = INFO,
         late_tag: Any = LATE,
         input_type: RowTypeInfo = INPUT,
-        written: Sequence[tuple[Any, Any]] = (),
+        written: Sequence[Taken] = (),
     ) -> None:
         from firesteel.expressions.aggregates import bind_aggregates
 
@@ -122,9 +125,8 @@ class ColumnRig:
         self.woken: list[int] = []
         operator: Any = create_operator(spec)
         self.operator = operator
-        operator.use_key_groups(info, self.clock)
-        for states, chunks in written:
-            operator.state.restore(states, chunks)
+        operator.use_backend(HashMapStateBackend(), state_parameters(spec, info, self.clock))
+        operator.backend.restore([one.of(operator.key_groups) for one in written])
         operator.open(OperatorContext(info, self.clock, on_processing_timer=self.woken.append))
         self.late: list[Any] = []
 
@@ -169,7 +171,7 @@ class Subtasks:
         self.late: list[Any] = []
         self._start(parallelism, ())
 
-    def _start(self, parallelism: int, written: Sequence[tuple[Any, Any]]) -> None:
+    def _start(self, parallelism: int, written: Sequence[Taken]) -> None:
         infos = [
             TaskInfo("1" * 32, "job", "v_0_0", "WINDOW", subtask, parallelism, MAX_PARALLELISM, 0)
             for subtask in range(parallelism)
@@ -197,12 +199,11 @@ class Subtasks:
         """Event time has come so far everywhere."""
         return [row for rig in self.rigs for row in rig.watermark(time)]
 
-    def write(self) -> list[tuple[Any, Any]]:
+    def write(self) -> list[Taken]:
         """A snapshot of each."""
         written = []
         for rig in self.rigs:
-            snapshot = rig.operator.state.snapshot()
-            written.append((snapshot.states, [chunk for chunks in snapshot for chunk in chunks]))
+            written.append(take(rig.operator.backend.snapshot(), rig.operator.key_groups))
         return written
 
     def restart(self, parallelism: int) -> None:

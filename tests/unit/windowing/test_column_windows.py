@@ -20,6 +20,7 @@ from firesteel.datastream.window import (
     TumblingProcessingTimeWindows,
 )
 from firesteel.expressions import avg, col, count, first, last, max_, min_, sum_
+from firesteel.testing.taken import Taking
 from tests.unit.windowing.column_rig import (
     AGGREGATES,
     WORDS,
@@ -179,11 +180,10 @@ def test_a_snapshot_holds_the_state_of_its_moment(
 
     rig = ColumnRig(assigner_of(shape), lateness)
     go(rig, before, 0)
-    snapshot = rig.operator.state.snapshot(0.0)
-    chunks: list[Any] = next(snapshot, [])
+    taking = Taking(rig.operator.backend.snapshot(0.0), rig.operator.key_groups)
+    taken = taking.step()
     went_on = go(rig, behind, 1000)
-    chunks = [*chunks, *(chunk for some in snapshot for chunk in some)]
-    restored = ColumnRig(assigner_of(shape), lateness, written=[(snapshot.states, chunks)])
+    restored = ColumnRig(assigner_of(shape), lateness, written=[taken or taking.rest()])
     restored.watermark(rig_watermark(before))
     assert sorted(go(restored, behind, 1000), key=repr) == sorted(went_on, key=repr)
 
@@ -196,10 +196,10 @@ def rig_watermark(stream: list[Any]) -> int:
 def test_snapshots_of_other_windows_are_refused() -> None:
     rig = ColumnRig(TumblingEventTimeWindows(10))
     rig.records([("a", 1, None, None, 0)], [3])
-    snapshot = rig.operator.state.snapshot()
+    taking = Taking(rig.operator.backend.snapshot(), rig.operator.key_groups)
     with pytest.raises(RuntimeError, match="a snapshot is running"):
-        rig.operator.state.snapshot()
-    written = [(snapshot.states, [chunk for chunks in snapshot for chunk in chunks])]
+        rig.operator.backend.snapshot()
+    written = [taking.rest()]
     with pytest.raises(StateMigrationError, match=r"windows were Tumbling.*\(10, 0\) and are Tumbling.*\(20, 0\)"):
         ColumnRig(TumblingEventTimeWindows(20), written=written)
     with pytest.raises(StateMigrationError, match="aggregates were"):
@@ -368,7 +368,7 @@ def test_by_clocks_that_differ_each_row_is_in_all_its_windows(
     for rig in job.rigs:
         found += rig.time(100_000)
         assert rig.operator.state.next_time is None, "nothing is left"
-        assert list(rig.operator.state.snapshot()) == []
+        assert list(rig.operator.backend.snapshot()) == []
     rows: Counter[str] = Counter()
     for key, _, _, number in found:
         rows[key] += number

@@ -19,8 +19,10 @@ from firesteel.datastream.window import (
 from firesteel.graph.key_groups import operator_index
 from firesteel.graph.key_hash import key_group
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.context import TaskInfo
+from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.operators.keyed_base import state_parameters
 from firesteel.state.heap import HashMapStateBackend
+from firesteel.testing.taken import Taken, take
 from tests.unit.windowing.harness import LATE, Clock, Out, Rig, spec_of
 from tests.unit.windowing.oracle import Oracle
 from tests.unit.windowing.test_against_oracle import LATENESS, RECORDS, WATERMARKS, got, in_order, numbered, tidy
@@ -53,38 +55,27 @@ class Job:
     def __init__(self, make: Any, parallelism: int) -> None:
         self._make = make
         self.rigs: list[Rig] = []
-        self._start(parallelism, [], [], [])
+        self._start(parallelism, [])
 
-    def _start(self, parallelism: int, written: list[Any], event: list[Any], processing: list[Any]) -> None:
+    def _start(self, parallelism: int, written: list[Taken]) -> None:
         self.rigs = []
         for subtask in range(parallelism):
             info = TaskInfo("1" * 32, "job", "v_0_0", "WINDOW", subtask, parallelism, MAX_PARALLELISM, 0)
 
             def before_open(operator: Any, info: TaskInfo = info) -> None:
-                operator.use_backend(HashMapStateBackend(), info, Clock())
-                for states, chunks in written:
-                    operator.keyed.restore(states, chunks)
+                operator.use_backend(HashMapStateBackend(), state_parameters(operator.spec, info, Clock()))
+                operator.keyed.restore([one.of(operator.key_groups) for one in written])
 
             rig = self._make(info=info, before_open=before_open)
-            for queue, timers in (
-                (rig.operator.heap_timers.event, event),
-                (rig.operator.heap_timers.processing, processing),
-            ):
-                for timer in timers:
-                    if subtask_of(timer.key, parallelism) == subtask:
-                        queue.add(*timer)
             self.rigs.append(rig)
 
     def restart(self, parallelism: int) -> None:
         """Write everything out, forget it, and read it again."""
-        written, event, processing = [], [], []
+        written = []
         for rig in self.rigs:
-            snapshot = rig.operator.keyed.snapshot()
-            written.append((snapshot.states, [chunk for chunks in snapshot for chunk in chunks]))
-            event += list(rig.operator.heap_timers.event)
-            processing += list(rig.operator.heap_timers.processing)
+            written.append(take(rig.operator.keyed.snapshot(), rig.operator.key_groups))
             rig.operator.close()
-        self._start(parallelism, written, event, processing)
+        self._start(parallelism, written)
 
     def records(self, records: list[Any]) -> list[Out]:
         """Each record to the subtask of its key."""

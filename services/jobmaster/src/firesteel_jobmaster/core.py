@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from firesteel.common.job_status import JobStatus
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.clock import Clock
-from firesteel.core.errors import GraphError, ProgramError, ProtocolError, RpcError
-from firesteel.core.ids import VertexId
-from firesteel.graph.execution_graph import Execution, Slot
+from firesteel.core.errors import GraphError, PeerUnreachableError, ProgramError, ProtocolError, RpcError
+from firesteel.core.ids import AllocationId, VertexId
+from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureEntry, FailureRecord, SharedSlot, Slot
 from firesteel.graph.execution_states import ExecutionState
+from firesteel.graph.job_archive import CLEAN_UP, archive_of, job_timestamps
 from firesteel.graph.job_graph import JobGraph
+from firesteel.graph.plan import job_plan
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
-from firesteel.protocol.deployment import TaskFailure
+from firesteel.protocol.deployment import Placement, TaskFailure
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel_jobmaster import failures
@@ -25,25 +28,30 @@ from firesteel_jobmaster.alignment import AlignmentGroups
 from firesteel_jobmaster.checkpoints.coordinator import TIMER as CHECKPOINT_TIMER
 from firesteel_jobmaster.checkpoints.of_job import JobCheckpoints
 from firesteel_jobmaster.checkpoints.work import Done
-from firesteel_jobmaster.life_cycle import (
-    CANCEL_TIMER,
-    IDLE_TIMER,
-    REASON_TIMER,
-    RESTART_TIMER,
-    SLOTS_TIMER,
-    SPLITS_TIMER,
-)
-from firesteel_jobmaster.scheduling import JobScheduling
+from firesteel_jobmaster.deployments import deployment_of, placement_of
+from firesteel_jobmaster.restarts import SLACK, Restarts
 from firesteel_jobmaster.settings import JobMasterSettings
+from firesteel_jobmaster.slot_pool import SlotPool
 from firesteel_jobmaster.splits import EnumeratorFactory, SplitAssigner
 
 logger = logging.getLogger(__name__)
+SLOTS_TIMER, CANCEL_TIMER, SPLITS_TIMER, REASON_TIMER, IDLE_TIMER = "slots", "cancel", "splits", "reason", "idle"
+RESTART_TIMER = "restart"
+CANCEL_GRACE = 30.0
+"""Seconds after ``task.cancellation.timeout`` in which a TaskManager should have killed the slot and said so."""
+COMMIT_PAUSE = 1.0
+"""Seconds until a job commits once more that has lost a slot meanwhile; no strategy limits that."""
+REASON_SECONDS = 0.2
+"""A job that fails because a task lost its connection to another waits so long for what happened to that one."""
+USED_TIMEOUTS = 3
+"""So many heartbeat timeouts after the job had its last slot at a TaskManager, none of its tasks runs there: what was
+to be freed is, or the TaskManager is lost to everybody."""
 MISSED_INTERVALS = 0.9
 """A task that its TaskManager has not listed for so many heartbeat intervals is lost: two regular heartbeats in a row.
 Others may come in between, and what became of the task may still be on its way."""
 
 
-class JobMasterCore(JobScheduling):
+class JobMasterCore:
     """One job from its start to its end. Single-threaded; every method returns what to do now.
 
     Messages may come late, twice or never: what does not fit the current state is logged and ignored.
@@ -55,7 +63,7 @@ class JobMasterCore(JobScheduling):
         create: makes the enumerators of sources.
         may_recover: there may be checkpoints of an earlier JobMaster of the job.
         takeover: how many JobMasters of the job were lost before, and why the last of them was.
-        first_attempt: of the tasks; those of JobMasters before have smaller numbers.
+        first_attempt: of the tasks, if it is larger than that number; those of JobMasters before have smaller numbers.
     """
 
     def __init__(
@@ -68,18 +76,74 @@ class JobMasterCore(JobScheduling):
         takeover: tuple[int, str] = (0, ""),
         first_attempt: int = 0,
     ) -> None:
-        super().__init__(job_graph, settings, clock, takeover, first_attempt)
-        self.checkpoints = JobCheckpoints(self, settings.checkpoints, clock, lambda: self._splits, may_recover)
-        self._start_when_settled: list[Execution] = []
-        self._create = create
-        self._splits: SplitAssigner | None = None
-        self._alignment = AlignmentGroups(self._is_live)
-        self._missed: dict[str, float] = {}
-        """Tasks that their TaskManager did not list, and since when."""
+        count, cause = takeover
+        self._settings, self._clock, self._create = settings, clock, create
+        self._out: list[do.Instruction] = []
+        self._declares = self._checks = False
+        """What comes at the end of this event: the need for slots is declared, TaskManagers are asked if they live."""
+        self.graph = ExecutionGraph(job_graph, clock, count, first_attempt=max(count, first_attempt))
+        self.graph.restarts = count
+        if count:
+            lost = failures.external(cause, PeerUnreachableError).to_plain()
+            self.graph.record_failure(FailureRecord(lost, clock.epoch_ms()), failures.rank(lost))
+        self._plan = job_plan(job_graph)
+        self._archive: dict[str, Any] | None = None
         self.is_followed = False
         """Another JobMaster leads the job."""
 
-    # What others ask
+        self.pool = SlotPool(self.graph.slots_needed)
+        self._connected = False
+        """The ResourceManager knows the job."""
+        self._watched: set[str] = set()
+        self._used: dict[str, float] = {}
+        """TaskManagers at which tasks of this JobMaster may run -> when the job had a slot there last, as far as was
+        looked."""
+        self._noted: do.NoteAttempts | None = None
+
+        self._deployed = count > 0 or first_attempt > 0
+        """At least once, perhaps by a JobMaster before this one."""
+        self._has_begun = False
+        """This one has deployed something."""
+        self._submitted: set[str] = set()
+        self._missed: dict[str, float] = {}
+        """Tasks that their TaskManager did not list, and since when."""
+        self._splits: SplitAssigner | None = None
+        self._alignment = AlignmentGroups(self._is_live)
+        self.checkpoints = JobCheckpoints(self, settings.checkpoints, clock, lambda: self._splits, may_recover)
+        self._start_when_settled: list[Execution] = []
+
+        self._restarts = Restarts(self.graph, settings.new_restart_strategy(), settings.failover_by_region)
+        self._ending_since: float | None = None
+        self._ending: FailureEntry | None = None
+        """The failure with which the job ends."""
+        self._reason_is_open = False
+
+    # -- what others ask
+
+    @property
+    def state(self) -> JobStatus:
+        """The job's state."""
+        return self.graph.state
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the job has ended, or was given up by this JobMaster."""
+        return self.graph.state.is_terminal_state()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether tasks of the job run, or will run again."""
+        return self.state in (JobStatus.RUNNING, JobStatus.RESTARTING)
+
+    @property
+    def waits_for_slots(self) -> bool:
+        """Whether slots are missing to tasks that are to be deployed."""
+        return self.accepts_slots and self.graph.tally.states[ExecutionState.CREATED] > 0
+
+    @property
+    def accepts_slots(self) -> bool:
+        """Whether the job may still use slots that it does not have."""
+        return self.is_active or self.state is JobStatus.CREATED
 
     def collector(self, operator_id: str) -> Execution:
         """The task that holds the results of a collect operator.
@@ -92,7 +156,44 @@ class JobMasterCore(JobScheduling):
                 return job_vertex.executions()[0]
         raise ProtocolError("collect", f"the job has no collect operator {operator_id!r}")
 
-    # Start and restart
+    def holds_slot_of(self, execution: Execution) -> bool:
+        """Whether the job still has the slot in which a task ran."""
+        return execution.slot is not None and execution.slot.allocation_id in self.pool
+
+    def allocations_at(self, taskmanager_id: str) -> tuple[str, ...]:
+        """The slots that the job holds at a TaskManager."""
+        return tuple(s.allocation_id for s in self.pool.at(taskmanager_id))
+
+    def awaits_submit(self, execution_ids: Collection[str]) -> bool:
+        """Whether some of these tasks still wait for their TaskManager to take them."""
+        found = map(self.graph.execution, execution_ids)
+        return any(e is not None and e.state is ExecutionState.DEPLOYING for e in found)
+
+    def is_orphan(self, heard: float) -> bool:
+        """Whether this JobMaster waits for slots, and nobody is there who could give it some.
+
+        One whose tasks run goes on without Dispatcher and ResourceManager, and an end is kept for the next Dispatcher.
+
+        Args:
+            heard: when one of both was last reached, in monotonic seconds.
+        """
+        return (
+            not self.is_terminal
+            and not len(self.pool)
+            and self._clock.monotonic() - heard >= self._settings.orphan_timeout
+        )
+
+    def archive(self) -> dict[str, Any]:
+        """The job as plain data (contents: ``firesteel.graph.job_archive``)."""
+        if self._archive is not None:
+            return self._archive
+        archive = {**archive_of(self.graph, self._plan), "checkpoints": self.checkpoints.to_plain()}
+        if self.is_terminal:
+            archive[CLEAN_UP] = self.checkpoints.coordinator.completed.clean_up(self.state.name)
+            self._archive = archive
+        return archive
+
+    # -- from its start to its end
 
     def start(self) -> list[do.Instruction]:
         """The job begins: it asks for its slots."""
@@ -110,37 +211,316 @@ class JobMasterCore(JobScheduling):
         self._out.append(do.SetTimer(SLOTS_TIMER, self._settings.slot_request_timeout))
         return self._take()
 
-    def _sources_failed(self, error: Exception, executions: Sequence[Execution]) -> None:
-        """Enumerators of sources raised: what the program says is wrong, or they can't look."""
-        if isinstance(error, GraphError):
-            failure = failures.internal(error, "making the split enumerators")
-        elif isinstance(error, ProgramError):
-            failure = failures.of_the_user(error)
-        elif isinstance(error, OSError):
-            failure = failures.external(str(error), OSError)
+    def cancel(self, cause: str) -> list[do.Instruction]:
+        """Cancel the job; nothing happens if it has ended or is being cancelled."""
+        if not self.is_terminal and self.state is not JobStatus.CANCELLING:
+            self._restarts.clear()
+            self._move(JobStatus.CANCELLING, cause)
+            self._cancel_tasks(cause)
+        return self._take()
+
+    def suspend(self, cause: str) -> list[do.Instruction]:
+        """This JobMaster stops: the slots go back at once, whatever runs in them."""
+        if not self.is_terminal:
+            for execution in self.graph.executions():
+                if not execution.state.is_terminal:
+                    execution.machine.move(ExecutionState.CANCELED, cause)
+            self._move(JobStatus.SUSPENDED, cause)
+            self._let_go(cause)
+        return self._take()
+
+    def adopted(self) -> list[do.Instruction]:
+        """Another Dispatcher leads: it hears where the job stands."""
+        if self.is_terminal and self.state is not JobStatus.SUSPENDED:
+            self._out.append(do.ReportEnd())
         else:
-            failure = failures.internal(error, "looking for splits", recoverable=True)
-        self._fail(failure, execution=executions[0] if len(executions) == 1 else None, failed=executions)
+            self._out.append(do.ReportState(self.state.name, job_timestamps(self.graph)))
+        return self._take()
 
-    def _start_again(self, executions: Sequence[Execution]) -> None:
-        """See ``JobLifeCycle``: sources begin anew, or go on from the checkpoint."""
-        if not self.checkpoints.is_settled:
-            self._start_when_settled += executions
-            return
-        self._submitted = {id_ for id_ in self._submitted if self._is_live(id_)}
-        self._missed = {id_: since for id_, since in self._missed.items() if self._is_live(id_)}
-        try:
-            if self._splits is not None:
-                self._splits.restart(executions, self.checkpoints.restarting())
-        except Exception as error:  # enumerators are plug-ins, and look at the world outside
-            self._sources_failed(error, executions)
-            return
-        self._declare()
+    def followed(self, cause: str) -> list[do.Instruction]:
+        """Another JobMaster leads the job, as those say who know."""
+        if not self.is_followed:
+            self.leadership_lost(cause)
+        return self._take()
+
+    def leadership_lost(self, message: str) -> None:
+        """See ``checkpoints.of_job.Core``."""
+        self.is_followed = True
+        logger.error("another JobMaster leads the job: this one stops (%s)", message)
+        out = self.suspend(f"another JobMaster leads the job: {message}")
+        self._out = out + self._out
+
+    def timer_fired(self, name: str) -> list[do.Instruction]:
+        """A timer is up."""
+        if name.startswith(CHECKPOINT_TIMER):
+            self.checkpoints.coordinator.timer_fired(name)
+        elif self.is_terminal:
+            logger.debug("timer %s is late", name)
+        elif name == SLOTS_TIMER and self.waits_for_slots:
+            seconds = self._settings.slot_request_timeout
+            if self.pool.is_full and not self.checkpoints.is_settled:  # the job waits for its storage, not for slots
+                self._out.append(do.SetTimer(SLOTS_TIMER, seconds))
+                return self._take()
+            present = f"{len(self.pool)} of them came within {seconds:g} s (slot.request.timeout)"
+            detail = "" if self._connected else "The ResourceManager does not answer."
+            self._fail(failures.no_resources(self._missing_slots(present, detail)), failed=self._waiting())
+        elif name == CANCEL_TIMER:
+            self._give_up_tasks()
+        elif name == REASON_TIMER:
+            self._close_reason()
+        elif name == IDLE_TIMER:
+            self._return_idle_slots()
+        elif name == RESTART_TIMER:
+            self._check_end()
+        elif name == SPLITS_TIMER and self._splits is not None and self.is_active:
+            self._offer_splits(self._splits)
+        return self._take()
+
+    # -- slots
+
+    def resourcemanager_connected(self) -> list[do.Instruction]:
+        """The job is registered (again)."""
+        self._connected = True
+        if not self.is_terminal:
+            self._declare_now()
+        return self._take()
+
+    def resourcemanager_lost(self, cause: str) -> list[do.Instruction]:
+        """It does not know this job any more, or is silent."""
+        self._connected = False
+        if not self.is_terminal:
+            logger.warning("the ResourceManager is lost (%s): registering again", cause)
+            self._out.append(do.ConnectResourceManager())
+        return self._take()
+
+    def _declare(self) -> None:
+        """Say how many slots the job needs, if anybody listens; if not, it is said as soon as somebody does."""
+        self.pool.needed = self._slots_needed()
+        if self._connected:
+            self._declare_now()
+
+    def _slots_needed(self) -> int:
+        return sum(self._needs_slot(shared) for shared in self.graph.shared_slots)
+
+    def _declare_more(self) -> None:
+        """Tasks will be deployed again whose slots may have been given back."""
+        if self._slots_needed() != self.pool.needed:
+            self._declare()
+
+    def _needs_slot(self, shared: SharedSlot) -> bool:
+        if shared.slot is not None:
+            return True
+        return any(not e.state.is_terminal or self.graph.region_of(e) in self._restarts for e in shared.executions)
+
+    def _declare_now(self) -> None:
+        self._out.append(do.DeclareSlots(self.pool.needed, tuple(self.pool.returned)))
+
+    def offer_slots(self, offer: m.OfferSlots) -> tuple[tuple[str, ...], list[do.Instruction]]:
+        """Slots of a TaskManager; answers which of them the job takes."""
+        accepted: list[str] = []
+        for s in offer.slots:
+            slot = Slot(
+                AllocationId(s.allocation_id),
+                offer.taskmanager_id,
+                offer.taskmanager_address,
+                s.slot_index,
+                s.data_address,
+                s.pid,
+            )
+            known = s.allocation_id in self.pool
+            if (known or self.accepts_slots) and self.pool.offer(slot):
+                accepted.append(s.allocation_id)
+            else:
+                logger.info("slot %s is not needed (job %s)", failures.where_is(slot), self.state.name)
+        if accepted and offer.taskmanager_id not in self._watched:
+            self._watched.add(offer.taskmanager_id)
+            self._out.append(do.WatchTaskManager(offer.taskmanager_id, offer.taskmanager_address))
         self._schedule()
-        if self.waits_for_slots:
-            self._out.append(do.SetTimer(SLOTS_TIMER, self._settings.slot_request_timeout))
+        return tuple(accepted), self._take()
 
-    # Tasks
+    def notify_no_resources(self, message: m.NotifyNoResources) -> list[do.Instruction]:
+        """The cluster can't give what the job needs. One that ran before waits for slots to come back."""
+        if self.waits_for_slots and not self._deployed and not self.pool.is_full:
+            text = self._missing_slots(f"the cluster has {message.total} in all", message.message)
+            self._fail(failures.no_resources(text, recoverable=False))
+        else:
+            logger.info("the cluster has %d slots in all: %s", message.total, message.message)
+        return self._take()
+
+    def _missing_slots(self, present: str, detail: str = "") -> str:
+        groups = Counter(shared.group for shared in self.graph.shared_slots)
+        parts = ", ".join(f"{count} for group {name!r}" for name, count in groups.items())
+        text = (
+            f"Job {self.graph.job_graph.name!r} needs {self.pool.needed} slots ({parts}) and {present}. "
+            "Lower its parallelism, put operators into fewer slot sharing groups, wait for other jobs to end, "
+            "or give the cluster more slots (taskmanager.numberOfTaskSlots, more TaskManagers)."
+        )
+        return f"{text} {detail}".strip()
+
+    def fail_slot(self, taskmanager_id: str, allocation_id: str, cause: str) -> list[do.Instruction]:
+        """A slot is gone, or never came."""
+        slot = self.pool.get(allocation_id)
+        if slot is not None and slot.taskmanager_id == taskmanager_id:
+            self._slots_lost([slot], cause)
+        elif slot is not None or not self.waits_for_slots or not taskmanager_id:
+            logger.info("loss of slot %s is ignored: the job does not hold it (%s)", allocation_id, cause)
+        elif allocation_id and self._deployed:
+            logger.info("slot %s did not come: %s", allocation_id, cause)
+            self._declare()
+        else:
+            failure = failures.slot_lost(f"of TaskManager {taskmanager_id}", cause, None)
+            self._fail(failure, failed=self._waiting())
+        return self._take()
+
+    def taskmanager_lost(self, taskmanager_id: str, cause: str) -> list[do.Instruction]:
+        """A TaskManager is gone with all its slots."""
+        self._watched.discard(taskmanager_id)
+        self._slots_lost(self.pool.at(taskmanager_id), cause)
+        return self._take()
+
+    def _waiting(self) -> list[Execution]:
+        return [e for e in self.graph.executions() if e.state is ExecutionState.CREATED]
+
+    def _slots_lost(self, slots: Sequence[Slot], cause: str) -> None:
+        """Slots are gone at the same time: one failure."""
+        ended: list[Execution] = []
+        for slot in slots:
+            executions = self.graph.executions_in(slot.allocation_id)
+            # Tell its TaskManager too: if that is not gone itself, nothing of the slot may stay behind.
+            self._drop(slot, f"lost: {cause}")
+            running = [e for e in executions if e.state not in (ExecutionState.CREATED, ExecutionState.SCHEDULED)]
+            if not any(not e.state.is_terminal for e in running):
+                self._unused_slot_lost(slot, executions, cause)
+            ended += [e for e in running if not e.state.is_terminal]
+        if ended and (slot_of := ended[0].slot) is not None:
+            failure = failures.slot_lost(failures.where_is(slot_of), cause, _first(ended))
+            self._end_in_slot(ended, failure, slot_of)
+
+    def _unused_slot_lost(self, slot: Slot, executions: Sequence[Execution], cause: str) -> None:
+        """A slot is lost in which nothing runs, or nothing any more."""
+        failure = failures.slot_lost(failures.where_is(slot), cause, None)
+        if not self._deployed:
+            self._fail(failure, slot)
+        elif executions and (
+            self.state is JobStatus.FAILING or all(self.graph.region_of(e) in self._restarts for e in executions)
+        ):  # what was reported before may only be a consequence
+            self._fail(failure, slot, executions[0], failed=executions)
+        else:
+            logger.info("slot %s is lost; nothing runs in it: %s", failures.where_is(slot), cause)
+
+    def _end_in_slot(self, executions: Sequence[Execution], failure: TaskFailure, slot: Slot) -> None:
+        running = [e for e in executions if not e.state.is_terminal]
+        if not running:
+            logger.info("all tasks of slot %s had ended before: %s", failures.where_is(slot), failure.message)
+            return
+        for execution in running:
+            canceling = execution.state is ExecutionState.CANCELING
+            execution.machine.move(ExecutionState.CANCELED if canceling else ExecutionState.FAILED, failure.message)
+        self._fail(failure, slot, running[0], failed=running)
+        self._declares = True
+
+    def _drop(self, slot: Slot, cause: str) -> None:
+        """A slot is not the job's any more; another one is asked for if it is needed."""
+        self.pool.remove(slot.allocation_id)
+        self.graph.unplace(slot.allocation_id)
+        self._out.append(do.ReleaseSlot(slot.taskmanager_id, slot.allocation_id, cause))
+        self._declares = True
+
+    def _check_idle(self, execution: Execution) -> None:
+        slot = execution.slot
+        if not self.is_active or slot is None or self.graph.all_terminal():
+            return
+        inside = self.graph.executions_in(slot.allocation_id)
+        if not all(
+            e.state is ExecutionState.FINISHED and self.graph.region_of(e) not in self._restarts for e in inside
+        ):
+            return
+        if self.pool.longest_idle is None:
+            self._out.append(do.SetTimer(IDLE_TIMER, self._settings.slot_idle_timeout))
+        self.pool.idle(slot.allocation_id, self._clock.monotonic())
+
+    def _return_idle_slots(self) -> None:
+        timeout, now = self._settings.slot_idle_timeout, self._clock.monotonic()
+        idle = self.pool.idle_before(now - timeout + SLACK)
+        for slot in idle:
+            self._drop(slot, f"all its tasks have finished, and it was not used for {timeout:g} s (slot.idle.timeout)")
+            if not self.pool.at(slot.taskmanager_id):
+                self._watched.discard(slot.taskmanager_id)
+                self._out.append(do.ForgetTaskManager(slot.taskmanager_id))
+        since = self.pool.longest_idle
+        if since is not None:
+            self._out.append(do.SetTimer(IDLE_TIMER, max(since + timeout - now, SLACK)))
+
+    # -- deploying
+
+    def _schedule(self, regions: Iterable[int] = ()) -> None:
+        """Deploy what has its slots: the first time everything at once, later each region for itself.
+
+        Args:
+            regions: that may have all their slots, beside those that get some now.
+        """
+        if not self.waits_for_slots or not (self._deployed or self.pool.is_full) or not self.checkpoints.is_settled:
+            return
+        regions = self.graph.place(self.pool.unused()).union(regions)
+        ready = [number for number in sorted(regions) if self.graph.is_ready(number)]
+        if ready:
+            self._deploy(self.graph.in_regions(ready))
+        if not self.waits_for_slots:
+            self._out.append(do.ClearTimer(SLOTS_TIMER))
+
+    def _deploy(self, new: Sequence[Execution]) -> None:
+        self._deployed = self._has_begun = True
+        by_slot: dict[int, tuple[Slot, list[Execution]]] = {}
+        for execution in new:
+            execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
+            execution.machine.move(ExecutionState.DEPLOYING, "submitted to its slot")
+            shared = self.graph.shared_slot(execution)
+            assert shared.slot is not None, execution.task_name
+            by_slot.setdefault(shared.number, (shared.slot, []))[1].append(execution)
+        self._note(slot.taskmanager_id for slot, _ in by_slot.values())
+        by_taskmanager: dict[str, Placement] = {}
+        by_regions: dict[frozenset[int], Placement] = {}
+        for _, (slot, tasks) in sorted(by_slot.items()):
+            self.pool.use(slot.allocation_id)
+            placement = by_taskmanager.get(slot.taskmanager_id)
+            if placement is None:
+                held = self.pool.at(slot.taskmanager_id)
+                inside = [e for one in held for e in self.graph.executions_in(one.allocation_id)]
+                regions = frozenset(map(self.graph.region_of, inside))
+                placement = by_regions.get(regions) or placement_of(self.graph, regions)
+                by_taskmanager[slot.taskmanager_id] = by_regions[regions] = placement
+            deployment = deployment_of(
+                self.graph, slot.allocation_id, tasks, placement, self._settings.for_slots, self.checkpoints.restore_of
+            )
+            self._out.append(do.SubmitSlot(slot.taskmanager_id, slot.allocation_id, deployment))
+
+    def _note(self, taskmanagers: Iterable[str]) -> None:
+        """Tasks are about to run there; they do when it was noted."""
+        now = self._clock.monotonic()
+        self._used.update(dict.fromkeys((*taskmanagers, *self.pool.taskmanagers()), now))
+        oldest = now - USED_TIMEOUTS * self._settings.heartbeat_timeout
+        self._used = {taskmanager: seen for taskmanager, seen in self._used.items() if seen >= oldest}
+        note = do.NoteAttempts(self.graph.next_attempt(), tuple(sorted(self._used)))
+        if note != self._noted:
+            self._noted = note
+            self._out.append(note)
+
+    def tasks_submitted(self, execution_ids: Iterable[str]) -> list[do.Instruction]:
+        """The TaskManager took these tasks."""
+        self._submitted.update(execution_ids)
+        return self._take()
+
+    def submit_failed(self, allocation_id: str, execution_ids: Collection[str], cause: str) -> list[do.Instruction]:
+        """The TaskManager did not take these tasks, or did not answer: then they may run, and the slot is given up."""
+        executions = [e for e in map(self.graph.execution, execution_ids) if e is not None and not e.state.is_terminal]
+        slot = self.pool.get(allocation_id)
+        if slot is not None and executions:
+            self._drop(slot, f"its tasks could not be submitted: {cause}")
+            where = failures.where_is(slot)
+            self._end_in_slot(executions, failures.submit_failed(where, cause, executions[0]), slot)
+        return self._take()
+
+    # -- tasks
 
     def update_task_states(self, update: m.UpdateTaskStates) -> list[do.Instruction]:
         """Reports of a TaskManager, in their order."""
@@ -180,7 +560,93 @@ class JobMasterCore(JobScheduling):
         elif reported.is_terminal:
             self._check_idle(execution)
             self._check_commit()
-            self._check_end()
+            self._check_end(execution)
+
+    def end_of_data(self, execution_id: str) -> list[do.Instruction]:
+        """A task has all its results durable and waits for the checkpoint whose completion commits them.
+
+        Raises:
+            RpcFault: this job has no such task.
+            ProtocolError: it has nothing to commit.
+        """
+        execution = self._known(execution_id)
+        if not execution.vertex.needs_commit and not self.checkpoints.commits_at_end:
+            raise ProtocolError("end_of_data", f"{execution.task_name} has nothing to commit")
+        if self.is_active and not execution.state.is_terminal:
+            if execution.report(ExecutionState.RUNNING, "is at the end of its data"):
+                self.checkpoints.task_reported(execution)
+            execution.end_of_data = True
+            self.checkpoints.coordinator.outputs_ended()
+            self._check_commit()
+        return self._take()
+
+    def _check_commit(self) -> None:
+        """All results are durable: what is to be committed is stored, and its being stored commits it."""
+        if self.state is not JobStatus.RUNNING:
+            return
+        if self.graph.waits_for_commit():
+            self.checkpoints.coordinator.all_data_ended()
+
+    def report_metrics(self, report: m.ReportMetrics) -> list[do.Instruction]:
+        """Running totals of tasks."""
+        self._metrics(report.tasks)
+        return self._take()
+
+    def _metrics(self, tasks: Mapping[str, Mapping[str, Any]]) -> None:
+        for execution_id, metrics in tasks.items():
+            execution = self.graph.execution(execution_id)
+            if execution is not None:
+                execution.update_metrics(metrics)
+
+    def taskmanager_heartbeat(self, taskmanager_id: str, report: m.ExecutionReport) -> list[do.Instruction]:
+        """What a TaskManager says it runs: makes up for reports that were lost."""
+        self._metrics(report.metrics)
+        now = self._clock.monotonic()
+        at = [(slot, e) for slot in self.pool.at(taskmanager_id) for e in self.graph.executions_in(slot.allocation_id)]
+        for slot, execution in at:
+            reported = report.executions.get(execution.id)
+            if execution.slot is not slot:
+                continue
+            if execution.state.is_terminal:
+                self._cancel_stray(execution, slot, reported)
+                continue
+            if execution.id not in self._submitted:
+                continue
+            if reported is not None and reported != ExecutionState.FAILED.value:
+                self._missed.pop(execution.id, None)
+                self._task_state(execution, reported, None, None)
+                continue
+            since = self._missed.setdefault(execution.id, now)  # gone, or failed and the reason is on its way
+            if now - since >= MISSED_INTERVALS * self._settings.heartbeat_interval:
+                cause = f"TaskManager {taskmanager_id} does not run {execution.task_name} any more"
+                inside = self.graph.executions_in(slot.allocation_id)
+                if slot.allocation_id in self.pool:
+                    self._drop(slot, cause)
+                self._end_in_slot(inside, failures.slot_lost(failures.where_is(slot), cause, execution), slot)
+        return self._take()
+
+    def _cancel_stray(self, execution: Execution, slot: Slot, reported: str | None) -> None:
+        """A task that the job has given up, and that runs all the same (its submit was not answered, say)."""
+        if (
+            execution.state is not ExecutionState.FINISHED
+            and reported in (ExecutionState.INITIALIZING.value, ExecutionState.RUNNING.value)
+            and slot.allocation_id in self.pool
+        ):
+            logger.warning("%s runs although it was given up: it is cancelled", execution.task_name)
+            self._out.append(do.CancelSlotTasks(slot.taskmanager_id, slot.allocation_id, (execution.id,)))
+
+    def _known(self, execution_id: str) -> Execution:
+        execution = self.graph.execution(execution_id)
+        if execution is None:
+            job_id = self.graph.job_graph.job_id
+            raise RpcFault(RpcCode.UNKNOWN_EXECUTION, f"job {job_id} has no task {execution_id!r}")
+        return execution
+
+    def _is_live(self, execution_id: str) -> bool:
+        execution = self.graph.execution(execution_id)
+        return execution is not None and not execution.state.is_terminal
+
+    # -- splits, and enumerators of users, which run in tasks of their own
 
     def request_splits(self, request: m.RequestSplits) -> tuple[m.Splits, list[do.Instruction]]:
         """A source subtask asks for work, perhaps again because it did not get the answer.
@@ -204,7 +670,46 @@ class JobMasterCore(JobScheduling):
         self._send_operator_events(self._splits)
         return given, self._take()
 
-    # Enumerators of users, which run in tasks of their own
+    def _offer_splits(self, assigner: SplitAssigner) -> None:
+        try:
+            found = assigner.retry()
+        except Exception as error:  # the enumerator is a plug-in
+            self._sources_failed(error, ())
+            return
+        self._push(found)
+        if assigner.someone_waits:
+            self._out.append(do.SetTimer(SPLITS_TIMER, self._settings.splits_interval))
+
+    def _sources_failed(self, error: Exception, executions: Sequence[Execution]) -> None:
+        """Enumerators of sources raised: what the program says is wrong, or they can't look."""
+        if isinstance(error, GraphError):
+            failure = failures.internal(error, "making the split enumerators")
+        elif isinstance(error, ProgramError):
+            failure = failures.of_the_user(error)
+        elif isinstance(error, OSError):
+            failure = failures.external(str(error), OSError)
+        else:
+            failure = failures.internal(error, "looking for splits", recoverable=True)
+        self._fail(failure, execution=executions[0] if len(executions) == 1 else None, failed=executions)
+
+    def _push(self, found: Iterable[tuple[Execution, m.Splits]]) -> None:
+        for execution, given in found:
+            if execution.slot is not None:
+                slot = execution.slot
+                self._out.append(do.PushSplits(slot.taskmanager_id, slot.allocation_id, execution.id, given))
+
+    def splits_lost(self, execution_id: str) -> list[do.Instruction]:
+        """Splits did not reach a subtask: they would never be read."""
+        execution = self._known(execution_id)
+        if self.is_active and not execution.state.is_terminal:
+            text = f"Splits did not reach {execution.task_name}: its TaskManager did not take them."
+            self._fail(failures.external(text, RpcError, execution), execution.slot, execution)
+        return self._take()
+
+    def report_watermark(self, report: ReportWatermark) -> GroupWatermark:
+        """A source subtask has come so far: how far has its alignment group?"""
+        self._known(report.execution_id)
+        return GroupWatermark(self._alignment.report(report.group, report.execution_id, report.watermark))
 
     def _enumerators_hear(self, execution: Execution) -> None:
         """A task runs, or has finished."""
@@ -257,57 +762,7 @@ class JobMasterCore(JobScheduling):
             self._fail(failures.external(text, RpcError, execution), execution.slot, execution)
         return self._take()
 
-    def _push(self, found: Iterable[tuple[Execution, m.Splits]]) -> None:
-        for execution, given in found:
-            if execution.slot is not None:
-                slot = execution.slot
-                self._out.append(do.PushSplits(slot.taskmanager_id, slot.allocation_id, execution.id, given))
-
-    def report_watermark(self, report: ReportWatermark) -> GroupWatermark:
-        """A source subtask has come so far: how far has its alignment group?"""
-        self._known(report.execution_id)
-        return GroupWatermark(self._alignment.report(report.group, report.execution_id, report.watermark))
-
-    def _is_live(self, execution_id: str) -> bool:
-        execution = self.graph.execution(execution_id)
-        return execution is not None and not execution.state.is_terminal
-
-    def splits_lost(self, execution_id: str) -> list[do.Instruction]:
-        """Splits did not reach a subtask: they would never be read."""
-        execution = self._known(execution_id)
-        if self.is_active and not execution.state.is_terminal:
-            text = f"Splits did not reach {execution.task_name}: its TaskManager did not take them."
-            self._fail(failures.external(text, RpcError, execution), execution.slot, execution)
-        return self._take()
-
-    def end_of_data(self, execution_id: str) -> list[do.Instruction]:
-        """A task has all its results durable and waits for the checkpoint whose completion commits them.
-
-        Raises:
-            RpcFault: this job has no such task.
-            ProtocolError: it has nothing to commit.
-        """
-        execution = self._known(execution_id)
-        if not execution.vertex.needs_commit and not self.checkpoints.commits_at_end:
-            raise ProtocolError("end_of_data", f"{execution.task_name} has nothing to commit")
-        if self.is_active and not execution.state.is_terminal:
-            if execution.report(ExecutionState.RUNNING, "is at the end of its data"):
-                self.checkpoints.task_reported(execution)
-            execution.end_of_data = True
-            self.checkpoints.coordinator.outputs_ended()
-            self._check_commit()
-        return self._take()
-
-    def _check_commit(self) -> None:
-        """All results are durable: what is to be committed is stored, and its being stored commits it."""
-        if self.state is not JobStatus.RUNNING:
-            return
-        executions = [e for e in self.graph.executions() if e.vertex.enumerates is None]
-        left = [e for e in executions if e.state is not ExecutionState.FINISHED]
-        if left and all(e.end_of_data for e in left):
-            self.checkpoints.coordinator.all_data_ended()
-
-    # Checkpoints
+    # -- checkpoints
 
     def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> list[do.Instruction]:
         """A task has written its state.
@@ -350,10 +805,10 @@ class JobMasterCore(JobScheduling):
             return
         again = [e for e in self._start_when_settled if self._is_live(e.id)]
         self._start_when_settled = []
-        point = self.checkpoints.restore_point()
         if again:
             self._start_again(again)
         elif self._splits is not None and not self._has_begun:
+            point = self.checkpoints.restore_point()
             try:
                 self._splits.begin(point)
             except Exception as error:  # as in ``start``
@@ -361,113 +816,225 @@ class JobMasterCore(JobScheduling):
                 return
             if point is not None:
                 self.checkpoints.restarting()
-        self._schedule()
+        self._schedule(range(len(self.graph.regions)))
+
+    # -- failures
 
     def fail_job(self, failure: TaskFailure) -> None:
         """See ``checkpoints.of_job.Core``."""
         self._fail(failure)
 
-    def leadership_lost(self, message: str) -> None:
-        """See ``checkpoints.of_job.Core``."""
-        self.is_followed = True
-        logger.error("another JobMaster leads the job: this one stops (%s)", message)
-        out = self.suspend(f"another JobMaster leads the job: {message}")
-        self._out = out + self._out
+    def _fail(
+        self,
+        failure: TaskFailure | Mapping[str, Any],
+        slot: Slot | None = None,
+        execution: Execution | None = None,
+        reported: bool = False,
+        failed: Sequence[Execution] = (),
+    ) -> None:
+        """Something failed: what it touches is restarted, or the job ends.
 
-    def followed(self, cause: str) -> list[do.Instruction]:
-        """Another JobMaster leads the job, as those say who know."""
-        if not self.is_followed:
-            self.leadership_lost(cause)
-        return self._take()
-
-    # Totals
-
-    def report_metrics(self, report: m.ReportMetrics) -> list[do.Instruction]:
-        """Running totals of tasks."""
-        self._metrics(report.tasks)
-        return self._take()
-
-    def _metrics(self, tasks: Mapping[str, Mapping[str, Any]]) -> None:
-        for execution_id, metrics in tasks.items():
-            execution = self.graph.execution(execution_id)
-            if execution is not None:
-                execution.update_metrics(metrics)
-
-    def taskmanager_heartbeat(self, taskmanager_id: str, report: m.ExecutionReport) -> list[do.Instruction]:
-        """What a TaskManager says it runs: makes up for reports that were lost."""
-        self._metrics(report.metrics)
-        now = self._clock.monotonic()
-        for execution in self.graph.executions_at(taskmanager_id):
-            slot, reported = execution.slot, report.executions.get(execution.id)
-            if slot is None:
-                continue
-            if execution.state.is_terminal:
-                self._cancel_stray(execution, slot, reported)
-                continue
-            if execution.id not in self._submitted:
-                continue
-            if reported is not None and reported != ExecutionState.FAILED.value:
-                self._missed.pop(execution.id, None)
-                self._task_state(execution, reported, None, None)
-                continue
-            since = self._missed.setdefault(execution.id, now)  # gone, or failed and the reason is on its way
-            if now - since >= MISSED_INTERVALS * self._settings.heartbeat_interval:
-                cause = f"TaskManager {taskmanager_id} does not run {execution.task_name} any more"
-                inside = self.graph.executions_in(slot.allocation_id)
-                if slot.allocation_id in self.pool:
-                    self._drop(slot, cause)
-                self._end_in_slot(inside, failures.slot_lost(failures.where_is(slot), cause, execution), slot)
-        return self._take()
-
-    def _cancel_stray(self, execution: Execution, slot: Slot, reported: str | None) -> None:
-        """A task that the job has given up, and that runs all the same (its submit was not answered, say)."""
-        if (
-            execution.state is not ExecutionState.FINISHED
-            and reported in (ExecutionState.INITIALIZING.value, ExecutionState.RUNNING.value)
-            and slot.allocation_id in self.pool
-        ):
-            logger.warning("%s runs although it was given up: it is cancelled", execution.task_name)
-            self._out.append(do.CancelSlotTasks(slot.taskmanager_id, slot.allocation_id, (execution.id,)))
-
-    def _known(self, execution_id: str) -> Execution:
-        execution = self.graph.execution(execution_id)
-        if execution is None:
-            job_id = self.graph.job_graph.job_id
-            raise RpcFault(RpcCode.UNKNOWN_EXECUTION, f"job {job_id} has no task {execution_id!r}")
-        return execution
-
-    def timer_fired(self, name: str) -> list[do.Instruction]:
-        """A timer is up."""
-        if name.startswith(CHECKPOINT_TIMER):
-            self.checkpoints.coordinator.timer_fired(name)
-        elif self.is_terminal:
-            logger.debug("timer %s is late", name)
-        elif name == SLOTS_TIMER and self.waits_for_slots:
-            seconds = self._settings.slot_request_timeout
-            if self.pool.is_full and not self.checkpoints.is_settled:  # the job waits for its storage, not for slots
-                self._out.append(do.SetTimer(SLOTS_TIMER, seconds))
-                return self._take()
-            present = f"{len(self.pool)} of them came within {seconds:g} s (slot.request.timeout)"
-            detail = "" if self._connected else "The ResourceManager does not answer."
-            self._fail(failures.no_resources(self._missing_slots(present, detail)), failed=self._waiting())
-        elif name == CANCEL_TIMER:
-            self._give_up_tasks()
-        elif name == REASON_TIMER:
-            self._close_reason()
-        elif name == IDLE_TIMER:
-            self._return_idle_slots()
-        elif name == RESTART_TIMER:
-            self._check_end()
-        elif name == SPLITS_TIMER and self._splits is not None and self.is_active:
-            self._offer_splits(self._splits)
-        return self._take()
-
-    def _offer_splits(self, assigner: SplitAssigner) -> None:
-        try:
-            found = assigner.retry()
-        except Exception as error:  # the enumerator is a plug-in
-            self._sources_failed(error, ())
+        Args:
+            failure: what it was.
+            slot, execution: where it happened, for people.
+            reported: by a slot, which may only have seen a consequence.
+            failed: the attempts that it touches, if ``execution`` is not all of them; none of both: all.
+        """
+        plain = failure.to_plain() if isinstance(failure, TaskFailure) else failure
+        if reported and failures.may_be_a_consequence(plain):
+            plain = failures.name_peers(plain, self.pool.get)
+            self._checks = True
+        cause = f"{plain['error_class']}: {plain['message']}"
+        if self.is_terminal:
+            logger.info("ignored, the job has ended: %s", cause)
             return
-        self._push(found)
-        if assigner.someone_waits:
-            self._out.append(do.SetTimer(SPLITS_TIMER, self._settings.splits_interval))
+        record = FailureRecord(
+            plain,
+            self._clock.epoch_ms(),
+            execution.task_name if execution else "",
+            slot.endpoint if slot else "",
+            slot.taskmanager_id if slot else "",
+        )
+        rank = failures.rank(plain, self._killing())
+        if self.state in (JobStatus.FAILING, JobStatus.CANCELLING):
+            self._fail_further(record, rank, reported)
+        elif not self._restart_after(record, rank, failed or ([execution] if execution else ())):
+            self._ending = self.graph.record_failure(record, rank, self._settings.kept_failures)
+            self._reason_is_open = reported and failures.may_be_a_consequence(plain)
+            self._restarts.clear()
+            self._move(JobStatus.FAILING, cause)
+            self._cancel_tasks(f"the job fails: {cause:.200}")
+
+    def _fail_further(self, record: FailureRecord, rank: int, reported: bool) -> None:
+        logger.info("further failure while %s: %s", self.state.name, record.failure["message"])
+        if self._ending is None:
+            self.graph.record_failure(record, rank, self._settings.kept_failures)
+        elif self._ending.add(record, rank):
+            self._reason_is_open = reported and failures.may_be_a_consequence(record.failure)
+        self._check_end()
+
+    def _killing(self) -> bool:
+        """Whether a slot that dies now was probably killed because its tasks would not end."""
+        timeout = self._settings.cancellation_timeout
+        return bool(timeout and self._ending_since is not None) and (
+            self._clock.monotonic() - (self._ending_since or 0.0) >= timeout
+        )
+
+    # -- restarts
+
+    def _restart_after(self, record: FailureRecord, rank: int, failed: Sequence[Execution]) -> bool:
+        """Whether a failure is answered by a restart; if so, what it touches is cancelled."""
+        if not self.is_active or not record.failure.get("recoverable", True):
+            return False
+        now = self._clock.monotonic()
+        regions = self._restarts.touched(failed)
+        entry = self._restarts.entry(regions)
+        if entry is not None:
+            entry.add(record, rank)
+        elif self._restarts.failed(now):
+            entry = self.graph.record_failure(record, rank, self._settings.kept_failures)
+            self._restarts.begin(regions, entry, now)
+            self._declare_more()
+        elif failures.is_of_infrastructure(record.failure) and self.checkpoints.is_committing:
+            logger.warning("some results may be shown: the job goes on committing, though %s", self._restarts.strategy)
+            entry = self.graph.record_failure(record, rank, self._settings.kept_failures)
+            self.graph.restarts += 1
+            self._restarts.begin(regions, entry, now, COMMIT_PAUSE)
+            self._declare_more()
+        else:
+            logger.info("the job is not restarted: %s", self._restarts.strategy)
+            return False
+        cause = f"{record.failure['error_class']}: {record.failure['message']:.200}"
+        if self.state is JobStatus.RUNNING:
+            self._move(JobStatus.RESTARTING, cause)
+        self._cancel_tasks(f"restart after {cause}", self.graph.in_regions(regions))
+        return True
+
+    def _check_restart(self, ended: Execution | None) -> None:
+        """Start again what has ended and waited long enough: the region of a task that has ended now, or any."""
+        now = self._clock.monotonic()
+        if ended is not None:
+            ready = self._restarts.take_ready(now, (self.graph.region_of(ended),))
+        else:
+            ready = self._restarts.take_ready(now)
+            due = self._restarts.next_due(now)
+            if due is not None:
+                self._out.append(do.SetTimer(RESTART_TIMER, max(due, SLACK)))
+        if not ready:
+            return
+        again = [execution for region in ready for execution in self.graph.restart(region)]
+        if not self._restarts:
+            self._ending_since = None
+            self._out.append(do.ClearTimer(CANCEL_TIMER))
+            self._move(JobStatus.RUNNING, f"restarted {len(again)} tasks")
+        self._start_again(again)
+
+    def _start_again(self, executions: Sequence[Execution]) -> None:
+        """These new attempts are to be deployed: sources begin anew, or go on from the checkpoint."""
+        if not self.checkpoints.is_settled:
+            self._start_when_settled += executions
+            return
+        self._submitted = {id_ for id_ in self._submitted if self._is_live(id_)}
+        self._missed = {id_: since for id_, since in self._missed.items() if self._is_live(id_)}
+        try:
+            if self._splits is not None:
+                self._splits.restart(executions, self.checkpoints.restarting())
+        except Exception as error:  # enumerators are plug-ins, and look at the world outside
+            self._sources_failed(error, executions)
+            return
+        self._declare()
+        self._schedule({self.graph.region_of(execution) for execution in executions})
+        if self.waits_for_slots:
+            self._out.append(do.SetTimer(SLOTS_TIMER, self._settings.slot_request_timeout))
+
+    # -- the way to the last slot given back
+
+    def _cancel_tasks(self, cause: str, executions: Iterable[Execution] | None = None) -> None:
+        if self._ending_since is None:
+            self._ending_since = self._clock.monotonic()
+        self.checkpoints.coordinator.tasks_failed(cause)
+        by_slot: dict[tuple[str, str], list[str]] = {}
+        for execution in self.graph.executions() if executions is None else executions:
+            if execution.state.is_terminal or execution.state is ExecutionState.CANCELING:
+                continue
+            if execution.slot is None or not execution.machine.can(ExecutionState.CANCELING):
+                execution.machine.move(ExecutionState.CANCELED, cause)
+                continue
+            execution.machine.move(ExecutionState.CANCELING, cause)
+            by_slot.setdefault((execution.slot.taskmanager_id, execution.slot.allocation_id), []).append(execution.id)
+        for (taskmanager_id, allocation_id), ids in by_slot.items():
+            self._out.append(do.CancelSlotTasks(taskmanager_id, allocation_id, tuple(ids)))
+        if by_slot and self._settings.cancellation_timeout:
+            # The TaskManager kills the slot after the timeout and says so; this is for one that does not.
+            self._out.append(do.SetTimer(CANCEL_TIMER, self._settings.cancellation_timeout + CANCEL_GRACE))
+        self._check_end()
+
+    def _give_up_tasks(self) -> None:
+        cause = "did not end in time; its slot is released"
+        late = [e for e in self.graph.executions() if not e.state.is_terminal]
+        if self.state is JobStatus.RESTARTING:
+            late = [e for e in late if e.state is ExecutionState.CANCELING]
+        for execution in late:
+            execution.machine.move(ExecutionState.CANCELED, cause)
+        if self.state is JobStatus.RESTARTING:  # they may still run there
+            for slot in {e.slot.allocation_id: e.slot for e in late if e.slot is not None}.values():
+                if slot.allocation_id in self.pool:
+                    self._drop(slot, "tasks did not end in time")
+        self._check_end()
+
+    def _close_reason(self) -> None:
+        self._reason_is_open = False
+        self._check_end()
+
+    def _check_end(self, ended: Execution | None = None) -> None:
+        """What follows when all tasks have ended, or those of a region that is to be restarted."""
+        if self.state is JobStatus.RESTARTING:
+            self._check_restart(ended)
+            return
+        if self.is_terminal or not self.graph.all_terminal():
+            return
+        if self.state is JobStatus.FAILING and self._reason_is_open:
+            self._out.append(do.SetTimer(REASON_TIMER, REASON_SECONDS))
+            return
+        if self.state is JobStatus.FAILING:
+            self._move(JobStatus.FAILED, "all tasks have ended")
+        elif self.state is JobStatus.CANCELLING:
+            self._move(JobStatus.CANCELED, "all tasks have ended")
+        else:
+            self._move(JobStatus.FINISHED, "all tasks are finished")
+        self._out.append(do.ReportEnd())
+        self._let_go(f"job {self.state.name}")
+
+    def _let_go(self, cause: str) -> None:
+        for name in (SLOTS_TIMER, CANCEL_TIMER, SPLITS_TIMER, REASON_TIMER, IDLE_TIMER, RESTART_TIMER):
+            self._out.append(do.ClearTimer(name))
+        last = self.checkpoints.coordinator.left(self.state.name)
+        for slot in self.pool.close():
+            self._out.append(do.ReleaseSlot(slot.taskmanager_id, slot.allocation_id, cause, last))
+        self.checkpoints.coordinator.close(self.state.name)
+        self._out.append(do.DisconnectResourceManager())
+
+    # -- instructions
+
+    def _move(self, to: JobStatus, cause: str) -> None:
+        self.graph.move_job(to, cause)
+        self._out.append(do.ReportState(to.name, job_timestamps(self.graph)))
+
+    def emit(self, instruction: do.Instruction) -> None:
+        """Have the shell do this."""
+        self._out.append(instruction)
+
+    def _take(self) -> list[do.Instruction]:
+        if self._declares:
+            self._declares = False
+            if self.accepts_slots:
+                self._declare()
+        out, self._out = self._out, []
+        if self._checks:
+            self._checks = False
+            out.append(do.CheckTaskManagers())
+        return out
+
+
+def _first(executions: Sequence[Execution]) -> Execution | None:
+    return next((e for e in executions if not e.state.is_terminal), None)

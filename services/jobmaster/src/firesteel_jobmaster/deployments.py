@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.graph.job_graph import JobGraph
-from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
+from firesteel.protocol.deployment import Deployment, EdgeDescriptor, Placement, TaskDescriptor
 
 
 def deployment_of(
     graph: ExecutionGraph,
     allocation_id: str,
     new: Sequence[Execution],
+    placement: Placement,
     defaults: Mapping[str, str],
     restore_of: Callable[[Execution], Mapping[str, Any] | None] = lambda _: None,
 ) -> Deployment:
     """New tasks of a slot with everything they need, except the paths of their blobs.
 
-    Edges, placement and peers are those of all tasks of the slot: what it does not find there it forgets.
+    Edges and placement are those of all tasks of the slot: what it does not find there it forgets.
 
     Args:
         graph: every task of it that runs, or is about to, has a slot.
         allocation_id: of the slot.
         new: attempts to run there.
+        placement: of all regions that have tasks in the slot.
         defaults: settings of the cluster; the job's come on top.
         restore_of: what a task goes on from.
     """
     job = graph.job_graph
     executions = graph.executions_in(allocation_id)
     edges = graph.edges_touching(e.vertex.id for e in executions)
-    involved = {e.vertex.id for e in executions} | {v for edge in edges for v in (edge.source, edge.target)}
-    placed = {
-        vertex_id: [e.slot for e in job_vertex.executions()]
-        for vertex_id, job_vertex in graph.vertices.items()
-        if vertex_id in involved
-    }
     return Deployment(
         job_id=job.job_id,
         job_name=job.name,
@@ -57,14 +53,25 @@ def deployment_of(
             )
             for edge in edges
         ),
-        placement={v: [s.allocation_id if s is not None else "" for s in slots] for v, slots in placed.items()},
-        peers={s.allocation_id: dict(s.data_address) for slots in placed.values() for s in slots if s is not None},
+        placement=placement,
         blobs=dict.fromkeys(job.python_files, ""),  # beside those of chains and main module, which are fetched anyhow
         main_blob=job.main_blob,
         python_path=tuple(job.python_path),
         python_files=tuple(job.python_files),
         config={**defaults, **job.config},
     )
+
+
+def placement_of(graph: ExecutionGraph, regions: Iterable[int]) -> Placement:
+    """Where the tasks of some regions run, as far as they have slots; nobody exchanges records with another region."""
+    slots: dict[str, dict[int, str]] = {}
+    peers: dict[str, Mapping[str, Any]] = {}
+    for execution in graph.in_regions(regions):
+        slot = execution.slot
+        if slot is not None:
+            slots.setdefault(execution.vertex.id, {})[execution.subtask] = slot.allocation_id
+            peers[slot.allocation_id] = slot.data_address
+    return Placement(slots, peers)
 
 
 def _task(execution: Execution, restore: Mapping[str, Any] | None, job: JobGraph) -> TaskDescriptor:

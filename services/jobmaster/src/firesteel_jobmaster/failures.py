@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from firesteel.core.errors import (
 from firesteel.graph.execution_graph import Execution, Slot
 from firesteel.protocol.deployment import TaskFailure
 
+_WORD = re.compile(r"[\w-]+")
 _RANK = {"user": 0, "type": 0, "slot": 1, "internal": 2, "external": 3, "cancel": 4}
 LAST_RANK = 5
 _SLOT_LOST = class_name(FleetError)
@@ -54,10 +56,10 @@ def is_of_infrastructure(failure: Mapping[str, Any]) -> bool:
     return failure.get("kind") == "external" and failure.get("error_class") not in (_TOO_LARGE, _CHECKPOINTS)
 
 
-def name_peers(failure: Mapping[str, Any], slots: Iterable[Slot]) -> Mapping[str, Any]:
+def name_peers(failure: Mapping[str, Any], find: Callable[[str], Slot | None]) -> Mapping[str, Any]:
     """The failure, with the TaskManagers of the slots that its message names by their allocation ids."""
     message = str(failure.get("message"))
-    named = [s for s in slots if s.allocation_id in message]
+    named = [slot for word in dict.fromkeys(_WORD.findall(message)) if (slot := find(word)) is not None]
     if not named:
         return failure
     where = "; ".join(f"{s.allocation_id} is slot {where_is(s)}" for s in named)

@@ -55,12 +55,12 @@ class Restarts:
             self._due[region] = due
             self._entries[region] = entry
 
-    def take_ready(self, now: float) -> list[int]:
-        """The regions that can be restarted now; they wait no longer."""
+    def take_ready(self, now: float, among: Iterable[int] | None = None) -> list[int]:
+        """The regions that can be restarted now, of all or among some; they wait no longer."""
         ready = [
             region
-            for region, due in self._due.items()
-            if now >= due - SLACK and all(e.state.is_terminal for e in self._graph.in_regions((region,)))
+            for region in (self._due if among is None else among)
+            if region in self._due and now >= self._due[region] - SLACK and self._graph.has_ended(region)
         ]
         for region in ready:
             del self._due[region], self._entries[region]

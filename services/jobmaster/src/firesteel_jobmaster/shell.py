@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
@@ -19,8 +20,9 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.ha.retrieval import Attempts, FixedLeaders, LeaderRetrieval
 from firesteel.protocol import messages as m
 from firesteel.protocol.alignment import GroupWatermark, ReportWatermark
+from firesteel.protocol.deployment import Deployment
 from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, TaskManagerGateway
-from firesteel.protocol.message import RpcFault
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel.rpc import RpcClient, answers
 from firesteel.service.lanes import Calls, Spawn
@@ -35,10 +37,12 @@ from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.dispatcher import DispatcherReporter
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
-from firesteel_jobmaster.taskmanagers import TaskManagerLinks
+from firesteel_jobmaster.taskmanagers import TaskManagerLinks, Together
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+PACKED_AT_ONCE = 200
+"""Slots up to which a placement is packed on the event loop."""
 LONGEST_SUBMIT_DELAY = 5.0
 """Seconds between two tries to submit tasks."""
 
@@ -227,10 +231,14 @@ class JobMaster:
         """See ``JobMasterGateway``."""
         self._event("the end of a task's data", lambda: self.core.end_of_data(message.execution_id))
 
-    @answers(JobMasterGateway.acknowledge_checkpoint)
-    def acknowledge_checkpoint(self, message: m.AcknowledgeCheckpoint) -> None:
+    @answers(JobMasterGateway.acknowledge_checkpoints)
+    def acknowledge_checkpoints(self, message: m.AcknowledgeCheckpoints) -> None:
         """See ``JobMasterGateway``."""
-        self._event("an acknowledgement", lambda: self.core.acknowledge_checkpoint(message))
+        for one in message.acknowledgements:
+            try:
+                self._event("an acknowledgement", partial(self.core.acknowledge_checkpoint, one))
+            except RpcFault as error:  # of an attempt that is forgotten; the others count
+                logger.info("an acknowledgement is ignored: %s", error)
 
     @answers(JobMasterGateway.decline_checkpoint)
     def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
@@ -398,13 +406,18 @@ class JobMaster:
         call = self._taskmanagers.call
         match instruction:
             case do.SubmitSlot(tm, allocation, deployment):
-                submit = m.SubmitTasks(
-                    self.job_id, allocation, self.token, deployment.to_plain(), self.start_message.blob_address
-                )
-                call(tm, allocation, "submit", lambda gateway: self._submit(tm, gateway, submit), once=True)
+                submit = self._submit
+                call(tm, allocation, "submit", lambda gateway: submit(tm, gateway, allocation, deployment), once=True)
             case do.CancelSlotTasks(tm, allocation, ids):
-                cancel = m.CancelTasks(self.job_id, ids)
-                call(tm, allocation, "cancel", lambda gateway: gateway.cancel_tasks(cancel))
+                self._call_together(
+                    tm,
+                    allocation,
+                    ids,
+                    "cancel",
+                    lambda gateway, tasks: gateway.cancel_tasks(
+                        m.CancelTasks(self.job_id, tuple(id_ for some in tasks.values() for id_ in some))
+                    ),
+                )
             case do.PushSplits(tm, allocation, execution_id, given):
                 assign = m.AssignSplits(
                     execution_id, given.splits, given.no_more, given.serial, self.job_id, allocation
@@ -428,30 +441,64 @@ class JobMaster:
                     ),
                 )
             case do.TriggerCheckpoint(tm, allocation, ids, checkpoint, timestamp_ms, options):
-                trigger = m.TriggerCheckpoint(self.job_id, allocation, ids, checkpoint, timestamp_ms, options)
-                call(
+                self._call_together(
                     tm,
                     allocation,
-                    "trigger a checkpoint",
-                    lambda gateway: gateway.trigger_checkpoint(trigger),
+                    ids,
+                    f"trigger checkpoint {checkpoint} {dict(options)}",
+                    lambda gateway, tasks: gateway.trigger_checkpoint(
+                        m.TriggerCheckpoint(self.job_id, tasks, checkpoint, timestamp_ms, options)
+                    ),
                     failed=lambda: self._event(
                         "a checkpoint that was not triggered",
                         lambda: self.core.checkpoint_not_triggered(ids, checkpoint),
                     ),
                 )
             case do.NotifyCheckpointComplete(tm, allocation, ids, checkpoint):
-                complete = m.NotifyCheckpoint(self.job_id, allocation, ids, checkpoint)
-                call(
-                    tm, allocation, "checkpoint complete", lambda gateway: gateway.notify_checkpoint_complete(complete)
+                self._call_together(
+                    tm,
+                    allocation,
+                    ids,
+                    f"checkpoint {checkpoint} is complete",
+                    lambda gateway, tasks: gateway.notify_checkpoint_complete(
+                        m.NotifyCheckpoint(self.job_id, tasks, checkpoint)
+                    ),
                 )
             case do.NotifyCheckpointAborted(tm, allocation, ids, checkpoint):
-                aborted = m.NotifyCheckpoint(self.job_id, allocation, ids, checkpoint)
-                call(tm, allocation, "checkpoint aborted", lambda gateway: gateway.notify_checkpoint_aborted(aborted))
+                self._call_together(
+                    tm,
+                    allocation,
+                    ids,
+                    f"checkpoint {checkpoint} is aborted",
+                    lambda gateway, tasks: gateway.notify_checkpoint_aborted(
+                        m.NotifyCheckpoint(self.job_id, tasks, checkpoint)
+                    ),
+                )
             case do.ReleaseSlot(tm, allocation, cause, last_checkpoint):
                 free = m.FreeSlot(allocation, cause, last_checkpoint)
                 call(tm, allocation, "free", lambda gateway: gateway.free_slot(free))
             case _:
                 raise AssertionError(instruction)
+
+    def _call_together(
+        self,
+        taskmanager_id: str,
+        allocation_id: str,
+        execution_ids: tuple[str, ...],
+        order: str,
+        send: Together,
+        *,
+        failed: Callable[[], None] | None = None,
+    ) -> None:
+        """Say to tasks of a slot what others of that TaskManager are told, too; ``order`` tells what it is."""
+        links = self._taskmanagers
+        links.call(
+            taskmanager_id,
+            allocation_id,
+            order,
+            lambda gateway: links.together(gateway, taskmanager_id, allocation_id, execution_ids, order, send),
+            failed=failed,
+        )
 
     async def _note(self, note: Callable[[], None]) -> None:
         """Remember attempts for the next JobMaster; until that is done none of them runs."""
@@ -468,24 +515,37 @@ class JobMaster:
                 logger.error("numbers of attempts can't be stored, next try in %g s: %s", delay, error)
             await asyncio.sleep(delay)
 
-    async def _submit(self, taskmanager_id: str, gateway: TaskManagerGateway, message: m.SubmitTasks) -> None:
+    async def _submit(
+        self, taskmanager_id: str, gateway: TaskManagerGateway, allocation: str, deployment: Deployment
+    ) -> None:
         """Have tasks run; said again while the answer may be lost: who has taken them takes them once."""
         await self._notes.done()  # a JobMaster that follows must not use the same numbers
+        placement = deployment.placement
+        if len(placement.peers) > PACKED_AT_ONCE:
+            await in_a_thread(lambda: placement.id)
         if self.core.is_terminal:
             return
-        allocation = message.allocation_id
-        ids = [task["execution_id"] for task in message.deployment["tasks"]]
+        ids = [task.execution_id for task in deployment.tasks]
+        plain = {**deployment.to_plain(), "placement": placement.id}
+        message = m.SubmitTasks(self.job_id, allocation, self.token, plain, self.start_message.blob_address)
+
+        async def submit() -> None:
+            await self._taskmanagers.share_placement(taskmanager_id, gateway, placement)
+            await gateway.submit_tasks(message)
 
         def goes_on(error: Failure) -> bool:
-            if not isinstance(error, PeerUnreachableError):
+            if isinstance(error, RpcFault) and error.code is RpcCode.UNKNOWN_PLACEMENT:
+                self._taskmanagers.placement_forgotten(taskmanager_id)
+            elif isinstance(error, PeerUnreachableError):
+                self._taskmanagers.check(taskmanager_id)
+            else:
                 return False
             logger.warning("submit: %s", error)
-            self._taskmanagers.check(taskmanager_id)
             return self._taskmanagers.is_watched(taskmanager_id) and self.core.awaits_submit(ids)
 
         waits = pauses(FIRST_PAUSE, LONGEST_SUBMIT_DELAY)
         try:
-            await repeated(lambda: gateway.submit_tasks(message), goes_on, waits)
+            await repeated(submit, goes_on, waits)
         except RpcError as error:
             cause = str(error)
             self._event("a refused submit", lambda: self.core.submit_failed(allocation, ids, cause))

@@ -21,6 +21,10 @@ class SlotPool:
         self.returned: deque[str] = deque(maxlen=KEPT_RETURNED)
         """Slots that were given back or lost while the job went on."""
         self._slots: dict[str, Slot] = {}
+        self._at: dict[str, dict[str, Slot]] = {}
+        """By TaskManager."""
+        self._unused: dict[str, Slot] = {}
+        """That nothing was deployed into."""
         self._idle_since: dict[str, float] = {}
         self._closed = False
 
@@ -45,7 +49,15 @@ class SlotPool:
 
     def at(self, taskmanager_id: str) -> list[Slot]:
         """Those of one TaskManager."""
-        return [s for s in self._slots.values() if s.taskmanager_id == taskmanager_id]
+        return list(self._at.get(taskmanager_id, {}).values())
+
+    def taskmanagers(self) -> list[str]:
+        """Those that have some."""
+        return list(self._at)
+
+    def unused(self) -> list[Slot]:
+        """Those that nothing was deployed into."""
+        return list(self._unused.values())
 
     def offer(self, slot: Slot) -> bool:
         """Whether the slot is (or was before) accepted. A second offer of an allocation by another one is refused."""
@@ -54,14 +66,21 @@ class SlotPool:
             return held.taskmanager_id == slot.taskmanager_id and held.pid == slot.pid
         if self._closed or self.is_full:
             return False
-        self._slots[slot.allocation_id] = slot
+        self._slots[slot.allocation_id] = self._unused[slot.allocation_id] = slot
+        self._at.setdefault(slot.taskmanager_id, {})[slot.allocation_id] = slot
         return True
 
     def remove(self, allocation_id: str) -> None:
         """The slot is lost, or given back."""
         self._idle_since.pop(allocation_id, None)
-        if self._slots.pop(allocation_id, None) is not None:
+        self._unused.pop(allocation_id, None)
+        slot = self._slots.pop(allocation_id, None)
+        if slot is not None:
             self.returned.append(allocation_id)
+            there = self._at[slot.taskmanager_id]
+            del there[allocation_id]
+            if not there:
+                del self._at[slot.taskmanager_id]
 
     def idle(self, allocation_id: str, now: float) -> None:
         """The job is done with a slot."""
@@ -73,8 +92,9 @@ class SlotPool:
         return allocation_id in self._idle_since
 
     def use(self, allocation_id: str) -> None:
-        """The job uses a slot again."""
+        """The job uses a slot, perhaps again."""
         self._idle_since.pop(allocation_id, None)
+        self._unused.pop(allocation_id, None)
 
     def idle_before(self, moment: float) -> list[Slot]:
         """Those that the job was done with by this moment."""
@@ -89,6 +109,6 @@ class SlotPool:
         """Accept nothing more; returns what has to be given back, and holds it no longer."""
         self._closed = True
         slots = self.slots()
-        self._slots.clear()
-        self._idle_since.clear()
+        for held in (self._slots, self._at, self._unused, self._idle_since):
+            held.clear()
         return slots

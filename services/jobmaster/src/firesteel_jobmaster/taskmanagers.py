@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from urllib.parse import urlsplit
 
 from firesteel.core.clock import Clock
-from firesteel.core.errors import PeerUnreachableError, RpcError
+from firesteel.core.errors import PeerUnreachableError, ProtocolError, RpcError
 from firesteel.protocol import messages as m
+from firesteel.protocol.deployment import Placement
 from firesteel.protocol.gateways import TaskManagerGateway
+from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel.service.lanes import Calls, Spawn
@@ -24,7 +26,8 @@ CONNECT_PAUSE = 1.0
 """Seconds until a watched connection that ended is opened again."""
 LAST_TRIES = 5
 """Of a call to a TaskManager that is not watched any more: it is gone, or the job has ended."""
-SlotCall = Callable[[TaskManagerGateway], Awaitable[None]]
+SlotCall = Callable[[TaskManagerGateway], Awaitable[object]]
+Together = Callable[[TaskManagerGateway, Mapping[str, tuple[str, ...]]], Awaitable[m.UnknownSlots | None]]
 
 
 class TaskManagerLinks:
@@ -66,6 +69,11 @@ class TaskManagerLinks:
         self._monitor = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, settings.heartbeat_failures)
         self._gateways: dict[str, TaskManagerGateway] = {}
         self._lanes: dict[str, Calls] = {}
+        self._placements: dict[str, tuple[str, asyncio.Task[None]]] = {}
+        """TaskManager -> id of the placement that it was sent last, and the call."""
+        self._gathering: dict[tuple[str, Hashable], dict[str, tuple[str, ...]]] = {}
+        """TaskManager and order -> the slots that it is for, and their tasks, until it is sent."""
+        self._sending: dict[tuple[str, Hashable], asyncio.Task[m.UnknownSlots | None]] = {}
         self._ticking = False
         self._exchanges: dict[str, tuple[asyncio.Task[None], ...]] = {}
         """Of each TaskManager that is watched: the heartbeats, and the connection."""
@@ -146,10 +154,16 @@ class TaskManagerLinks:
             failed: called when it was refused, or given up.
         """
         lane = self._lanes.get(allocation_id)
-        if lane is None:  # those that are idle have no order to keep
-            self._lanes = {slot: lane for slot, lane in self._lanes.items() if not lane.is_idle}
+        if lane is None:
             lane = self._lanes[allocation_id] = Calls(f"slot {allocation_id}", self._spawn_call)
-        lane.add(lambda: self._perform(taskmanager_id, what, call, once, failed))
+        lane.add(lambda: self._in_lane(lane, allocation_id, self._perform(taskmanager_id, what, call, once, failed)))
+
+    async def _in_lane(self, lane: Calls, allocation_id: str, work: Awaitable[None]) -> None:
+        try:
+            await work
+        finally:
+            if lane.is_last:  # one that is idle has no order to keep
+                del self._lanes[allocation_id]
 
     async def _perform(
         self, taskmanager_id: str, what: str, call: SlotCall, once: bool, failed: Callable[[], None] | None
@@ -169,6 +183,66 @@ class TaskManagerLinks:
             )
             if not worked and failed is not None:
                 failed()
+
+    async def together(
+        self,
+        gateway: TaskManagerGateway,
+        taskmanager_id: str,
+        allocation_id: str,
+        execution_ids: tuple[str, ...],
+        order: Hashable,
+        send: Together,
+    ) -> None:
+        """Say to tasks of a slot what is said at the same time to those of other slots there: all in one call.
+
+        Args:
+            gateway: of the TaskManager.
+            taskmanager_id: whom.
+            allocation_id: the slot.
+            execution_ids: of the tasks.
+            order: what is said; equal ones travel together.
+            send: makes the call; tasks are given by slot.
+
+        Raises:
+            RpcError, ProtocolError: it could not be said, or not to this slot.
+        """
+        key = taskmanager_id, order
+        gathering = self._gathering.get(key)
+        if gathering is None:
+            gathering = self._gathering[key] = {}
+
+            async def say() -> m.UnknownSlots | None:
+                del self._gathering[key], self._sending[key]  # whoever comes now is too late for this one
+                return await send(gateway, gathering)
+
+            self._sending[key] = asyncio.get_running_loop().create_task(say())
+        gathering[allocation_id] = execution_ids
+        answer = await asyncio.shield(self._sending[key])
+        if answer is not None and allocation_id in answer.allocation_ids:
+            text = f"TaskManager {taskmanager_id} has no slot {allocation_id} of this JobMaster"
+            raise RpcFault(RpcCode.NOT_FOUND, text)
+
+    async def share_placement(self, taskmanager_id: str, gateway: TaskManagerGateway, placement: Placement) -> None:
+        """See to it that a TaskManager has a placement: it is sent once, whoever asks for that.
+
+        Raises:
+            RpcError, ProtocolError: it could not be sent.
+        """
+        known = self._placements.get(taskmanager_id)
+        if known is None or known[0] != placement.id:
+            message = m.SharePlacement(self._job_id, placement.id, placement.packed)
+            task = asyncio.get_running_loop().create_task(gateway.share_placement(message))
+            known = self._placements[taskmanager_id] = placement.id, task
+        try:
+            await asyncio.shield(known[1])
+        except (RpcError, ProtocolError):
+            if self._placements.get(taskmanager_id) is known:
+                del self._placements[taskmanager_id]
+            raise
+
+    def placement_forgotten(self, taskmanager_id: str) -> None:
+        """A TaskManager does not know a placement that it was sent: it was started anew, or had no slot of the job."""
+        self._placements.pop(taskmanager_id, None)
 
     def is_watched(self, taskmanager_id: str) -> bool:
         """Whether it is still expected to live, and calls to it are worth a repeat."""

@@ -7,7 +7,7 @@ import sys
 from firesteel.config.addresses import advertised_host
 from firesteel.config.options import JOBMANAGER_BIND_HOST, RESOURCEMANAGER_ADDRESS, RESOURCEMANAGER_PORT
 from firesteel.protocol.provider import ProviderContext
-from firesteel.runtime.slot_main import slot_main
+from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.service.process import ProcessContext, ServicePlan, run_service
 from firesteel_resourcemanager.app import create_service, load_provider
 

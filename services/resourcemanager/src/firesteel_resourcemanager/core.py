@@ -21,7 +21,7 @@ from firesteel_resourcemanager.registry import FleetState, FormerJobMasterError,
 from firesteel_resourcemanager.settings import ResourceManagerSettings
 from firesteel_resourcemanager.slot_life import FOLLOWED, SlotLife
 from firesteel_resourcemanager.slot_manager import SlotManager
-from firesteel_resourcemanager.slot_table import Slot, SlotState, TaskManager
+from firesteel_resourcemanager.slot_table import SlotState, TaskManager
 from firesteel_resourcemanager.workers import Workers, WorkerState
 
 logger = logging.getLogger(__name__)
@@ -106,9 +106,9 @@ class ResourceManagerCore:
             message.taskmanager_id, message.address, {}, Executor(message.executor_id), message.hardware,
             message.memory_configuration, now_ms,
         )  # fmt: skip
-        self.table.taskmanagers[taskmanager.id] = taskmanager
+        self.table.add(taskmanager)
         logger.info("TaskManager %s registered with %d slots at %s", taskmanager.id, message.slots, taskmanager.address)
-        self._grow(taskmanager, message.slots)
+        self.table.grow(taskmanager, message.slots)
         self.executors.registered(taskmanager, now)
         self.workers.registered(taskmanager, now)
         return out + self._reconcile(taskmanager, message.slot_report, self.table.revision, now) + self._settle(now)
@@ -125,7 +125,7 @@ class ResourceManagerCore:
 
     def set_slots(self, taskmanager_id: str, slots: int, now: float) -> list[Instruction]:
         """A TaskManager has more slots now; fewer than before is ignored."""
-        self._grow(self.registry.taskmanager(taskmanager_id), slots)
+        self.table.grow(self.registry.taskmanager(taskmanager_id), slots)
         return self._settle(now)
 
     def taskmanager_gone(self, taskmanager_id: str, cause: str, now: float, orderly: bool = False) -> list[Instruction]:
@@ -148,7 +148,7 @@ class ResourceManagerCore:
                 slot.launched = False
                 self._life.lost(slot, now)
                 self.table.clear(slot)
-        del self.table.taskmanagers[taskmanager.id]
+        self.table.remove(taskmanager)
         return out
 
     def slot_report(
@@ -175,7 +175,7 @@ class ResourceManagerCore:
         out: list[Instruction] = []
         for status in report:
             if status.slot_index not in taskmanager.slots:
-                self._grow(taskmanager, status.slot_index + 1)
+                self.table.grow(taskmanager, status.slot_index + 1)
             slot = taskmanager.slots[status.slot_index]
             if slot.revision <= as_of and slot.state is not SlotState.REQUESTED:
                 out += self._life.reconcile(taskmanager, slot, status, now)
@@ -187,7 +187,7 @@ class ResourceManagerCore:
         if slot is None or (slot.taskmanager_id, slot.index) != (taskmanager_id, slot_index):
             return []
         if slot.state is SlotState.REQUESTED:  # freed before its own answer to the request came here
-            slot.give_back = slot.give_back or "the TaskManager freed it"
+            self.table.give_back(slot, slot.give_back or "the TaskManager freed it")
             return []
         self._life.lost(slot, now)
         self._life.clear(slot, now)
@@ -199,7 +199,8 @@ class ResourceManagerCore:
         if slot is None or slot.state is not SlotState.REQUESTED:
             return []
         job = self.jobs.get(slot.job_id)
-        give_back, slot.give_back = slot.give_back or ("" if job is not None else "the job is gone"), ""
+        give_back = slot.give_back or ("" if job is not None else "the job is gone")
+        self.table.give_back(slot, "")
         self.table.move(slot, SlotState.ALLOCATED)
         if job is not None:
             job.refusals = 0
@@ -213,7 +214,8 @@ class ResourceManagerCore:
         if slot is None or slot.state is not SlotState.REQUESTED:
             return []
         logger.warning("slot %d of %s was not granted: %s", slot.index, slot.taskmanager_id, cause)
-        slot.not_before, slot.give_back = now + REFUSED_PAUSE, ""
+        slot.not_before = now + REFUSED_PAUSE
+        self.table.give_back(slot, "")
         self.table.move(slot, SlotState.ALLOCATED)  # it may have arrived all the same
         out: list[Instruction] = []
         job = self.jobs.get(slot.job_id)
@@ -478,7 +480,3 @@ class ResourceManagerCore:
     def _settle(self, now: float) -> list[Instruction]:
         """What follows from any event: slots are given away, executors and workers are asked for."""
         return [*self._manager.schedule(now), *self.executors.advance(now), *self.workers.plan(now)]
-
-    def _grow(self, taskmanager: TaskManager, slots: int) -> None:
-        for index in range(slots):
-            taskmanager.slots.setdefault(index, Slot(taskmanager.id, index))

@@ -12,7 +12,7 @@ from firesteel.core.backoff import pause_after
 from firesteel.core.errors import IllegalTransitionError
 from firesteel.service.heartbeat import REGISTERS_AGAIN
 from firesteel_resourcemanager.settings import ResourceManagerSettings
-from firesteel_resourcemanager.slot_table import Slot, SlotState, SlotTable, TaskManager
+from firesteel_resourcemanager.slot_table import Slot, SlotTable, TaskManager
 
 FIRST_SETBACK, LONGEST_SETBACK = 1.0, 60.0
 """Seconds for which a job that has lost a slot gets no other one: it fails, or declares anew what it needs."""
@@ -144,11 +144,7 @@ class Registry:
 
     def held(self, job: Job) -> list[Slot]:
         """Slots that count for a job's requirements."""
-        return [
-            s
-            for s in self.table.of_job(job.id)
-            if s.state is SlotState.ALLOCATED or (s.state is SlotState.REQUESTED and not s.give_back)
-        ]
+        return [s for s in self.table.of_job(job.id) if s.counts]
 
     @property
     def complete_at(self) -> float:
@@ -174,7 +170,7 @@ class Registry:
 
     def missing(self, job: Job) -> int:
         """How many slots a job wants and does not have."""
-        return max(0, job.wanted - len(self.held(job)))
+        return max(0, job.wanted - self.table.counting(job.id))
 
     def set_back(self, job: Job, now: float) -> None:
         """A job has lost a slot that it wanted: a moment without another one, longer each time until it declares."""
@@ -221,5 +217,4 @@ class Registry:
         assert not self.kept.keys() & self.jobs.keys(), "slots are kept for a registered job"
         assert not self.kept.keys() & self._ended.keys(), "slots are kept for a job that has ended"
         for slot in self.table:
-            waits = slot.state is SlotState.ALLOCATED or (slot.state is SlotState.REQUESTED and not slot.give_back)
-            assert not waits or slot.job_id in self.jobs or slot.job_id in self.kept, f"{slot} is nobody's"
+            assert not slot.counts or slot.job_id in self.jobs or slot.job_id in self.kept, f"{slot} is nobody's"

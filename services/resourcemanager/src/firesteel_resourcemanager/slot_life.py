@@ -53,10 +53,7 @@ class SlotLife:
     @property
     def is_watching(self) -> bool:
         """Whether the fleet should be asked often which slots ended, and ``tick`` be called as often."""
-        return bool(self._leftovers) or any(
-            s.free_at is not None or s.ended is not None or s.unsure or (s.launched and s.pid is None)
-            for s in self._table
-        )
+        return bool(self._leftovers or self._table.watched())
 
     # -- launching
 
@@ -65,6 +62,7 @@ class SlotLife:
         if not self._can_launch(slot):
             return []
         slot.launched, slot.launches = True, slot.launches + 1
+        self._table.watch(slot)
         executor = self._executors.id_of(self._table.owner(slot))
         return [LaunchSlot(slot.taskmanager_id, slot.allocation_id, executor)]
 
@@ -119,6 +117,7 @@ class SlotLife:
         else:
             slot.launched = False
             slot.ended, slot.ended_at = _ending(outcome, message), now
+            self._table.watch(slot)
         return []
 
     def forget_leftover(self, allocation_id: str) -> None:
@@ -127,6 +126,7 @@ class SlotLife:
 
     def _doubt(self, slot: Slot, ask_at: float) -> None:
         slot.unsure, slot.ask_at = True, ask_at
+        self._table.watch(slot)
         self._table.touch(slot)
 
     # -- giving up
@@ -143,7 +143,7 @@ class SlotLife:
     def release(self, slot: Slot, cause: str) -> list[Instruction]:
         """Have the TaskManager free a slot, once it has answered what it was asked before."""
         if slot.state is SlotState.REQUESTED:
-            slot.give_back = slot.give_back or cause
+            self._table.give_back(slot, slot.give_back or cause)
         elif slot.state is SlotState.ALLOCATED:
             self._table.move(slot, SlotState.RELEASING)
             return [self._free(slot, cause)]
@@ -155,6 +155,7 @@ class SlotLife:
             return self.release(slot, cause)
         self._table.move(slot, SlotState.RELEASING)
         slot.free_at = now + GOODBYE_GRACE
+        self._table.watch(slot)
         return []
 
     def trim(self, job: Job) -> list[Instruction]:
@@ -180,13 +181,13 @@ class SlotLife:
     def lost(self, slot: Slot, now: float) -> None:
         """The TaskManager freed a slot, perhaps although its job wants it."""
         job = self._registry.jobs.get(slot.job_id)
-        if slot.state is SlotState.ALLOCATED and job is not None and len(self._registry.held(job)) <= job.wanted:
+        if slot.state is SlotState.ALLOCATED and job is not None and self._table.counting(job.id) <= job.wanted:
             self._registry.set_back(job, now)
 
     def tick(self, now: float) -> list[Instruction]:
         """Time has passed."""
         out: list[Instruction] = []
-        for slot in list(self._table):
+        for slot in self._table.watched():
             if slot.ended is not None and slot.state is SlotState.ALLOCATED and now >= slot.ended_at + ENDED_GRACE:
                 out += self.fail(slot, slot.ended, now)
             if slot.free_at is not None and now >= slot.free_at:
@@ -217,6 +218,7 @@ class SlotLife:
         if slot.state is SlotState.FREE:
             return self._learn(slot, status, now)
         slot.pid, slot.active = status.pid, status.state == "ACTIVE"
+        self._table.watch(slot)
         if status.state == SlotState.RELEASING.value:
             if slot.state is SlotState.ALLOCATED:
                 self.lost(slot, now)
@@ -250,6 +252,7 @@ class SlotLife:
             return []
         self._table.allocate(slot, status.allocation_id, status.job_id, SlotState.ALLOCATED, status.jobmaster_epoch)
         slot.pid, slot.active, slot.launched = status.pid, status.state == "ACTIVE", True
+        self._table.watch(slot)
         job = self._registry.jobs.get(status.job_id)
         is_former = job is not None and slot.epoch < job.epoch
         if job is not None and is_former:

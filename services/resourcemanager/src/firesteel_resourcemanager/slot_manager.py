@@ -39,7 +39,7 @@ class SlotManager:
         """Give away what can be given away."""
         registry, out = self._registry, list[Instruction]()
         total = registry.table.total()
-        free = [s for s in registry.table.free(now) if self._executors.is_usable(registry.table.owner(s))]
+        free: list[Slot] | None = None
         waiting = [j for j in registry.jobs.values() if registry.missing(j) or (j.former and not j.declared)]
         kept = 0
         for job in sorted(waiting, key=lambda j: (not registry.is_taken_over(j), j.waiting_since)):
@@ -55,7 +55,9 @@ class SlotManager:
             if registry.may_have_former_slots(job, now):
                 kept += max(0, missing - registry.former_slots(job))  # the rest is about to be freed for it
                 continue
-            if missing <= len(free) - kept:
+            if free is None and missing <= registry.table.total_free() - kept:
+                free = [s for s in registry.table.free(now) if self._executors.is_usable(registry.table.owner(s))]
+            if free is not None and missing <= len(free) - kept:
                 out += [self._request(slot, job) for slot in free[:missing]]
                 free = free[missing:]
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -67,6 +68,17 @@ class Slot:
     active: bool = False
     """Its TaskManager says that the JobMaster has accepted it."""
 
+    @property
+    def counts(self) -> bool:
+        """Whether it counts for its job's requirements."""
+        return self.state is SlotState.ALLOCATED or (self.state is SlotState.REQUESTED and not self.give_back)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for the fleet, for time or for a report."""
+        waits = self.free_at is not None or self.ended is not None or self.unsure
+        return waits or (self.launched and self.pid is None)
+
 
 @dataclass
 class TaskManager:
@@ -80,38 +92,82 @@ class TaskManager:
     memory_configuration: Mapping[str, Any] = field(default_factory=dict)
     last_heartbeat_ms: int = 0
 
+    held: int = 0
+    """How many of its slots are not free."""
+
     @property
     def is_idle(self) -> bool:
         """Whether nobody has a slot of it."""
-        return all(slot.state is SlotState.FREE for slot in self.slots.values())
+        return self.held == 0
 
 
 class SlotTable:
-    """All slots, found by TaskManager and index, or by allocation."""
+    """All slots, found by TaskManager and index, by allocation, or by job.
+
+    What every event asks for is counted or kept in an index, so that it costs nothing to have many slots.
+    """
 
     def __init__(self) -> None:
         self.taskmanagers: dict[str, TaskManager] = {}
         self.revision = 0
+        self._total = 0
         self._by_allocation: dict[str, Slot] = {}
+        self._of_jobs: dict[str, dict[str, Slot]] = {}
+        self._counting: Counter[str] = Counter()
+        """How many slots count for each job's requirements."""
+        self._watched: dict[str, Slot] = {}
+        """By allocation: those that may wait for something."""
 
     def __iter__(self) -> Iterator[Slot]:
         for taskmanager in self.taskmanagers.values():
             yield from taskmanager.slots.values()
 
+    def add(self, taskmanager: TaskManager) -> None:
+        """A TaskManager has registered."""
+        self.taskmanagers[taskmanager.id] = taskmanager
+        self._total += len(taskmanager.slots)
+
+    def grow(self, taskmanager: TaskManager, slots: int) -> None:
+        """A TaskManager has at least so many slots."""
+        before = len(taskmanager.slots)
+        for index in range(slots):
+            taskmanager.slots.setdefault(index, Slot(taskmanager.id, index))
+        self._total += len(taskmanager.slots) - before
+
+    def remove(self, taskmanager: TaskManager) -> None:
+        """A TaskManager is gone; its slots are free."""
+        del self.taskmanagers[taskmanager.id]
+        self._total -= len(taskmanager.slots)
+
     def total(self) -> int:
         """Slots of all TaskManagers."""
-        return sum(len(t.slots) for t in self.taskmanagers.values())
+        return self._total
+
+    def total_free(self) -> int:
+        """Slots that nobody has, some of which may not be given away for now."""
+        return self._total - len(self._by_allocation)
 
     def free(self, now: float) -> list[Slot]:
         """Slots that can be given away, spread over TaskManagers: those with the most free slots first."""
-        groups = [
-            [s for s in t.slots.values() if s.state is SlotState.FREE and s.not_before <= now]
-            for t in self.taskmanagers.values()
-        ]
-        picked: list[Slot] = []
-        while groups := [g for g in groups if g]:
-            picked.append(max(groups, key=len).pop(0))
-        return picked
+        found: list[tuple[int, int, Slot]] = []
+        for number, taskmanager in enumerate(self.taskmanagers.values()):
+            if taskmanager.held == len(taskmanager.slots):
+                continue
+            free = [s for s in taskmanager.slots.values() if s.state is SlotState.FREE and s.not_before <= now]
+            found += [(index - len(free), number, slot) for index, slot in enumerate(free)]
+        found.sort(key=lambda one: one[:2])  # how many its TaskManager has left at that point, the most first
+        return [slot for _, _, slot in found]
+
+    def watched(self) -> list[Slot]:
+        """Slots that wait for something: the fleet, time or a report."""
+        waiting = {allocation: slot for allocation, slot in self._watched.items() if slot.is_waiting}
+        self._watched = waiting
+        return list(waiting.values())
+
+    def watch(self, slot: Slot) -> None:
+        """A slot may wait for something from now on."""
+        if slot.allocation_id:
+            self._watched[slot.allocation_id] = slot
 
     def find(self, allocation_id: str) -> Slot | None:
         """The slot of an allocation that was not freed yet."""
@@ -119,7 +175,20 @@ class SlotTable:
 
     def of_job(self, job_id: str) -> list[Slot]:
         """Slots that are tied to a job, those on their way back included."""
-        return [s for s in self._by_allocation.values() if s.job_id == job_id]
+        return list(self._of_jobs.get(job_id, {}).values())
+
+    def counting(self, job_id: str) -> int:
+        """How many slots count for a job's requirements."""
+        return self._counting[job_id]
+
+    def give_back(self, slot: Slot, cause: str) -> None:
+        """A requested slot is to be released when its TaskManager has answered; empty: it is not."""
+        counted = slot.counts
+        slot.give_back = cause
+        self._count(slot, counted)
+
+    def _count(self, slot: Slot, counted: bool) -> None:
+        self._counting[slot.job_id] += slot.counts - counted
 
     def owner(self, slot: Slot) -> TaskManager:
         """The TaskManager of a slot of the table."""
@@ -141,7 +210,14 @@ class SlotTable:
                 f"slot {slot.index} of {slot.taskmanager_id} (allocation {slot.allocation_id}): no move "
                 f"{slot.state.name} -> {to.name}"
             )
+        self._go(slot, to)
+
+    def _go(self, slot: Slot, to: SlotState) -> None:
+        counted = slot.counts
+        self.taskmanagers[slot.taskmanager_id].held += (to is not SlotState.FREE) - (slot.state is not SlotState.FREE)
         slot.state = to
+        if slot.job_id:
+            self._count(slot, counted)
         self.touch(slot)
 
     def allocate(self, slot: Slot, allocation_id: str, job_id: str, state: SlotState, epoch: int = 0) -> None:
@@ -150,11 +226,18 @@ class SlotTable:
         self.move(slot, state)
         slot.allocation_id, slot.job_id, slot.epoch = allocation_id, job_id, epoch
         self._by_allocation[allocation_id] = slot
+        self._of_jobs.setdefault(job_id, {})[allocation_id] = slot
+        self._count(slot, counted=False)
 
     def clear(self, slot: Slot) -> None:
         """Any other state -> FREE."""
         self.move(slot, SlotState.FREE)
         self._by_allocation.pop(slot.allocation_id)
+        self._watched.pop(slot.allocation_id, None)
+        of_job = self._of_jobs[slot.job_id]
+        del of_job[slot.allocation_id]
+        if not of_job:
+            del self._of_jobs[slot.job_id], self._counting[slot.job_id]
         slot.allocation_id, slot.job_id, slot.epoch, slot.give_back = "", "", 0, ""
         slot.launched, slot.launches, slot.unsure, slot.ask_at = False, 0, False, None
         slot.ended, slot.pid, slot.free_at, slot.active = None, None, None, False
@@ -164,6 +247,16 @@ class SlotTable:
         held = [s for s in self if s.state is not SlotState.FREE]
         assert len({s.allocation_id for s in held}) == len(held), "an allocation names two slots"
         assert {s.allocation_id: s for s in held} == self._by_allocation, "the index is wrong"
+        assert self._total == sum(len(t.slots) for t in self.taskmanagers.values()), "the total is wrong"
+        for taskmanager in self.taskmanagers.values():
+            taken = sum(s.state is not SlotState.FREE for s in taskmanager.slots.values())
+            assert taskmanager.held == taken, f"{taskmanager.id}: {taskmanager.held} of {taken}"
+        for job_id in {s.job_id for s in held} | self._of_jobs.keys():
+            own = {s.allocation_id: s for s in held if s.job_id == job_id}
+            assert self._of_jobs.get(job_id, {}) == own, f"the index of job {job_id} is wrong"
+            assert self._counting[job_id] == sum(s.counts for s in own.values()), f"the count of job {job_id} is wrong"
+        for slot in held:
+            assert slot.allocation_id in self._watched or not slot.is_waiting, f"nobody watches {slot}"
         for slot in self:
             assert (slot.state is SlotState.FREE) == (not slot.allocation_id), slot
             assert bool(slot.allocation_id) == bool(slot.job_id), slot

@@ -218,7 +218,7 @@ class Workers:
         most = self._registry.table.total() + self.potential()
         wanted = 0
         for job in self._registry.jobs.values():
-            held = len(self._registry.held(job))
+            held = self._registry.table.counting(job.id)
             wanted += max(job.wanted, held) if job.wanted <= most else held
         for job_id in self._registry.kept:
             wanted += sum(s.state is SlotState.ALLOCATED for s in self._registry.table.of_job(job_id))

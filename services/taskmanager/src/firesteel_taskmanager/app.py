@@ -13,7 +13,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.run_directory import RunDirectory
 from firesteel.ha.retrieval import LeaderRetrieval
 from firesteel.protocol.messages import ExecutorSpec
-from firesteel.runtime.surroundings import NETWORK_VARIABLE
+from firesteel.runtime.slot.surroundings import NETWORK_VARIABLE
 from firesteel.spark.executor import ExecutorProcess
 from firesteel.spark.jvm import DEFAULT_HEAP_MB
 from firesteel_taskmanager.executors import ExecutorFactory

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from firesteel.core.errors import ProtocolError
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.messages import AcknowledgeCheckpoint, DeclineCheckpoint, NotifyCheckpoint, TriggerCheckpoint
 from firesteel_taskmanager.instructions import Instruction, ReportCheckpoint, Send
-from firesteel_taskmanager.slots import SlotTable
+from firesteel_taskmanager.slots import Process, Slot, SlotTable, UnknownAllocationError
 
 logger = logging.getLogger(__name__)
 
@@ -23,64 +23,71 @@ class CheckpointDecisions:
 
     # -- from JobMasters
 
-    def trigger(self, message: TriggerCheckpoint) -> list[Instruction]:
+    def trigger(self, message: TriggerCheckpoint, token: str = "") -> tuple[tuple[str, ...], list[Instruction]]:
         """Tasks are to inject barriers; those that do not run here are declined.
 
-        Raises:
-            UnknownAllocationError: the job has no such slot here, or its process is gone.
+        Args:
+            message: names them by slot.
+            token: of the JobMaster; slots of another one are unknown to it. Empty = all are its own.
+
+        Returns:
+            The slots that it does not have here, or whose process is gone; and what to do for the others.
         """
-        slot, process = self._slots.usable(message.job_id, message.allocation_id)
-        live = self._live(message)
+        unknown, found = self._found(message, token)
         out: list[Instruction] = []
-        if live:
-            wanted = {
-                "type": "trigger_checkpoint",
-                "execution_ids": live,
-                "checkpoint_id": message.checkpoint_id,
-                "timestamp_ms": message.timestamp_ms,
-                "options": dict(message.options),
-            }
-            out.append(Send(process.channel, wanted))
-        for execution_id in message.execution_ids:
-            if execution_id not in live:
-                task = slot.tasks.get(execution_id)
-                ended = task is not None and task.is_final
-                reason = DeclineReason.TASK_CLOSING if ended else DeclineReason.TASK_NOT_READY
-                out.append(
-                    ReportCheckpoint(
-                        slot.jobmaster, DeclineCheckpoint(execution_id, message.checkpoint_id, reason.value)
-                    )
-                )
-        return out
+        for slot, process, execution_ids in found:
+            live = _live(slot, execution_ids)
+            if live:
+                wanted = {
+                    "type": "trigger_checkpoint",
+                    "execution_ids": live,
+                    "checkpoint_id": message.checkpoint_id,
+                    "timestamp_ms": message.timestamp_ms,
+                    "options": dict(message.options),
+                }
+                out.append(Send(process.channel, wanted))
+            for execution_id in execution_ids:
+                if execution_id not in live:
+                    task = slot.tasks.get(execution_id)
+                    ended = task is not None and task.is_final
+                    reason = DeclineReason.TASK_CLOSING if ended else DeclineReason.TASK_NOT_READY
+                    decline = DeclineCheckpoint(execution_id, message.checkpoint_id, reason.value)
+                    out.append(ReportCheckpoint(slot.jobmaster, decline))
+        return unknown, out
 
-    def completed(self, message: NotifyCheckpoint) -> list[Instruction]:
-        """A checkpoint is complete; tasks that have ended do not need to know.
+    def completed(self, message: NotifyCheckpoint, token: str = "") -> tuple[tuple[str, ...], list[Instruction]]:
+        """A checkpoint is complete; tasks that have ended do not need to know. As ``trigger``."""
+        return self._notify("checkpoint_complete", message, token)
 
-        Raises:
-            UnknownAllocationError: the job has no such slot here, or its process is gone.
-        """
-        return self._notify("checkpoint_complete", message)
+    def aborted(self, message: NotifyCheckpoint, token: str = "") -> tuple[tuple[str, ...], list[Instruction]]:
+        """A checkpoint will not complete. As ``trigger``."""
+        return self._notify("checkpoint_aborted", message, token)
 
-    def aborted(self, message: NotifyCheckpoint) -> list[Instruction]:
-        """A checkpoint will not complete.
+    def _notify(self, kind: str, message: NotifyCheckpoint, token: str) -> tuple[tuple[str, ...], list[Instruction]]:
+        unknown, found = self._found(message, token)
+        out: list[Instruction] = []
+        for slot, process, execution_ids in found:
+            if live := _live(slot, execution_ids):
+                told = {"type": kind, "execution_ids": live, "checkpoint_id": message.checkpoint_id}
+                out.append(Send(process.channel, told))
+        return unknown, out
 
-        Raises:
-            UnknownAllocationError: the job has no such slot here, or its process is gone.
-        """
-        return self._notify("checkpoint_aborted", message)
-
-    def _notify(self, kind: str, message: NotifyCheckpoint) -> list[Instruction]:
-        _, process = self._slots.usable(message.job_id, message.allocation_id)
-        live = self._live(message)
-        if not live:
-            return []
-        told = {"type": kind, "execution_ids": live, "checkpoint_id": message.checkpoint_id}
-        return [Send(process.channel, told)]
-
-    def _live(self, message: TriggerCheckpoint | NotifyCheckpoint) -> list[str]:
-        slot, _ = self._slots.usable(message.job_id, message.allocation_id)
-        tasks = ((e, slot.tasks.get(e)) for e in message.execution_ids)
-        return [e for e, task in tasks if task is not None and task.sent and not task.is_final]
+    def _found(
+        self, message: TriggerCheckpoint | NotifyCheckpoint, token: str
+    ) -> tuple[tuple[str, ...], list[tuple[Slot, Process, tuple[str, ...]]]]:
+        unknown: list[str] = []
+        found: list[tuple[Slot, Process, tuple[str, ...]]] = []
+        for allocation_id, execution_ids in message.tasks.items():
+            try:
+                slot, process = self._slots.usable(message.job_id, allocation_id)
+            except UnknownAllocationError:
+                unknown.append(allocation_id)
+                continue
+            if token in ("", slot.jobmaster.token):
+                found.append((slot, process, execution_ids))
+            else:
+                unknown.append(allocation_id)
+        return tuple(unknown), found
 
     # -- from slot processes
 
@@ -114,3 +121,8 @@ class CheckpointDecisions:
             execution_id, int(message["checkpoint_id"]), str(message["reason"]), message.get("failure")
         )
         return [ReportCheckpoint(slot.jobmaster, report)]
+
+
+def _live(slot: Slot, execution_ids: Iterable[str]) -> list[str]:
+    tasks = ((e, slot.tasks.get(e)) for e in execution_ids)
+    return [e for e, task in tasks if task is not None and task.sent and not task.is_final]

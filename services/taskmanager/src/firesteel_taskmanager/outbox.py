@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from firesteel.core.backoff import pauses
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 Report = ReportState | ReportEndOfData | ReportCheckpoint | ReportOperatorEvents | ReportSlotFailed
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _LARGEST_BATCH = 1000
+_LARGEST_BATCH_BYTES = 4 << 20
+"""Of state in acknowledgements that go together."""
 _LONGEST_TRY = 12.0
 """Seconds that one failed call and the pause after it can take; what goes beyond was a stall of this process."""
 
@@ -59,14 +62,14 @@ class Outbox:
         self.ref = ref
         self.gateway = JobMasterGateway(client, ref.address, ref.token)
         self._clock, self._taskmanager_id, self._patience, self._on_lost = clock, taskmanager_id, patience, on_lost
-        self._reports: Lane[list[Report]] = Lane(f"reports of job {ref.job_id}", self._deliver, spawn, _one_call)
+        self._reports: Lane[_Batch] = Lane(f"reports of job {ref.job_id}", self._deliver, spawn, _one_call)
         self._metrics: Lane[dict[str, Any]] = Lane(
             f"metrics of job {ref.job_id}", self._send_metrics, spawn, lambda older, newer: {**older, **newer}
         )
 
     def report(self, report: Report) -> None:
         """Deliver a report after those before it."""
-        self._reports.add([report])
+        self._reports.add(_Batch([report], _size(report)))
 
     def publish(self, metrics: dict[str, Any]) -> None:
         """Deliver totals; newer ones replace those that have not been sent yet."""
@@ -77,8 +80,8 @@ class Outbox:
         """Whether every report was delivered."""
         return self._reports.is_idle
 
-    async def _deliver(self, batch: list[Report]) -> None:
-        if not await self._persist(batch):
+    async def _deliver(self, batch: _Batch) -> None:
+        if not await self._persist(batch.reports):
             self._reports.clear()
 
     async def _persist(self, batch: list[Report]) -> bool:
@@ -102,6 +105,11 @@ class Outbox:
                 self._on_lost(f"its JobMaster has gone: {error}")
                 return False
             logger.error("job %s: a report was refused: %s", self.ref.job_id, error)
+            if len(batch) > 1 and isinstance(batch[0], ReportCheckpoint):  # perhaps for one of them
+                for one in batch:
+                    if not await self._persist([one]):
+                        return False
+                return True
             instead = self._instead(batch[0], error)
             return instead is None or await self._persist([instead])
         return True
@@ -132,7 +140,9 @@ class Outbox:
             await self.gateway.send_operator_events(first.message)
         elif isinstance(first, ReportCheckpoint):
             if isinstance(first.message, m.AcknowledgeCheckpoint):
-                await self.gateway.acknowledge_checkpoint(first.message)
+                together = [report.message for report in batch if isinstance(report, ReportCheckpoint)]
+                found = tuple(one for one in together if isinstance(one, m.AcknowledgeCheckpoint))
+                await self.gateway.acknowledge_checkpoints(m.AcknowledgeCheckpoints(found))
             else:
                 await self.gateway.decline_checkpoint(first.message)
         else:
@@ -145,7 +155,33 @@ class Outbox:
             logger.debug("job %s: totals were not delivered: %s", self.ref.job_id, error)
 
 
-def _one_call(earlier: list[Report], later: list[Report]) -> list[Report] | None:
-    """Changed states travel together."""
-    states = all(isinstance(batch[0], ReportState) for batch in (earlier, later))
-    return earlier + later if states and len(earlier) + len(later) <= _LARGEST_BATCH else None
+@dataclass(slots=True)
+class _Batch:
+    """Reports that go in one call, and the bytes that matter of them."""
+
+    reports: list[Report]
+    size: int
+
+
+def _one_call(earlier: _Batch, later: _Batch) -> _Batch | None:
+    """Changed states travel together, and so do acknowledgements."""
+    if (
+        not _go_together(earlier.reports[0], later.reports[0])
+        or len(earlier.reports) + len(later.reports) > _LARGEST_BATCH
+        or earlier.size + later.size > _LARGEST_BATCH_BYTES
+    ):
+        return None
+    earlier.reports += later.reports
+    earlier.size += later.size
+    return earlier
+
+
+def _go_together(one: Report, other: Report) -> bool:
+    if isinstance(one, ReportCheckpoint) and isinstance(other, ReportCheckpoint):
+        return isinstance(one.message, m.AcknowledgeCheckpoint) and isinstance(other.message, m.AcknowledgeCheckpoint)
+    return isinstance(one, ReportState) and isinstance(other, ReportState)
+
+
+def _size(report: Report) -> int:
+    message = report.message if isinstance(report, ReportCheckpoint) else None
+    return len(message.state) if isinstance(message, m.AcknowledgeCheckpoint) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
@@ -14,6 +15,7 @@ from firesteel.protocol.method import Caller, Method
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel.rpc import RpcRequest, answers, handlers_of, rpc_routes
 from firesteel_taskmanager.core import SlotTakenError
+from firesteel_taskmanager.instructions import Instruction
 from firesteel_taskmanager.shell import TaskManagerService
 from firesteel_taskmanager.slots import UnknownAllocationError, UnknownExecutionError
 
@@ -48,6 +50,10 @@ class _Calls:
             raise RpcFault(RpcCode.BAD_REQUEST, f"a TaskManager has at least one slot, not {message.slots}")
         self._core.set_slots(message.slots)
 
+    @answers(TaskManagerGateway.share_placement)
+    def share_placement(self, message: m.SharePlacement) -> None:
+        self._service.share_placement(message)
+
     @answers(TaskManagerGateway.submit_tasks)
     async def submit_tasks(self, message: m.SubmitTasks) -> None:
         await self._service.submit_tasks(message)
@@ -67,16 +73,20 @@ class _Calls:
         self._service.perform(self._core.tasks.operator_events_sent(message))
 
     @answers(TaskManagerGateway.trigger_checkpoint)
-    def trigger_checkpoint(self, message: m.TriggerCheckpoint) -> None:
-        self._service.perform(self._core.checkpoints.trigger(message))
+    def trigger_checkpoint(self, message: m.TriggerCheckpoint) -> m.UnknownSlots:
+        return self._told(*self._core.checkpoints.trigger(message, self._token))
 
     @answers(TaskManagerGateway.notify_checkpoint_complete)
-    def notify_checkpoint_complete(self, message: m.NotifyCheckpoint) -> None:
-        self._service.perform(self._core.checkpoints.completed(message))
+    def notify_checkpoint_complete(self, message: m.NotifyCheckpoint) -> m.UnknownSlots:
+        return self._told(*self._core.checkpoints.completed(message, self._token))
 
     @answers(TaskManagerGateway.notify_checkpoint_aborted)
-    def notify_checkpoint_aborted(self, message: m.NotifyCheckpoint) -> None:
-        self._service.perform(self._core.checkpoints.aborted(message))
+    def notify_checkpoint_aborted(self, message: m.NotifyCheckpoint) -> m.UnknownSlots:
+        return self._told(*self._core.checkpoints.aborted(message, self._token))
+
+    def _told(self, unknown: tuple[str, ...], out: Iterable[Instruction]) -> m.UnknownSlots:
+        self._service.perform(out)
+        return m.UnknownSlots(unknown)
 
     @answers(TaskManagerGateway.free_slot)
     def free_slot(self, message: m.FreeSlot) -> None:

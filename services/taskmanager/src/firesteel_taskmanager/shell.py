@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import zlib
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ from firesteel_taskmanager.slot_messages import SlotMessages
 logger = logging.getLogger(__name__)
 
 _DEATH_SECONDS = 2.0
+_KEPT_PLACEMENTS = 4
+"""Of each job: submits of earlier ones may still be on their way."""
 _BLOB_PAUSES = (0.1, 0.5, 1.0, 3.0, 5.0)
 """Seconds between attempts to fetch blobs: as many as Flink's ``blob.fetch.retries``."""
 
@@ -83,6 +86,8 @@ class TaskManagerService(Service):
         )
         self._jobmasters = JobMasterLinks(self, own, clock)
         self._messages = SlotMessages(self, stdout)
+        self._placements: dict[str, OrderedDict[str, str]] = {}
+        """Job -> id -> packed placement; those that were shared last."""
         self._alarm = asyncio.Event()
         self._idle = asyncio.Event()
 
@@ -206,6 +211,7 @@ class TaskManagerService(Service):
             case i.ForgetJob():
                 self.environments.forget(instruction.job_id)
                 self.blobs.forget(instruction.job_id)
+                self._placements.pop(instruction.job_id, None)
                 self._jobmasters.forget(instruction.job_id)
 
     async def _investigate(self, lost: i.Investigate) -> None:
@@ -315,6 +321,14 @@ class TaskManagerService(Service):
             raise RpcFault(RpcCode.BAD_REQUEST, f"{self.taskmanager_id} has no executors of its own")
         self.executors.start(spec)
 
+    def share_placement(self, message: m.SharePlacement) -> None:
+        """Keep where subtasks of a job run, for the submits that follow."""
+        of_job = self._placements.setdefault(message.job_id, OrderedDict())
+        of_job[message.placement_id] = message.placement
+        of_job.move_to_end(message.placement_id)
+        while len(of_job) > _KEPT_PLACEMENTS:
+            of_job.popitem(last=False)
+
     async def submit_tasks(self, message: m.SubmitTasks) -> None:
         """Fetch the blobs, then have the slot run the tasks."""
         if not self.core.leads(message.job_id, message.allocation_id, message.jobmaster_token):
@@ -327,13 +341,19 @@ class TaskManagerService(Service):
             names += [str(plain["main_blob"])] if plain["main_blob"] else []
             config = {str(key): str(value) for key, value in plain["config"].items()}
             secret = job_secret(self._secret, str(plain["salt"]))
+            placement = self._placements.get(message.job_id, OrderedDict()).get(str(plain["placement"]))
         except (KeyError, TypeError, AttributeError) as error:
             raise ProtocolError("submit_tasks", f"malformed deployment: {type(error).__name__}: {error}") from error
+        if placement is None:
+            text = f"where the tasks of job {message.job_id} run is not known to {self.taskmanager_id}"
+            raise RpcFault(RpcCode.UNKNOWN_PLACEMENT, text)
         tasks, where = self.core.tasks, (message.job_id, message.allocation_id)
         if not tasks.begin_deploy(*where, executions, cancellation_of(self._all_settings, config), self.now):
             return
         blobs = await self._fetch(message, names)
-        self.perform(tasks.deploy(*where, {**plain, "blobs": blobs, "secret": secret}))
+        managed = 0 if self._memory is None else self._memory.managed // len(self.core.slots)
+        mine = {"blobs": blobs, "secret": secret, "placement": placement, "managed_memory": managed}
+        self.perform(tasks.deploy(*where, {**plain, **mine}))
 
     async def _fetch(self, message: m.SubmitTasks, names: list[str]) -> dict[str, str]:
         for pause in (*_BLOB_PAUSES, None):

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from firesteel.checkpoint.chunks import read_chunks, write_chunks
-from firesteel.checkpoint.handles import InlineState, StateHandle
-from firesteel.runtime.checkpoints.deltas import BASE, Deltas, Written
-from firesteel.state.backend import StateChunk, StateInfo
+from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.columnar import store
 from firesteel.state.columnar.store import ColumnarState
+from firesteel.state.heap import HeapKeyedState
+from firesteel.state.snapshots import Purpose
+from firesteel.testing.taken import Taken, Taking
 
 GROUPS = 8
-PLACE = ("operator", "columns")
 Model = dict[str, int]
 
 
@@ -28,10 +25,11 @@ def groups_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
     return np.array([sum(key.encode()) % GROUPS for key in columns[0].to_pylist()], np.int32)
 
 
-def empty(groups: range = range(GROUPS)) -> ColumnarState:
-    state = ColumnarState("n", [pa.string()], groups_of, groups)
+def empty(groups: range = range(GROUPS)) -> tuple[HeapKeyedState, ColumnarState]:
+    keyed = HeapKeyedState(KeyedStateParameters(key_groups_of=groups_of, key_groups=groups))
+    state = keyed.columns("n", [pa.string()])
     state.column("n", pa.int64())
-    return state
+    return keyed, state
 
 
 def put(state: ColumnarState, model: Model, entries: Model) -> None:
@@ -60,36 +58,42 @@ def content(state: ColumnarState) -> Model:
     return dict(zip(keys, state.columns["n"].get(slots).tolist(), strict=True))
 
 
-def restored(states: Sequence[StateInfo], handles: Sequence[StateHandle], parallelism: int) -> Model:
+def restored(taken: Taken, parallelism: int) -> Model:
     found: Model = {}
     for subtask in range(parallelism):
-        state = empty(range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism))
-        chunks = [
-            StateChunk(*chunk)
-            for handle in handles
-            if isinstance(handle, InlineState)
-            for chunk in read_chunks(io.BytesIO(handle.data), "here")
-        ]
-        state.restore(states, chunks)
+        own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
+        keyed, state = empty(own)
+        keyed.restore([taken.of(own)])
         mine = content(state)
         assert not mine.keys() & found.keys()
         found |= mine
     return found
 
 
-def taken(
-    deltas: Deltas, state: ColumnarState, model: Model, number: int, base: int, rng: random.Random | None
-) -> tuple[list[StateInfo], Written]:
-    snapshot, written = deltas.begin(PLACE, state, {BASE: str(base)} if base else {})
-    chunks = []
-    for part in snapshot:
-        chunks += part
-        if rng is not None and rng.random() < 0.3:
-            change(state, model, rng, 20)
-    data = write_chunks([(chunk.state, chunk.key_group, chunk.count, chunk.data) for chunk in chunks])
-    written = replace(written, handles=(*written.handles, InlineState(data)))
-    deltas.written(PLACE, number, written)
-    return [StateInfo.from_json(info.to_json()) for info in snapshot.states], written
+class Checkpoints:
+    """Of one state, with what each of them has."""
+
+    def __init__(self, ratio: float) -> None:
+        self.keyed, self.state = empty()
+        self.model: Model = {}
+        self._ratio = ratio
+        self.taken: dict[int, Taken] = {}
+        self.pieces: dict[int, int] = {}
+
+    def take(self, number: int, base: int, rng: random.Random | None = None) -> int:
+        """Returns how many rows are written."""
+        purpose = Purpose(number, True, base if base in self.taken else None, self._ratio)
+        taking = Taking(self.keyed.snapshot(purpose=purpose), range(GROUPS), self.taken.get(base))
+
+        def between() -> None:
+            if rng is not None and rng.random() < 0.3:
+                change(self.state, self.model, rng, 20)
+
+        self.taken[number] = taking.rest(between)
+        built_on = taking.snapshot.base
+        self.pieces[number] = 1 if built_on is None else 1 + self.pieces[built_on]
+        before = 0 if built_on is None else len(self.taken[built_on].chunks)
+        return sum(chunk.count for chunk in self.taken[number].chunks[before:])
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -99,57 +103,49 @@ def test_checkpoints_that_build_on_each_other_are_the_state_of_their_moment(
     rng = random.Random(seed)
     monkeypatch.setattr(store, "_REMOVED", rng.choice([3, 1 << 16]))
     monkeypatch.setattr(store, "_REMOVALS", rng.choice([2, 256]))
-    state, deltas = empty(), Deltas(rng.choice([0.3, 1.0, 4.0]))
-    model: Model = {}
-    change(state, model, rng, 300)
-    base, pieces = 0, []
+    job = Checkpoints(rng.choice([0.3, 1.0, 4.0]))
+    change(job.state, job.model, rng, 300)
+    base = 0
     for number in range(1, 30):
-        change(state, model, rng, rng.choice([2, 10, 60]))
-        wanted = dict(model)
-        states, written = taken(deltas, state, model, number, base, rng)
-        pieces.append(len(written.handles))
-        assert restored(states, written.handles, rng.choice([1, 2, 3, 8])) == wanted
-        assert content(state) == model
+        change(job.state, job.model, rng, rng.choice([2, 10, 60]))
+        wanted = dict(job.model)
+        job.take(number, base, rng)
+        assert restored(job.taken[number], rng.choice([1, 2, 3, 8])) == wanted
+        assert content(job.state) == job.model
         if rng.random() < 0.7:  # else it is given up
             base = number
-    assert max(pieces) > 1, "no checkpoint built on another one"
+    assert max(job.pieces.values()) > 1, "no checkpoint built on another one"
 
 
 def test_changes_are_as_large_as_what_changed_until_there_is_too_much_of_them() -> None:
-    state, deltas = empty(), Deltas(0.5)
-    model: Model = {}
-    put(state, model, {f"key {n}": n for n in range(1000)})
-    rows, pieces = [], []
+    job = Checkpoints(0.5)
+    put(job.state, job.model, {f"key {n}": n for n in range(1000)})
+    rows = []
     for number in range(1, 8):
-        put(state, model, {f"key {n}": -number for n in range(200)})
-        snapshot, written = deltas.begin(PLACE, state, {BASE: str(number - 1)})
-        rows.append(sum(chunk.count for part in snapshot for chunk in part))
-        deltas.written(PLACE, number, replace(written, handles=(*written.handles, InlineState(b""))))
-        pieces.append(len(written.handles) + 1)
+        put(job.state, job.model, {f"key {n}": -number for n in range(200)})
+        rows.append(job.take(number, number - 1))
     assert rows == [1000, 200, 200, 1000, 200, 200, 1000]
-    assert pieces == [1, 2, 3, 1, 2, 3, 1]
+    assert list(job.pieces.values()) == [1, 2, 3, 1, 2, 3, 1]
 
 
 def test_a_checkpoint_that_the_task_has_not_written_is_not_built_on() -> None:
-    state, deltas = empty(), Deltas(1.0)
-    model: Model = {}
-    put(state, model, {"a": 1, "b": 2})
-    taken(deltas, state, model, 5, 0, None)
-    put(state, model, {"a": 3})
-    states, written = taken(deltas, state, model, 6, 4, None)
-    assert len(written.handles) == 1
-    assert restored(states, written.handles, 2) == {"a": 3, "b": 2}
+    job = Checkpoints(1.0)
+    put(job.state, job.model, {"a": 1, "b": 2})
+    job.take(5, 0)
+    put(job.state, job.model, {"a": 3})
+    running = Taking(job.keyed.snapshot(purpose=Purpose(6, True, 4)), range(GROUPS))
+    assert running.snapshot.base is None
+    assert restored(running.rest(), 2) == {"a": 3, "b": 2}
 
 
 def test_what_was_given_up_is_in_the_next_one() -> None:
-    state, deltas = empty(), Deltas(9.0)
-    model: Model = {}
-    put(state, model, {"a": 1, "b": 2, "c": 3})
-    taken(deltas, state, model, 1, 0, None)
-    put(state, model, {"a": 10})
-    remove(state, model, ["b"])
-    taken(deltas, state, model, 2, 1, None)  # given up
-    put(state, model, {"d": 4})
-    states, written = taken(deltas, state, model, 3, 1, None)
-    assert len(written.handles) == 2
-    assert restored(states, written.handles, 1) == {"a": 10, "c": 3, "d": 4}
+    job = Checkpoints(9.0)
+    put(job.state, job.model, {"a": 1, "b": 2, "c": 3})
+    job.take(1, 0)
+    put(job.state, job.model, {"a": 10})
+    remove(job.state, job.model, ["b"])
+    job.take(2, 1)  # given up
+    put(job.state, job.model, {"d": 4})
+    job.take(3, 1)
+    assert job.pieces[3] == 2
+    assert restored(job.taken[3], 1) == {"a": 10, "c": 3, "d": 4}

@@ -11,11 +11,14 @@ import pyarrow as pa
 import pytest
 
 from firesteel.core.errors import ProgramError, StateMigrationError
-from firesteel.state.columnar import snapshots
+from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.columnar.key_index import KeyIndex
-from firesteel.state.columnar.snapshots import ColumnarSnapshot, Shadow
+from firesteel.state.columnar.snapshots import OutgoingRows, Rows
 from firesteel.state.columnar.store import ColumnarState
+from firesteel.state.heap import HashMapStateBackend, HeapKeyedState
+from firesteel.state.snapshots import SlicedSnapshot
 from firesteel.testing.columnar_state_conformance import check_columnar_state
+from tests.unit.state.handles import taken
 
 
 def test_the_contract_is_kept() -> None:
@@ -23,7 +26,7 @@ def test_the_contract_is_kept() -> None:
 
 
 def test_the_kit_finds_changes_that_are_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ColumnarSnapshot, "save", lambda self, slots: None)
+    monkeypatch.setattr(Rows, "save", lambda self, positions: None)
     with pytest.raises((AssertionError, ProgramError)):
         check_columnar_state(seeds=range(10))
 
@@ -39,8 +42,18 @@ def test_the_kit_finds_key_groups_that_nobody_looks_at() -> None:
         def __init__(self, name: str, key_types: Sequence[pa.DataType], groups_of: Any, key_groups: range) -> None:
             super().__init__(name, key_types, groups_of, range(1000))
 
+    class GreedyKeyedState(HeapKeyedState):
+        def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
+            made = Greedy(name, key_types, self._parameters.key_groups_of, self._parameters.key_groups)
+            self.attach(made)
+            return made
+
+    class GreedyBackend(HashMapStateBackend):
+        def create_keyed_state(self, parameters: KeyedStateParameters) -> HeapKeyedState:
+            return GreedyKeyedState(parameters)
+
     with pytest.raises(AssertionError):
-        check_columnar_state(Greedy, seeds=())
+        check_columnar_state(GreedyBackend(), seeds=())
 
 
 def groups_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
@@ -57,13 +70,11 @@ def filled(count: int) -> ColumnarState:
 
 
 def test_a_slice_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that goes on by a millisecond whenever it is looked at."""
+    """By a clock that goes on by two milliseconds whenever it is looked at."""
     ticks = iter(range(10**9))
-    monkeypatch.setattr(snapshots, "_MOST", 1000)
+    monkeypatch.setattr(OutgoingRows, "fewest", 1000)
     state = filled(20_000)
-    shadow = Shadow([*state.index.words, state._owner], list(state.columns.values()), 20_000)
-    info = state._info()
-    slices = list(ColumnarSnapshot(info, shadow, state.index, 0.002, lambda: None, now=lambda: next(ticks) / 1000))
+    slices = list(SlicedSnapshot([state.outgoing()], 0.002, now=lambda: 2 * next(ticks) / 1000))
     assert len(slices) >= 20  # each chunk takes a slice of its own
     assert all(len(chunks) <= 1 for chunks in slices)
     assert sum(chunk.count for chunks in slices for chunk in chunks) == 20_000
@@ -71,9 +82,9 @@ def test_a_slice_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_chunks_are_as_large_as_a_part_of_a_slice_allows() -> None:
     state = filled(300_000)
-    counts = [chunk.count for part in state.snapshot(10.0) for chunk in part]
+    counts = [chunk.count for part in SlicedSnapshot([state.outgoing()], 10.0) for chunk in part]
     assert sum(counts) == 300_000
-    assert len(counts) <= 10 + 300_000 / snapshots._MOST
+    assert len(counts) <= 10 + 300_000 / OutgoingRows.most
 
 
 def test_changed_slots_are_known() -> None:
@@ -82,12 +93,12 @@ def test_changed_slots_are_known() -> None:
     state.track_changes()
     assert state.changed(0) == 10
     first = state.mark
-    list(state.snapshot())
+    list(SlicedSnapshot([state.outgoing()]))
     state.touch(np.array([3, 5, 3]))
     state.slots([pa.array([2, 11])])
     assert state.changed(first) == 3
     second = state.mark
-    list(state.snapshot())
+    list(SlicedSnapshot([state.outgoing()]))
     state.release(state.slots([pa.array([4])]))
     assert (state.changed(first), state.changed(second)) == (5, 2), "a slot, and the key that was removed"
     state.forget_changes(second)
@@ -98,11 +109,12 @@ def test_changed_slots_are_known() -> None:
 
 def test_what_is_copied_for_a_snapshot_is_what_changes() -> None:
     state = filled(100_000)
-    snapshot = state.snapshot()
+    outgoing = state.outgoing()
+    (rows,) = outgoing._rows
     state.touch(np.array([7]))
-    state.touch(np.array([7, 9]))
-    assert snapshot._shadow.saved == 2
-    snapshot.close()
+    state.touch(np.array([7, 9, 9]))
+    assert [positions.tolist() for positions, _ in rows._saved] == [[7], [9]]
+    outgoing.end()
 
 
 def test_memory_of_a_count_is_small() -> None:
@@ -115,17 +127,20 @@ def test_subtasks_may_differ_in_the_type_of_a_column(order: int) -> None:
     """Only one has asked for it since it is wider."""
     written = []
     for key, data_type in ((1, pa.int32()), (2, pa.int64())):
-        state = ColumnarState("n", [pa.int64()], groups_of, range(64))
+        before, state = columns_of_64_groups()
         state.column("n", data_type).set(state.slots([pa.array([key])]), np.array([key]))
-        snapshot = state.snapshot()
-        written.append((list(snapshot.states), [chunk for part in snapshot for chunk in part]))
-    restored = ColumnarState("n", [pa.int64()], groups_of, range(64))
-    for states, chunks in written[::order]:
-        restored.restore(states, chunks)
+        written.append(taken(before.snapshot()))
+    keyed, restored = columns_of_64_groups()
+    keyed.restore(written[::order])
     column = restored.column("n", pa.int64())
     assert column.get(restored.slots([pa.array([1, 2])])).tolist() == [1, 2]
 
-    asked = ColumnarState("n", [pa.int64()], groups_of, range(64))
+    keyed, asked = columns_of_64_groups()
     asked.column("n", pa.int32())
     with pytest.raises(StateMigrationError, match="its values were int64, and are to be int32"):
-        asked.restore(*written[1])
+        keyed.restore(written[1:])
+
+
+def columns_of_64_groups() -> tuple[HeapKeyedState, ColumnarState]:
+    keyed = HeapKeyedState(KeyedStateParameters(key_groups_of=groups_of, key_groups=range(64)))
+    return keyed, keyed.columns("n", [pa.int64()])

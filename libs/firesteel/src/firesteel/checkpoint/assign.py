@@ -10,7 +10,7 @@ from firesteel.checkpoint.metadata import OperatorState
 from firesteel.checkpoint.reading import Plain, each, member, named, whole_number
 from firesteel.checkpoint.subtask_state import Committables, KeyedState, KeyKinds, OperatorListState
 from firesteel.core.errors import StateRestoreError
-from firesteel.graph.key_groups import key_group_range
+from firesteel.graph.key_groups import operator_index
 from firesteel.graph.key_kinds import merged
 
 T = TypeVar("T")
@@ -136,9 +136,10 @@ def assign(
     committables = _deal([s.committables if s else () for s in former], parallelism, same)
     written = [s.operator for s in former if s is not None and s.operator is not None]
     keys = _keys([s.keys for s in former if s is not None and s.keys is not None], same_program)
+    keyed = _keyed(state, parallelism, max_parallelism)
     return [
         OperatorRestore(
-            _keyed(state, index, parallelism, max_parallelism),
+            {name: tuple(parts) for name, parts in keyed[index].items()},
             _operator(written, index, parallelism),
             splits[index],
             committables[index],
@@ -148,15 +149,14 @@ def assign(
     ]
 
 
-def _keyed(
-    state: OperatorState, index: int, parallelism: int, max_parallelism: int
-) -> dict[str, tuple[KeyedState, ...]]:
-    first, last = key_group_range(index, parallelism, max_parallelism)
-    found: dict[str, tuple[KeyedState, ...]] = {}
+def _keyed(state: OperatorState, parallelism: int, max_parallelism: int) -> list[dict[str, list[KeyedState]]]:
+    """By subtask: each part goes to those that own some of its key groups, which are next to one another."""
+    found: list[dict[str, list[KeyedState]]] = [{} for _ in range(parallelism)]
     for _, subtask in sorted(state.subtasks.items()):
         for name, part in subtask.keyed.items():
-            if part.key_groups[0] <= last and first <= part.key_groups[1]:
-                found[name] = (*found.get(name, ()), part)
+            first, last = (operator_index(group, parallelism, max_parallelism) for group in part.key_groups)
+            for index in range(first, min(last, parallelism - 1) + 1):
+                found[index].setdefault(name, []).append(part)
     return found
 
 

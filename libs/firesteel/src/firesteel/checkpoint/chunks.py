@@ -23,7 +23,7 @@ _SEVERAL: Final = 0xFFFF
 
 
 class Chunk(NamedTuple):
-    """Some entries of one state and one key group; as ``firesteel.state.backend.StateChunk``.
+    """Some entries of one state and one key group; as ``firesteel.state.snapshots.StateChunk``.
 
     Attributes:
         state: index of the state in the snapshot that the stream belongs to.

@@ -8,6 +8,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -21,6 +22,9 @@ METADATA: Final = "_metadata"
 CHECKPOINT_PATH: Final = f"checkpoint path ({options.STATE_RECOVERY_PATH.key}, -s)"
 _KEY: Final = options.CHECKPOINTING_DIRECTORY.key
 _DIRECTORY: Final = "it is a directory, and should be a file"
+_FEW_FILES: Final = 16
+_LOOKERS: Final = 16
+"""Threads that look at files, where there are more than a few."""
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 
 
@@ -70,23 +74,40 @@ def open_state_file(handle: FileState) -> BinaryIO:
 
 
 def verify_state_files(handles: Iterable[StateHandle]) -> None:
-    """Look at the size of each file.
+    """Look at the size of each file, of many at a time: a network may lie between.
 
     Raises:
         CheckpointCorruptedError: one is missing, or too short.
         CheckpointStorageError: it can't be told for now.
     """
-    sizes: dict[str, int] = {}
+    ends: dict[str, FileState] = {}
     for handle in handles:
         if isinstance(handle, FileState):
-            if handle.path not in sizes:
-                with told(f"state file {handle.path} can't be looked at", missing=handle.path):
-                    found = os.stat(handle.path)
-                if stat.S_ISDIR(found.st_mode):
-                    raise CheckpointCorruptedError(handle.path, _DIRECTORY)
-                sizes[handle.path] = found.st_size
-            if sizes[handle.path] < handle.offset + handle.length:
-                raise _short(handle, sizes[handle.path])
+            known = ends.get(handle.path)
+            if known is None or known.offset + known.length < handle.offset + handle.length:
+                ends[handle.path] = handle
+    if len(ends) <= _FEW_FILES:
+        for handle in ends.values():
+            _verify(handle)
+        return
+    with ThreadPoolExecutor(_LOOKERS, "state files") as threads:
+        looks = [threads.submit(_verify, handle) for handle in ends.values()]
+        try:
+            for look in looks:
+                look.result()
+        finally:
+            for look in looks:
+                look.cancel()
+
+
+def _verify(handle: FileState) -> None:
+    """Whether a file is there, and holds the bytes of a handle."""
+    with told(f"state file {handle.path} can't be looked at", missing=handle.path):
+        found = os.stat(handle.path)
+    if stat.S_ISDIR(found.st_mode):
+        raise CheckpointCorruptedError(handle.path, _DIRECTORY)
+    if found.st_size < handle.offset + handle.length:
+        raise _short(handle, found.st_size)
 
 
 def read_metadata_file(location: str) -> tuple[str, bytes]:

@@ -13,25 +13,30 @@ from firesteel.checkpoint.reading import CheckpointFormatError, Plain, each, mem
 
 @dataclass(frozen=True)
 class KeyedState:
-    """Keyed state of one part of an operator: chunks by state and key group.
+    """Keyed state of one part of an operator: chunks by state and key group, and files of the state backend.
 
     Attributes:
-        states: descriptions of the states (plain ``firesteel.state.backend.StateInfo``); chunks name them by index.
+        states: descriptions of the states (plain ``firesteel.state.snapshots.StateInfo``); chunks name them by index.
         key_groups: the first and the last one that the subtask owned.
         handles: streams of chunks (``firesteel.checkpoint.chunks``), to be read one behind the other.
+        files: by name. Metadata without any do not mention them.
     """
 
     states: tuple[Mapping[str, Plain], ...]
     key_groups: tuple[int, int]
     handles: tuple[StateHandle, ...] = ()
+    files: Mapping[str, StateHandle] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
-        return {
+        plain: dict[str, Any] = {
             "states": [dict(state) for state in self.states],
             "key_groups": list(self.key_groups),
             "handles": [handle.to_plain() for handle in self.handles],
         }
+        if self.files:
+            plain["files"] = {name: handle.to_plain() for name, handle in self.files.items()}
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Plain, where: str) -> KeyedState:
@@ -48,6 +53,7 @@ class KeyedState:
             each(given.get("states"), _object, f"{where}.states"),
             (groups[0], groups[1]),
             each(given.get("handles"), handle_from_plain, f"{where}.handles"),
+            named(given.get("files", {}), handle_from_plain, f"{where}.files"),
         )
 
 
@@ -182,6 +188,7 @@ class OperatorSubtaskState:
         """All pieces of state."""
         for keyed in self.keyed.values():
             yield from keyed.handles
+            yield from keyed.files.values()
         if self.operator is not None:
             yield from self.operator.handles
         for committables in self.committables:

@@ -23,7 +23,7 @@ from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.messages import SetSlots
 from firesteel.protocol.provider import Provider
 from firesteel.rpc.client import RpcClient
-from firesteel.runtime.slot_main import slot_main
+from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.service.leaving import Leaving
 from firesteel.spark.embedded import EmbeddedFleet
 

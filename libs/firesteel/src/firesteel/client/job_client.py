@@ -20,7 +20,7 @@ from firesteel.common.job_id import JobID
 from firesteel.common.job_status import JobStatus
 from firesteel.core.errors import JobCancelledError, JobError, JobFailedError, UserFunctionError
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.user_code import how_to_bring
+from firesteel.runtime.slot.user_code import how_to_bring
 
 _LONG_POLL_MS = 10_000
 _MISSING_MODULE = re.compile(r"No module named '([\w.]+)'")

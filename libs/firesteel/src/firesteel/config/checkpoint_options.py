@@ -8,7 +8,6 @@ from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, 
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
-_NO_ROCKSDB = "state is kept by hashmap"
 
 CHECKPOINTING_INTERVAL: ConfigOption[timedelta | None] = ConfigOption(
     "execution.checkpointing.interval",
@@ -188,7 +187,7 @@ STATE_BACKEND = ConfigOption(
     STRING,
     "hashmap",
     "Where keyed state lives: hashmap (memory of the slot), filesystem (the same, and all snapshots are written into "
-    "files), or a plug-in by its name. With rocksdb, which this version does not have, slots use hashmap.",
+    "files), rocksdb (local disks, for state larger than memory; needs firesteel[rocksdb]), or a plug-in by its name.",
 )
 STATE_CHANGELOG = ConfigOption(
     "state.changelog.enabled",
@@ -201,15 +200,121 @@ ROCKSDB_LOCAL_DIRECTORIES: ConfigOption[str | None] = ConfigOption(
     "state.backend.rocksdb.localdir",
     STRING,
     None,
-    "Directories for the files of the state backend rocksdb, separated by commas.",
-    instead=_NO_ROCKSDB,
+    "Directories on local disks for the files of the state backend rocksdb, separated by commas: tasks are spread over "
+    "them. Not set: the working directory of the TaskManager.",
+)
+ROCKSDB_MEMORY_MANAGED = ConfigOption(
+    "state.backend.rocksdb.memory.managed",
+    BOOL,
+    True,
+    "Databases of a slot share its managed memory: half of it for objects in front of them, the rest for blocks and "
+    "write buffers. If not, block.cache-size and writebuffer.* say what they get.",
+)
+ROCKSDB_MEMORY_FIXED: ConfigOption[int | None] = ConfigOption(
+    "state.backend.rocksdb.memory.fixed-per-slot",
+    MEMORY,
+    None,
+    "Memory of all databases of a slot, in place of its managed memory.",
+    unit="bytes",
+    at_least=1 << 20,
+)
+ROCKSDB_WRITE_BUFFER_RATIO = ConfigOption(
+    "state.backend.rocksdb.memory.write-buffer-ratio",
+    FLOAT,
+    0.5,
+    "Of the memory that blocks and write buffers share: for write buffers.",
+    at_least=0.0,
+    at_most=1.0,
+)
+ROCKSDB_HIGH_PRIORITY_RATIO = ConfigOption(
+    "state.backend.rocksdb.memory.high-prio-pool-ratio",
+    FLOAT,
+    0.1,
+    "Of the cache of blocks: for index and filters.",
+    at_least=0.0,
+    at_most=1.0,
+    instead="index and filters are in memory beside the cache, about 1.3 MB for a million keys",
+)
+ROCKSDB_BLOCK_CACHE = ConfigOption(
+    "state.backend.rocksdb.block.cache-size",
+    MEMORY,
+    8 << 20,
+    "Cache of blocks, where the memory is not managed.",
+    unit="bytes",
+    at_least=1,
+)
+ROCKSDB_BLOCK_SIZE = ConfigOption(
+    "state.backend.rocksdb.block.blocksize", MEMORY, 4 << 10, "Size of a block of a file.", unit="bytes", at_least=1
+)
+ROCKSDB_WRITE_BUFFER = ConfigOption(
+    "state.backend.rocksdb.writebuffer.size",
+    MEMORY,
+    16 << 20,
+    "Most that one write buffer of a database holds; less where the managed memory is small.",
+    unit="bytes",
+    at_least=64 << 10,
+)
+ROCKSDB_WRITE_BUFFERS = ConfigOption(
+    "state.backend.rocksdb.writebuffer.count", INT, 4, "Most write buffers of a database.", at_least=2
+)
+ROCKSDB_BLOOM = ConfigOption(
+    "state.backend.rocksdb.use-bloom-filter", BOOL, True, "Files have filters that tell which keys they can't have."
+)
+ROCKSDB_BLOOM_BITS = ConfigOption(
+    "state.backend.rocksdb.bloom-filter.bits-per-key", FLOAT, 10.0, "Size of these filters.", at_least=1.0
+)
+ROCKSDB_COMPRESSION = ConfigOption(
+    "state.backend.rocksdb.compression.per.level",
+    enum_of(
+        "NO_COMPRESSION",
+        "SNAPPY_COMPRESSION",
+        "ZLIB_COMPRESSION",
+        "BZLIB2_COMPRESSION",
+        "LZ4_COMPRESSION",
+        "LZ4HC_COMPRESSION",
+        "ZSTD_COMPRESSION",
+    ),
+    "LZ4_COMPRESSION",
+    "How the blocks of files are compressed; one for all levels.",
+)
+ROCKSDB_LEVEL_BASE = ConfigOption(
+    "state.backend.rocksdb.compaction.level.max-size-level-base",
+    MEMORY,
+    256 << 20,
+    "Bytes of all files of the first level; those of each further one are ten times as many.",
+    unit="bytes",
+    at_least=1 << 20,
+)
+ROCKSDB_FILE_SIZE = ConfigOption(
+    "state.backend.rocksdb.compaction.level.target-file-size-base",
+    MEMORY,
+    64 << 20,
+    "Size of a file of the first level.",
+    unit="bytes",
+    at_least=1 << 16,
+)
+ROCKSDB_DYNAMIC_LEVELS = ConfigOption(
+    "state.backend.rocksdb.compaction.level.use-dynamic-size",
+    BOOL,
+    False,
+    "Sizes of levels follow that of the last one.",
+)
+ROCKSDB_THREADS = ConfigOption(
+    "state.backend.rocksdb.thread.num",
+    INT,
+    2,
+    "Threads of a slot that write and compact files, for all databases together.",
+    at_least=1,
+)
+ROCKSDB_OPEN_FILES = ConfigOption(
+    "state.backend.rocksdb.files.open", INT, -1, "Most files that a database has open; -1: no limit.", at_least=-1
 )
 ROCKSDB_PREDEFINED_OPTIONS = ConfigOption(
     "state.backend.rocksdb.predefined-options",
     enum_of("DEFAULT", "SPINNING_DISK_OPTIMIZED", "SPINNING_DISK_OPTIMIZED_HIGH_MEM", "FLASH_SSD_OPTIMIZED"),
     "DEFAULT",
     "A set of settings of the state backend rocksdb.",
-    instead=_NO_ROCKSDB,
+    instead="what state.backend.rocksdb.* says counts",
 )
 ROCKSDB_TRANSFER_THREADS = ConfigOption(
     "state.backend.rocksdb.checkpoint.transfer.thread.num",
@@ -217,5 +322,12 @@ ROCKSDB_TRANSFER_THREADS = ConfigOption(
     4,
     "Threads that move files of the state backend rocksdb.",
     at_least=1,
-    instead=_NO_ROCKSDB,
+    instead="a slot has one thread that writes state",
+)
+ROCKSDB_TIMERS = ConfigOption(
+    "state.backend.rocksdb.timer-service.factory",
+    enum_of("HEAP", "ROCKSDB"),
+    "HEAP",
+    "Where timers of operators live that keep their state in rocksdb.",
+    instead="they are in memory, and whole in each checkpoint",
 )

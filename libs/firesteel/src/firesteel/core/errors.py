@@ -103,6 +103,23 @@ class StateRestoreError(ProgramError):
     """A checkpoint does not fit the job that is to go on from it; the message names the operator."""
 
 
+class StateDatabaseError(FiresteelError):
+    """The database that keeps an operator's state on a local disk failed; the job goes on from its last checkpoint.
+
+    Attributes:
+        operator: whose state it is.
+        directory: of the database.
+        reason: what it said.
+    """
+
+    def __init__(self, operator: str, directory: str, reason: str) -> None:
+        super().__init__(f"the state of operator {operator!r} in {directory} can't be used: {reason}")
+        self.operator, self.directory, self.reason = operator, directory, reason
+
+    def __reduce__(self) -> tuple[type[StateDatabaseError], tuple[str, str, str]]:
+        return StateDatabaseError, (self.operator, self.directory, self.reason)
+
+
 class SuppressRestartsError(FiresteelError):
     """Raised by a function, or as the cause of what it raises: the job fails at once, whatever its restart strategy."""
 

@@ -34,9 +34,12 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "firesteel.state_backends": {
         "filesystem": "firesteel.state.heap:FileSystemStateBackend",
         "hashmap": "firesteel.state.heap:HashMapStateBackend",
+        "rocksdb": "firesteel.state.rocksdb.backend:RocksDBStateBackend",
     },
 }
 """Entry-point group -> name -> ``module:attribute``."""
+EXTRAS: Final = {"rocksdict": "rocksdb"}
+"""Packages that built-in plug-ins need -> the extra that installs them."""
 
 
 def known_names(group: str) -> set[str]:
@@ -61,10 +64,12 @@ def load(group: str, name: str) -> Any:
     try:
         found_in = import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+        package = error.name or ""
+        if package not in EXTRAS and not (module == package or (package and module.startswith(f"{package}."))):
             raise
+        remedy = f": pip install firesteel[{EXTRAS[package]}]" if package in EXTRAS else ""
         raise ConfigurationError(
-            f"the {group} plug-in {name!r} needs the package {error.name!r}, which is not installed"
+            f"the {group} plug-in {name!r} needs the package {error.name!r}, which is not installed{remedy}"
         ) from error
     try:
         return getattr(found_in, attribute)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -35,10 +35,18 @@ class StateMachine(Generic[S]):
         initial: the first state.
         moves: for each state the states it may go to; a state without entry is terminal.
         clock: stamps the history.
+        moved: told of each move: the states before and after it.
     """
 
-    def __init__(self, name: str, initial: S, moves: Mapping[S, frozenset[S]], clock: Clock) -> None:
-        self._name, self._state, self._moves, self._clock = name, initial, moves, clock
+    def __init__(
+        self,
+        name: str,
+        initial: S,
+        moves: Mapping[S, frozenset[S]],
+        clock: Clock,
+        moved: Callable[[S, S], None] | None = None,
+    ) -> None:
+        self._name, self._state, self._moves, self._clock, self._moved = name, initial, moves, clock, moved
         self.entered_ms: dict[S, int] = {initial: clock.epoch_ms()}
         """For each state that was reached, the epoch time in ms of the last entry."""
         self.history: list[Transition[S]] = []
@@ -72,6 +80,8 @@ class StateMachine(Generic[S]):
         self.history.append(Transition(self._state, to, now, cause))
         if len(self.history) > 2 * KEPT_MOVES:
             del self.history[:-KEPT_MOVES]
-        logger.info("%s: %s -> %s (%s)", self._name, self._state.name, to.name, cause)
-        self._state = to
+        before, self._state = self._state, to
+        logger.info("%s: %s -> %s (%s)", self._name, before.name, to.name, cause)
         self.entered_ms[to] = now
+        if self._moved is not None:
+            self._moved(before, to)

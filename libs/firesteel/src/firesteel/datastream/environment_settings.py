@@ -21,7 +21,6 @@ from firesteel.core.errors import UnsupportedFeatureError
 from firesteel.datastream.execution_mode import RuntimeExecutionMode
 from firesteel.functions.source import Source
 from firesteel.graph.stream_graph import DEFAULT_JOB_NAME, GraphSettings, StreamGraph
-from firesteel.state.backend import backend_in_use
 
 logger = logging.getLogger(__name__)
 
@@ -201,9 +200,6 @@ def warn_of_settings(settings: Settings) -> None:
         if option.instead and (asked := settings.get(option)) != option.default:
             shown = option.type.show(asked)
             logger.warning("%s = %s has no effect in this version: %s", option.key, shown, option.instead)
-    backend = settings.get(opt.STATE_BACKEND)
-    if (used := backend_in_use(backend)) != backend:
-        logger.warning("%s = %s is not in this version: state is kept by %s", opt.STATE_BACKEND.key, backend, used)
 
 
 def warn_of_losses(graph: StreamGraph, settings: Settings) -> None:

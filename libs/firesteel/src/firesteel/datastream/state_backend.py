@@ -49,7 +49,7 @@ class PredefinedOptions(Enum):
 
 
 class EmbeddedRocksDBStateBackend(StateBackend):
-    """RocksDB beside the slot, for state that is larger than memory. Kept with the job; this version has none.
+    """RocksDB beside the slot, for state that is larger than memory: the state backend ``rocksdb``.
 
     Args:
         enable_incremental_checkpointing: checkpoints hold what has changed; None = the option.

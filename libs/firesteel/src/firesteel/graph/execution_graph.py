@@ -17,6 +17,7 @@ from firesteel.functions.metrics import USER_METRICS
 from firesteel.graph.execution_states import (
     EXECUTION_MOVES,
     JOB_MOVES,
+    TERMINAL_STATES,
     ExecutionState,
     aggregate_state,
     progress_between,
@@ -58,6 +59,78 @@ class Slot:
         return self.taskmanager_address.split("//", 1)[-1].rstrip("/")
 
 
+class Tally:
+    """Counts of a job's current attempts, so that nobody has to look at each of them.
+
+    Attributes:
+        total: attempts.
+        states: how many are in each state.
+        ended: vertex id -> how many of its subtasks have ended their outputs.
+        outputs_ended, finished: how many have in all, and how many are FINISHED; enumerators of users left out.
+        workers: attempts that are no enumerators of users.
+    """
+
+    def __init__(self) -> None:
+        self.total = self.outputs_ended = self.finished = self.workers = 0
+        self.states: Counter[ExecutionState] = Counter()
+        self.ended: Counter[str] = Counter()
+        self._regions: dict[tuple[str, int], RegionTally] = {}
+
+    def count(self, execution: Execution, region: RegionTally) -> None:
+        """A subtask has its first attempt."""
+        self.total += 1
+        self.workers += execution.vertex.enumerates is None
+        self._regions[execution.vertex.id, execution.subtask] = region
+        region.total += 1
+        self._begin(execution, region)
+
+    def _begin(self, execution: Execution, region: RegionTally) -> None:
+        self.states[execution.state] += 1
+        region.live += 1
+        region.created += 1
+
+    def replaced(self, old: Execution, new: Execution) -> None:
+        """A subtask has another attempt; the one before has ended."""
+        self.states[old.state] -= 1
+        self.finished -= old.state is ExecutionState.FINISHED and old.vertex.enumerates is None
+        if old.has_ended_outputs:
+            self._add_ended(old, -1)
+        self._begin(new, self._regions[new.vertex.id, new.subtask])
+
+    def moved(self, execution: Execution, before: ExecutionState, after: ExecutionState) -> None:
+        """An attempt goes to another state."""
+        region = self._regions.get((execution.vertex.id, execution.subtask))
+        if region is None:
+            return
+        self.states[before] -= 1
+        self.states[after] += 1
+        region.created -= before is ExecutionState.CREATED
+        region.live -= after in TERMINAL_STATES
+        if after is ExecutionState.FINISHED:
+            self.finished += execution.vertex.enumerates is None
+            if not execution.end_of_data:
+                self._add_ended(execution, 1)
+
+    def outputs(self, execution: Execution, had_ended: bool) -> None:
+        """Whether the outputs of an attempt have ended may have changed."""
+        if execution.has_ended_outputs != had_ended:
+            self._add_ended(execution, -1 if had_ended else 1)
+
+    def _add_ended(self, execution: Execution, change: int) -> None:
+        self.ended[execution.vertex.id] += change
+        self.outputs_ended += change if execution.vertex.enumerates is None else 0
+
+
+@dataclass
+class RegionTally:
+    """Counts of the current attempts of one pipelined region: all, those that have not ended, not begun, no slot."""
+
+    total: int = 0
+    live: int = 0
+    created: int = 0
+    unplaced: int = 0
+
+
 class Execution:
     """One attempt of one subtask.
 
@@ -70,20 +143,39 @@ class Execution:
         metrics: the running totals that were reported last.
         user_metrics: those of user functions, by ``<operator>.<group>.<name>``.
         metrics_complete: they are final.
-        end_of_data: all its results are durable, it waits for the commit.
         results_given: the client has got some of its results.
     """
 
-    def __init__(self, vertex: JobVertex, subtask: int, attempt: int, clock: Clock) -> None:
+    def __init__(self, vertex: JobVertex, subtask: int, attempt: int, clock: Clock, tally: Tally | None = None) -> None:
         self.id: ExecutionId = execution_id(VertexId(vertex.id), subtask, attempt)
         self.vertex, self.subtask, self.attempt = vertex, subtask, attempt
-        self.machine = StateMachine(self.task_name, ExecutionState.CREATED, EXECUTION_MOVES, clock)
+        self._tally = tally if tally is not None else Tally()
+        self.machine = StateMachine(self.task_name, ExecutionState.CREATED, EXECUTION_MOVES, clock, self._moved)
         self.slot: Slot | None = None
         self.metrics: dict[str, float] = {}
         self.user_metrics: dict[str, float | str] = {}
         self.metrics_complete = False
-        self.end_of_data = False
+        self._end_of_data = False
         self.results_given = False
+
+    def _moved(self, before: ExecutionState, after: ExecutionState) -> None:
+        self._tally.moved(self, before, after)
+
+    @property
+    def end_of_data(self) -> bool:
+        """Whether all its results are durable, and it waits for the commit."""
+        return self._end_of_data
+
+    @end_of_data.setter
+    def end_of_data(self, value: bool) -> None:
+        had_ended = self.has_ended_outputs
+        self._end_of_data = value
+        self._tally.outputs(self, had_ended)
+
+    @property
+    def has_ended_outputs(self) -> bool:
+        """Whether nothing comes from it any more, though it may still run."""
+        return self._end_of_data or self.state is ExecutionState.FINISHED
 
     @property
     def state(self) -> ExecutionState:
@@ -136,12 +228,15 @@ class ExecutionVertex:
     Attributes:
         region: number of its pipelined region.
         attempts: the last ones, the oldest first.
+        shared: the slot that it shares with others.
     """
 
-    def __init__(self, vertex: JobVertex, subtask: int, clock: Clock, first_attempt: int) -> None:
-        self.vertex, self.subtask, self._clock = vertex, subtask, clock
+    shared: SharedSlot
+
+    def __init__(self, vertex: JobVertex, subtask: int, clock: Clock, first_attempt: int, tally: Tally) -> None:
+        self.vertex, self.subtask, self._clock, self._tally = vertex, subtask, clock, tally
         self.region = 0
-        self.attempts = [Execution(vertex, subtask, first_attempt, clock)]
+        self.attempts = [Execution(vertex, subtask, first_attempt, clock, tally)]
 
     @property
     def current(self) -> Execution:
@@ -150,7 +245,10 @@ class ExecutionVertex:
 
     def restart(self) -> Execution:
         """Begin another attempt."""
-        self.attempts.append(Execution(self.vertex, self.subtask, self.current.attempt + 1, self._clock))
+        before = self.current
+        after = Execution(self.vertex, self.subtask, before.attempt + 1, self._clock, self._tally)
+        self.attempts.append(after)
+        self._tally.replaced(before, after)
         del self.attempts[: -KEPT_ATTEMPTS - 1]
         return self.current
 
@@ -158,9 +256,9 @@ class ExecutionVertex:
 class ExecutionJobVertex:
     """A vertex with all its subtasks."""
 
-    def __init__(self, vertex: JobVertex, clock: Clock, first_attempt: int) -> None:
+    def __init__(self, vertex: JobVertex, clock: Clock, first_attempt: int, tally: Tally) -> None:
         self.vertex = vertex
-        self.subtasks = [ExecutionVertex(vertex, i, clock, first_attempt) for i in range(vertex.parallelism)]
+        self.subtasks = [ExecutionVertex(vertex, i, clock, first_attempt, tally) for i in range(vertex.parallelism)]
 
     def executions(self) -> list[Execution]:
         """The current attempts by subtask."""
@@ -219,6 +317,8 @@ class SharedSlot:
 
     group: str
     index: int
+    number: int = 0
+    """Among all of the job."""
     slot: Slot | None = None
     members: list[ExecutionVertex] = field(default_factory=list)
 
@@ -251,7 +351,11 @@ class ExecutionGraph:
         self.salt = salt if salt is not None else new_salt()
         name = f"Job {job_graph.name} ({job_graph.job_id})"
         self.job: StateMachine[JobStatus] = StateMachine(name, JobStatus.INITIALIZING, JOB_MOVES, clock)
-        self.vertices = {VertexId(v.id): ExecutionJobVertex(v, clock, first_attempt) for v in job_graph.vertices}
+        self.tally = Tally()
+        self.vertices = {
+            VertexId(v.id): ExecutionJobVertex(v, clock, first_attempt, self.tally) for v in job_graph.vertices
+        }
+        self._next_attempt = first_attempt + 1
         self.failures: list[FailureEntry] = []
         self.failures_dropped = False
         """Whether there were more than are kept."""
@@ -262,6 +366,13 @@ class ExecutionGraph:
         self.shared_slots = self._share_slots()
         self._by_id = {e.id: e for v in self.vertices.values() for e in v.executions()}
         self._by_allocation: dict[AllocationId, SharedSlot] = {}
+        self._region_tallies = [RegionTally() for _ in self.regions]
+        self._unplaced = {shared.number: shared for shared in self.shared_slots}
+        """Shared slots that may have something to run and have no slot."""
+        for number, region in enumerate(self.regions):
+            for subtask in region:
+                self.tally.count(subtask.current, self._region_tallies[number])
+                self._region_tallies[number].unplaced += 1
 
     def _share_slots(self) -> list[SharedSlot]:
         groups: dict[str, list[SharedSlot]] = {}
@@ -271,7 +382,11 @@ class ExecutionGraph:
                 if subtask.subtask == len(shared):
                     shared.append(SharedSlot(job_vertex.vertex.slot_sharing_group, subtask.subtask))
                 shared[subtask.subtask].members.append(subtask)
-        return [slot for shared in groups.values() for slot in shared]
+                subtask.shared = shared[subtask.subtask]
+        found = [slot for shared in groups.values() for slot in shared]
+        for number, slot in enumerate(found):
+            slot.number = number
+        return found
 
     def _find_regions(self) -> list[list[ExecutionVertex]]:
         regions = [
@@ -301,10 +416,10 @@ class ExecutionGraph:
             if forgotten is not None:
                 del self._by_id[forgotten.id]
             new.append(execution)
-        for shared in self.shared_slots:
-            for execution in shared.executions:
-                if execution.slot is None:
-                    execution.slot = shared.slot
+            execution.slot = subtask.shared.slot
+            if execution.slot is None:
+                self._unplaced[subtask.shared.number] = subtask.shared
+            self._next_attempt = max(self._next_attempt, execution.attempt + 1)
         return new
 
     @property
@@ -348,35 +463,61 @@ class ExecutionGraph:
 
     def next_attempt(self) -> int:
         """All attempts until now have smaller numbers."""
-        return 1 + max((execution.attempt for execution in self.executions()), default=-1)
+        return self._next_attempt
 
     def executions_in(self, allocation_id: str) -> list[Execution]:
         """What runs in a slot; empty if nothing was placed there."""
         shared = self._by_allocation.get(AllocationId(allocation_id))
         return list(shared.executions) if shared else []
 
-    def executions_at(self, taskmanager_id: str) -> list[Execution]:
-        """What runs at a TaskManager."""
-        return [e for e in self.executions() if e.slot is not None and e.slot.taskmanager_id == taskmanager_id]
-
     def all_terminal(self) -> bool:
         """Whether every attempt has ended."""
-        return all(e.state.is_terminal for e in self.executions())
+        return sum(self.tally.states[state] for state in TERMINAL_STATES) == self.tally.total
 
-    def place(self, slots: Iterable[Slot]) -> None:
+    def waits_for_commit(self) -> bool:
+        """Whether all outputs have ended, and some tasks wait for what they have to be committed."""
+        return self.tally.outputs_ended == self.tally.workers > self.tally.finished
+
+    def all_run(self) -> bool:
+        """Whether every attempt runs or has finished, and some run."""
+        running = self.tally.states[ExecutionState.RUNNING]
+        return running > 0 and running + self.tally.states[ExecutionState.FINISHED] == self.tally.total
+
+    def shared_slot(self, execution: Execution) -> SharedSlot:
+        """The slot in which an attempt is to run, with others."""
+        return self.vertices[VertexId(execution.vertex.id)].subtasks[execution.subtask].shared
+
+    def has_ended(self, region: int) -> bool:
+        """Whether every attempt of a region has ended."""
+        return self._region_tallies[region].live == 0
+
+    def is_ready(self, region: int) -> bool:
+        """Whether all of a region is to be deployed, and has its slots."""
+        tally = self._region_tallies[region]
+        return tally.created == tally.total and tally.unplaced == 0
+
+    def place(self, slots: Iterable[Slot]) -> set[int]:
         """Give slots that hold nothing to shared slots that have something to run and no slot.
 
-        Neighbours of a group go to neighbouring slots of one TaskManager.
+        Neighbours of a group go to neighbouring slots of one TaskManager. Returns the regions that have got some.
         """
         free = [s for s in slots if s.allocation_id not in self._by_allocation]
+        if not free or not self._unplaced:
+            return set()
         free.sort(key=lambda s: (s.taskmanager_id, s.slot_index))
-        waiting = [shared for shared in self.shared_slots if shared.slot is None and self._runs_something(shared)]
-        for shared, slot in zip(waiting, free, strict=False):
+        waiting = [self._unplaced[number] for number in sorted(self._unplaced)]
+        self._unplaced = {shared.number: shared for shared in waiting if self._runs_something(shared)}
+        regions: set[int] = set()
+        for shared, slot in zip(list(self._unplaced.values()), free, strict=False):
             shared.slot = slot
+            del self._unplaced[shared.number]
             self._by_allocation[slot.allocation_id] = shared
-            for execution in shared.executions:
-                if execution.state is ExecutionState.CREATED:
-                    execution.slot = slot
+            for member in shared.members:
+                self._region_tallies[member.region].unplaced -= 1
+                regions.add(member.region)
+                if member.current.state is ExecutionState.CREATED:
+                    member.current.slot = slot
+        return regions
 
     @staticmethod
     def _runs_something(shared: SharedSlot) -> bool:
@@ -387,9 +528,11 @@ class ExecutionGraph:
         shared = self._by_allocation.pop(AllocationId(allocation_id), None)
         if shared is not None:
             shared.slot = None
-            for execution in shared.executions:
-                if execution.state is ExecutionState.CREATED:
-                    execution.slot = None
+            self._unplaced[shared.number] = shared
+            for member in shared.members:
+                self._region_tallies[member.region].unplaced += 1
+                if member.current.state is ExecutionState.CREATED:
+                    member.current.slot = None
 
     def placed_slots(self) -> list[Slot]:
         """The slots that hold something."""

@@ -47,9 +47,10 @@ class ExecutionState(Enum):
     @property
     def is_terminal(self) -> bool:
         """Whether the attempt has ended."""
-        return self in (ExecutionState.FINISHED, ExecutionState.CANCELED, ExecutionState.FAILED)
+        return self in TERMINAL_STATES
 
 
+TERMINAL_STATES = frozenset({ExecutionState.FINISHED, ExecutionState.CANCELED, ExecutionState.FAILED})
 _E = ExecutionState
 EXECUTION_MOVES: Mapping[ExecutionState, frozenset[ExecutionState]] = {
     _E.CREATED: frozenset({_E.SCHEDULED, _E.CANCELED, _E.FAILED}),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from firesteel.graph.specs import PartitionerKind
 
+POINTWISE = (PartitionerKind.FORWARD, PartitionerKind.RESCALE)
+"""All others connect every producer with every consumer."""
+
 
 def downstream_channels(kind: PartitionerKind, upstream: int, up_parallelism: int, down_parallelism: int) -> list[int]:
     """Subtasks of the consumer that producer subtask ``upstream`` sends to, ascending.
@@ -15,9 +18,11 @@ def downstream_channels(kind: PartitionerKind, upstream: int, up_parallelism: in
         return [upstream]
     if kind is not PartitionerKind.RESCALE:
         return list(range(down_parallelism))
-    return [
-        d for d in range(down_parallelism) if upstream in upstream_channels(kind, d, up_parallelism, down_parallelism)
-    ]
+    if up_parallelism >= down_parallelism:  # the inverse of the other direction
+        return [((upstream + 1) * down_parallelism - 1) // up_parallelism]
+    return list(
+        range(upstream * down_parallelism // up_parallelism, (upstream + 1) * down_parallelism // up_parallelism)
+    )
 
 
 def upstream_channels(kind: PartitionerKind, downstream: int, up_parallelism: int, down_parallelism: int) -> list[int]:
@@ -30,8 +35,4 @@ def upstream_channels(kind: PartitionerKind, downstream: int, up_parallelism: in
         first = downstream * up_parallelism // down_parallelism
         last = (downstream + 1) * up_parallelism // down_parallelism
         return list(range(first, last))
-    return [
-        u
-        for u in range(up_parallelism)
-        if u * down_parallelism // up_parallelism <= downstream < (u + 1) * down_parallelism // up_parallelism
-    ]
+    return [((downstream + 1) * up_parallelism - 1) // down_parallelism]

@@ -8,12 +8,11 @@ one region with all readers of its source: it knows what they were given since t
 from __future__ import annotations
 
 from firesteel.graph.job_graph import JobGraph
-from firesteel.graph.physical import upstream_channels
+from firesteel.graph.physical import POINTWISE, upstream_channels
 from firesteel.graph.specs import PartitionerKind
 
 Subtask = tuple[str, int]
 """Vertex id and index."""
-_POINTWISE = (PartitionerKind.FORWARD, PartitionerKind.RESCALE)
 
 
 def pipelined_regions(job_graph: JobGraph) -> list[list[Subtask]]:
@@ -29,7 +28,7 @@ def pipelined_regions(job_graph: JobGraph) -> list[list[Subtask]]:
     for edge in job_graph.edges:
         kind = PartitionerKind(edge.partitioner)
         up, down = job_graph.vertex(edge.source).parallelism, job_graph.vertex(edge.target).parallelism
-        if kind in _POINTWISE:
+        if kind in POINTWISE:
             pairs = [(u, d) for d in range(down) for u in upstream_channels(kind, d, up, down)]
         else:  # all to all: one producer reaches all consumers, and all producers reach one of these
             pairs = [(0, d) for d in range(down)] + [(u, 0) for u in range(1, up)]

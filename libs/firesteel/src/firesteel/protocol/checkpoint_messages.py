@@ -27,17 +27,17 @@ class DeclineReason(StrEnum):
 
 @dataclass(frozen=True)
 class TriggerCheckpoint(Message):
-    """Tasks of one slot begin a checkpoint: sources, and tasks all of whose inputs have ended.
+    """Tasks of one TaskManager begin a checkpoint: sources, and tasks all of whose inputs have ended.
 
     Attributes:
+        tasks: by the allocation of their slot.
         timestamp_ms: epoch, the same for all tasks.
         options: ``mode`` (``EXACTLY_ONCE`` or ``AT_LEAST_ONCE``) and, if there is one, ``base``: the id of the
             checkpoint that this one may build on; they travel with the barrier.
     """
 
     job_id: str
-    allocation_id: str
-    execution_ids: tuple[str, ...]
+    tasks: Mapping[str, tuple[str, ...]]
     checkpoint_id: int
     timestamp_ms: int
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -56,12 +56,18 @@ class TriggerJobCheckpoint(Message):
 
 @dataclass(frozen=True)
 class NotifyCheckpoint(Message):
-    """What became of a checkpoint, for tasks of one slot."""
+    """What became of a checkpoint, for tasks of one TaskManager, by the allocation of their slot."""
 
     job_id: str
-    allocation_id: str
-    execution_ids: tuple[str, ...]
+    tasks: Mapping[str, tuple[str, ...]]
     checkpoint_id: int
+
+
+@dataclass(frozen=True)
+class UnknownSlots(Message):
+    """Allocations that a call names and that the caller does not have here (any more): their tasks heard nothing."""
+
+    allocation_ids: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,13 @@ class AcknowledgeCheckpoint(Message):
     checkpoint_id: int
     metrics: Mapping[str, Any]
     state: str
+
+
+@dataclass(frozen=True)
+class AcknowledgeCheckpoints(Message):
+    """Tasks of one TaskManager have written their state; those that the JobMaster does not know are left out."""
+
+    acknowledgements: tuple[AcknowledgeCheckpoint, ...]
 
 
 @dataclass(frozen=True)

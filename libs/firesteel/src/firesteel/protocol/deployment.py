@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+import zlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 
@@ -53,6 +58,52 @@ class EdgeDescriptor:
 
 
 @dataclass(frozen=True)
+class Placement:
+    """Where subtasks run: the same for all tasks of a pipelined region, so that it is packed, and travels, only once.
+
+    Attributes:
+        slots: vertex id -> subtask -> allocation id of its slot.
+        peers: allocation id -> data address (``{"unix": path, "node": id, "tcp": [host, port]}``, see the exchange).
+    """
+
+    slots: Mapping[str, Mapping[int, str]]
+    peers: Mapping[str, Mapping[str, Any]]
+
+    @cached_property
+    def packed(self) -> str:
+        """As text: compressed JSON."""
+        index = {allocation: number for number, allocation in enumerate(self.peers)}
+        plain = {
+            "peers": list(self.peers.items()),
+            "slots": {v: [list(placed), [index[a] for a in placed.values()]] for v, placed in self.slots.items()},
+        }
+        return base64.b64encode(zlib.compress(json.dumps(plain, separators=(",", ":")).encode(), 1)).decode()
+
+    @cached_property
+    def id(self) -> str:
+        """SHA-256 of the packed text."""
+        return hashlib.sha256(self.packed.encode()).hexdigest()
+
+    @classmethod
+    def unpack(cls, text: str) -> Placement:
+        """The inverse of ``packed``.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        try:
+            plain = json.loads(zlib.decompress(base64.b64decode(text)))
+            peers = [(str(allocation), address) for allocation, address in plain["peers"]]
+            slots = {
+                str(vertex): {subtask: peers[number][0] for subtask, number in zip(*placed, strict=True)}
+                for vertex, placed in plain["slots"].items()
+            }
+        except (zlib.error, KeyError, TypeError, IndexError) as error:
+            raise ValueError(f"malformed placement: {type(error).__name__}: {error}") from error
+        return cls(slots, dict(peers))
+
+
+@dataclass(frozen=True)
 class Deployment:
     """All subtasks of one slot, of one attempt of the job.
 
@@ -62,11 +113,12 @@ class Deployment:
         secret: of the data plane's handshake (hex); filled in by the TaskManager, so that it is never on the network.
         tasks: to run in this slot.
         edges: that touch them.
-        placement: vertex id -> allocation id of each subtask, for every vertex at an end of ``edges``.
-        peers: allocation id -> data address (``{"unix": path, "node": id, "tcp": [host, port]}``, see the exchange).
+        placement: of all subtasks that the slot's tasks exchange records with.
         blobs: SHA-256 -> local path; filled in by the TaskManager.
         main_blob, python_path, python_files: as in the JobGraph.
         config: effective settings, text to text.
+        managed_memory: bytes for state backends, of all tasks of the slot together; filled in by the TaskManager; 0 =
+            its memory is not configured.
     """
 
     job_id: str
@@ -75,18 +127,26 @@ class Deployment:
     salt: str
     tasks: tuple[TaskDescriptor, ...]
     edges: tuple[EdgeDescriptor, ...]
-    placement: Mapping[str, list[str]]
-    peers: Mapping[str, Mapping[str, Any]]
+    placement: Placement
     blobs: Mapping[str, str]
     main_blob: str | None
     python_path: tuple[str, ...]
     config: Mapping[str, str] = field(default_factory=dict)
     python_files: tuple[str, ...] = ()
     secret: str = field(default="", repr=False)
+    managed_memory: int = 0
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
-        return asdict(self)
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {
+            **plain,
+            "tasks": [asdict(task) for task in self.tasks],
+            "edges": [asdict(edge) for edge in self.edges],
+            "placement": self.placement.packed,
+            "blobs": dict(self.blobs),
+            "config": dict(self.config),
+        }
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Deployment:
@@ -96,6 +156,7 @@ class Deployment:
                 **plain,
                 "tasks": tuple(TaskDescriptor(**t) for t in plain["tasks"]),
                 "edges": tuple(EdgeDescriptor(**e) for e in plain["edges"]),
+                "placement": Placement.unpack(plain["placement"]),
                 "python_path": tuple(plain["python_path"]),
                 "python_files": tuple(plain["python_files"]),
             }

@@ -83,6 +83,9 @@ class TaskManagerGateway(Gateway, fence=Fence.CALLER):
     set_slots = Method(m.SlotCount, by=_RESOURCEMANAGER)
     """Have another number of slots."""
 
+    share_placement = Method(m.SharePlacement, by=_JOBMASTER)
+    """Keep where subtasks run, for submits that name it."""
+
     submit_tasks = Method(m.SubmitTasks, by=_JOBMASTER, at_least=60.0)
     """Run tasks in a slot; their blobs are fetched before it is answered."""
 
@@ -95,16 +98,16 @@ class TaskManagerGateway(Gateway, fence=Fence.CALLER):
     send_operator_events = Method(OperatorEvents, by=_JOBMASTER)
     """Tell a task that runs a user's enumerator something."""
 
-    trigger_checkpoint = Method(m.TriggerCheckpoint, by=_JOBMASTER)
-    """Have tasks inject barriers; those that can't are declined later, also those that do not run here."""
+    trigger_checkpoint = Method(m.TriggerCheckpoint, m.UnknownSlots, by=_JOBMASTER)
+    """Have tasks inject barriers; those that can't are declined later, also those that do not run in their slot."""
 
-    notify_checkpoint_complete = Method(m.NotifyCheckpoint, by=_JOBMASTER)
+    notify_checkpoint_complete = Method(m.NotifyCheckpoint, m.UnknownSlots, by=_JOBMASTER)
     """A checkpoint is complete: what was prepared up to it is to be committed; tasks that have ended are left out.
 
     Earlier notifications may have been lost: this one stands for them, too.
     """
 
-    notify_checkpoint_aborted = Method(m.NotifyCheckpoint, by=_JOBMASTER)
+    notify_checkpoint_aborted = Method(m.NotifyCheckpoint, m.UnknownSlots, by=_JOBMASTER)
     """A checkpoint will not complete."""
 
     free_slot = Method(m.FreeSlot, by=_JOBMASTER + _RESOURCEMANAGER)
@@ -152,8 +155,8 @@ class JobMasterGateway(Gateway):
     end_of_data = Method(m.ExecutionRef, by=_TASKMANAGER)
     """A task has all its results durable and waits for the checkpoint whose completion commits them."""
 
-    acknowledge_checkpoint = Method(m.AcknowledgeCheckpoint, by=_TASKMANAGER)
-    """A task has written its state. Answered also if nobody wants it any more."""
+    acknowledge_checkpoints = Method(m.AcknowledgeCheckpoints, by=_TASKMANAGER)
+    """Tasks have written their state. Answered also if nobody wants it any more."""
 
     decline_checkpoint = Method(m.DeclineCheckpoint, by=_TASKMANAGER)
     """A task can't take part in a checkpoint, or could not write its state."""

@@ -23,6 +23,8 @@ class RpcCode(StrEnum):
     NOT_FOUND = "NOT_FOUND"
     UNKNOWN_EXECUTION = "UNKNOWN_EXECUTION"
     """The JobMaster is the right one, and has no such attempt of a task (any more)."""
+    UNKNOWN_PLACEMENT = "UNKNOWN_PLACEMENT"
+    """The TaskManager does not know (any more) where the tasks of a submit run: it has to be shared first."""
     BAD_REQUEST = "BAD_REQUEST"
     REFUSED = "REFUSED"
     """The message is well, but what it is about (a graph, its settings) is not, and never will be."""

@@ -8,10 +8,12 @@ from typing import Any, Self
 
 from firesteel.core.errors import ProtocolError
 from firesteel.protocol.checkpoint_messages import AcknowledgeCheckpoint as AcknowledgeCheckpoint
+from firesteel.protocol.checkpoint_messages import AcknowledgeCheckpoints as AcknowledgeCheckpoints
 from firesteel.protocol.checkpoint_messages import DeclineCheckpoint as DeclineCheckpoint
 from firesteel.protocol.checkpoint_messages import NotifyCheckpoint as NotifyCheckpoint
 from firesteel.protocol.checkpoint_messages import TriggerCheckpoint as TriggerCheckpoint
 from firesteel.protocol.checkpoint_messages import TriggerJobCheckpoint as TriggerJobCheckpoint
+from firesteel.protocol.checkpoint_messages import UnknownSlots as UnknownSlots
 from firesteel.protocol.message import Empty as Empty
 from firesteel.protocol.message import Message
 from firesteel.protocol.registration_messages import DeclareRequirements as DeclareRequirements
@@ -210,7 +212,8 @@ class SubmitTasks(Message):
     """Run these tasks in a slot.
 
     Attributes:
-        deployment: plain ``firesteel.protocol.deployment.Deployment``, its ``blobs`` empty.
+        deployment: plain ``firesteel.protocol.deployment.Deployment``, its ``blobs`` empty, and with the id of its
+            placement in the place of that.
         blob_address: base URL; blobs are at ``<blob_address>/blobs/<sha>``.
     """
 
@@ -219,6 +222,20 @@ class SubmitTasks(Message):
     jobmaster_token: str
     deployment: Mapping[str, Any]
     blob_address: str
+
+
+@dataclass(frozen=True)
+class SharePlacement(Message):
+    """Where subtasks of a job run, for submits to slots of the TaskManager that follow: it travels there only once.
+
+    Attributes:
+        placement_id: of it.
+        placement: packed ``firesteel.protocol.deployment.Placement``, which only slots read.
+    """
+
+    job_id: str
+    placement_id: str
+    placement: str
 
 
 @dataclass(frozen=True)

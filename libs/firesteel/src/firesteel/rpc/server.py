@@ -36,6 +36,7 @@ _STATUS = {
     RpcCode.FENCED: 409,
     RpcCode.NOT_FOUND: 404,
     RpcCode.UNKNOWN_EXECUTION: 404,
+    RpcCode.UNKNOWN_PLACEMENT: 404,
     RpcCode.BAD_REQUEST: 400,
     RpcCode.REFUSED: 400,
     RpcCode.VERSION: 400,

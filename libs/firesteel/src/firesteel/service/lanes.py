@@ -45,6 +45,11 @@ class Lane(Generic[T]):
         """Whether nothing is under way, and nothing waits."""
         return not self._running and not self._waiting
 
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing waits behind what is under way."""
+        return not self._waiting
+
     def add(self, piece: T) -> None:
         """Say this after all that was added before."""
         if self._waiting and self._join is not None and (both := self._join(self._waiting[-1], piece)) is not None:

@@ -1,27 +1,45 @@
-"""``python -m firesteel.service.probe URL`` ends with 0 if the address answers 200: for health checks of containers."""
+"""``python -I -S probe.py URL`` ends with 0 if the address answers 200: for health checks of containers.
+
+Each check is a process of its own, every two seconds in every container. So it imports nothing but sockets, and runs
+as a file, without the site packages: 20 ms of a processor, where a module that asks with `urllib` takes 50.
+"""
 
 from __future__ import annotations
 
+import socket
 import sys
-import urllib.error
-import urllib.request
 
 _SECONDS = 20.0
+_SHOWN = 300
+"""Bytes of an answer that are shown."""
 
 
 def main(arguments: list[str]) -> int:
     """Ask once; says on stderr what is wrong."""
-    if len(arguments) != 1 or not arguments[0].startswith("http://"):
-        print("usage: python -m firesteel.service.probe http://HOST:PORT/ready", file=sys.stderr)
+    scheme, _, rest = arguments[0].partition("://") if len(arguments) == 1 else ("", "", "")
+    where, _, path = rest.partition("/")
+    host, _, port = where.rpartition(":")
+    if scheme != "http" or not host or not port.isdecimal():
+        print("usage: python -I -S probe.py http://HOST:PORT/ready", file=sys.stderr)
         return 2
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
-        with opener.open(arguments[0], timeout=_SECONDS) as answer:
-            return 0 if answer.status == 200 else 1
-    except (OSError, ValueError) as error:
-        detail = error.read(300).decode(errors="replace") if isinstance(error, urllib.error.HTTPError) else ""
-        print(f"{arguments[0]}: {error} {detail}".rstrip(), file=sys.stderr)
+        with socket.create_connection((host.strip("[]"), int(port)), _SECONDS) as connection:
+            connection.sendall(f"GET /{path} HTTP/1.0\r\nHost: {where}\r\n\r\n".encode())
+            with connection.makefile("rb") as answer:
+                line = answer.readline(1000).decode("latin-1").strip()
+                version, _, status = line.partition(" ")
+                if not version.startswith("HTTP/"):
+                    raise ValueError(f"this is no HTTP: {line[:_SHOWN]!r}")
+                if status.split(" ")[0] == "200":
+                    return 0
+                while answer.readline(10_000).strip():
+                    pass  # headers
+                detail = answer.read(_SHOWN).decode(errors="replace")
+    except (OSError, OverflowError, ValueError) as error:
+        print(f"{arguments[0]}: {error}", file=sys.stderr)
         return 1
+    print(f"{arguments[0]}: {status} {detail}".rstrip(), file=sys.stderr)
+    return 1
 
 
 if __name__ == "__main__":

@@ -148,7 +148,9 @@ def start_from_archive(
     recording: tuple[str, ...] = (),
     aborted: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Start a JVM from its archive if there is one; if that fails, remove the archive and start without.
+    """Start a JVM from its archive if there is one; if that fails, start without, and if that works, remove it.
+
+    What fails without it as well, as where the workers' interpreter is broken, says nothing about the archive.
 
     Args:
         java: which one.
@@ -168,8 +170,8 @@ def start_from_archive(
     except FleetError:
         if archive is None or not flags or aborted():
             raise
-        archive.discard()
         start(())
+        archive.discard()
 
 
 def archives_of(java: Java, group: str) -> dict[Role, Archive]:

@@ -28,7 +28,7 @@ _MAIN = "firesteel.spark.SlotsExecutor"
 _LEAST_HEAP_MB = 128
 _EXIT_SECONDS = 5.0
 _MAKER_SECONDS = 3.0
-_SLOT_MAIN = "firesteel.runtime.slot_main"
+_SLOT_MAIN = "firesteel.runtime.slot.slot_main"
 
 _KEPT_LOGS = 50
 """Logs of executors that have ended which stay in a log directory."""

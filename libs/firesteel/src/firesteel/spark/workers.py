@@ -16,9 +16,9 @@ from firesteel.spark.worker_path import PATH_VARIABLE, worker_environment
 
 PYTHON = "firesteel-python"
 """What the hosted driver calls the workers' interpreter: each TaskManager puts one of that name on its `PATH`."""
-DAEMON_MODULE = "firesteel.runtime.daemon"
-_PREPARED_VARIABLE = "FIRESTEEL_PREPARED_DAEMON"  # read by firesteel.runtime.prepared_daemon
-_PRELOAD_VARIABLE = "FIRESTEEL_PRELOAD"  # read by firesteel.runtime.daemon
+DAEMON_MODULE = "firesteel.runtime.slot.daemon"
+_PREPARED_VARIABLE = "FIRESTEEL_PREPARED_DAEMON"  # read by firesteel.runtime.slot.prepared_daemon
+_PRELOAD_VARIABLE = "FIRESTEEL_PRELOAD"  # read by firesteel.runtime.slot.daemon
 
 
 def workers_environment(

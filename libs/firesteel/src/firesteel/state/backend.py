@@ -2,7 +2,14 @@
 
 A **state backend** is a plain class, found by the name in ``state.backend.type``: ``hashmap`` is built in, others come
 by the entry point group ``firesteel.state_backends``. It makes one ``KeyedStateBackend`` for each operator with keys of
-each subtask. ``firesteel.testing.state_conformance`` holds a backend against what follows.
+each subtask, which owns all state by key of that operator: values, tables, timers and columns.
+``firesteel.testing.state_conformance`` holds a backend against what follows.
+
+**What it is given.** ``KeyedStateParameters``: the own key groups and what tells the key group of a key, the managed
+memory of the slot, and a directory of its own on a local disk. The memory is one budget for all operators of the slot,
+which are in one process: a backend that keeps caches shares them. The directory is not there yet: a backend that wants
+it makes it, and ``close`` removes it. What is in it does not outlive the attempt. A process that forks slots never
+makes a keyed backend.
 
 **Keys.** The operator sets ``key`` before it calls user code; everything read and written belongs to it. Keys that
 Python holds equal are one key. With ``NO_KEY`` there each access raises ``ProgramError``, whose text says why there is
@@ -19,6 +26,16 @@ is state as any other. Its methods must not be kept from one call of the operato
 state and field. What is read may be the object itself: who changes it in place without writing it back may or may not
 find the change later, but never breaks a snapshot.
 
+**Timers.** ``timers(name)`` gives a queue: the timers of a time domain by timestamp, key and namespace, each of them
+once. ``due`` takes them out in the order of their timestamps, and those of one timestamp in the order in which they
+were registered; what is registered meanwhile, and is due, comes too. A snapshot begins when nothing of ``due`` is
+suspended.
+
+**Columns.** ``columns(name, key types)`` gives state in arrays (``state/columnar/store.py``): a slot for each key, and
+arrays of values by slot. An operator that keeps rows in a form of its own, such as panes of windows, gives that to
+``attach``: the backend writes it and brings it back as it does with what is its own. Both are said before ``restore``,
+and once for each name.
+
 **Snapshots.** ``snapshot()`` is called while no user code is suspended, and returns at once, whatever the size. What it
 gives is an iterator of slices. Each ``next`` works for 2 ms at most (a single value is never cut, and may take longer)
 and gives chunks. Between slices the operator goes on reading and writing. Together the chunks hold the state of the
@@ -27,14 +44,29 @@ while the snapshot runs is serialised first, so that a change in place is not in
 a time; who begins another one before the end or ``close()`` of the last gets a ``RuntimeError``. A value that can't be
 serialised raises ``SerializationError`` with state and key out of ``next``, not out of the access that would hand it
 out; the snapshot is over then, and the state is whole. After a snapshot that was given up ``snapshot()`` may first
-have to put in order what that one left.
+have to put in order what that one left. Most backends write stores of their own with the engine in
+``state/snapshots.py``, which does all of this.
 
-**Restoring.** ``restore`` is called once, before any state is asked for, with the descriptions and chunks of one or
-several snapshots, and takes the key groups of its own, out of chunks of several groups too: so a job may come back
-with another parallelism. When a state is asked for its schema is compared with that in the snapshot
-(``state/schema.py``): values are taken as they are, or migrated, or ``StateMigrationError`` names the field.
-Time-to-live may come and go between two runs: values without a timestamp count as written at the moment of the
-restore. State that nobody asks for is kept, and is in the next snapshot.
+**Files.** A snapshot may consist of chunks, of files, or of both. Files are stored by ``write_files``, which the thread
+that writes state calls behind the last slice: it may wait there, flush and link. Until then the backend keeps later
+writes apart. A file has a name, by which it is found again. A name is known to one backend and those that are restored
+from it: two backends may have files of one name with other contents.
+
+**Building on earlier snapshots.** ``Purpose.base`` names a checkpoint of the same backend that is complete and stays
+until the new one is. A backend may then write only what has changed: chunks, and says so with ``KeyedSnapshot.base``;
+or files, and names those of the base that it needs with ``SnapshotFiles.keep``. Without a base everything is written
+anew.
+
+**Restoring.** ``restore`` is called once, before any state is asked for other than columns, with what one or several
+former subtasks have written: descriptions and handles, nothing of which is read before the backend asks for it. It
+takes the key groups of its own, out of chunks of several groups and out of files too: so a job may come back with
+another parallelism. It is called by a thread that may wait; when reading raises, as for a task that is cancelled
+meanwhile, the error has to come out, and the backend is used no more. Every backend reads chunks of states, tables and
+timers, in the form of ``hashmap``: so a job may change its backend. Files of another backend are refused with a
+``StateRestoreError``; so are columns that nobody has asked for. When a state is asked for its schema is compared with
+that in the snapshot (``state/schema.py``): values are taken as they are, or migrated, or ``StateMigrationError`` names
+the field. Time-to-live may come and go between two runs: values without a timestamp count as written at the moment of
+the restore. State that nobody asks for is kept, and is in the next snapshot.
 
 **Time-to-live** is as ``StateTtlConfig`` says, by the clock in the parameters. Cleaning up is bounded for each access
 and frees the memory. What has expired is not in a snapshot if the configuration says so.
@@ -42,26 +74,28 @@ and frees the memory. What has expired is not in a snapshot if the configuration
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from firesteel.config import Settings
 from firesteel.core.clock import Clock, SystemClock
-from firesteel.core.errors import ConfigurationError
-from firesteel.core.plugins import known_names, load
+from firesteel.core.plugins import load
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import StateDescriptor
-
-GROUP: Final = "firesteel.state_backends"
-_STAND_INS: Final = {"rocksdb": "hashmap"}
-"""Backends that programs name and this version does not have -> what keeps the same state in another way."""
-logger = logging.getLogger(__name__)
-SLICE_SECONDS: Final = 0.002
-"""A slice of a snapshot works so long at most."""
-SEVERAL: Final = 0xFFFF
-"""In place of a key group: a chunk with entries of several ones. Who does not own them all leaves out the others."""
+from firesteel.state.columnar.snapshots import GroupsOf
+from firesteel.state.columnar.store import ColumnarState, one_group
+from firesteel.state.snapshots import (
+    NO_CHECKPOINT,
+    SLICE_SECONDS,
+    AttachedState,
+    KeyedSnapshot,
+    Purpose,
+    WrittenState,
+)
 
 
 @dataclass(frozen=True)
@@ -71,90 +105,71 @@ class KeyedStateParameters:
     Attributes:
         key_group_of: the key group of a key.
         key_groups: those that the subtask owns.
+        key_groups_of_keys: the key groups of many keys; None = there is no faster way than one after the other.
+        key_groups_of: the same of keys that are given as columns.
+        max_parallelism: how many key groups there are.
         clock: its wall clock is the processing time of time-to-live.
         strict_integers: integers that do not fit their type are an error instead of wrapping.
         operator: its name, for errors.
+        memory: bytes of managed memory, of all operators of the slot together; 0 = not said.
+        directory: its own; empty = there is none.
     """
 
     key_group_of: Callable[[Any], int] = lambda key: 0
     key_groups: range = range(1)
+    key_groups_of_keys: Callable[[Sequence[Any]], Sequence[int]] | None = None
+    key_groups_of: GroupsOf = one_group
+    max_parallelism: int = 1
     clock: Clock = field(default_factory=SystemClock)
     strict_integers: bool = False
     operator: str = ""
+    memory: int = 0
+    directory: str = ""
 
 
-@dataclass(frozen=True)
-class StateInfo:
-    """What a snapshot says about one state; plain data, kept beside the chunks.
-
-    Attributes:
-        name: of the state or table.
-        kind: ``value``, ``list``, ``map``, ``reducing``, ``aggregating``, or ``table`` for tables of operators.
-        schema: of the value, the element, the map, or the accumulator (``state/schema.py``); empty for tables.
-        namespaced: keys in chunks are pairs of key and namespace.
-        ttl: values carry the time of their last access.
-    """
-
-    name: str
-    kind: str
-    schema: dict[str, Any]
-    namespaced: bool = False
-    ttl: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "schema": self.schema,
-            "namespaced": self.namespaced,
-            "ttl": self.ttl,
-        }
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> StateInfo:
-        """From plain data."""
-        return StateInfo(data["name"], data["kind"], data["schema"], data["namespaced"], data["ttl"])
-
-
-@dataclass(frozen=True)
-class StateChunk:
-    """Some entries of one state.
+class Timer(NamedTuple):
+    """A timer of a key.
 
     Attributes:
-        state: index in ``KeyedSnapshot.states``.
-        key_group: of all entries; or ``SEVERAL``: to bring entries in the order of their groups costs more than all
-            the rest of a snapshot, and only a restore with another parallelism needs it. Whoever knows, in a restore,
-            that the reader owns all of them, names one of its groups instead.
-        count: number of entries.
-        data: serialised; only the backend's own business, but the same for all that share a canonical form.
+        timestamp: epoch milliseconds.
+        key: it belongs to.
+        namespace: None = none, as in process functions; a window for windows.
     """
 
-    state: int
-    key_group: int
-    count: int
-    data: bytes
+    timestamp: int
+    key: Any
+    namespace: Any
 
 
-class KeyedSnapshot(ABC):
-    """A snapshot on its way out: an iterator of slices.
+class TimerQueue(ABC):
+    """The timers of one time domain."""
 
-    Attributes:
-        states: what is in it; known from the start.
-    """
-
-    states: Sequence[StateInfo]
-
-    def __iter__(self) -> Iterator[list[StateChunk]]:
-        return self
+    __slots__ = ()
 
     @abstractmethod
-    def __next__(self) -> list[StateChunk]:
-        """Work for a slice; the chunks that are ready, which may be none."""
+    def __len__(self) -> int:
+        """How many there are."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Give up, or say that it is over; idempotent. Returns at once."""
+    def __iter__(self) -> Iterator[Timer]:
+        """All timers, unordered; none is taken out."""
+
+    @abstractmethod
+    def add(self, timestamp: int, key: Any, namespace: Any) -> bool:
+        """Register a timer; returns whether it is new."""
+
+    @abstractmethod
+    def discard(self, timestamp: int, key: Any, namespace: Any) -> bool:
+        """Forget a timer; returns whether it was there."""
+
+    @property
+    @abstractmethod
+    def earliest(self) -> int | None:
+        """The smallest timestamp that has a timer."""
+
+    @abstractmethod
+    def due(self, until: int) -> Iterator[Timer]:
+        """Take out all timers up to a timestamp, one by one; those that are added meanwhile, too."""
 
 
 class KeyedStateBackend(KeyedStateStore):
@@ -183,8 +198,11 @@ class KeyedStateBackend(KeyedStateStore):
         """
 
     @abstractmethod
-    def keys(self, descriptor: StateDescriptor | None = None) -> list[Any]:
-        """Each key that has state without a namespace under a name, or under any name for None; a list of its own."""
+    def keys(self, descriptor: StateDescriptor | None = None) -> Iterator[Any]:
+        """Each key that has state without a namespace under a name, or under any name for None.
+
+        State may be read and written meanwhile: keys that are new by then may come or not.
+        """
 
     @abstractmethod
     def table(self, name: str) -> MutableMapping[Any, Any]:
@@ -199,20 +217,33 @@ class KeyedStateBackend(KeyedStateStore):
         """Forget a table with all that is in it; nothing happens if there is none. It must not be used any more."""
 
     @abstractmethod
-    def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
+    def timers(self, name: str) -> TimerQueue:
+        """The timers of a name: the same queue each time; made when it is not there."""
+
+    @abstractmethod
+    def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
+        """New state in arrays, before ``restore``; foreign keys are refused by it."""
+
+    @abstractmethod
+    def attach(self, state: AttachedState) -> None:
+        """State in a form of the operator's own is written and brought back with the rest; before ``restore``."""
+
+    @abstractmethod
+    def snapshot(self, slice_seconds: float = SLICE_SECONDS, purpose: Purpose = NO_CHECKPOINT) -> KeyedSnapshot:
         """Begin to write out the state of now."""
 
     @abstractmethod
-    def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
-        """Take over what a snapshot wrote, as far as it belongs to the own key groups. May be called for several.
+    def restore(self, written: Sequence[WrittenState]) -> None:
+        """Take over what former subtasks have written, as far as it belongs to the own key groups.
 
-        Called before anything else, by a thread that may wait: the chunks are read while they are taken. When reading
-        raises, as for a task that is cancelled meanwhile, the error has to come out; the backend is used no more then.
+        Raises:
+            StateRestoreError: it has files of another backend, or columns that nobody has asked for.
+            StateMigrationError: columns, or what was attached, were written as something else.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Forget everything; idempotent."""
+        """Forget everything, and remove the directory; idempotent. May wait."""
 
 
 class StateBackend(ABC):
@@ -227,14 +258,16 @@ class StateBackend(ABC):
     name: str
     snapshots_in_files: bool = False
 
+    def configure(self, settings: Settings) -> None:  # noqa: B027 # most have no options
+        """Read the options of the job, the cluster's below; before any state is made.
+
+        Raises:
+            ConfigurationError: a value is not valid.
+        """
+
     @abstractmethod
     def create_keyed_state(self, parameters: KeyedStateParameters) -> KeyedStateBackend:
         """A new, empty backend."""
-
-
-def backend_in_use(name: str) -> str:
-    """The name of the backend that keeps the state of a job which asks for this one."""
-    return name if name in known_names(GROUP) else _STAND_INS.get(name, name)
 
 
 def load_state_backend(name: str) -> StateBackend:
@@ -243,11 +276,5 @@ def load_state_backend(name: str) -> StateBackend:
     Raises:
         ConfigurationError: there is none; the message lists those that are known.
     """
-    try:
-        made: type[StateBackend] = load(GROUP, name)
-    except ConfigurationError:
-        if name not in _STAND_INS:
-            raise
-        logger.warning("state backend %s is not in this version: keyed state is kept by %s", name, _STAND_INS[name])
-        made = load(GROUP, _STAND_INS[name])
-    return made()
+    made: StateBackend = load("firesteel.state_backends", name)()
+    return made

@@ -10,26 +10,36 @@ from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequen
 from functools import partial
 from typing import Any, Final
 
-from firesteel.core.errors import ProgramError
+import pyarrow as pa
+
+from firesteel.core.errors import ProgramError, StateRestoreError
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import StateDescriptor
-from firesteel.state.backend import (
-    SEVERAL,
-    SLICE_SECONDS,
-    KeyedSnapshot,
-    KeyedStateBackend,
-    KeyedStateParameters,
-    StateBackend,
-    StateChunk,
-    StateInfo,
-)
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
+from firesteel.state.columnar.deltas import Deltas
+from firesteel.state.columnar.snapshots import REMOVED
+from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.fitting import fits_as_it_is
 from firesteel.state.heap_migration import adopt, together
-from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
+from firesteel.state.heap_snapshot import OutgoingTable, decode
 from firesteel.state.heap_states import STATES, HeapState, HeapValueState, Kind, kind_of, merge_values
+from firesteel.state.heap_timers import KIND as TIMERS
+from firesteel.state.heap_timers import HeapTimerQueue, OutgoingTimers, timers_in
 from firesteel.state.heap_ttl import DROPS, TTL_STATES, Life, Sweeper, pruned
 from firesteel.state.keys import NO_KEY, NamespacedKey, NoKey
 from firesteel.state.schema import schema_of
+from firesteel.state.snapshots import (
+    NO_CHECKPOINT,
+    SEVERAL,
+    SLICE_SECONDS,
+    AttachedState,
+    Outgoing,
+    Purpose,
+    SlicedSnapshot,
+    StateChunk,
+    StateInfo,
+    WrittenState,
+)
 from firesteel.state.stores import StateGetters
 from firesteel.state.tables import MISSING, HeapTable, Table, TtlTable, drain
 
@@ -57,7 +67,7 @@ class _Declared:
         self.state: HeapState | None = None
 
 
-class _Part:
+class Part:
     """A table, and what a snapshot says about it."""
 
     __slots__ = ("info", "prune", "table")
@@ -73,16 +83,30 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         key: of the record being processed; set by the operator, read by the states.
     """
 
-    __slots__ = ("_declared", "_every_record", "_parameters", "_parts", "_restored", "_snapshot", "key")
+    __slots__ = (
+        "_attached",
+        "_declared",
+        "_deltas",
+        "_every_record",
+        "_parameters",
+        "_parts",
+        "_restored",
+        "_snapshot",
+        "_timers",
+        "key",
+    )
 
     def __init__(self, parameters: KeyedStateParameters | None = None, *, strict_integers: bool = False) -> None:
         self.key: Any = NO_KEY
         self._parameters = parameters or KeyedStateParameters(strict_integers=strict_integers)
         self._declared: dict[str, _Declared] = {}
-        self._parts: dict[tuple[str, str], _Part] = {}
-        self._restored: dict[tuple[str, str], list[_Part]] = {}  # several where subtasks of before differ in the type
+        self._parts: dict[tuple[str, str], Part] = {}
+        self._restored: dict[tuple[str, str], list[Part]] = {}  # several where subtasks of before differ in the type
         self._every_record: list[Sweeper] = []
-        self._snapshot: HeapSnapshot | None = None
+        self._timers: dict[str, HeapTimerQueue] = {}
+        self._attached: dict[str, AttachedState] = {}
+        self._deltas: Deltas | None = None
+        self._snapshot: SlicedSnapshot | None = None
 
     # -- states
 
@@ -122,26 +146,48 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         table = self._part(declared, namespaced=namespaced).table
         if life is None:
             return STATES[kind.name](keyed, table, kind)
-        assert isinstance(table, TtlTable)
-        return TTL_STATES[kind.name](keyed, table, kind, life, DROPS[kind.name])
+        sweep = self._sweeper(table, life, kind).sweep if life.cleanup_size else _nothing
+        return TTL_STATES[kind.name](keyed, table, kind, life, DROPS[kind.name], sweep)
 
-    def _part(self, declared: _Declared, *, namespaced: bool) -> _Part:
+    def _part(self, declared: _Declared, *, namespaced: bool) -> Part:
         kind, life = declared.kind, declared.life
         name = kind.descriptor.name
         place = (name, "namespaced" if namespaced else "plain")
         part = self._parts.get(place)
         if part is None:
             info = StateInfo(name, kind.name, schema_of(kind.descriptor.type_info), namespaced, life is not None)
-            now = self._parameters.clock.epoch_ms()
-            before = [adopt(one.info, one.table, info, now) for one in self._restored.get(place, ())]
-            table = together(info, before) if before else HeapTable() if life is None else TtlTable()
+            table = self._first_table(info, self._restored.get(place, ()))
             prune = partial(pruned, kind.name) if life is not None and life.drop_at_snapshot else None
             self._restored.pop(place, None)
-            part = self._parts[place] = _Part(info, table, prune)
+            part = self._parts[place] = Part(info, table, prune)
             if life is not None and life.every_record and life.cleanup_size:
-                self._every_record.append(Sweeper(table, life, DROPS[kind.name]))  # type: ignore[arg-type]
-                self.__class__ = _SweepingKeyedState
+                self._every_record.append(self._sweeper(table, life, kind))
+                self.__class__ = self._sweeping()
         return part
+
+    # -- what tables are: others keep theirs elsewhere
+
+    def _new_table(self, info: StateInfo) -> Any:
+        """An empty table; what is restored goes into it as it was written."""
+        return HeapTable()
+
+    def _first_table(self, info: StateInfo, restored: Sequence[Part]) -> Any:
+        """The table of a state that is asked for, with what was restored for it.
+
+        Raises:
+            StateMigrationError: that is of a type that does not become this one.
+        """
+        now = self._parameters.clock.epoch_ms()
+        before = [adopt(one.info, one.table, info, now) for one in restored]
+        return together(info, before) if before else TtlTable() if info.ttl else HeapTable()
+
+    def _sweeper(self, table: Any, life: Life, kind: Kind) -> Any:
+        """What cleans a table up."""
+        return Sweeper(table, life, DROPS[kind.name])
+
+    def _sweeping(self) -> Any:
+        """The class of those that clean up at each record."""
+        return _SweepingKeyedState
 
     # -- namespaces and tables
 
@@ -182,7 +228,8 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         part = self._parts.get(place)
         if part is None:
             before = self._restored.pop(place, None)
-            part = self._parts[place] = before[0] if before else _Part(StateInfo(name, TABLE, {}), HeapTable())
+            info = StateInfo(name, TABLE, {})
+            part = self._parts[place] = before[0] if before else Part(info, self._new_table(info))
         return part.table
 
     def table_names(self) -> list[str]:
@@ -194,35 +241,80 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         self._restored.pop((name, TABLE), None)
         self._parts.pop((name, TABLE), None)
 
-    def keys(self, descriptor: StateDescriptor | None = None) -> list[Any]:
-        """Each key that has state without a namespace, once."""
+    def keys(self, descriptor: StateDescriptor | None = None) -> Iterator[Any]:
+        """Each key that has state without a namespace, once: those of now."""
         found: dict[Any, None] = {}
         for part in self._all_parts():
             info = part.info
             if not info.namespaced and (descriptor is None or (info.name == descriptor.name and info.kind != TABLE)):
                 found.update(dict.fromkeys(part.table))
-        return list(found)
+        return iter(found)
 
-    def _all_parts(self) -> list[_Part]:
+    def _all_parts(self) -> list[Part]:
         return [*self._parts.values(), *(part for parts in self._restored.values() for part in parts)]
+
+    # -- timers and columns
+
+    def timers(self, name: str) -> HeapTimerQueue:
+        """The timers of a name; made when they are not there."""
+        queue = self._timers.get(name)
+        if queue is None:
+            queue = self._timers[name] = HeapTimerQueue()
+        return queue
+
+    def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
+        """New state in arrays."""
+        made = ColumnarState(name, key_types, self._parameters.key_groups_of, self._parameters.key_groups)
+        self.attach(made)
+        return made
+
+    def attach(self, state: AttachedState) -> None:
+        """Write this with the rest, and bring it back."""
+        if state.info.name in self._attached:
+            raise RuntimeError(f"there are columns of the name {state.info.name!r} already")
+        self._attached[state.info.name] = state
 
     # -- snapshots
 
-    def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
+    def snapshot(self, slice_seconds: float = SLICE_SECONDS, purpose: Purpose = NO_CHECKPOINT) -> SlicedSnapshot:
         """Begin to write out the state of now."""
         before = self._snapshot
         if before is not None and not before.closed:
-            raise RuntimeError("a snapshot of this state is being written: there is one at a time")
-        dead = self._parameters.clock.epoch_ms
-        sources = []
-        for part in self._all_parts():
-            drain(part.table, len(part.table.writing.changes) if part.table.writing is not None else 0)
-            prune = None if part.prune is None else partial(_prune, part.prune, dead() - self._ttl_of(part))
-            sources.append(TableSource(part.info, part.table, prune, numbers=self._holds_numbers(part)))
-        self._snapshot = HeapSnapshot(sources, slice_seconds, self._bind)
+            raise RuntimeError("a snapshot is running, and there is one at a time: end or close it first")
+        stores = self._outgoing_tables(purpose)
+        stores += [OutgoingTimers(name, queue) for name, queue in self._timers.items()]
+        base, shared = None, False
+        if purpose.shares and not stores and len(self._attached) == 1:
+            ((_, only),) = self._attached.items()
+            if isinstance(only, ColumnarState):  # other state has nothing that says what has changed
+                self._deltas = self._deltas or Deltas(only)
+                since, base = self._deltas.begin(purpose)
+                shared = True
+                stores.append(only.outgoing(since))
+        if not shared:
+            stores += [attached.outgoing() for attached in self._attached.values()]
+        self._snapshot = self._sliced(stores, slice_seconds, purpose)
+        self._snapshot.base, self._snapshot.shared = base, shared or self._snapshot.shared
+        self._bind()
         return self._snapshot
 
-    def _holds_numbers(self, part: _Part) -> bool:
+    def _outgoing_tables(self, purpose: Purpose) -> list[Outgoing]:
+        """All tables, to be written."""
+        return [self._outgoing_table(part) for part in self._all_parts()]
+
+    def _sliced(self, stores: Sequence[Outgoing], slice_seconds: float, purpose: Purpose) -> SlicedSnapshot:
+        """The snapshot of these."""
+        return SlicedSnapshot(stores, slice_seconds)
+
+    def _outgoing_table(self, part: Part) -> OutgoingTable:
+        table = part.table
+        drain(table, len(table.writing.changes) if table.writing is not None else 0)
+        prune = None
+        if part.prune is not None:
+            prune = partial(_prune, part.prune, self._parameters.clock.epoch_ms() - self._ttl_of(part))
+        return OutgoingTable(part.info, table, self._bind, prune, numbers=self._holds_numbers(part))
+
+    def _holds_numbers(self, part: Part) -> bool:
         """Whether all values are small numbers."""
         declared = self._declared.get(part.info.name)
         if declared is None or declared.life is not None or part is not self._parts.get((part.info.name, "plain")):
@@ -230,7 +322,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         exact, _, _ = fits_as_it_is(declared.kind.descriptor.type_info)
         return declared.kind.name in _SINGLE and exact in (int, float, bool)
 
-    def _ttl_of(self, part: _Part) -> int:
+    def _ttl_of(self, part: Part) -> int:
         life = self._declared[part.info.name].life
         assert life is not None
         return life.ttl
@@ -241,26 +333,66 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             if declared.state is not None:
                 declared.state.bind()
 
-    def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
-        """Take over what a snapshot wrote, as far as it belongs to the own key groups."""
+    def restore(self, written: Sequence[WrittenState]) -> None:
+        """Take over what former subtasks have written, as far as it belongs to the own key groups."""
         if self._declared or self._parts:
             raise RuntimeError("state is restored before any is asked for")
-        own = self._parameters.key_groups
-        parts: list[_Part] = []
-        for info in states:
-            area = info.kind if info.kind == TABLE else "namespaced" if info.namespaced else "plain"
-            former = self._restored.setdefault((info.name, area), [])
-            part = next((one for one in former if one.info == info), None)
-            if part is None:  # of two subtasks only one may have asked for it since its type is another
-                part = _Part(info, HeapTable())
-                former.append(part)
-            parts.append(part)
-        for chunk in chunks:
-            part = parts[chunk.state]
-            if chunk.key_group in own:
-                part.table.update(decode(chunk.data))
-            elif chunk.key_group == SEVERAL:
-                part.table.update(self._own_entries(decode(chunk.data), namespaced=part.info.namespaced))
+        for one in written:
+            if one.files:
+                raise StateRestoreError(
+                    f"operator {self._parameters.operator!r}: its state is in files of another state backend "
+                    f"({', '.join(sorted(one.files)[:3])}, ...): restore with the one that has written them "
+                    "(state.backend.type)"
+                )
+            takers = [self._taker(info) for info in one.states]
+            for chunk in one.chunks():
+                takers[chunk.state](chunk)
+            for attached in self._attached.values():
+                attached.taken_back()
+
+    def _taker(self, info: StateInfo) -> Callable[[StateChunk], None]:
+        """What takes chunks of a state that is described so."""
+        if info.kind == TIMERS:
+            return partial(self._take_timers, self.timers(info.name))
+        if info.kind == TABLE or info.kind in STATES:
+            return partial(self._take_entries, self._restored_part(info))
+        attached = self._attached.get(info.name)
+        if attached is None or info.kind not in (attached.info.kind, REMOVED):
+            raise StateRestoreError(
+                f"operator {self._parameters.operator!r}: the checkpoint has state {info.name!r} in {info.kind}, which "
+                "the operator does not have any more. It was written by an operator of another kind: give the new one "
+                "another uid."
+            )
+        attached.expect(info)
+        return partial(self._take_attached, attached, info)
+
+    def _restored_part(self, info: StateInfo) -> Part:
+        area = info.kind if info.kind == TABLE else "namespaced" if info.namespaced else "plain"
+        former = self._restored.setdefault((info.name, area), [])
+        for part in former:
+            if part.info == info:
+                return part
+        # of two subtasks only one may have asked for it since its type changed
+        former.append(Part(info, self._new_table(info)))
+        return former[-1]
+
+    def _take_entries(self, part: Part, chunk: StateChunk) -> None:
+        if chunk.key_group in self._parameters.key_groups:
+            part.table.update(decode(chunk.data))
+        elif chunk.key_group == SEVERAL:
+            part.table.update(self._own_entries(decode(chunk.data), namespaced=part.info.namespaced))
+
+    def _take_timers(self, queue: HeapTimerQueue, chunk: StateChunk) -> None:
+        group_of, own = self._parameters.key_group_of, self._parameters.key_groups
+        mixed = chunk.key_group == SEVERAL
+        if mixed or chunk.key_group in own:
+            for timestamp, key, namespace in timers_in(chunk.data):
+                if not mixed or group_of(key) in own:
+                    queue.add(timestamp, key, namespace)
+
+    def _take_attached(self, attached: AttachedState, info: StateInfo, chunk: StateChunk) -> None:
+        if chunk.key_group == SEVERAL or chunk.key_group in self._parameters.key_groups:
+            attached.take_back(info, chunk)
 
     def _own_entries(self, entries: Iterable[tuple[Any, Any]], *, namespaced: bool) -> Iterator[tuple[Any, Any]]:
         group_of, own = self._parameters.key_group_of, self._parameters.key_groups
@@ -278,8 +410,16 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
             if writing is not None:
                 drain(part.table, len(writing.changes))
             part.table.clear()
+        for queue in self._timers.values():
+            queue.clear()
+        for attached in self._attached.values():
+            attached.close()
         self._restored.clear()
         self.key = NO_KEY
+
+
+def _nothing() -> None:
+    """No cleaning up at access."""
 
 
 def _stamp_of(pair: tuple[Any, int]) -> int:
@@ -293,20 +433,24 @@ def _prune(prune: Callable[[Any, int], Any], dead: int, entry: Any) -> Any:
 _KEY: Final[Any] = HeapKeyedState.__dict__["key"]
 
 
-class _SweepingKeyedState(HeapKeyedState):
-    """With state that is cleaned up at each record: the price is paid by such operators only."""
+class SweepsAtEachRecord:
+    """Of backends with state that is cleaned up at each record: the price is paid by such operators only."""
 
     __slots__ = ()
 
     @property
-    def key(self) -> Any:
+    def key(self: Any) -> Any:
         return _KEY.__get__(self, HeapKeyedState)
 
     @key.setter
-    def key(self, key: Any) -> None:
+    def key(self: Any, key: Any) -> None:
         _KEY.__set__(self, key)
         for sweeper in self._every_record:
             sweeper.sweep()
+
+
+class _SweepingKeyedState(SweepsAtEachRecord, HeapKeyedState):
+    __slots__ = ()
 
 
 class _NamespaceStore(StateGetters):

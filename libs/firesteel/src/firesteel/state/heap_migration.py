@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from firesteel.core.errors import StateMigrationError
-from firesteel.state.backend import StateInfo
 from firesteel.state.heap_ttl import NEWEST
 from firesteel.state.schema import Answer, Convert, LostKeysError, compare
+from firesteel.state.snapshots import StateInfo
 from firesteel.state.tables import HeapTable, Table, TtlTable
 
 
@@ -24,17 +24,9 @@ def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
     Raises:
         StateMigrationError: the types are incompatible, or keys of a map become one; names the field.
     """
-    if old.kind != new.kind:
-        raise StateMigrationError(new.name, "", f"it was {old.kind} state and is {new.kind} state now")
-    found = compare(old.schema, new.schema)
-    if found.answer is Answer.INCOMPATIBLE:
-        raise StateMigrationError(new.name, found.field, found.reason)
-    if found.convert is None and old.ttl == new.ttl:
-        if not new.ttl:
-            return entries
-        converter = None
-    else:
-        converter = _converter(new.kind, old.ttl, new.ttl, found.convert, now)
+    converter = converter_between(old, new, now)
+    if converter is None and not new.ttl:
+        return entries
     try:
         migrated = [(key, value if converter is None else converter(value)) for key, value in entries.items()]
     except LostKeysError as error:
@@ -44,6 +36,24 @@ def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
         plain.update(migrated)
         return plain
     return _in_order(new.kind, migrated)
+
+
+def converter_between(old: StateInfo, new: StateInfo, now: int) -> Callable[[Any], Any] | None:
+    """What makes an entry of the new state of a restored one; None if they are the same. Arguments as of ``adopt``.
+
+    It raises ``LostKeysError`` where keys of a map become one.
+
+    Raises:
+        StateMigrationError: the types are incompatible; names the field.
+    """
+    if old.kind != new.kind:
+        raise StateMigrationError(new.name, "", f"it was {old.kind} state and is {new.kind} state now")
+    found = compare(old.schema, new.schema)
+    if found.answer is Answer.INCOMPATIBLE:
+        raise StateMigrationError(new.name, found.field, found.reason)
+    if found.convert is None and old.ttl == new.ttl:
+        return None
+    return _converter(new.kind, old.ttl, new.ttl, found.convert, now)
 
 
 def together(info: StateInfo, tables: Sequence[Table]) -> Table:

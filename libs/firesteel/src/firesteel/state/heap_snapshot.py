@@ -1,14 +1,13 @@
-"""Writes tables out in slices, and reads the chunks again."""
+"""Tables on their way out in blocks (``state/snapshots.py``), and the way back."""
 
 from __future__ import annotations
 
 import datetime
 import io
 import pickle
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import cloudpickle
 
@@ -16,25 +15,17 @@ from firesteel.common.nan_keys import WHOLE, with_one_nan
 from firesteel.common.types import to_pickle
 from firesteel.core.errors import SerializationError
 from firesteel.core.short_repr import short_repr
-from firesteel.state.backend import SEVERAL, KeyedSnapshot, StateChunk, StateInfo
+from firesteel.state.snapshots import Block, Outgoing, StateInfo
 from firesteel.state.tables import KEYS_AT_ONCE, MISSING, HeapTable, Table, drain, stop_reading
 
 _DRAWN: Final = 1024
 """Entries that are taken out of a table at a time."""
-_FEWEST: Final = 4
 _MOST_OBJECTS: Final = 64
 """Entries that are serialised between two looks at the clock, where a value may be of any size."""
-_SHARE_OF_GATHERING: Final = 0.7
-"""Of a slice; the rest is for what is done with it."""
-_LONG: Final = 0.125
-_SHORT: Final = 0.03125
-"""Of a slice: more, or less, should not pass between two looks at the clock."""
 _MOST_BEHIND: Final = 8192
 """Keys behind those that are known, in a slice."""
 _LARGEST_KEPT: Final = 16 * KEYS_AT_ONCE
 """Bytes of a block: none are kept of a table with larger ones, for the memory that they take."""
-_PUT_BACK: Final = 64
-"""Changes between two looks at the clock."""
 _SMALL: Final = frozenset({int, float, bool, type(None), datetime.date, datetime.time, datetime.timedelta})
 """Types of values that take about the same time each."""
 Prune = Callable[[Any], Any]
@@ -106,177 +97,83 @@ def _found_again(keys: list[Any]) -> list[Any]:
     return keys if WHOLE.issuperset(map(type, keys)) else list(map(with_one_nan, keys))
 
 
-class TableSource:
-    """A table that is to be written out.
-
-    Attributes:
-        info: what the snapshot says about it.
-        table: its entries.
-        prune: what is left of a value (MISSING: nothing); None = all of it.
-        numbers: all values are numbers of a few bytes.
-        together: its values can be pickled many at a time.
-    """
-
-    __slots__ = ("info", "numbers", "prune", "table", "together")
-
-    def __init__(self, info: StateInfo, table: Table, prune: Prune | None = None, *, numbers: bool = False) -> None:
-        self.info, self.table, self.prune, self.numbers = info, table, prune, numbers
-        self.together = True
-
-
-class HeapSnapshot(KeyedSnapshot):
-    """Walks through the tables as they were when it was made.
+class OutgoingTable(Outgoing):
+    """A table that is written out; while it is, changes go beside it.
 
     Args:
-        sources: the tables.
-        slice_seconds: how long a slice may work.
-        on_change: called whenever methods of tables become others.
-        now: seconds of work; time in which others had the processor must not make slices smaller.
+        info: what the snapshot says about it.
+        table: its entries.
+        on_change: called when the table's methods are others again. They are others from now on, too.
+        prune: what is left of a value (MISSING: nothing); None = all of it.
+        numbers: all values are numbers of a few bytes.
     """
+
+    most: ClassVar[int] = _DRAWN
 
     def __init__(
         self,
-        sources: Sequence[TableSource],
-        slice_seconds: float,
+        info: StateInfo,
+        table: Table,
         on_change: Callable[[], None],
-        now: Callable[[], float] = time.thread_time,
+        prune: Prune | None = None,
+        *,
+        numbers: bool = False,
     ) -> None:
-        self.states = [source.info for source in sources]
-        self._sources = [(index, source) for index, source in enumerate(sources) if len(source.table)]
-        self._slice_seconds, self._now = slice_seconds, now
-        self._on_change = on_change
-        self._position = 0
-        self._entries: tuple[Iterator[Any], Iterator[Any]] | None = None
-        self._numbers: Iterator[tuple[int, bytes]] | None = None
+        self.states = (info,)
+        self.error: BaseException | None = None
+        self._info, self._table, self._prune = info, table, prune
+        self._together = True  # its values can be pickled many at a time
         self._keys: list[Any] = []
         self._values: list[Any] = []
-        self._at = 0
-        self._most = _FEWEST
-        self._error: BaseException | None = None
-        self.closed = False
-        for _, source in self._sources:
-            source.table.begin(self._encoder(source), on_change)
-        on_change()
+        self._at = self._highest = 0
+        self._numbers: Iterator[tuple[int, bytes]] = iter(())
+        self._entries: tuple[Iterator[Any], Iterator[Any]] = iter(()), iter(())
+        if len(table):
+            table.begin(self._encode_early, on_change)
+            if numbers and isinstance(table, HeapTable):
+                self._numbers = blocks_of_numbers(table)
+            else:
+                self._entries = table.raw_keys(), table.raw_values()
 
-    def _encoder(self, source: TableSource) -> Callable[[Any, Any], bytes]:
-        """Serialises a value before it is handed out; an error is kept for ``next``."""
+    def next_block(self, entries: int) -> Block | None:
+        """The next entries."""
+        for count, block in self._numbers:
+            return Block(count, block)
+        if self._at >= len(self._keys):
+            self._keys, self._values = (list(islice(some, _DRAWN)) for some in self._entries)
+            if not self._keys:
+                return None
+            self._at, self._highest = 0, _DRAWN if _SMALL.issuperset(map(type, self._values)) else _MOST_OBJECTS
+        start, self._at = self._at, self._at + min(entries, self._highest)
+        return self._block(self._keys[start : self._at], self._values[start : self._at])
 
-        def encode(key: Any, value: Any) -> bytes:
-            try:
-                return self._encode(source, key, value)
-            except Exception as error:
-                self._error = self._error or error
-                return b""
+    def end(self) -> None:
+        """What was changed may be put back."""
+        stop_reading(self._table)
 
-        return encode
+    def settle(self, changes: int) -> bool:
+        """Put some back."""
+        return drain(self._table, changes)
 
-    def _encode(self, source: TableSource, key: Any, value: Any) -> bytes:
-        """The value as it goes into the chunk; empty if nothing of it is left."""
-        if source.prune is not None:
-            value = source.prune(value)
-            if value is MISSING:
-                return b""
-        return self._packed(source, key, value)
-
-    @staticmethod
-    def _packed(source: TableSource, key: Any, value: Any) -> bytes:
-        return dumps(lambda: f"state {source.info.name!r} of key {short_repr(key, 40)}", value)
-
-    def __next__(self) -> list[StateChunk]:
-        if self._error is not None:
-            self.close()
-            raise self._error
-        if self.closed:
-            raise StopIteration
-        began = self._now()
+    def _encode_early(self, key: Any, value: Any) -> bytes:
+        """A value that is about to be handed out, as it goes into the chunk; empty if nothing of it is left."""
         try:
-            return self._slice(began)
-        except StopIteration:
-            raise
-        except BaseException:
-            self.close()
-            raise
+            if self._prune is not None:
+                value = self._prune(value)
+                if value is MISSING:
+                    return b""
+            return self._packed(key, value)
+        except Exception as error:
+            self.error = self.error or error
+            return b""
 
-    def _slice(self, began: float) -> list[StateChunk]:
-        deadline = began + self._slice_seconds * _SHARE_OF_GATHERING
-        chunks: list[StateChunk] = []
-        now = began
-        while self._position < len(self._sources):
-            index, source = self._sources[self._position]
-            gather = self._gather_numbers if source.numbers else self._gather
-            ended, now = gather(index, source, now, deadline, chunks)
-            if ended:
-                self._entries, self._numbers, self._most = None, None, _FEWEST
-                self._position += 1
-                stop_reading(source.table)
-            if now >= deadline:
-                return chunks
-        if chunks:
-            return chunks
-        for _, source in self._sources:
-            while not drain(source.table, _PUT_BACK):
-                if self._now() >= deadline:
-                    return chunks
-        self.closed = True
-        raise StopIteration
+    def _packed(self, key: Any, value: Any) -> bytes:
+        return dumps(lambda: f"state {self._info.name!r} of key {short_repr(key, 40)}", value)
 
-    def _gather_numbers(
-        self, index: int, source: TableSource, now: float, deadline: float, chunks: list[StateChunk]
-    ) -> tuple[bool, float]:
-        """The same as ``_gather``."""
-        assert isinstance(source.table, HeapTable)
-        if self._numbers is None:
-            self._numbers = blocks_of_numbers(source.table)
-        blocks: list[bytes] = []
-        count = 0
-        ended = True
-        for entries, block in self._numbers:
-            count += entries
-            blocks.append(block)
-            now = self._now()
-            if now >= deadline:
-                ended = False
-                break
-        if count:
-            chunks.append(StateChunk(index, SEVERAL, count, b"".join(blocks)))
-        return ended, now
-
-    def _gather(
-        self, index: int, source: TableSource, now: float, deadline: float, chunks: list[StateChunk]
-    ) -> tuple[bool, float]:
-        """Entries until the deadline, as one chunk; whether the table is at its end, and the time."""
-        if self._entries is None:
-            self._entries = source.table.raw_keys(), source.table.raw_values()
-        blocks: list[bytes] = []
-        count, ended, highest = 0, False, 0
-        while not ended:
-            if self._at >= len(self._keys):
-                self._keys, self._values = (list(islice(entries, _DRAWN)) for entries in self._entries)
-                self._at = highest = 0
-                if not self._keys:
-                    ended = True
-                    break
-            highest = highest or (_DRAWN if _SMALL.issuperset(map(type, self._values)) else _MOST_OBJECTS)
-            self._most = min(self._most, highest)
-            start, self._at = self._at, self._at + self._most
-            written, block = self._block(source, self._keys[start : self._at], self._values[start : self._at])
-            count += written
-            blocks.append(block)
-            before, now = now, self._now()
-            if now - before > _LONG * self._slice_seconds:
-                self._most = max(self._most // 2, 1)
-            elif now - before < _SHORT * self._slice_seconds:
-                self._most *= 2
-            if now >= deadline:
-                break
-        if count:
-            chunks.append(StateChunk(index, SEVERAL, count, b"".join(blocks)))
-        return ended, now
-
-    def _block(self, source: TableSource, keys: list[Any], values: list[Any]) -> tuple[int, bytes]:
-        """How many entries are left of some, and these serialised."""
-        assert source.table.writing is not None
-        saved, prune = source.table.writing.saved, source.prune
+    def _block(self, keys: list[Any], values: list[Any]) -> Block:
+        """Some entries, as far as something is left of them."""
+        assert self._table.writing is not None
+        saved, prune = self._table.writing.saved, self._prune
         packed: list[tuple[Any, bytes]] = []
         if saved and not saved.keys().isdisjoint(keys):
             early = [(key, saved[key]) for key in keys if key in saved]
@@ -291,19 +188,11 @@ class HeapSnapshot(KeyedSnapshot):
             keys, values = [key for key, _ in left], [value for _, value in left]
         count = len(keys) + len(packed)
         if not count:
-            return 0, b""
-        if source.together:
+            return Block(0, b"")
+        if self._together:
             try:
-                return count, pickle.dumps((to_pickle(keys), to_pickle(values), packed), protocol=5)
+                return Block(count, pickle.dumps((to_pickle(keys), to_pickle(values), packed), protocol=5))
             except Exception:  # the user's code raises what it likes; below, whose value it is comes out
-                source.together = False
-        packed += [(key, self._packed(source, key, value)) for key, value in zip(keys, values, strict=True)]
-        return count, dumps(lambda: f"keys of state {source.info.name!r}", ([], [], packed))
-
-    def close(self) -> None:
-        """What was changed is put back by later accesses."""
-        if not self.closed:
-            self.closed = True
-            for _, source in self._sources:
-                stop_reading(source.table)
-            self._on_change()
+                self._together = False
+        packed += [(key, self._packed(key, value)) for key, value in zip(keys, values, strict=True)]
+        return Block(count, dumps(lambda: f"keys of state {self._info.name!r}", ([], [], packed)))

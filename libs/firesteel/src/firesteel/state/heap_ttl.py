@@ -149,10 +149,9 @@ class TtlState(HeapState):
 
     __slots__ = ("_drop", "_life", "_sweep")
 
-    def __init__(self, keyed: Any, table: TtlTable, kind: Kind, life: Life, drop: Drop) -> None:
+    def __init__(self, keyed: Any, table: Any, kind: Kind, life: Life, drop: Drop, sweep: Callable[[], None]) -> None:
         super().__init__(keyed, table, kind)
-        self._life, self._drop = life, drop
-        self._sweep = Sweeper(table, life, drop).sweep if life.cleanup_size else _nothing
+        self._life, self._drop, self._sweep = life, drop, sweep
 
     def _write(self, entry: Any) -> None:
         """Store what the current key has; it is the youngest of all then."""
@@ -164,10 +163,6 @@ class TtlState(HeapState):
         """Forget what the current key has."""
         super().clear()
         self._sweep()
-
-
-def _nothing() -> None:
-    """No cleaning up at access."""
 
 
 class _OneValue(TtlState):

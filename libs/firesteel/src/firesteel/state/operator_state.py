@@ -24,10 +24,10 @@ from firesteel.functions.state import (
     ReadOnlyBroadcastState,
     StateDescriptor,
 )
-from firesteel.state.backend import SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
-from firesteel.state.heap_snapshot import HeapSnapshot, TableSource, decode
+from firesteel.state.heap_snapshot import OutgoingTable, decode
 from firesteel.state.heap_states import Kind, element_of, elements_of, entries_of, kind_of
 from firesteel.state.schema import Answer, LostKeysError, compare, schema_of
+from firesteel.state.snapshots import SLICE_SECONDS, KeyedSnapshot, SlicedSnapshot, StateChunk, StateInfo
 from firesteel.state.tables import HeapTable, drain, save_changeable
 
 SPLIT: Final = "split"
@@ -190,7 +190,7 @@ class HeapOperatorState(OperatorStateStore):
     def __init__(self, operator: str = "", *, strict_integers: bool = False) -> None:
         self._operator, self._strict = operator, strict_integers
         self._parts: dict[str, _Part] = {}
-        self._snapshot: HeapSnapshot | None = None
+        self._snapshot: SlicedSnapshot | None = None
 
     def get_list_state(self, state_descriptor: ListStateDescriptor) -> ListState[Any]:
         """A list whose elements are dealt out when the parallelism changes."""
@@ -250,12 +250,13 @@ class HeapOperatorState(OperatorStateStore):
         """Begin to write out the state of now; the rules are those of keyed state."""
         before = self._snapshot
         if before is not None and not before.closed:
-            raise RuntimeError("a snapshot of this state is being written: there is one at a time")
+            raise RuntimeError("a snapshot is running, and there is one at a time: end or close it first")
         parts = [one for part in self._parts.values() for one in (part, *part.others)]
         for part in parts:
             drain(part.table, 0 if part.table.writing is None else len(part.table.writing.changes))
-        sources = [TableSource(part.info, part.table) for part in parts]
-        self._snapshot = HeapSnapshot(sources, slice_seconds, _nothing)
+        self._snapshot = SlicedSnapshot(
+            [OutgoingTable(part.info, part.table, _nothing) for part in parts], slice_seconds
+        )
         for part in parts:
             if part.changeable:
                 save_changeable(part.table)

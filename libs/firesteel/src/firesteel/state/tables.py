@@ -8,40 +8,24 @@ dict again. So bound methods of a table must not be kept from one call of the op
 
 from __future__ import annotations
 
-import datetime
-import decimal
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Final
+
+from firesteel.common.own_copies import ATOMS
 
 MISSING: Final = object()
 _DRAINED_AT_ACCESS: Final = 4
 KEYS_AT_ONCE: Final = 1024
 
-_ATOMS: Final = frozenset(
-    {
-        int,
-        str,
-        float,
-        bool,
-        bytes,
-        complex,
-        type(None),
-        decimal.Decimal,
-        datetime.date,
-        datetime.time,
-        datetime.timedelta,
-    }
-)
-
 
 def is_frozen(value: Any) -> bool:
     """Whether nobody can change the value: a scalar, or a tuple of such values."""
     kind = value.__class__
-    if kind in _ATOMS:
+    if kind in ATOMS:
         return True
     if kind is tuple:
-        return _ATOMS.issuperset(map(type, value)) or all(map(is_frozen, value))
+        return ATOMS.issuperset(map(type, value)) or all(map(is_frozen, value))
     return False
 
 
@@ -191,7 +175,7 @@ Table = HeapTable | TtlTable
 def save_changeable(table: Table) -> None:
     """Serialise at once what somebody who holds it may change in place; to be called when writing has begun."""
     writing = table.writing
-    if writing is None or _ATOMS.issuperset(map(type, table.raw_values())):
+    if writing is None or ATOMS.issuperset(map(type, table.raw_values())):
         return
     for key, value in dict.items(table):
         if not is_frozen(value):
@@ -275,7 +259,7 @@ class _Guarded:
         value = dict.get(self, key, MISSING) if writing is None else writing.changes.get(key, writing)
         if value is writing:
             value = dict.get(self, key, MISSING)
-            if value.__class__ not in _ATOMS and value is not MISSING:
+            if value.__class__ not in ATOMS and value is not MISSING:
                 value = _find(self, key)
         return default if value is MISSING else value
 

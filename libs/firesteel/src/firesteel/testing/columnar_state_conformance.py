@@ -1,22 +1,27 @@
-"""Holds state in arrays against its contract (``firesteel.state.columnar.store``)."""
+"""Holds a backend's state in arrays against its contract (``firesteel.state.columnar.store``)."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from firesteel.core.errors import ProgramError, StateMigrationError
-from firesteel.state.backend import KeyedSnapshot, StateChunk, StateInfo
-from firesteel.state.columnar.store import ColumnarState, GroupsOf
+from firesteel.core.errors import ProgramError, StateMigrationError, StateRestoreError
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
+from firesteel.state.columnar.store import ColumnarState
+from firesteel.state.heap import HashMapStateBackend
+from firesteel.state.snapshots import Purpose
+from firesteel.testing.taken import Taken, Taking
 
 GROUPS: Final = 8
-Create = Callable[[str, Sequence[pa.DataType], GroupsOf, range], ColumnarState]
-"""Makes a state of a name, types of the key's columns, what gives key groups of columns, and the own key groups."""
 _KEY_TYPES: Final = (
     (pa.int64(),),
     (pa.string(),),
@@ -37,11 +42,34 @@ def _groups_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
     return np.fromiter((group_of(key) for key in keys), np.int32, len(columns[0]))
 
 
+class _InFolder(StateBackend):
+    """Gives each keyed backend a directory of its own."""
+
+    def __init__(self, backend: StateBackend, folder: str) -> None:
+        self._backend, self._folder, self._made = backend, folder, itertools.count()
+
+    def create_keyed_state(self, parameters: KeyedStateParameters) -> KeyedStateBackend:
+        directory = os.path.join(self._folder, str(next(self._made)))
+        return self._backend.create_keyed_state(replace(parameters, directory=directory))
+
+
+def created(
+    backend: StateBackend, name: str, types: Sequence[pa.DataType], groups: range = range(GROUPS)
+) -> tuple[KeyedStateBackend, ColumnarState]:
+    """A backend with columns of one name."""
+    parameters = KeyedStateParameters(
+        key_groups=groups, key_groups_of=_groups_of, max_parallelism=GROUPS, operator="kit"
+    )
+    keyed = backend.create_keyed_state(parameters)
+    return keyed, keyed.columns(name, types)
+
+
 class _State:
     """A state with a number and a text for each key."""
 
-    def __init__(self, create: Create, types: Sequence[pa.DataType], groups: range = range(GROUPS)) -> None:
-        self.state, self.types = create("kit", types, _groups_of, groups), types
+    def __init__(self, backend: StateBackend, types: Sequence[pa.DataType], groups: range = range(GROUPS)) -> None:
+        self.keyed, self.state = created(backend, "kit", types, groups)
+        self.types = types
         self.number = self.state.column("number", pa.int64())
         self.text = self.state.column("text", pa.string())
 
@@ -68,10 +96,6 @@ class _State:
         keys = zip(*[column.to_pylist() for column in self.state.index.keys(slots)], strict=True)
         numbers, texts = self.number.get(slots).tolist(), self.text.get(slots).tolist()
         return dict(zip(keys, zip(numbers, texts, strict=True), strict=True))
-
-    def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
-        """As the runtime does, with the descriptions as plain data between."""
-        self.state.restore([StateInfo.from_json(info.to_json()) for info in states], chunks)
 
 
 def _key(rng: random.Random, types: Sequence[pa.DataType]) -> _Key:
@@ -109,86 +133,83 @@ def _change(held: _State, model: _Model, rng: random.Random) -> None:
             model.update(values)
 
 
-def _restored(create: Create, types: Sequence[pa.DataType], snapshots: Sequence[Any], parallelism: int) -> _Model:
+def _restored(backend: StateBackend, types: Sequence[pa.DataType], taken: Sequence[Taken], parallelism: int) -> _Model:
     """What several subtasks have together after a restore; each key in the subtask of its key group."""
     together: _Model = {}
     for index in range(parallelism):
-        first, after = GROUPS * index // parallelism, GROUPS * (index + 1) // parallelism
-        held = _State(create, types, range(first, after))
-        for states, chunks in snapshots:
-            held.restore(states, chunks)
+        own = range(GROUPS * index // parallelism, GROUPS * (index + 1) // parallelism)
+        held = _State(backend, types, own)
+        held.keyed.restore([one.of(own) for one in taken])
         found = held.read()
-        assert all(first <= group_of(key) < after for key in found), "keys of foreign key groups were restored"
+        assert all(group_of(key) in own for key in found), "keys of foreign key groups were restored"
         assert not set(found) & set(together)
         together.update(found)
-        held.state.close()
+        held.keyed.close()
     return together
 
 
-def _drive(snapshot: KeyedSnapshot, between: Callable[[], None]) -> list[StateChunk]:
-    chunks: list[StateChunk] = []
-    for part in snapshot:
-        chunks += part
-        between()
-    return chunks
-
-
-def _check_snapshots(create: Create, rng: random.Random) -> None:
+def _check_snapshots(backend: StateBackend, rng: random.Random) -> None:
     types = rng.choice(_KEY_TYPES)
-    held, model = _State(create, types), _Model()
+    held, model = _State(backend, types), _Model()
     for _ in range(rng.randrange(1, 12)):
         _change(held, model, rng)
     assert held.read() == model, "what was written is not what is read"
-    wanted = dict(model)
-    snapshot = held.state.snapshot(rng.choice([0.002, 0.0]))
-    _change(held, model, rng)
 
     def between() -> None:
         if rng.random() < 0.5:
             _change(held, model, rng)
 
-    chunks = _drive(snapshot, between)
-    assert held.read() == model, "a snapshot changed the state"
-    for chunk in chunks:
-        assert chunk.count > 0
-        assert snapshot.states[chunk.state].kind == "columns"
-    given = [(snapshot.states, chunks)]
-    assert _restored(create, types, given, rng.randrange(1, 6)) == wanted, "a snapshot is not the state of its moment"
-    halves = [(snapshot.states, chunks[::2]), (snapshot.states, chunks[:0]), (snapshot.states, chunks[1::2])]
-    assert _restored(create, types, halves, rng.randrange(1, 6)) == wanted, "several snapshots are not taken together"
-    again = held.state.snapshot()
+    before: Taken | None = None
+    for number in range(1, 5):
+        wanted = dict(model)
+        base = number - 1 if before is not None else None
+        purpose = Purpose(number, True, base, rng.choice([0.5, 4.0]))
+        taking = Taking(held.keyed.snapshot(rng.choice([0.002, 0.0]), purpose), range(GROUPS), before)
+        _change(held, model, rng)
+        taken = taking.rest(between)
+        assert held.read() == model, "a snapshot changed the state"
+        found = _restored(backend, types, [taken], rng.randrange(1, 6))
+        assert found == wanted, "a snapshot is not the state of its moment"
+        before = taken if rng.random() < 0.7 else None
+    own = _restored(backend, types, [taken], 3)
+    halves = [_half(backend, types, own, index) for index in range(2)]
+    found = _restored(backend, types, halves, rng.randrange(1, 6))
+    assert found == own, "several snapshots are not taken together"
+    again = held.keyed.snapshot()
     again.close()
     again.close()
-    second = held.state.snapshot()
-    assert _restored(create, types, [(second.states, _drive(second, lambda: None))], 1) == model
-    held.state.close()
-    held.state.close()
+    assert _restored(backend, types, [Taking(held.keyed.snapshot(), range(GROUPS)).rest()], 1) == model
+    held.keyed.close()
+    held.keyed.close()
 
 
-def _check_refusals(create: Create) -> None:
-    held = _State(create, (pa.int64(),))
+def _half(backend: StateBackend, types: Sequence[pa.DataType], model: _Model, index: int) -> Taken:
+    """What one of two subtasks writes."""
+    own = range(GROUPS * index // 2, GROUPS * (index + 1) // 2)
+    held = _State(backend, types, own)
+    held.put({key: value for key, value in model.items() if group_of(key) in own})
+    return Taking(held.keyed.snapshot(), own).rest()
+
+
+def _check_refusals(backend: StateBackend) -> None:
+    held = _State(backend, (pa.int64(),))
     held.put({(n,): (n, None) for n in range(50)})
-    snapshot = held.state.snapshot(0.0)
-    try:
-        held.state.snapshot()
-    except RuntimeError:
-        pass
-    else:
-        raise AssertionError("a second snapshot began before the end of the first")
-    chunks = _drive(snapshot, lambda: None)
-    other = _State(create, (pa.string(),))
-    _expect(StateMigrationError, lambda: other.restore(snapshot.states, chunks), "keys of another type were taken")
-    changed = create("kit", (pa.int64(),), _groups_of, range(GROUPS))
+    taking = Taking(held.keyed.snapshot(0.0), range(GROUPS))
+    _expect(RuntimeError, held.keyed.snapshot, "a second snapshot began before the end of the first")
+    written = [taking.rest().of(range(GROUPS))]
+    other = _State(backend, (pa.string(),))
+    _expect(StateMigrationError, lambda: other.keyed.restore(written), "keys of another type were taken")
+    keyed, changed = created(backend, "kit", (pa.int64(),))
     changed.column("number", pa.string())
-    _expect(StateMigrationError, lambda: changed.restore(snapshot.states, chunks), "values of another type were taken")
-    later = create("kit", (pa.int64(),), _groups_of, range(GROUPS))
-    later.restore(snapshot.states, chunks)
+    _expect(StateMigrationError, lambda: keyed.restore(written), "values of another type were taken")
+    keyed, later = created(backend, "kit", (pa.int64(),))
+    keyed.restore(written)
     _expect(StateMigrationError, lambda: later.column("number", pa.int32()), "values of another type were given")
     assert later.column("number", pa.int64()).get(later.find([pa.array([7])])).tolist() == [7]
-    stranger = create("other", (pa.int64(),), _groups_of, range(GROUPS))
-    stranger.restore(snapshot.states, chunks)
-    assert not stranger.in_use().size, "the state of another name was taken"
-    own = _State(create, (pa.int64(),), range(1))
+    stranger, _ = created(backend, "other", (pa.int64(),))
+    _expect(StateRestoreError, lambda: stranger.restore(written), "the state of another name was taken")
+    _expect(RuntimeError, lambda: stranger.columns("other", (pa.int64(),)), "there are columns of one name twice")
+    own = _State(backend, (pa.int64(),), range(1))
     foreign = next(n for n in range(50) if group_of((n,)) != 0)
     for _ in range(2):
         _expect(ProgramError, lambda: own.put({(foreign,): (1, None)}), "a key of a foreign key group was taken")
@@ -202,13 +223,16 @@ def _expect(error: type[Exception], call: Callable[[], object], otherwise: str) 
     raise AssertionError(otherwise)
 
 
-def check_columnar_state(create: Create = ColumnarState, seeds: Iterable[int] = range(30)) -> None:
-    """Raises ``AssertionError`` where a state does not keep the contract.
+def check_columnar_state(backend: StateBackend | None = None, seeds: Iterable[int] = range(30)) -> None:
+    """Raises ``AssertionError`` where the columns of a backend do not keep the contract.
 
     Args:
-        create: makes states.
+        backend: makes them; None = ``hashmap``.
         seeds: of the random programs.
     """
-    _check_refusals(create)
-    for seed in seeds:
-        _check_snapshots(create, random.Random(seed))
+    backend = backend or HashMapStateBackend()
+    with tempfile.TemporaryDirectory() as folder:
+        placed = _InFolder(backend, folder)
+        _check_refusals(placed)
+        for seed in seeds:
+            _check_snapshots(placed, random.Random(seed))

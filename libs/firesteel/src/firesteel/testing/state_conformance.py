@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import copy
 import random
+import tempfile
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final
+
+import pyarrow as pa
 
 from firesteel.common.time import Time
 from firesteel.common.typeinfo import Types
-from firesteel.core.errors import ProgramError, SerializationError, StateMigrationError, TypeMismatchError
+from firesteel.core.errors import (
+    ProgramError,
+    SerializationError,
+    StateMigrationError,
+    StateRestoreError,
+    TypeMismatchError,
+)
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import (
     AggregatingStateDescriptor,
@@ -19,9 +29,14 @@ from firesteel.functions.state import (
     StateTtlConfig,
     ValueStateDescriptor,
 )
-from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend, StateChunk, StateInfo
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend, Timer
+from firesteel.state.columnar.store import ColumnarState
+from firesteel.state.columnar.values import StateColumn
 from firesteel.state.keys import NO_KEY
+from firesteel.state.snapshots import NO_CHECKPOINT, Purpose, StateInfo
 from firesteel.testing.clock import ManualClock
+from firesteel.testing.columnar_state_conformance import check_columnar_state
+from firesteel.testing.taken import Taken, Taking, take
 
 GROUPS: Final = 8
 _ANY: Final = Types.PICKLED_BYTE_ARRAY()
@@ -46,6 +61,7 @@ class _Mean:
         return [acc_a[0] + acc_b[0], acc_a[1] + acc_b[1]]
 
 
+_QUEUES: Final = ("one", "other")
 _NUMBER: Final = ValueStateDescriptor("number", Types.LONG())
 _THINGS: Final = ValueStateDescriptor("things", _ANY)
 _LIST: Final = ListStateDescriptor("list", Types.STRING())
@@ -80,6 +96,9 @@ def read(keyed: KeyedStateBackend, namespaces: Iterable[Any] = (None,)) -> dict[
         row = keyed.table("raw").get(key)
         if row is not None:
             found[key, "raw"] = copy.deepcopy(row)
+    for name in _QUEUES:
+        for timer in keyed.timers(name):
+            found[timer.key, name, timer.timestamp, timer.namespace] = "timer"
     keyed.key = NO_KEY
     return found
 
@@ -87,7 +106,7 @@ def read(keyed: KeyedStateBackend, namespaces: Iterable[Any] = (None,)) -> dict[
 def _change(keyed: KeyedStateBackend, store: KeyedStateStore, rng: random.Random) -> None:
     """Something that programs do to the state of the current key."""
     number = rng.randrange(100)
-    kind = rng.randrange(14)
+    kind = rng.randrange(17)
     if kind == 0:
         store.get_state(_NUMBER).update(number)
     elif kind == 1:
@@ -116,6 +135,13 @@ def _change(keyed: KeyedStateBackend, store: KeyedStateStore, rng: random.Random
         keyed.table("raw").setdefault(keyed.key, {})[number % 3] = number
     elif kind == 10:
         keyed.table("raw").pop(keyed.key, None)
+    elif kind == 14:
+        keyed.timers(rng.choice(_QUEUES)).add(number % 20, keyed.key, rng.choice([None, "w1"]))
+    elif kind == 15:
+        keyed.timers(rng.choice(_QUEUES)).discard(number % 20, keyed.key, rng.choice([None, "w1"]))
+    elif kind == 16:
+        for _ in keyed.timers(rng.choice(_QUEUES)).due(number % 8):
+            pass
     elif kind == 11:
         store.get_list_state(_LIST).add_all([str(number), "x"])
     elif kind == 12:
@@ -134,30 +160,44 @@ def _change(keyed: KeyedStateBackend, store: KeyedStateStore, rng: random.Random
 
 
 class _Kit:
-    """The checks; ``parts`` says over how many subtasks state is restored."""
+    """Makes what the checks need."""
 
-    def __init__(self, backend: StateBackend) -> None:
-        self._backend = backend
+    def __init__(self, backend: StateBackend, folder: Path) -> None:
+        self._backend, self._folder = backend, folder
+        self._made = 0
         self.clock = ManualClock()
 
     def make(self, groups: range = range(GROUPS), **more: Any) -> KeyedStateBackend:
+        self._made += 1
         return self._backend.create_keyed_state(
-            KeyedStateParameters(key_group_of=group_of, key_groups=groups, clock=self.clock, operator="kit", **more)
+            KeyedStateParameters(
+                key_group_of=group_of,
+                key_groups=groups,
+                max_parallelism=GROUPS,
+                clock=self.clock,
+                operator="kit",
+                directory=str(self._folder / "state" / str(self._made)),
+                **more,
+            )
         )
 
-    def written(self, keyed: KeyedStateBackend) -> tuple[list[StateInfo], list[StateChunk]]:
+    def written(self, keyed: KeyedStateBackend) -> Taken:
         """A whole snapshot."""
-        snapshot = keyed.snapshot()
-        infos = [StateInfo.from_json(info.to_json()) for info in snapshot.states]
-        return infos, [chunk for part in snapshot for chunk in part]
+        return take(keyed.snapshot(), range(GROUPS))
 
-    def restored(self, states: list[StateInfo], chunks: list[StateChunk], parallelism: int) -> dict[Any, Any]:
+    def later(self, taken: Taken) -> KeyedStateBackend:
+        """A backend that goes on from it."""
+        keyed = self.make()
+        keyed.restore([taken.of(range(GROUPS))])
+        return keyed
+
+    def restored(self, taken: Taken, parallelism: int, memory: int = 0) -> dict[Any, Any]:
         """What subtasks of another parallelism find."""
         found: dict[Any, Any] = {}
         for subtask in range(parallelism):
             own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
-            keyed = self.make(own)
-            keyed.restore(states, chunks)
+            keyed = self.make(own, memory=memory)
+            keyed.restore([taken.of(own)])
             for place, value in read(keyed, (None, "w1", ("w", 2))).items():
                 _require(
                     group_of(place[0]) in own, f"restore() brought key {place[0]!r} to a subtask that does not own it"
@@ -165,6 +205,11 @@ class _Kit:
                 found[place] = value
             keyed.close()
         return found
+
+    def check_tidy(self) -> None:
+        """Nothing may be left when all backends are closed."""
+        left = [str(path) for path in (self._folder / "state").rglob("*")]
+        _require(not [path for path in left if Path(path).name.isdigit()], f"close() leaves {left[:3]}")
 
 
 def check_state_backend(backend: StateBackend, *, seeds: Iterable[int] = range(12), steps: int = 300) -> None:
@@ -178,51 +223,108 @@ def check_state_backend(backend: StateBackend, *, seeds: Iterable[int] = range(1
     Raises:
         AssertionError: says which rule is broken.
     """
-    kit = _Kit(backend)
-    _check_keys_and_types(kit)
-    _check_tables(kit)
-    _check_namespaces(kit)
-    _check_snapshot_rules(kit)
-    _check_migration(kit)
-    _check_time_to_live(kit)
-    for seed in seeds:
-        _check_random_program(kit, seed, steps)
+    with tempfile.TemporaryDirectory() as folder:
+        kit = _Kit(backend, Path(folder))
+        _check_keys_and_types(kit)
+        _check_tables(kit)
+        _check_all_kinds_together(kit)
+        _check_namespaces(kit)
+        _check_timers(kit)
+        _check_snapshot_rules(kit)
+        _check_what_is_not_restored(kit)
+        _check_migration(kit)
+        _check_time_to_live(kit)
+        for seed in seeds:
+            _check_random_program(kit, seed, steps)
+        check_columnar_state(backend, seeds)
+        kit.check_tidy()
 
 
 def _check_random_program(kit: _Kit, seed: int, steps: int) -> None:
     rng = random.Random(seed)
-    keyed = kit.make()
+    memory = rng.choice((0, 1, 1 << 20))  # with one byte nothing stays in any cache
+    keyed = kit.make(memory=memory)
     namespaces = (None, "w1", ("w", 2))
-    snapshot = None
-    chunks: list[StateChunk] = []
+    taking: Taking | None = None
+    complete: dict[int, Taken] = {}
     expected: dict[Any, Any] = {}
-    for _ in range(steps):
-        if snapshot is None and rng.random() < 0.08:
+    for number in range(1, steps + 1):
+        if taking is None and rng.random() < 0.08:
             expected = read(keyed, namespaces)
-            snapshot, chunks = keyed.snapshot(rng.choice((0.0, 0.0, 0.002))), []
-        elif snapshot is not None and rng.random() < 0.3:
-            part = next(snapshot, None)
-            if part is not None:
-                chunks += part
-            else:
-                found = kit.restored(list(snapshot.states), chunks, rng.choice((1, 2, 3, 8)))
+            base = max(complete, default=None) if rng.random() < 0.8 else None
+            purpose = Purpose(number, True, base, rng.choice((0.5, 4.0))) if seed % 3 else NO_CHECKPOINT
+            running = keyed.snapshot(rng.choice((0.0, 0.0, 0.002)), purpose)
+            taking = Taking(running, range(GROUPS), complete.get(base or 0))
+        elif taking is not None and rng.random() < 0.3:
+            taken = taking.step()
+            if taken is not None:
+                found = kit.restored(taken, rng.choice((1, 2, 3, 8)), memory)
                 _require(found == expected, f"seed {seed}: a snapshot holds {found!r}, the state was {expected!r}")
-                snapshot = None
-        elif snapshot is not None and rng.random() < 0.02:
-            snapshot.close()
-            snapshot = None
+                if rng.random() < 0.7 and seed % 3:  # else nobody says that it is complete
+                    complete = {purpose.checkpoint_id: taken}
+                taking = None
+        elif taking is not None and rng.random() < 0.02:
+            taking.snapshot.close()
+            taking = None
         keyed.key = rng.choice(_KEYS)
         _change(keyed, keyed.store(rng.choice(namespaces)), rng)
-    if snapshot is not None:
-        for part in snapshot:
-            chunks += part
-        _require(
-            kit.restored(list(snapshot.states), chunks, 2) == expected, f"seed {seed}: the last snapshot is another"
-        )
+    if taking is not None:
+        _require(kit.restored(taking.rest(), 2) == expected, f"seed {seed}: the last snapshot is another")
     now = read(keyed, namespaces)
-    states, chunks = kit.written(keyed)
-    _require(kit.restored(states, chunks, 1) == now, f"seed {seed}: state and snapshot differ at the end")
+    _require(kit.restored(kit.written(keyed), 1) == now, f"seed {seed}: state and snapshot differ at the end")
     keyed.close()
+
+
+def _check_timers(kit: _Kit) -> None:
+    keyed = kit.make()
+    queue = keyed.timers("one")
+    _require(keyed.timers("one") is queue, "timers are another queue the second time")
+    for timestamp, key in ((30, "a"), (10, "b"), (10, "a"), (20, "c"), (10, "f")):
+        _require(queue.add(timestamp, key, None), "a new timer is not new")
+    _require(not queue.add(10, "a", None), "a timer is there twice")
+    _require(queue.add(10, "a", "w1") and queue.discard(10, "a", "w1"), "a timer with a namespace is another one")
+    _require(not queue.discard(10, "never", None) and len(queue) == 5, f"there are {len(queue)} timers instead of 5")
+    _require(queue.earliest == 10 and keyed.timers("other").earliest is None, "the earliest timestamp is another one")
+    fired = []
+    for timer in queue.due(20):
+        fired.append((timer.timestamp, timer.key))
+        if timer.key == "b":
+            queue.discard(10, "f", None)
+            queue.add(5, "g", None)
+    expected = [(10, "b"), (5, "g"), (10, "a"), (20, "c")]
+    _require(fired == expected, f"due() gives {fired}, not {expected}: by timestamp, then by registration")
+    for number in range(1000):
+        queue.add(100 + number % 7, number, "w")
+    running = Taking(keyed.snapshot(0.0), range(GROUPS))
+    running.step()
+    queue.add(1, "later", None)
+    for timer in list(queue.due(102)):
+        queue.add(200, timer.key, None)
+    taken = running.rest()
+    wanted = {Timer(30, "a", None), *(Timer(100 + number % 7, number, "w") for number in range(1000))}
+    later = kit.later(taken)
+    found = list(later.timers("one"))
+    _require(len(found) == len(wanted) and set(found) == wanted, "a snapshot does not hold the timers of its moment")
+    times = [timer.timestamp for timer in later.timers("one").due(1000)]
+    _require(times == sorted(times) and len(times) == 1001, "restored timers do not come in order")
+    _require(
+        len(later.timers("one")) == 0 and later.timers("one").earliest is None, "timers that fired are still there"
+    )
+    later.close()
+    keyed.close()
+
+
+def _check_what_is_not_restored(kit: _Kit) -> None:
+    unknown = Taken([StateInfo("strange", "columns", {"keys": ["int64"], "columns": {}})], [], None, range(GROUPS))
+    keyed = kit.make()
+    handle = unknown.of(range(GROUPS))
+    _raises(StateRestoreError, lambda: keyed.restore([handle]), "columns that nobody has asked for were taken")
+    keyed.close()
+    strange = kit.make()
+    files = Taken([], [], {"of.another": b"backend"}, range(GROUPS)).of(range(GROUPS))
+    error = _raises(StateRestoreError, lambda: strange.restore([files]), "files of another backend were taken")
+    _require("kit" in str(error), f"the error does not name the operator: {error}")
+    strange.close()
 
 
 def _check_keys_and_types(kit: _Kit) -> None:
@@ -242,13 +344,13 @@ def _check_keys_and_types(kit: _Kit) -> None:
     _raises(TypeMismatchError, lambda: number.update(2**63), "strict integers wrap")
     _require(number.value() == 7, "a value that was refused is there")
     number.update(None)
-    _require(number.value() is None and keyed.keys(_NUMBER) == [], "update(None) does not clear")
+    _require(number.value() is None and list(keyed.keys(_NUMBER)) == [], "update(None) does not clear")
     entries = keyed.get_map_state(_MAP)
     for name in "zya":
         entries.put(name, [name])
     entries.put("z", ["again"])
     _require(list(entries.keys()) == ["z", "y", "a"], "a map is not iterated in the order of the first put")
-    _require(keyed.keys() == [1.0], "keys() does not list each key once")
+    _require(list(keyed.keys()) == [1.0], "keys() does not list each key once")
     keyed.close()
 
 
@@ -257,20 +359,48 @@ def _check_tables(kit: _Kit) -> None:
     _require(keyed.table("one") is keyed.table("one"), "a table is another object the second time")
     keyed.table("one")["a"] = {"x": [1]}
     keyed.table("two")["b"] = 2
-    running = keyed.snapshot(0.0)
+    running = Taking(keyed.snapshot(0.0), range(GROUPS))
     keyed.table("one")["a"]["x"].append("changed in place")
     keyed.drop_table("one")
     keyed.drop_table("never made")
     _require(keyed.table_names() == ["two"], f"drop_table() leaves {keyed.table_names()}")
     _require("a" not in keyed.table("one"), "a table that was dropped is not empty when it is made again")
-    chunks = [chunk for part in running for chunk in part]
+    taken = running.rest()
     keyed.close()
-    later = kit.make()
-    later.restore(list(running.states), chunks)
+    later = kit.later(taken)
     _require(sorted(later.table_names()) == ["one", "two"], "table_names() does not know restored tables")
     found = later.table("one").get("a")
     _require(found == {"x": [1]}, f"a table that was dropped during a snapshot is {found!r} in it")
     later.close()
+
+
+def _check_all_kinds_together(kit: _Kit) -> None:
+    def made() -> tuple[KeyedStateBackend, ColumnarState, StateColumn]:
+        keyed = kit.make()
+        columns = keyed.columns("columns", [pa.int64()])
+        return keyed, columns, columns.column("number", pa.int64())
+
+    keyed, columns, numbers = made()
+    keyed.key = "a"
+    keyed.get_state(_NUMBER).update(1)
+    keyed.table("table")["b"] = 2
+    keyed.timers("queue").add(3, "a", None)
+    numbers.set(columns.slots([pa.array([5])]), [4])
+    for purpose in (NO_CHECKPOINT, Purpose(1, shares=True), Purpose(2, shares=True, base=1)):
+        taken = take(keyed.snapshot(purpose=purpose), range(GROUPS))
+        later, columns_then, numbers_then = made()
+        later.restore([taken.of(range(GROUPS))])
+        later.key = "a"
+        found = (
+            later.get_state(_NUMBER).value(),
+            later.table("table").get("b"),
+            list(later.timers("queue").due(3)),
+            numbers_then.get(columns_then.find([pa.array([5])])).tolist() if columns_then.size else [],
+        )
+        wanted = (1, 2, [Timer(3, "a", None)], [4])
+        _require(found == wanted, f"value, table, timers and columns of one backend come back as {found}, not {wanted}")
+        later.close()
+    keyed.close()
 
 
 def _check_namespaces(kit: _Kit) -> None:
@@ -304,16 +434,17 @@ def _check_snapshot_rules(kit: _Kit) -> None:
     for key in _KEYS:
         keyed.key = key
         things.update({"in": [key]})
-    running = keyed.snapshot(0.0)
+    running = Taking(keyed.snapshot(0.0), range(GROUPS))
     _raises(RuntimeError, keyed.snapshot, "two snapshots run at once")
     for key in _KEYS:
         keyed.key = key
         found: Any = things.value()
         found["in"].append("changed in place, not written back")
         things.clear()
-    chunks = [chunk for part in running for chunk in part]
-    _require(sum(chunk.count for chunk in chunks) == len(_KEYS), "chunks do not count their entries")
-    found = kit.restored(list(running.states), chunks, 2)
+    taken = running.rest()
+    if not taken.files:
+        _require(sum(chunk.count for chunk in taken.chunks) == len(_KEYS), "chunks do not count their entries")
+    found = kit.restored(taken, 2)
     expected = {(key, None): {"things": {"in": [key]}} for key in _KEYS}
     _require(found == expected, f"a change in place is in the snapshot: {found!r}")
     things.update({"bad": (letter for letter in "x")})
@@ -321,7 +452,7 @@ def _check_snapshot_rules(kit: _Kit) -> None:
     error = _raises(SerializationError, lambda: list(bad), "what can not be serialised was serialised")
     _require("things" in str(error), f"the error does not name the state: {error}")
     things.update({"in": [1]})
-    _require(len(kit.written(keyed)[1]) == 1, "the next snapshot after a failed one does not work")
+    _require(kit.restored(kit.written(keyed), 1) == read(keyed), "the next snapshot after a failed one does not work")
     keyed.close()
 
 
@@ -335,22 +466,19 @@ def _check_migration(kit: _Kit) -> None:
     keyed.key = "a"
     keyed.get_state(old).update({"id": 1, "gone": "x", "n": 2})
     keyed.get_state(_NUMBER).update(5)
-    states, chunks = kit.written(keyed)
+    taken = kit.written(keyed)
     keyed.close()
-    later = kit.make()
-    later.restore(states, chunks)
+    later = kit.later(taken)
     later.key = "a"
     row: Any = later.get_state(new).value()
     _require((row.n, row.id, row.added) == (2.0, 1, None) and type(row.n) is float, f"the row was migrated to {row!r}")
-    again, more = kit.written(later)
+    again = kit.written(later)
     later.close()
-    last = kit.make()
-    last.restore(again, more)
+    last = kit.later(again)
     last.key = "a"
     _require(last.get_state(_NUMBER).value() == 5, "state that nobody asked for is not in the next snapshot")
     last.close()
-    refused = kit.make()
-    refused.restore(states, chunks)
+    refused = kit.later(taken)
     error = _raises(StateMigrationError, lambda: refused.get_state(bad), "an incompatible type was taken")
     _require(getattr(error, "field", "") == "n", f"the error does not name the field: {error}")
     refused.close()
@@ -375,15 +503,15 @@ def _check_time_to_live(kit: _Kit) -> None:
     kit.clock.advance(4)
     _require(value.value() == 2, "an entry expired too early")
     _require(list(mapped.items()) == [("new", 2)], "each entry of a map lives by itself")
-    states, chunks = kit.written(keyed)
-    _require(sum(chunk.count for chunk in chunks) == 2, "what has expired is in the snapshot")
+    taken = kit.written(keyed)
+    if not taken.files:
+        _require(sum(chunk.count for chunk in taken.chunks) == 2, "what has expired is in the snapshot")
     for _ in range(4 * len(_KEYS)):
         value.value()
         mapped.get("new")
-    _require(keyed.keys() == ["a"], f"what has expired is not cleaned up: {keyed.keys()}")
+    _require(list(keyed.keys()) == ["a"], f"what has expired is not cleaned up: {list(keyed.keys())}")
     keyed.close()
-    later = kit.make()
-    later.restore(states, chunks)
+    later = kit.later(taken)
     later.key = "a"
     without = ValueStateDescriptor("kept", Types.LONG())
     _require(later.get_state(without).value() == 2, "time-to-live can't be taken away")

@@ -23,7 +23,7 @@ from firesteel.windowing.triggers import Trigger
 
 
 class Timers(Protocol):
-    """Times and timers of the operator; timers belong to the current key. See ``firesteel.runtime.timers``."""
+    """Times and timers of the operator; timers belong to the current key. See ``firesteel.runtime.time.timers``."""
 
     def current_watermark(self) -> int:
         """Event time."""

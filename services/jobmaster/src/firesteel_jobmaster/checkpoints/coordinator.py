@@ -157,15 +157,11 @@ class CheckpointCoordinator:
                     text = f"{execution.task_name} has finished before its barrier came."
                     self._abort(pending, CheckpointFailure(Reason.DECLINED_INPUT_END_OF_STREAM, text))
             self.outputs_ended()
-        if not self._active and not self._closed and self._all_run():
+        if not self._active and not self._closed and self._job.graph.all_run():
             self._active = True
             self._schedule.begin(self._clock.monotonic())
             logger.info("all tasks run: checkpoints begin")
         self._consider()
-
-    def _all_run(self) -> bool:
-        states = {execution.state for execution in self._job.graph.executions()}
-        return ExecutionState.RUNNING in states and states <= {ExecutionState.RUNNING, ExecutionState.FINISHED}
 
     def all_data_ended(self) -> None:
         """Every task has finished, or has all its results durable and waits for a checkpoint."""
@@ -285,7 +281,7 @@ class CheckpointCoordinator:
             self._abort(pending, CheckpointFailure(Reason.IO_EXCEPTION, done.error))
             return
         try:
-            pending.plan = self._plan(pending.request)
+            pending.planned(self._plan(pending.request))
         except NotReadyError as error:
             self._abort(pending, CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, f"{error}."))
             return

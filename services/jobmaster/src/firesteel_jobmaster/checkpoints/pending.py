@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -88,6 +89,19 @@ class Pending:
     serials: dict[str, dict[int, int]] = field(default_factory=dict)
     given_up: CheckpointFailure | None = None
     location: str = ""
+    _left: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._count()
+
+    def planned(self, plan: Plan) -> None:
+        """It is looked at again who takes part, before anybody was told to."""
+        self.plan = plan
+        self._count()
+
+    def _count(self) -> None:
+        self._running = {id(execution) for execution in self.plan.running}
+        self._left = Counter(execution.vertex.id for execution in self.plan.running)
 
     @property
     def is_complete(self) -> bool:
@@ -112,7 +126,7 @@ class Pending:
 
     def waits_for(self, execution: Execution) -> bool:
         """Whether this task has to acknowledge, and has not."""
-        return execution.id not in self.states and any(e is execution for e in self.plan.running)
+        return execution.id not in self.states and id(execution) in self._running
 
     def waits_for_what(self) -> str:
         """Why it is not complete yet."""
@@ -126,8 +140,8 @@ class Pending:
     def acknowledge(self, execution: Execution, state: TaskState) -> bool:
         """A task has written its state; returns whether all subtasks of its vertex have now."""
         self.states[execution.id] = state
-        vertex = execution.vertex.id
-        return all(e.id in self.states for e in self.plan.running if e.vertex.id == vertex)
+        self._left[execution.vertex.id] -= 1
+        return not self._left[execution.vertex.id]
 
     def serials_of(self, vertex_id: str) -> dict[int, int]:
         """Up to which serial each reader of a source had got its splits."""

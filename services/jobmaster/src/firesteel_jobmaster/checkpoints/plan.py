@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from firesteel.core.ids import VertexId
 from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.graph.physical import upstream_channels
+from firesteel.graph.job_graph import JobVertex
+from firesteel.graph.physical import POINTWISE, upstream_channels
 from firesteel.graph.specs import PartitionerKind
 
 
@@ -83,10 +85,18 @@ def heads(graph: ExecutionGraph, running: Iterable[Execution]) -> tuple[Executio
     """
     running = tuple(running)
     sources = {e.vertex.id for e in running}
-    ended = {
-        (e.vertex.id, e.subtask) for e in graph.executions() if e.end_of_data or e.state is ExecutionState.FINISHED
-    }
-    return tuple(e for e in running if e.vertex.enumerates not in sources and _is_head(graph, e, ended))
+    heads_of: dict[str, set[int] | None] = {}
+    found = []
+    for execution in running:
+        vertex = execution.vertex
+        if vertex.enumerates in sources:
+            continue
+        if vertex.id not in heads_of:
+            heads_of[vertex.id] = _heads_of(graph, vertex)
+        subtasks = heads_of[vertex.id]
+        if subtasks is None or execution.subtask in subtasks:
+            found.append(execution)
+    return tuple(found)
 
 
 def enumerators_of(vertex_id: str, running: Iterable[Execution]) -> tuple[Execution, ...]:
@@ -94,22 +104,34 @@ def enumerators_of(vertex_id: str, running: Iterable[Execution]) -> tuple[Execut
     return tuple(e for e in running if e.vertex.enumerates == vertex_id)
 
 
-def _is_head(graph: ExecutionGraph, execution: Execution, ended: set[tuple[str, int]]) -> bool:
+def _heads_of(graph: ExecutionGraph, vertex: JobVertex) -> set[int] | None:
+    """The subtasks of a vertex all of whose inputs have ended; None = all of them."""
+    some: set[int] | None = None
     for edge in graph.job_graph.edges:
-        if edge.target == execution.vertex.id:
-            upstream = graph.job_graph.vertex(edge.source).parallelism
-            kind = PartitionerKind(edge.partitioner)
-            channels = upstream_channels(kind, execution.subtask, upstream, execution.vertex.parallelism)
-            if any((edge.source, channel) not in ended for channel in channels):
-                return False
-    return True
+        if edge.target != vertex.id:
+            continue
+        source = graph.vertices[VertexId(edge.source)]
+        count, ended = source.vertex.parallelism, graph.tally.ended[edge.source]
+        if ended == count:
+            continue
+        kind = PartitionerKind(edge.partitioner)
+        if not ended or kind not in POINTWISE:
+            return set()
+        over = [subtask.current.has_ended_outputs for subtask in source.subtasks]
+        mine = {
+            subtask
+            for subtask in range(vertex.parallelism)
+            if all(over[up] for up in upstream_channels(kind, subtask, count, vertex.parallelism))
+        }
+        some = mine if some is None else some & mine
+    return some
 
 
 def by_slot(executions: Sequence[Execution]) -> dict[tuple[str, str], tuple[str, ...]]:
     """(TaskManager, allocation) -> ids of the executions in that slot."""
-    found: dict[tuple[str, str], tuple[str, ...]] = {}
+    found: dict[tuple[str, str], list[str]] = {}
     for execution in executions:
         if execution.slot is not None:
             where = execution.slot.taskmanager_id, str(execution.slot.allocation_id)
-            found[where] = (*found.get(where, ()), str(execution.id))
-    return found
+            found.setdefault(where, []).append(str(execution.id))
+    return {where: tuple(ids) for where, ids in found.items()}

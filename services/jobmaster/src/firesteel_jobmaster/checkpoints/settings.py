@@ -8,7 +8,6 @@ from typing import Any
 from firesteel.checkpoint.closing import Retention
 from firesteel.checkpoint.storage import storage_name
 from firesteel.config import Settings, options
-from firesteel.state.backend import backend_in_use
 
 _NOT_SHOWN = ("restore_path", "ignore_unclaimed", "fall_back")
 
@@ -65,7 +64,7 @@ class CheckpointSettings:
             after_tasks_finish=settings.get(options.CHECKPOINTING_AFTER_TASKS_FINISH),
             history=settings.get(options.CHECKPOINTS_HISTORY),
             storage=storage_name(settings),
-            backend=backend_in_use(settings.get(options.STATE_BACKEND)),
+            backend=settings.get(options.STATE_BACKEND),
             restore_path=settings.get(options.STATE_RECOVERY_PATH),
             ignore_unclaimed=settings.get(options.STATE_RECOVERY_IGNORE_UNCLAIMED),
             fall_back=settings.get(options.STATE_RECOVERY_FALL_BACK),

@@ -5,20 +5,22 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from firesteel.checkpoint.assign import OperatorRestore, TaskRestore
 from firesteel.checkpoint.chunks import read_chunks
-from firesteel.checkpoint.handles import FileState, InlineState, StateHandle
+from firesteel.checkpoint.handles import FileState, InlineState, RunningChecksum, StateHandle, checksum
 from firesteel.checkpoint.subtask_state import KeyedState, OperatorListState
-from firesteel.core.errors import CheckpointStorageError, ProgramError, StateRestoreError
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ProgramError, StateRestoreError
 from firesteel.functions.two_phase import Committable
+from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.restored import OperatorRestored
-from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.operators import Operator
-from firesteel.state.backend import SEVERAL, StateChunk, StateInfo
 from firesteel.state.operator_state import OperatorSnapshot
+from firesteel.state.snapshots import SEVERAL, StateChunk, StateInfo, WrittenState
 
+_COPIED: Final = 1 << 20
+"""Bytes of a file that are read at a time."""
 OpenState = Callable[[StateHandle], BinaryIO]
 """Opens a piece of state to be read; seekable. Raises ``CheckpointError``."""
 
@@ -64,7 +66,7 @@ def restore_operators(
             restore.checkpoint_id,
             info.subtask,
             info.parallelism,
-            {name: [_keyed(part, groups, opened) for part in parts] for name, parts in written.keyed.items()},
+            {name: [_Written(part, groups, opened) for part in parts] for name, parts in written.keyed.items()},
             [_operator(part, opened) for part in written.operator],
             written.splits,
             [
@@ -93,12 +95,35 @@ def _infos(states: Iterable[Mapping[str, Any]]) -> list[StateInfo]:
     return [StateInfo.from_json(dict(state)) for state in states]
 
 
-def _keyed(part: KeyedState, groups: range, opened: _Opened) -> tuple[Sequence[StateInfo], Iterable[StateChunk]]:
-    chunks = _chunks(part.handles, groups, opened)
-    first, last = part.key_groups
-    if first >= groups.start and last < groups.stop:
-        chunks = (replace(chunk, key_group=groups.start) if chunk.key_group == SEVERAL else chunk for chunk in chunks)
-    return _infos(part.states), chunks
+class _Written(WrittenState):
+    """What is written in the checkpoint storage."""
+
+    def __init__(self, part: KeyedState, groups: range, opened: _Opened) -> None:
+        first, last = part.key_groups
+        self.states, self.key_groups = _infos(part.states), range(first, last + 1)
+        self.files = {name: handle.size for name, handle in part.files.items()}
+        self._part, self._groups, self._opened = part, groups, opened
+
+    def chunks(self) -> Iterator[StateChunk]:
+        groups, own = self._groups, self.key_groups
+        chunks = _chunks(self._part.handles, groups, self._opened)
+        if own.start < groups.start or own.stop > groups.stop:
+            return chunks
+        return (replace(chunk, key_group=groups.start) if chunk.key_group == SEVERAL else chunk for chunk in chunks)
+
+    def fetch(self, name: str, path: str) -> None:
+        handle = self._part.files[name]
+        found, length = RunningChecksum(), 0
+        with self._opened.open_state(handle) as stream, open(path, "xb") as copy:
+            while data := stream.read(_COPIED):
+                self._opened.check()
+                found.update(data)
+                length += len(data)
+                copy.write(data)
+        wanted = checksum(handle.data) if isinstance(handle, InlineState) else handle.checksum
+        if length != handle.size or found.hexdigest() != wanted:
+            where = handle.path if isinstance(handle, FileState) else "state in the checkpoint's metadata"
+            raise CheckpointCorruptedError(where, f"file {name!r} is not what was written: its checksum is wrong")
 
 
 def _operator(part: OperatorListState, opened: _Opened) -> OperatorSnapshot:

@@ -1,4 +1,4 @@
-"""What an operator gets back from a checkpoint, in the slot: descriptions and chunks, read from their files."""
+"""What an operator gets back from a checkpoint, in the slot: descriptions and handles."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from typing import Any
 from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.core.errors import StateRestoreError
 from firesteel.functions.two_phase import Committable
-from firesteel.state.backend import StateChunk, StateInfo
 from firesteel.state.operator_state import OperatorSnapshot
-
-KeyedWritten = Sequence[tuple[Sequence[StateInfo], Iterable[StateChunk]]]
-"""Of one part, what each of several former subtasks wrote; the chunks may be read once."""
+from firesteel.state.snapshots import WrittenState
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class OperatorRestored:
     Attributes:
         checkpoint_id: of the checkpoint.
         subtask, parallelism: of now.
-        keyed: by part.
+        keyed: by part: what each of several former subtasks wrote.
         operator: what former subtasks wrote, in their order.
         splits: plain splits of a source.
         committables: of a sink.
@@ -33,7 +30,7 @@ class OperatorRestored:
     checkpoint_id: int
     subtask: int
     parallelism: int
-    keyed: Mapping[str, KeyedWritten] = field(default_factory=dict)
+    keyed: Mapping[str, Sequence[WrittenState]] = field(default_factory=dict)
     operator: Sequence[OperatorSnapshot] = ()
     splits: Sequence[Mapping[str, Any]] = ()
     committables: Sequence[Committable] = ()

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from firesteel.checkpoint.assign import TaskRestore
+from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.restore import OpenState, restore_operators
-from firesteel.runtime.context import TaskInfo
-from firesteel.runtime.interrupts import CancelToken, Guard, TaskInterrupt
 from firesteel.runtime.operators import Operator
+from firesteel.runtime.task.interrupts import CancelToken, Guard, TaskInterrupt
 
 Apart = Callable[[CancelToken, Callable[[], None]], None]
 """Has something done for a task, whose token is given, by a thread that may wait."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from firesteel.checkpoint.handles import InlineState, StateHandle
@@ -16,14 +15,13 @@ from firesteel.checkpoint.subtask_state import (
     TaskState,
 )
 from firesteel.functions.two_phase import Committable
+from firesteel.runtime.chain.initialization import SnapshotContext
 from firesteel.runtime.checkpoints.aligner import Arrived
-from firesteel.runtime.checkpoints.deltas import ChangingPart, Deltas, Written
-from firesteel.runtime.checkpoints.parts import KeyedPart
+from firesteel.runtime.checkpoints.bases import Bases, Written
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.uploads import Upload
-from firesteel.runtime.initialization import SnapshotContext
-from firesteel.runtime.operators import Operator
-from firesteel.state.backend import KeyedSnapshot
+from firesteel.runtime.operators import KeyedPart, Operator
+from firesteel.state.snapshots import KeyedSnapshot, Purpose
 
 
 class _Part(NamedTuple):
@@ -34,8 +32,13 @@ class _Part(NamedTuple):
     """None: operator state."""
     snapshot: KeyedSnapshot
     key_groups: tuple[int, int]
-    written: Written | None = None
-    """Not None: later checkpoints may use what is written."""
+    base: Written = Written()
+    """What the checkpoint has that this one builds on."""
+
+    @property
+    def reused(self) -> tuple[StateHandle, ...]:
+        """Streams of chunks that earlier checkpoints have written."""
+        return self.base.handles if self.snapshot.base is not None else ()
 
 
 class TaskSnapshot:
@@ -47,7 +50,7 @@ class TaskSnapshot:
         upload: gets the chunks.
         source: of a source task.
         finished: the input has ended: no record will come behind the barrier.
-        deltas: parts that can write only what has changed; None = all is written.
+        bases: what earlier checkpoints have; None = this one builds on none, and none will build on it.
 
     Attributes:
         last: no record comes behind it.
@@ -64,9 +67,9 @@ class TaskSnapshot:
         source: SourcePosition | None,
         *,
         finished: bool,
-        deltas: Deltas | None = None,
+        bases: Bases | None = None,
     ) -> None:
-        self._deltas = deltas
+        self._bases = bases
         self.arrived, self.upload, self.last = arrived, upload, finished
         self.checkpoint_id = arrived.barrier.checkpoint_id
         self._operators, self._source = operators, source
@@ -97,16 +100,22 @@ class TaskSnapshot:
 
     def _begin(self, operator: Operator, name: str, part: KeyedPart) -> _Part:
         groups = operator.key_groups[0], operator.key_groups[-1]
-        if self._deltas is None or not isinstance(part, ChangingPart):
-            return _Part(operator, name, part.snapshot(), groups)
-        snapshot, written = self._deltas.begin((operator.spec.id, name), part, self.arrived.barrier.options)
-        self.upload.share(len(self._parts))
-        return _Part(operator, name, snapshot, groups, written)
+        if self._bases is None:
+            return _Part(operator, name, part.snapshot(purpose=Purpose(self.checkpoint_id)), groups)
+        number, base = self._bases.of((operator.spec.id, name), self.arrived.barrier.options)
+        purpose = Purpose(self.checkpoint_id, True, number, self._bases.ratio)
+        snapshot = part.snapshot(purpose=purpose)
+        if snapshot.shared:
+            self.upload.share(len(self._parts))
+        return _Part(operator, name, snapshot, groups, base)
 
     @property
     def reused(self) -> int:
         """Bytes that earlier checkpoints have written."""
-        return sum(handle.size for part in self._parts if part.written is not None for handle in part.written.handles)
+        found = {handle for part in self._parts for handle in part.reused}
+        for number, part in enumerate(self._parts):
+            found |= {*part.base.files.values()} & {*self.upload.files.get(number, {}).values()}
+        return sum(handle.size for handle in found)
 
     @property
     def sliced(self) -> bool:
@@ -123,6 +132,8 @@ class TaskSnapshot:
             part = self._parts[self._position]
             chunks = next(part.snapshot, None)
             if chunks is None:
+                if part.snapshot.has_files:
+                    self.upload.write_files(self._position, part.snapshot.write_files, part.base.files)
                 self._position += 1
                 continue
             if chunks:
@@ -140,19 +151,20 @@ class TaskSnapshot:
         keyed: dict[str, dict[str, KeyedState]] = {}
         operator: dict[str, OperatorListState] = {}
         for number, part in enumerate(self._parts):
-            handle = handles.get(number)
-            if not part.snapshot.states:
+            handle, files = handles.get(number), self.upload.files.get(number, {})
+            if not part.snapshot.states and not files:
                 continue
             states = tuple(info.to_json() for info in part.snapshot.states)
             written = () if handle is None else (handle,)
             if part.name is None:
                 operator[part.operator.spec.id] = OperatorListState(states, written)
             else:
-                if part.written is not None and self._deltas is not None:
-                    written = (*part.written.handles, *written)
+                written = (*part.reused, *written)
+                if self._bases is not None:
                     place = part.operator.spec.id, part.name
-                    self._deltas.written(place, self.checkpoint_id, replace(part.written, handles=written))
-                keyed.setdefault(part.operator.spec.id, {})[part.name] = KeyedState(states, part.key_groups, written)
+                    self._bases.written(place, self.checkpoint_id, Written(written, files))
+                made = KeyedState(states, part.key_groups, written, files)
+                keyed.setdefault(part.operator.spec.id, {})[part.name] = made
         found: dict[str, OperatorSubtaskState] = {}
         for one in self._operators:
             id_, source = one.spec.id, self._source
@@ -161,7 +173,7 @@ class TaskSnapshot:
                 operator.get(id_),
                 source.splits if source is not None and source.operator_id == id_ else (),
                 tuple(_plain(*prepared) for prepared in self._committables.get(id_, ())),
-                self._keys[id_] if any(part.handles for part in keyed.get(id_, {}).values()) else None,
+                self._keys[id_] if any(part.handles or part.files for part in keyed.get(id_, {}).values()) else None,
             )
             if not state.is_empty:
                 found[id_] = state

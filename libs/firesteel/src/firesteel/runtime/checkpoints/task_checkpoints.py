@@ -13,31 +13,32 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
+from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.handles import StateHandle
 from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.batch import Barrier, CancelBarrier, InBand
+from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.aligner import Arrived
-from firesteel.runtime.checkpoints.deltas import Deltas
+from firesteel.runtime.checkpoints.bases import Bases, Written
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.restore import OpenState, open_inline
 from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.snapshot import TaskSnapshot
 from firesteel.runtime.checkpoints.uploads import InlineStream, OpenStream, Submit, Upload
-from firesteel.runtime.context import TaskInfo
 from firesteel.runtime.exchange.channels import OutputChannel
-from firesteel.runtime.failures import describe_failure
-from firesteel.runtime.interrupts import CancelToken, Guard
-from firesteel.runtime.loop import TaskLoop
 from firesteel.runtime.operators import LaterResults, Operator
+from firesteel.runtime.task.failures import describe_failure
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import TaskLoop
 
 logger = logging.getLogger(__name__)
 _SHARE: Final = 4.0
 """A snapshot may take so many times as long as the records of a step. It is over soon then, and until then each access
 to state costs more."""
 _LONGEST: Final = 0.008
-"""Seconds for a snapshot in a step; its last slice may take ``backend.SLICE_SECONDS`` more."""
+"""Seconds for a snapshot in a step; its last slice may take ``state.snapshots.SLICE_SECONDS`` more."""
 _REMEMBERED: Final = 64
 """Checkpoints that were given up: a trigger that is late finds out."""
 
@@ -129,7 +130,7 @@ class TaskCheckpoints:
         self._asked = 0
         """The last checkpoint in front of whose barrier they gave what they had."""
         self._input_ended = False
-        self._deltas = Deltas(services.delta_ratio) if services.open_shared is not None else None
+        self._bases = Bases(services.delta_ratio) if services.open_shared is not None else None
         self._first_final: int | None = None
         """The first checkpoint that no record comes behind."""
         self.final_complete = False
@@ -147,6 +148,17 @@ class TaskCheckpoints:
         return self._running is not None and self._running.upload.room
 
     # -- what comes in
+
+    def restored(self, restore: TaskRestore) -> None:
+        """The operators go on from this: what is the own subtask's as it was may be built on."""
+        if self._bases is None:
+            return
+        for operator in self._operators:
+            written, own = restore.operators.get(operator.spec.id), operator.key_groups
+            for name, parts in () if written is None else written.keyed.items():
+                if len(parts) == 1 and parts[0].key_groups == (own[0], own[-1]):
+                    has = Written(parts[0].handles, parts[0].files)
+                    self._bases.written((operator.spec.id, name), restore.checkpoint_id, has)
 
     def offer(self, element: InBand) -> bool:
         """Take a barrier, or the news that one won't come, from the inputs; False if it is neither."""
@@ -205,7 +217,7 @@ class TaskCheckpoints:
         """
         self._input_ended = True
         if len(left) < len(self._operators):
-            self._operators, self._later, self._deltas = left, [], None
+            self._operators, self._later, self._bases = left, [], None
 
     def make_durable(self, work: Callable[[], None], on_error: Callable[[BaseException], None]) -> None:
         """Have something done by the thread that writes state: in front of whatever is acknowledged after this call.
@@ -302,7 +314,7 @@ class TaskCheckpoints:
         )
         position = None if self._position is None else self._position()
         snapshot = TaskSnapshot(
-            arrived, self._operators, upload, position, finished=self._input_ended, deltas=self._deltas
+            arrived, self._operators, upload, position, finished=self._input_ended, bases=self._bases
         )
         try:
             self._guard.active = self._token

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from firesteel.checkpoint.chunks import frame
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.storage import StateWriter
-from firesteel.state.backend import StateChunk
+from firesteel.core.errors import CheckpointStorageError
+from firesteel.state.snapshots import SnapshotFiles, StateChunk
 
 MOST_BYTES_AHEAD: Final = 16 << 20
 """A snapshot pauses while so much waits to be written."""
+
+_READ_AT_ONCE: Final = 1 << 20
+"""Bytes of a file."""
 
 Submit = Callable[[Callable[[], None]], None]
 """Has something done by the thread that writes; in the order of the calls."""
@@ -59,6 +63,7 @@ class Upload:
 
     Attributes:
         written: bytes handed over so far.
+        files: by part: what was stored in files, by name; to be read when all is written.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Upload:
         self._submit, self._on_room = submit, on_room
         self._streams: dict[int, StateWriter] = {}
         self._handles: dict[int, StateHandle] = {}
+        self.files: dict[int, dict[str, StateHandle]] = {}
         self._error: BaseException | None = None
         self._discarded = self._paused = False
         self.written = 0
@@ -105,6 +111,16 @@ class Upload:
         if data:
             self.written += len(data)
             self._submit(lambda: self._guarded(lambda: self._write(part, data), len(data)))
+
+    def write_files(self, part: int, write: Callable[[SnapshotFiles], None], known: Mapping[str, StateHandle]) -> None:
+        """Have the files of a part stored, behind its chunks.
+
+        Args:
+            part: which.
+            write: is called in any case, since it may tidy up; when nobody wants the files any more it can't store any.
+            known: files of the checkpoint that this one builds on.
+        """
+        self._submit(lambda: self._write_files(part, write, known))
 
     def finish(self, done: Callable[[dict[int, StateHandle], BaseException | None], None]) -> None:
         """All was handed over: ``done`` is called on the writing thread with what is where, or what went wrong."""
@@ -144,6 +160,22 @@ class Upload:
             stream = self._streams[part] = make(self._checkpoint_id, self._hint)
         stream.write(data)
 
+    def _write_files(self, part: int, write: Callable[[SnapshotFiles], None], known: Mapping[str, StateHandle]) -> None:
+        try:
+            write(_Files(known, self.files.setdefault(part, {}), lambda path: self._put(part, path)))
+        except BaseException as error:  # the backend is a plug-in, and so is the storage
+            self._error = self._error or error
+
+    def _put(self, part: int, path: str) -> StateHandle:
+        """A local file, stored."""
+        if self._discarded or self._error is not None:
+            raise CheckpointStorageError(f"checkpoint {self._checkpoint_id} was given up: {path} is not stored")
+        make = self._open_shared if part in self._shared else self._open_stream
+        with make(self._checkpoint_id, self._hint) as stream, open(path, "rb") as file:
+            while data := file.read(_READ_AT_ONCE):
+                stream.write(data)
+            return stream.close()
+
     def _finish(self) -> None:
         for part, stream in self._streams.items():
             self._handles[part] = stream.close()
@@ -155,6 +187,22 @@ class Upload:
             except BaseException as error:  # what is left is an orphan, and found by those who look for such
                 self._error = self._error or error
         self._streams.clear()
+
+
+class _Files(SnapshotFiles):
+    """Stores the files of a part, on the writing thread."""
+
+    def __init__(
+        self, known: Mapping[str, StateHandle], stored: dict[str, StateHandle], put: Callable[[str], StateHandle]
+    ) -> None:
+        self.known = {name: handle.size for name, handle in known.items()}
+        self._handles, self._stored, self._put = known, stored, put
+
+    def keep(self, name: str) -> None:
+        self._stored[name] = self._handles[name]
+
+    def put(self, name: str, path: str) -> None:
+        self._stored[name] = self._put(path)
 
 
 class UploadThread:

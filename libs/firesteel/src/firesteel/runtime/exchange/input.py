@@ -14,7 +14,7 @@ import numpy as np
 
 from firesteel.core.errors import ProtocolError
 from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
-from firesteel.runtime.copies import COPIES
+from firesteel.runtime.columns.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel
 from firesteel.runtime.exchange.elements import append_element, load_element
 from firesteel.runtime.exchange.flow_control import WideWindows

@@ -21,7 +21,7 @@ from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.output import RemoteOutputChannel
 from firesteel.runtime.exchange.reading import FrameReader, ReceiveBuffer
 from firesteel.runtime.exchange.serialization import Segment
-from firesteel.runtime.loop import TaskLoop
+from firesteel.runtime.task.loop import TaskLoop
 
 logger = logging.getLogger(__name__)
 GATHER_BYTES: Final = 256 * 1024

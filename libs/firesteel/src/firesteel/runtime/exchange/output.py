@@ -18,8 +18,8 @@ from firesteel.runtime.exchange.elements import append_element, dump_element, su
 from firesteel.runtime.exchange.flow_control import WideWindows
 from firesteel.runtime.exchange.frames import HEADER, FrameKind, encode
 from firesteel.runtime.exchange.serialization import MessageWriter, Segment
-from firesteel.runtime.exchange.sizes import batch_bytes
-from firesteel.runtime.loop import Handle, TaskLoop
+from firesteel.runtime.exchange.sizes import BatchSizes
+from firesteel.runtime.task.loop import Handle, TaskLoop
 
 TARGET_BYTES: Final = 64 * 1024
 """A message is shipped when it has about this size (or half of the window, if that is less)."""
@@ -81,6 +81,7 @@ class RemoteOutputChannel(OutputChannel):
         self._timeout = buffer_timeout_ms / 1000
         self._target = min(TARGET_BYTES, max(1, window // 2))
         self._ratio = 1.0  # serialised size / estimate, running average
+        self._batch_sizes = BatchSizes()
         self._writer = MessageWriter()
         self._pending: deque[Batch | InBand] = deque()
         self._pending_bytes = 0  # estimates; the head's share that is left is _head_bytes (0: it is an element)
@@ -111,7 +112,7 @@ class RemoteOutputChannel(OutputChannel):
         self.records_out += count
         if self._done:
             return
-        size = batch_bytes(batch, quick=not self._pending_records)
+        size = self._batch_sizes.measure(batch)
         if isinstance(batch.values, pa.RecordBatch):
             self._window = self._wide.widen(self._window, min(size, COLUMN_BYTES))
         if not self._pending:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 from typing import Final, Protocol
 
-from firesteel.runtime.copies import COPIES
+from firesteel.runtime.columns.copies import COPIES
 from firesteel.runtime.exchange.frames import HEADER, MAX_PAYLOAD, Frame, FrameKind, scan
 
 LARGE_MESSAGE: Final = 128 * 1024

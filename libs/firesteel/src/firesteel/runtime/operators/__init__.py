@@ -7,7 +7,7 @@ from typing import Final
 from firesteel.functions.two_phase import TwoPhaseCommitSink
 from firesteel.graph.specs import OperatorKind, OperatorSpec
 from firesteel.runtime.operators.async_wait import AsyncWaitOperator, LaterResults
-from firesteel.runtime.operators.base import Operator, Transform, UserCode
+from firesteel.runtime.operators.base import KeyedPart, Operator, Transform, UserCode
 from firesteel.runtime.operators.broadcast import BroadcastProcessOperator, KeyedBroadcastProcessOperator
 from firesteel.runtime.operators.collect import Collected, CollectOperator
 from firesteel.runtime.operators.column_aggregates import KeyedColumns, RunningAggregates
@@ -56,6 +56,7 @@ __all__ = [
     "Consumer",
     "EnumeratorOperator",
     "KeyedColumns",
+    "KeyedPart",
     "KeyedTransform",
     "LaterResults",
     "Operator",

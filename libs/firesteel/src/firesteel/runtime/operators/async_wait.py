@@ -16,8 +16,8 @@ from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.async_io.calls import AsyncCalls
 from firesteel.runtime.async_io.queue import Entry, OrderedResults, ResultQueue, UnorderedResults
 from firesteel.runtime.batch import Batch, Watermark
-from firesteel.runtime.context import OperatorContext
-from firesteel.runtime.initialization import SnapshotContext
+from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.chain.initialization import SnapshotContext
 from firesteel.runtime.operators.base import Operator
 
 __all__ = ["AsyncWaitOperator", "LaterResults"]

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 import pyarrow as pa
 
@@ -29,19 +29,29 @@ from firesteel.functions.output_tag import OutputTag, tags_exist
 from firesteel.functions.two_phase import Committable
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.checkpoints.parts import KeyedPart
-from firesteel.runtime.checkpoints.restored import KeyedWritten, OperatorRestored, no_such_part
-from firesteel.runtime.context import OperatorContext, TaskRuntimeContext
-from firesteel.runtime.initialization import InitializationContext, SnapshotContext
-from firesteel.runtime.rows import to_rows
-from firesteel.runtime.side_outputs import SideRecord
-from firesteel.runtime.sites import UserCode as UserCode
+from firesteel.runtime.chain.context import OperatorContext, TaskRuntimeContext
+from firesteel.runtime.chain.initialization import InitializationContext, SnapshotContext
+from firesteel.runtime.chain.side_outputs import SideRecord
+from firesteel.runtime.chain.sites import UserCode as UserCode
+from firesteel.runtime.checkpoints.restored import OperatorRestored, no_such_part
+from firesteel.runtime.columns.rows import to_rows
 from firesteel.state.backend import KeyedStateBackend
 from firesteel.state.operator_state import HeapOperatorState
+from firesteel.state.snapshots import KeyedSnapshot, Purpose, WrittenState
 
 Coercer = Callable[[object], Any]
 KEYED: Final = "keyed"
 """Name of the part that is the keyed state backend."""
+
+
+class KeyedPart(Protocol):
+    """State by key group: a state backend, or what is written as such a one."""
+
+    def snapshot(self, slice_seconds: float = ..., purpose: Purpose = ...) -> KeyedSnapshot:
+        """See ``KeyedStateBackend``."""
+
+    def restore(self, written: Sequence[WrittenState]) -> None:
+        """See ``KeyedStateBackend``."""
 
 
 class Operator(UserCode):
@@ -165,14 +175,13 @@ class Operator(UserCode):
         self.operator_state.restore(restored.operator, restored.subtask, restored.parallelism)
         self.restore_parts(restored.keyed)
 
-    def restore_parts(self, parts: Mapping[str, KeyedWritten]) -> None:
+    def restore_parts(self, parts: Mapping[str, Sequence[WrittenState]]) -> None:
         """Give each part what was written of it."""
         mine = self.snapshot_parts()
         for name, written in parts.items():
             if name not in mine:
                 raise no_such_part(self.name, name, mine)
-            for states, chunks in written:
-                mine[name].restore(states, chunks)
+            mine[name].restore(written)
 
     def snapshot_state(self, context: SnapshotContext) -> None:
         """A barrier is here: bring operator state up to date; calls the user's ``snapshot_state``."""

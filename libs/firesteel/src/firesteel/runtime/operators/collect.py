@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import cloudpickle
 
 from firesteel.core.errors import SerializationError
 from firesteel.core.short_repr import short_repr
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.checkpoints.parts import KeyedPart
-from firesteel.runtime.context import OperatorContext
-from firesteel.runtime.initialization import SnapshotContext
+from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.chain.initialization import SnapshotContext
+from firesteel.runtime.operators.base import KeyedPart
 from firesteel.runtime.operators.sinks import Consumer
-from firesteel.state.backend import SLICE_SECONDS, KeyedSnapshot, StateChunk, StateInfo
+from firesteel.state.snapshots import (
+    NO_CHECKPOINT,
+    SLICE_SECONDS,
+    Block,
+    KeyedSnapshot,
+    Outgoing,
+    Purpose,
+    SlicedSnapshot,
+    StateChunk,
+    StateInfo,
+    WrittenState,
+)
 
 DEFAULT_BUFFER_BYTES: Final = 4 << 20
 RESULTS: Final = "results"
-_AT_ONCE: Final = 256
 _SMALLEST_SIZE: Final = 8
 
 
@@ -206,10 +215,10 @@ class CollectOperator(Consumer):
         with self._lock:
             self._marks[context.checkpoint_id] = self._first + len(self._results)
 
-    def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
-        """Begin to write out the results of now."""
+    def outgoing(self) -> _OutgoingResults:
+        """The results of now, to be written."""
         with self._lock:
-            return _Results(self._first, [value for value, _ in self._results], slice_seconds)
+            return _OutgoingResults(self._first, [value for value, _ in self._results])
 
     def take_back(self, chunks: Iterable[StateChunk]) -> None:
         """Go on behind the results that were in the checkpoint, which may be given at once."""
@@ -254,37 +263,33 @@ class _ResultsPart:
     def __init__(self, operator: CollectOperator) -> None:
         self._operator = operator
 
-    def snapshot(self, slice_seconds: float = SLICE_SECONDS) -> KeyedSnapshot:
-        return self._operator.snapshot(slice_seconds)
+    def snapshot(self, slice_seconds: float = SLICE_SECONDS, purpose: Purpose = NO_CHECKPOINT) -> KeyedSnapshot:
+        return SlicedSnapshot([self._operator.outgoing()], slice_seconds)
 
-    def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
-        self._operator.take_back(chunks)
+    def restore(self, written: Sequence[WrittenState]) -> None:
+        for one in written:
+            self._operator.take_back(one.chunks())
 
 
-class _Results(KeyedSnapshot):
-    """Results on their way into a checkpoint."""
+class _OutgoingResults(Outgoing):
+    """Results on their way into a checkpoint: chunks of the number of the first one, and these."""
 
-    def __init__(self, first: int, values: list[Any], slice_seconds: float) -> None:
+    joined: ClassVar[bool] = False
+
+    def __init__(self, first: int, values: list[Any]) -> None:
         self.states = (StateInfo(RESULTS, RESULTS, {}),)
-        self._first, self._values, self._slice_seconds = first, values, slice_seconds
+        self._first, self._values = first, values
         self._next = 0
-        self._closed = False
 
-    def __next__(self) -> list[StateChunk]:
-        if self._closed:
-            raise StopIteration
-        deadline = time.perf_counter() + self._slice_seconds
-        chunks: list[StateChunk] = []
-        while time.perf_counter() < deadline and not self._closed:
-            values = self._values[self._next : self._next + _AT_ONCE]
-            if values or not self._next:  # an empty buffer has an offset, too
-                chunks.append(StateChunk(0, 0, len(values), _dumps((self._first + self._next, values))))
-            self._next += _AT_ONCE
-            self._closed = self._next >= len(self._values)
-        return chunks
+    def next_block(self, entries: int) -> Block | None:
+        values = self._values[self._next : self._next + entries]
+        if not values and self._next:
+            return None
+        block = Block(max(1, len(values)), _dumps((self._first + self._next, values)))  # an empty buffer has one, too
+        self._next += max(1, len(values))
+        return block
 
-    def close(self) -> None:
-        self._closed = True
+    def end(self) -> None:
         self._values = []
 
 

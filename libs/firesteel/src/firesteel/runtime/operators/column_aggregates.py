@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
-from firesteel.core.clock import Clock
 from firesteel.expressions.keys import ColumnKey
-from firesteel.graph.key_groups import key_group_range
-from firesteel.graph.key_hash_columns import key_groups_of
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.checkpoints.parts import KeyedPart
-from firesteel.runtime.columns import StreamColumns, columns_of
-from firesteel.runtime.context import TaskInfo
+from firesteel.runtime.columns.columns import StreamColumns, columns_of
+from firesteel.runtime.operators.base import KeyedPart
 from firesteel.runtime.operators.columnar import ColumnTransform
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.columnar.aggregate_fields import KeyedFields
 from firesteel.state.columnar.aggregate_kernels import Inputs, Kernel, NotLongError, make_kernel
 from firesteel.state.columnar.groups import Groups
-from firesteel.state.columnar.store import ColumnarState, GroupsOf, one_group
+from firesteel.state.heap import HeapKeyedState
 
 COLUMNS: Final = "columns"
 """Name of the part that is state in arrays."""
@@ -31,7 +27,8 @@ class KeyedColumns(ColumnTransform):
     """An operator over record batches with keyed state in arrays.
 
     Attributes:
-        state: its state.
+        backend: keeps its state.
+        state: that.
     """
 
     STATE = ""
@@ -45,46 +42,44 @@ class KeyedColumns(ColumnTransform):
         assert isinstance(key, ColumnKey)
         self.key = key
         self.output = StreamColumns(spec.extra["result_type"])
-        self.state = self.make_state(one_group, range(1))
+        self._keep_in(HeapKeyedState(), KeyedStateParameters())
 
-    def make_state(self, groups_of: GroupsOf, key_groups: range) -> Any:
-        """Its state, empty.
+    def _keep_in(self, backend: KeyedStateBackend, parameters: KeyedStateParameters) -> None:
+        self.backend = backend
+        self.state = self.make_state(parameters)
+
+    def make_state(self, parameters: KeyedStateParameters) -> Any:
+        """Its state in the backend, empty.
 
         Args:
-            groups_of: the key groups of keys, given as columns.
-            key_groups: the own ones.
+            parameters: of the backend.
         """
-        return ColumnarState(self.STATE, self.key_types, groups_of, key_groups)
+        return self.backend.columns(self.STATE, self.key_types)
 
     @property
     def key_types(self) -> list[pa.DataType]:
         """The types of the key's columns."""
         return [field.type for field in self.key.fields(self.input.schema)]
 
-    def use_key_groups(self, info: TaskInfo, clock: Clock) -> None:
-        """Say which key groups are the own ones; before anything is opened."""
-        first, last = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
-        self.key_groups = range(first, last + 1)
-
-        def groups_of(columns: Sequence[pa.Array]) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-            return key_groups_of(columns, info.max_parallelism)
-
-        self.state = self.make_state(groups_of, self.key_groups)
+    def use_backend(self, backend: StateBackend, parameters: KeyedStateParameters) -> None:
+        """Keep the state in this backend; before anything is opened."""
+        self.key_groups = parameters.key_groups
+        self._keep_in(backend.create_keyed_state(parameters), parameters)
 
     def keys_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The columns of the keys."""
         return self.key.arrays(batch)
 
     def snapshot_parts(self) -> Mapping[str, KeyedPart]:
-        """Its state in arrays."""
-        return {COLUMNS: self.state}
+        """Its state."""
+        return {COLUMNS: self.backend}
 
     def close(self) -> None:
         """Close the function, then forget the state."""
         try:
             super().close()
         finally:
-            self.state.close()
+            self.backend.close()
 
 
 class RunningAggregates(KeyedColumns):
@@ -101,8 +96,8 @@ class RunningAggregates(KeyedColumns):
         self._kernels: list[Kernel] = []
         self._make()
 
-    def use_key_groups(self, info: TaskInfo, clock: Clock) -> None:
-        super().use_key_groups(info, clock)
+    def use_backend(self, backend: StateBackend, parameters: KeyedStateParameters) -> None:
+        super().use_backend(backend, parameters)
         self._make()
 
     def _make(self) -> None:

@@ -12,15 +12,15 @@ import pyarrow as pa
 from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns import columns_of, take
-from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.chain.side_outputs import SideBatch
+from firesteel.runtime.columns.columns import columns_of, take
+from firesteel.runtime.columns.rows import to_records
 from firesteel.runtime.operators.column_aggregates import KeyedColumns
 from firesteel.runtime.operators.windows import late_counter
-from firesteel.runtime.rows import to_records
-from firesteel.runtime.side_outputs import SideBatch
-from firesteel.runtime.timers import HeapTimerService
+from firesteel.runtime.time.timers import KeyedTimerService
+from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.columnar.aggregate_kernels import Inputs, NotLongError
-from firesteel.state.columnar.store import GroupsOf
 from firesteel.state.heap import HeapKeyedState
 from firesteel.windowing.assigners import no_timestamp
 from firesteel.windowing.columnar import ColumnWindowSpec
@@ -44,7 +44,7 @@ class TimedColumns(KeyedColumns):
     def open(self, context: OperatorContext) -> None:
         """Make the timers."""
         self.clock, self._on_timer = context.clock, context.on_processing_timer
-        self.heap_timers = HeapTimerService(HeapKeyedState(), context.clock, context.on_processing_timer)
+        self.heap_timers = KeyedTimerService(HeapKeyedState(), context.clock, context.on_processing_timer)
         super().open(context)
 
     def wake_at(self, time: int) -> None:
@@ -71,17 +71,9 @@ class TimedColumns(KeyedColumns):
     def on_processing_time(self, now: int) -> Iterator[Output]:
         """What is due by the clock."""
 
-    def close(self) -> None:
-        """Forget timers and state."""
-        try:
-            super().close()
-        finally:
-            if hasattr(self, "heap_timers"):
-                self.heap_timers.close()
-
 
 class ColumnWindowOperator(TimedColumns):
-    """Tumbling, sliding and session windows of aggregates; see ``firesteel.runtime.column_windows``.
+    """Tumbling, sliding and session windows of aggregates; see ``firesteel.runtime.columns.windows``.
 
     Attributes:
         late_dropped: how many rows came too late and went nowhere.
@@ -100,11 +92,14 @@ class ColumnWindowOperator(TimedColumns):
         self._order = 0
         self.late_dropped = 0
 
-    def make_state(self, groups_of: GroupsOf, key_groups: range) -> Any:
+    def make_state(self, parameters: KeyedStateParameters) -> Any:
         """The windows."""
-        from firesteel.runtime.column_windows.make import make_windows
+        from firesteel.runtime.columns.windows.make import make_windows
 
-        return make_windows(self.windows, self.key_types, self._bound, groups_of, key_groups)
+        groups_of, key_groups = parameters.key_groups_of, parameters.key_groups
+        windows = make_windows(self.windows, self.key_types, self._bound, groups_of, key_groups)
+        self.backend.attach(windows)
+        return windows
 
     def open(self, context: OperatorContext) -> None:
         """Get ready; what was restored is there."""

@@ -15,7 +15,7 @@ from firesteel.core.short_repr import short_repr
 from firesteel.expressions.schema import schema_of
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.batch import Batch
-from firesteel.runtime.columns import Stamps, StreamColumns, as_array, columns_of
+from firesteel.runtime.columns.columns import Stamps, StreamColumns, as_array, columns_of
 from firesteel.runtime.operators.base import Operator
 
 

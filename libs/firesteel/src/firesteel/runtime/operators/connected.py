@@ -7,17 +7,17 @@ from typing import Any
 
 from firesteel.functions import timerservice
 from firesteel.functions.functions import CoProcessFunction
-from firesteel.runtime.context import (
+from firesteel.runtime.chain.context import (
     CoProcessContext,
     KeyedCoOnTimerContext,
     KeyedCoProcessContext,
     OperatorContext,
 )
-from firesteel.runtime.function_timers import KeyTimers, TimeOnly
 from firesteel.runtime.operators.base import Transform
 from firesteel.runtime.operators.keyed_base import KeyedTransform
 from firesteel.runtime.operators.stateless import ExpandingOperator
 from firesteel.runtime.operators.timed import TimedFunction
+from firesteel.runtime.time.function_timers import KeyTimers, TimeOnly
 
 
 class CoMapOperator(Transform):

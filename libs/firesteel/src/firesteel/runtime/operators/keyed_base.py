@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
 
 from firesteel.checkpoint.subtask_state import KeyKinds
 from firesteel.core.clock import Clock
@@ -11,15 +16,52 @@ from firesteel.core.errors import ProgramError
 from firesteel.expressions.keys import ManyKeys
 from firesteel.functions.functions import KeySelector
 from firesteel.graph.key_groups import KeyGroupAssigner, key_group_range
+from firesteel.graph.key_hash_columns import key_groups_of
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.checkpoints.restored import OperatorRestored
-from firesteel.runtime.context import TaskInfo
-from firesteel.runtime.initialization import SnapshotContext
-from firesteel.runtime.operators.base import Transform, method_of
+from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.chain.initialization import SnapshotContext
+from firesteel.runtime.checkpoints.restored import OperatorRestored, no_such_part
+from firesteel.runtime.operators.base import KEYED, Transform, method_of
 from firesteel.runtime.operators.key_check import KeyCheck
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.keys import NO_KEY
+from firesteel.state.snapshots import WrittenState
+
+TIMERS: Final = "timers"
+"""Kind of the states that are timers; they were a part of their own, of this name, in earlier versions."""
+
+
+def state_parameters(
+    spec: OperatorSpec, info: TaskInfo, clock: Clock, memory: int = 0, directory: str = ""
+) -> KeyedStateParameters:
+    """What the state of an operator with keys is made with.
+
+    Args:
+        spec: of the operator.
+        info: of its task.
+        clock: of the task.
+        memory: managed memory of the slot, bytes; 0 = not said.
+        directory: of the task; each operator has one in it. Empty = there is none.
+    """
+    first, last = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
+    assigner = KeyGroupAssigner(info.max_parallelism, info.max_parallelism)
+    return KeyedStateParameters(
+        key_group_of=assigner,
+        key_groups_of_keys=assigner.assign,
+        key_groups_of=partial(_key_groups_of, max_parallelism=info.max_parallelism),
+        key_groups=range(first, last + 1),
+        max_parallelism=info.max_parallelism,
+        clock=clock,
+        strict_integers=spec.strict_integers,
+        operator=spec.name,
+        memory=memory,
+        directory=directory and os.path.join(directory, spec.id),
+    )
+
+
+def _key_groups_of(columns: Sequence[pa.Array], max_parallelism: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    return key_groups_of(columns, max_parallelism)
 
 
 class KeysAhead:
@@ -51,6 +93,7 @@ class KeyedTransform(Transform):
     """
 
     inputs = 1
+    has_timers: ClassVar[bool] = False
 
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
@@ -67,20 +110,10 @@ class KeyedTransform(Transform):
         self.check = KeyCheck()
         self.key_group_of: Callable[[Any], int] = lambda key: 0
 
-    def use_backend(self, backend: StateBackend, info: TaskInfo, clock: Clock) -> None:
+    def use_backend(self, backend: StateBackend, parameters: KeyedStateParameters) -> None:
         """Keep the state in this backend; before anything is opened."""
-        first, last = key_group_range(info.subtask, info.parallelism, info.max_parallelism)
-        self.key_groups = range(first, last + 1)
-        self.key_group_of = KeyGroupAssigner(info.max_parallelism, info.max_parallelism)
-        self.keyed = backend.create_keyed_state(
-            KeyedStateParameters(
-                key_group_of=self.key_group_of,
-                key_groups=self.key_groups,
-                clock=clock,
-                strict_integers=self.spec.strict_integers,
-                operator=self.name,
-            )
-        )
+        self.key_groups, self.key_group_of = parameters.key_groups, parameters.key_group_of
+        self.keyed = backend.create_keyed_state(parameters)
 
     def look_ahead(self, records: Sequence[Any], input_index: int) -> None:
         """Read the keys of all of them at once."""
@@ -110,9 +143,17 @@ class KeyedTransform(Transform):
         """Take over state; the first key that comes has to be such a one as those that have state."""
         super().restore(restored)
         if restored.keys is not None:
-            infos = [info for written in restored.keyed.values() for states, _ in written for info in states]
-            names = sorted({info.name.partition("@")[0] for info in infos if info.kind != "timers"})
+            infos = [info for written in restored.keyed.values() for one in written for info in one.states]
+            names = sorted({info.name.partition("@")[0] for info in infos if info.kind != TIMERS})
             self.check.restore(self.name, restored.keys.kinds, names, proved=restored.keys.proved)
+
+    def restore_parts(self, parts: Mapping[str, Sequence[WrittenState]]) -> None:
+        """Give the backend what was written."""
+        written = [one for name in (KEYED, TIMERS) for one in parts.get(name, ())]
+        if not self.has_timers and any(info.kind == TIMERS for one in written for info in one.states):
+            raise no_such_part(self.name, TIMERS, self.snapshot_parts())
+        others = {name: some for name, some in parts.items() if name not in (KEYED, TIMERS)}
+        super().restore_parts({KEYED: written, **others} if written else others)
 
     def snapshot_state(self, context: SnapshotContext) -> None:
         """There is no key at a barrier."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from firesteel.runtime.context import TaskRuntimeContext
+from firesteel.runtime.chain.context import TaskRuntimeContext
 from firesteel.runtime.operators.windows import WindowTransform
-from firesteel.runtime.timers import Timer
+from firesteel.state.backend import Timer
 from firesteel.windowing.assigners import no_timestamp
 from firesteel.windowing.contents import contents_of
 from firesteel.windowing.contexts import FunctionContext

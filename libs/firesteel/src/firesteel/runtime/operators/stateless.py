@@ -11,10 +11,10 @@ import pyarrow as pa
 from firesteel.expressions.schema import uncolumnar
 from firesteel.functions.functions import FilterFunction, FlatMapFunction, MapFunction
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.columns import StreamColumns
-from firesteel.runtime.context import OperatorContext, ProcessContext
-from firesteel.runtime.function_timers import TimeOnly
+from firesteel.runtime.chain.context import OperatorContext, ProcessContext
+from firesteel.runtime.columns.columns import StreamColumns
 from firesteel.runtime.operators.base import Transform, is_iterable, method_of, not_iterable
+from firesteel.runtime.time.function_timers import TimeOnly
 
 
 class MapOperator(Transform):

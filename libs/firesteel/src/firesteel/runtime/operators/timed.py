@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from firesteel.functions.timerservice import TimeDomain
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.checkpoints.parts import KeyedPart, TimerPart
-from firesteel.runtime.context import OnTimer, OperatorContext, Stamp
+from firesteel.runtime.chain.context import OnTimer, OperatorContext, Stamp
 from firesteel.runtime.operators.base import is_iterable, not_iterable
 from firesteel.runtime.operators.keyed_base import KeyedTransform
-from firesteel.runtime.timers import HeapTimerService, Timer, TimerQueues, TimerService
+from firesteel.runtime.time.timers import KeyedTimerService, TimerService
+from firesteel.state.backend import Timer
 
-TIMERS: Final = "timers"
-"""Name of the part that is the timers."""
 TIMER_DONE: Final = object()
 """Yielded after each timer that fired, so that the chain can end a slice between two that give nothing."""
 
@@ -35,6 +33,7 @@ class TimedTransform(KeyedTransform):
     """
 
     expands = True
+    has_timers = True
     takes_changes = False
     sets_stamps: ClassVar[bool] = True
 
@@ -44,19 +43,12 @@ class TimedTransform(KeyedTransform):
     def __init__(self, spec: OperatorSpec) -> None:
         super().__init__(spec)
         self.tagged = True
-        self._queues = TimerQueues()
 
     def open(self, context: OperatorContext) -> None:
         """Make the timers, then open the function."""
         self.stamp = context.stamp
-        self.heap_timers = self.timers = HeapTimerService(
-            self.keyed, context.clock, context.on_processing_timer, self._queues
-        )
+        self.heap_timers = self.timers = KeyedTimerService(self.keyed, context.clock, context.on_processing_timer)
         super().open(context)
-
-    def snapshot_parts(self) -> Mapping[str, KeyedPart]:
-        """Keyed state and timers."""
-        return {**super().snapshot_parts(), TIMERS: TimerPart(lambda: self._queues, self.key_group_of, self.key_groups)}
 
     @abstractmethod
     def on_event_time(self, timer: Timer) -> Iterator[Any]:
@@ -84,14 +76,6 @@ class TimedTransform(KeyedTransform):
             stamp.value = None
             yield from self.on_processing_time(value)
             yield TIMER_DONE
-
-    def close(self) -> None:
-        """Close the function, then forget timers and state."""
-        try:
-            super().close()
-        finally:
-            if hasattr(self, "heap_timers"):
-                self.heap_timers.close()
 
 
 class TimedFunction(TimedTransform):

@@ -20,8 +20,8 @@ from firesteel.functions.two_phase import (
     WriterState,
 )
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.context import OperatorContext, TaskWriterContext
-from firesteel.runtime.initialization import SnapshotContext
+from firesteel.runtime.chain.context import OperatorContext, TaskWriterContext
+from firesteel.runtime.chain.initialization import SnapshotContext
 from firesteel.runtime.operators.committable_metrics import CommittableMetrics
 from firesteel.runtime.operators.sinks import SinkOperator
 

@@ -10,10 +10,10 @@ from firesteel.common.watermark_strategy import WatermarkGeneratorKind, Watermar
 from firesteel.core.errors import ProgramError
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.batch import MAX_WATERMARK, Watermark
-from firesteel.runtime.columns import Stamps
-from firesteel.runtime.context import OperatorContext
+from firesteel.runtime.chain.context import OperatorContext
+from firesteel.runtime.columns.columns import Stamps
 from firesteel.runtime.operators.base import Operator
-from firesteel.runtime.watermarks import ActiveClock, Combined, EventTime
+from firesteel.runtime.time.watermarks import ActiveClock, Combined, EventTime
 
 
 class WatermarksOperator(Operator):

@@ -3,33 +3,43 @@
 An operator finds the slots of a batch's keys with ``slots``, calls ``touch`` before it writes to values of slots, and
 then reads and writes the arrays of its columns as it likes. ``release`` forgets keys.
 
-Snapshots are those of ``state/backend.py``, with chunks that are streams of Arrow: what is written while one runs is
-copied first, for the slots at hand only. The columns of a chunk are those of the key and then those of the values.
+It is state of a backend (``state/backend.py``), with chunks that are streams of Arrow: what is written while a snapshot
+runs is copied first, for the slots at hand only. The columns of a chunk are those of the key and then those of the
+values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pt
 
 from firesteel.core.errors import ProgramError, StateMigrationError
 from firesteel.core.short_repr import short_repr
-from firesteel.state.backend import SEVERAL, SLICE_SECONDS, StateChunk, StateInfo
 from firesteel.state.columnar.growing import GrowingArray
 from firesteel.state.columnar.key_index import KeyIndex
-from firesteel.state.columnar.snapshots import COLUMNS, REMOVED, Changes, ColumnarSnapshot, Shadow, widened
+from firesteel.state.columnar.snapshots import (
+    COLUMNS,
+    REMOVED,
+    AttachedColumns,
+    Columns,
+    GroupsOf,
+    OutgoingRows,
+    Rows,
+    stream_of,
+)
 from firesteel.state.columnar.values import StateColumn
+from firesteel.state.snapshots import Block, StateInfo
 
 Ints = npt.NDArray[np.int64]
 _REMOVED: Final = 1 << 16
 """So many keys that were removed are remembered, or as many as there are."""
 _REMOVALS: Final = 256
 """In so many pieces."""
-GroupsOf = Callable[[Sequence[pa.Array]], npt.NDArray[np.signedinteger[Any]]]
 
 
 def one_group(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
@@ -37,7 +47,16 @@ def one_group(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
     return np.zeros(len(columns[0]), np.int32)
 
 
-class ColumnarState:
+def widened(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether each value of a type is one of the other, too."""
+    if old == new:
+        return True
+    if pt.is_signed_integer(old) and pt.is_signed_integer(new):
+        return bool(old.bit_width < new.bit_width)
+    return bool(old == pa.float32() and new == pa.float64())
+
+
+class ColumnarState(AttachedColumns):
     """The state of one operator of one subtask.
 
     Args:
@@ -59,14 +78,14 @@ class ColumnarState:
         groups_of: GroupsOf = one_group,
         key_groups: range = range(1),
     ) -> None:
+        super().__init__(StateInfo(name, COLUMNS, {}), len(key_types), groups_of, key_groups)
         self.name, self.key_types = name, tuple(key_types)
         self.index = KeyIndex(self.key_types)
         self.columns: dict[str, StateColumn] = {}
-        self._groups_of, self._key_groups = groups_of, key_groups
         self._unasked: set[str] = set()  # columns that were restored
         self._owner = GrowingArray(np.uint16)  # key group + 1; 0 for slots that are not in use
         self._room = 0
-        self._snapshot: ColumnarSnapshot | None = None
+        self._rows: Rows | None = None  # of a snapshot that is being written
         self._changed: GrowingArray | None = None  # when a slot was changed last
         self._removed: list[tuple[int, list[pa.Array]]] = []
         self._whole_before = self._removed_count = 0
@@ -123,8 +142,8 @@ class ColumnarState:
             except ProgramError:
                 index.release(slots[new])
                 raise
-            if self._snapshot is not None:
-                self._snapshot.save(slots[new])
+            if self._rows is not None:
+                self._rows.save(slots[new])
             if self._changed is not None:
                 self._changed.set(slots[new], self.mark)
             self._owner.set(slots[new], groups + 1)
@@ -148,8 +167,8 @@ class ColumnarState:
 
     def touch(self, slots: Ints) -> None:
         """To be called before values of slots are written."""
-        if self._snapshot is not None:
-            self._snapshot.save(slots)
+        if self._rows is not None:
+            self._rows.save(slots)
         if self._changed is not None:
             self._changed.set(slots, self.mark)
 
@@ -215,68 +234,53 @@ class ColumnarState:
         self._removed = [(mark, columns) for mark, columns in self._removed if mark > until]
         self._removed_count = sum(len(columns[0]) for _, columns in self._removed)
 
-    def snapshot(self, slice_seconds: float = SLICE_SECONDS, since: int | None = None) -> ColumnarSnapshot:
-        """Begin to write out the state of now.
+    def outgoing(self, since: int | None = None) -> OutgoingRows:
+        """The state of now, to be written.
 
         Args:
-            slice_seconds: how long a slice may work.
-            since: write only what has changed after the snapshot that was begun when ``mark`` was this; it must be
-                known what that is (``changed``).
-
-        Raises:
-            RuntimeError: there is one already.
+            since: write only what has changed after the one that was made when ``mark`` was this; it must be known what
+                that is (``changed``).
         """
-        if self._snapshot is not None:
-            raise RuntimeError(f"state {self.name!r}: a snapshot is running; end or close it first")
-        shadow = Shadow([*self.index.words, self._owner], list(self.columns.values()), self.index.capacity)
-        changes = None
+        values = {name: str(column.codec.data_type) for name, column in self.columns.items()}
+        keys = [str(key) for key in self.key_types]
+        self.info = StateInfo(self.name, COLUMNS, {"keys": keys, "columns": values})
+        states, removed, changed = [self.info], list[list[pa.Array]](), None
         if since is not None:
             assert self._changed is not None
-            changes = Changes(self._changed, since, [columns for mark, columns in self._removed if mark > since])
+            states.append(StateInfo(self.name, REMOVED, {"keys": keys}))
+            removed, changed = [columns for mark, columns in self._removed if mark > since], self._changed
+        rows = _Slots(self.index, self._owner, list(self.columns.values()), changed, since or 0)
         self.index.hold()
-        self._snapshot = ColumnarSnapshot(self._info(), shadow, self.index, slice_seconds, self._ended, changes)
+        self._rows = rows
         self.mark += 1
-        return self._snapshot
+        return OutgoingRows(states, [rows], rows.removed(removed), self._ended)
 
     def _ended(self) -> None:
-        self._snapshot = None
+        self._rows = None
         self.index.let_go()
 
-    def _info(self) -> StateInfo:
-        values = {name: str(column.codec.data_type) for name, column in self.columns.items()}
-        return StateInfo(self.name, COLUMNS, {"keys": [str(key) for key in self.key_types], "columns": values})
+    def expect(self, info: StateInfo) -> None:
+        """See ``AttachedState``: the keys have to be of the same types; values become those of now, or are refused."""
+        was, now = info.schema.get("keys"), [str(key) for key in self.key_types]
+        if was != now:
+            raise StateMigrationError(self.name, "", f"its keys were {was}, and are {now}")
 
-    def restore(self, states: Sequence[StateInfo], chunks: Iterable[StateChunk]) -> None:
-        """Take over what a snapshot wrote, as far as it belongs to the own key groups. May be called for several.
+    def take_rows(self, info: StateInfo, batch: pa.RecordBatch) -> None:
+        """Take over rows of own keys, or forget these.
 
         Raises:
-            StateMigrationError: the types of keys, or those of values, do not become those of now.
+            StateMigrationError: the types of values do not become those of now.
         """
-        mine = [info.name == self.name and info.kind in (COLUMNS, REMOVED) for info in states]
-        for info, own in zip(states, mine, strict=True):
-            was, now = info.schema.get("keys"), [str(key) for key in self.key_types]
-            if own and was != now:
-                raise StateMigrationError(self.name, "", f"its keys were {was}, and are {now}")
-        for chunk in chunks:
-            if mine[chunk.state] and (chunk.key_group in self._key_groups or chunk.key_group == SEVERAL):
-                take = self._restore if states[chunk.state].kind == COLUMNS else self._restore_removed
-                with pa.ipc.open_stream(chunk.data) as reader:
-                    for batch in reader:
-                        take(batch if chunk.key_group != SEVERAL else self._own(batch))
-
-    def _own(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of own keys."""
-        own, groups = self._key_groups, self._groups_of(batch.columns[: len(self.key_types)])
-        mine = (groups >= own.start) & (groups < own.stop)
-        return batch if mine.all() else batch.filter(pa.array(mine))
+        if info.kind == COLUMNS:
+            self._restore(batch)
+        else:
+            self._restore_removed(batch)
 
     def _restore_removed(self, batch: pa.RecordBatch) -> None:
         slots = self.index.find(batch.columns)
         self.release(slots[slots >= 0])
 
     def _restore(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
         width = len(self.key_types)
         slots = self.slots(batch.columns[:width])
         self.touch(slots)
@@ -295,8 +299,61 @@ class ColumnarState:
 
     def close(self) -> None:
         """Forget everything; idempotent."""
-        if self._snapshot is not None:
-            self._snapshot.close()
+        if self._rows is not None:
+            self._rows.close()
+            self._rows = None
         self.index = KeyIndex(self.key_types)
         self.columns, self._owner, self._room = {}, GrowingArray(np.uint16), 0
         self._changed, self._removed, self._removed_count = None, [], 0
+
+
+class _Slots(Rows):
+    """The slots of a moment.
+
+    Args:
+        index: the keys of slots.
+        owner: who owns them.
+        columns: their values.
+        changed: when they were changed last; None = all are written.
+        since: others are those that were changed later. What changes while they are written counts, too.
+    """
+
+    def __init__(
+        self,
+        index: KeyIndex,
+        owner: GrowingArray,
+        columns: Sequence[StateColumn],
+        changed: GrowingArray | None,
+        since: int,
+    ) -> None:
+        super().__init__(index.capacity)
+        self._index, self._columns, self._changed, self._since = index, columns, changed, since
+        self._words, self._null_slot = len(index.words), index.null_slot
+        self._arrays = [*index.words, owner, *(column.array for column in columns)]
+        self._keys = [f"key{position}" for position in range(len(index.keys(np.empty(0, np.int64))))]
+        self._names = [*self._keys, *(column.name for column in columns)]
+
+    def copy(self, positions: Ints) -> Columns:
+        return [array.get(positions) for array in self._arrays]
+
+    def between(self, start: int, stop: int) -> Columns:
+        return [array.values[start:stop] for array in self._arrays]
+
+    def write(self, positions: Ints, columns: Columns) -> Block:
+        wanted = columns[self._words] > 0
+        if self._changed is not None:
+            wanted &= self._changed.get(positions) > self._since
+        count = int(np.count_nonzero(wanted))
+        if not count:
+            return Block(0, b"")
+        if count < len(positions):
+            positions, columns = positions[wanted], [column[wanted] for column in columns]
+        arrays = self._index.columns(columns[: self._words], positions == self._null_slot)
+        for column, values in zip(self._columns, columns[self._words + 1 :], strict=True):
+            arrays.append(column.codec.column(values, None))
+        return Block(count, stream_of(pa.RecordBatch.from_arrays(arrays, names=self._names)))
+
+    def removed(self, parts: Sequence[list[pa.Array]]) -> Iterator[Block]:
+        """Keys that were forgotten; some of them may be there again."""
+        for columns in parts:
+            yield Block(len(columns[0]), stream_of(pa.RecordBatch.from_arrays(columns, names=self._keys)), 1)

@@ -1,0 +1,187 @@
+"""Moves batches and watermarks through the stages of a chain.
+
+Each step is one slice of one stage (``firesteel.runtime.chain.stages``). What it gave goes to outputs and consumers,
+and into the stages behind, which are worked off first: nothing more is pulled until all of it has gone. When an
+output is full nothing is pulled at all: generators stay suspended where they are. So one record may yield ten million
+results while memory stays flat and a cancel gets through.
+
+Time moves between batches. A watermark goes through the tree as batches do: it enters a stage when all records before
+it have left, fires timers in slices, and passes on when what these gave has gone.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from firesteel.runtime.batch import MIN_WATERMARK, Batch, Watermark
+from firesteel.runtime.chain.plan import ChainPlan
+from firesteel.runtime.chain.stages import AsyncStage, Emitted, Outlet, Stage
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+
+__all__ = ["ChainExecutor", "ChainPlan", "Writable"]
+
+
+class Writable(Protocol):
+    """A channel or a consumer."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether it takes more now."""
+
+
+class ChainExecutor:
+    """Moves batches and watermarks through a chain, one slice for each ``step``.
+
+    Args:
+        plan: its outputs have been attached.
+        guard: of the thread that calls ``step``.
+        token: of the task.
+
+    Attributes:
+        records_in, records_out: running totals; out counts each record once for each edge that carries it.
+        input_watermark: of the last watermark that went in.
+        output_watermark: of the last one that left a stage: what goes to other tasks and to sinks.
+    """
+
+    def __init__(self, plan: ChainPlan, guard: Guard, token: CancelToken) -> None:
+        self.plan = plan
+        self.guard = guard
+        self.records_in = 0
+        self.records_out = 0
+        self.input_watermark = MIN_WATERMARK
+        self.output_watermark = MIN_WATERMARK
+        self._token = token
+        self._async = plan.async_stages
+        self._stack: list[Stage] = []
+        """Those with something pending; the last one goes on."""
+        self._full: list[Writable] = []
+
+    @property
+    def pending(self) -> bool:
+        """Whether ``step`` has something to do; the next batch may be fed when not."""
+        return bool(self._stack) or (bool(self._async) and self._ready() is not None)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is on its way, and no results are awaited."""
+        return not self._stack and all(stage.operator.empty for stage in self._async)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether an output or a consumer is full, or all that is pending waits: ``step`` must not be called."""
+        if self._full:
+            self._full = [target for target in self._full if not target.writable]
+            if self._full:
+                return True
+        return bool(self._async) and bool(self._stack) and self._stack[-1].waits and self._ready() is None
+
+    def _ready(self) -> AsyncStage | None:
+        """One whose results may leave although nothing goes in."""
+        for stage in self._async:
+            if stage.ready:
+                return stage
+        return None
+
+    # -- what goes in, when nothing is pending
+
+    def feed(self, batch: Batch, input_index: int = 0) -> None:
+        """Put in a batch."""
+        count = len(batch)
+        self.records_in += count
+        if count:
+            self._enter(self.plan.root)
+            self.plan.root.push(batch, input_index)
+
+    def advance(self, watermark: Watermark) -> None:
+        """Put in a watermark, or a status alone."""
+        self.input_watermark = max(self.input_watermark, watermark.timestamp)
+        self._enter(self.plan.root)
+        self.plan.root.advance(watermark)
+
+    def fire(self, now: int) -> None:
+        """Fire the processing-time timers that are due at this time (epoch ms)."""
+        for stage in self.plan.stages:
+            earliest = stage.next_timer
+            if earliest is not None and earliest <= now:
+                self._enter(stage)
+                stage.fire(now)
+
+    def earliest_timer(self) -> int | None:
+        """When the next processing-time timer is due (epoch ms)."""
+        found = (stage.next_timer for stage in self.plan.stages)
+        return min((timestamp for timestamp in found if timestamp is not None), default=None)
+
+    def emit_watermarks(self) -> None:
+        """Let the operators that make watermarks look at the clock."""
+        for stage in self.plan.watermark_stages:
+            self._enter(stage)
+            stage.look_at_clock()
+
+    def _enter(self, stage: Stage) -> None:
+        """Something is about to be put in."""
+        if not stage.pending:
+            self._stack.append(stage)
+
+    # -- slices
+
+    def step(self) -> None:
+        """One slice; what user code raises comes out of it with ``guard.active`` still set."""
+        stack = self._stack
+        stage = stack[-1] if stack else None
+        if self._async and (stage is None or stage.waits):
+            stage = self._ready()
+        if stage is None:
+            return
+        self.guard.active = self._token
+        emitted = stage.step()
+        self.guard.active = None
+        if stack and stack[-1] is stage and not stage.pending:
+            stack.pop()
+        if emitted:
+            self._deliver(emitted)
+
+    def _deliver(self, emitted: Emitted) -> None:
+        """Hand on what a slice gave: to the stages behind at last, the first of which goes on first."""
+        entered: list[Stage] = []
+        for outlet, item in emitted:
+            for child in outlet.children:
+                if not child.pending:
+                    entered.append(child)
+            if isinstance(item, Watermark):
+                self.output_watermark = max(self.output_watermark, item.timestamp)
+                for output in outlet.outputs:
+                    for channel in output.channels:
+                        channel.send(item)
+                for child in outlet.children:
+                    child.advance(item)
+            else:
+                self._write(outlet, item)
+        self._stack.extend(reversed(entered))
+
+    def _write(self, outlet: Outlet, batch: Batch) -> None:
+        given = outlet.for_readers(batch)
+        guard, token = self.guard, self._token
+        for consumer in outlet.consumers:
+            guard.active = token
+            consumer.take(next(given))
+            guard.active = None
+            if not consumer.writable:
+                self._full.append(consumer)
+        for output in outlet.outputs:
+            self.records_out += len(batch)
+            guard.active = token
+            routed = output.route(next(given))
+            guard.active = None
+            for channel, part in routed:
+                channel.write(part)
+                if not channel.writable:
+                    self._full.append(channel)
+        for child in outlet.children:
+            child.push(next(given))
+
+    def drop(self) -> None:
+        """Forget what is pending; suspended user generators are closed."""
+        self._stack.clear()
+        self._full = []
+        for stage in reversed(self.plan.stages):
+            stage.drop()

@@ -1,0 +1,146 @@
+"""A chain's operators as a tree of stages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firesteel.core.clock import Clock
+from firesteel.graph.specs import ChainSpec, OperatorKind, OutputSpec
+from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.chain.stages import (
+    AsyncStage,
+    ColumnStage,
+    ForwardStage,
+    Outlet,
+    RowStage,
+    Stage,
+    WatermarkStage,
+)
+from firesteel.runtime.operators import (
+    ColumnTransform,
+    Consumer,
+    KeyedColumns,
+    KeyedTransform,
+    LaterResults,
+    Operator,
+    Transform,
+    WatermarksOperator,
+    create_operator,
+)
+from firesteel.runtime.operators.keyed_base import state_parameters
+from firesteel.state.backend import StateBackend
+
+LONGEST_STAGE: Final = 64
+"""Operators; nested generators count against Python's recursion limit."""
+
+
+class ChainPlan:
+    """A chain's operators and stages.
+
+    Attributes:
+        operators: position = index in the specification.
+        root: where batches go in.
+        stages: all of them, each before those behind it.
+        async_stages: those whose results come later.
+        watermark_stages: those that make watermarks.
+        stage_of: by index of the operator; of a consumer the one in front of it.
+        consumers: all of them.
+    """
+
+    def __init__(self, spec: ChainSpec) -> None:
+        self.spec = spec
+        self.operators: list[Operator] = [create_operator(operator) for operator in spec.operators]
+        self.stages: list[Stage] = []
+        self.stage_of: dict[int, Stage] = {}
+        self.consumers = [operator for operator in self.operators if isinstance(operator, Consumer)]
+        self._with_outputs = {output.operator_index for output in spec.outputs}
+        for output in spec.outputs:
+            for helper in (output.key_selector, output.partition):
+                self.operators[output.operator_index].add_helper(helper)
+        self.root = self._stage(0)
+        self.async_stages = [stage for stage in self.stages if isinstance(stage, AsyncStage)]
+        self.watermark_stages = [stage for stage in self.stages if isinstance(stage, WatermarkStage)]
+
+    def use_state_backend(
+        self, backend: StateBackend, info: TaskInfo, clock: Clock, memory: int = 0, directory: str = ""
+    ) -> None:
+        """Keep the state of operators with keys in this backend; before anything is opened.
+
+        Args:
+            backend: makes it.
+            info: of the task.
+            clock: of the task.
+            memory: managed memory of the slot, bytes; 0 = not said.
+            directory: of the task; empty = there is none.
+        """
+        for operator in self.operators:
+            if isinstance(operator, KeyedTransform | KeyedColumns):
+                operator.use_backend(backend, state_parameters(operator.spec, info, clock, memory, directory))
+
+    def outlet_of(self, output: OutputSpec) -> Outlet:
+        """Where an edge is attached: behind the operator whose results it carries, or at the side output it reads."""
+        stage = self.stage_of[output.operator_index]
+        return stage.outlet if output.tag is None else stage.side(output.tag)
+
+    def _stage(self, first: int) -> Stage:
+        """The stage that begins with this operator, and all behind it."""
+        indexes = self._run_from(first)
+        last = self.operators[indexes[-1]]
+        stage = self._made([self.operators[index] for index in indexes])
+        stage.outlet.reuses = last.spec.object_reuse
+        self.stages.append(stage)
+        self.stage_of.update(dict.fromkeys(indexes, stage))
+        if isinstance(last, Consumer):  # at the head of the chain
+            stage.outlet.consumers.append(last)
+            return stage
+        for index in self.spec.children[indexes[-1]]:
+            child, tag = self.operators[index], self.spec.tags.get(index)
+            outlet = stage.outlet if tag is None else stage.side(tag)
+            if isinstance(child, Consumer):
+                self.stage_of[index] = stage
+                outlet.consumers.append(child)
+            else:
+                outlet.children.append(self._stage(index))
+        return stage
+
+    def _run_from(self, index: int) -> list[int]:
+        """Operators that form one stage."""
+        indexes = [index]
+        while self._goes_on(indexes):
+            indexes += self.spec.children[indexes[-1]]
+        return indexes
+
+    def _goes_on(self, indexes: list[int]) -> bool:
+        """Whether the next operator belongs to the same stage."""
+        last, children = indexes[-1], self.spec.children[indexes[-1]]
+        if len(children) != 1 or last in self._with_outputs or children[0] in self.spec.tags:
+            return False
+        operator, child = self.operators[last], self.operators[children[0]]
+        if _is_plain_source(operator):
+            return isinstance(child, Transform | ColumnTransform | WatermarksOperator | LaterResults)
+        if operator.expands or len(indexes) >= LONGEST_STAGE:
+            return False
+        return any(isinstance(operator, form) and isinstance(child, form) for form in (Transform, ColumnTransform))
+
+    @staticmethod
+    def _made(run: list[Operator]) -> Stage:
+        operators = [operator for operator in run if not _is_plain_source(operator)]
+        rows = [operator for operator in operators if isinstance(operator, Transform)]
+        columns = [operator for operator in operators if isinstance(operator, ColumnTransform)]
+        if rows:
+            return RowStage(rows, copies=not (rows[-1].gives_away or rows[-1].spec.object_reuse))
+        if columns:
+            return ColumnStage(columns)
+        for operator in operators:
+            if isinstance(operator, WatermarksOperator):
+                return WatermarkStage(operator)
+            if isinstance(operator, LaterResults):
+                return AsyncStage(operator)
+        return ForwardStage()
+
+
+def _is_plain_source(operator: Operator) -> bool:
+    """A source whose records need nothing more. One with a watermark strategy fits its records before it reads time."""
+    return operator.spec.kind is OperatorKind.SOURCE and (
+        operator.coerce is None or operator.spec.extra.get("watermark_strategy") is not None
+    )

@@ -1,0 +1,1 @@
+"""Records as columns: batches of rows and back, and windows of them."""

@@ -1,0 +1,378 @@
+"""Builds the tasks of a deployment: loads their chains, connects their channels, decides where they run."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import BinaryIO
+
+from firesteel.checkpoint.assign import TaskRestore
+from firesteel.checkpoint.handles import InlineState, StateHandle
+from firesteel.checkpoint.storage import (
+    CheckpointStorage,
+    StateWriter,
+    StorageParameters,
+    load_checkpoint_storage,
+    storage_name,
+)
+from firesteel.config import Settings
+from firesteel.config.options import (
+    BATCH_MAX_COLUMNAR_RECORDS,
+    BATCH_MAX_RECORDS,
+    CHECKPOINTING_AFTER_TASKS_FINISH,
+    CHECKPOINTING_DIRECTORY,
+    CHECKPOINTING_INCREMENTAL,
+    CHECKPOINTING_INLINE_THRESHOLD,
+    CHECKPOINTING_INTERVAL,
+    CHECKPOINTING_MAX_DELTA_RATIO,
+    METRICS_MAX_PER_TASK,
+    PIPELINE_AUTO_WATERMARK_INTERVAL,
+    PIPELINE_GLOBAL_JOB_PARAMETERS,
+    STATE_BACKEND,
+)
+from firesteel.core.errors import ConfigurationError
+from firesteel.graph.physical import downstream_channels, upstream_channels
+from firesteel.graph.specs import OperatorKind, PartitionerKind
+from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescriptor
+from firesteel.protocol.operator_events import Event
+from firesteel.runtime.chain.chain import ChainPlan
+from firesteel.runtime.chain.context import OperatorContext, TaskInfo, TaskRuntimeContext
+from firesteel.runtime.checkpoints.restore import open_inline
+from firesteel.runtime.checkpoints.restoring import Apart, at_once
+from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
+from firesteel.runtime.checkpoints.uploads import Submit
+from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
+from firesteel.runtime.exchange.partitioners import create_output
+from firesteel.runtime.operators import EnumeratorOperator
+from firesteel.runtime.slot.user_code import load_chain, read_blob
+from firesteel.runtime.sources.enumerator_input import EnumeratorInput
+from firesteel.runtime.sources.source_input import SourceInput
+from firesteel.runtime.sources.source_time import SourceTime
+from firesteel.runtime.task.bridge import BridgedInput, BridgedOutput
+from firesteel.runtime.task.channel_inputs import ChannelInputs
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.task.metrics import MetricRegistry
+from firesteel.runtime.task.parts import TaskInput, TaskReporter
+from firesteel.runtime.task.task import StreamTask
+from firesteel.runtime.task.thread import TaskThread
+from firesteel.state.backend import load_state_backend
+
+
+@dataclass
+class SlotServices:
+    """What tasks get from their slot.
+
+    Attributes:
+        temporary_files: called with (path, add).
+        kept_files: called with (path, checkpoint id).
+        request_splits: called with the execution id.
+        report_watermark: called with the execution id, alignment group and watermark.
+        submit_upload: has something done by the thread that writes state.
+        apart: has state read by a thread that may wait.
+        operator_events: called with the execution id, a number, and what a user's enumerator has decided.
+    """
+
+    exchange: Exchange
+    loop: TaskLoop
+    guard: Guard
+    reporter: TaskReporter
+    temporary_files: Callable[[str, bool], None]
+    kept_files: Callable[[str, int], None]
+    write_stdout: Callable[[str], None]
+    stdout_writable: Callable[[], bool]
+    request_splits: Callable[[str], None]
+    report_watermark: Callable[[str, str, int], None] = lambda execution_id, group, watermark: None
+    submit_upload: Submit = lambda work: work()
+    apart: Apart = at_once
+    operator_events: Callable[[str, int, Sequence[Event]], None] = lambda execution_id, number, events: None
+
+
+@dataclass
+class RunningTask:
+    """A task and the thread it has for itself, if it does; ``peers`` are the slots that it exchanges records with.
+
+    ``source`` is its input if it reads a source, ``enumerator`` if it runs a user's enumerator.
+    """
+
+    task: StreamTask
+    token: CancelToken
+    guard: Guard
+    thread: TaskThread | None
+    peers: frozenset[str] = frozenset()
+    source: SourceInput | None = None
+    enumerator: EnumeratorInput | None = None
+
+    def start(self) -> None:
+        """Open and run it."""
+        if self.thread is None:
+            self.task.start()
+        else:
+            self.thread.start(self.task.start)
+
+    def post(self, call: Callable[[], None]) -> None:
+        """Call something on the task's loop, from any thread."""
+        self.task.loop.call_soon_threadsafe(call)
+
+    def on_error(self, error: BaseException) -> None:
+        """Something raised that was done for the task, in any thread: it fails."""
+        self.post(lambda: self.task.on_error(error))
+
+
+class Deployer:
+    """Builds the tasks of one deployment; on the main loop's thread."""
+
+    def __init__(self, deployment: Deployment, services: SlotServices) -> None:
+        self._deployment, self._services = deployment, services
+        self._peers: set[str] = set()
+        self._settings = Settings(dict(deployment.config), "job")
+        self._storage: CheckpointStorage | None = None
+        self._in_files = False
+
+    def info(self, descriptor: TaskDescriptor) -> TaskInfo:
+        """Who a task is."""
+        parameters = self._settings.get(PIPELINE_GLOBAL_JOB_PARAMETERS)
+        return TaskInfo(
+            job_id=self._deployment.job_id,
+            job_name=self._deployment.job_name,
+            execution_id=descriptor.execution_id,
+            task_name=descriptor.vertex_name,
+            subtask=descriptor.subtask,
+            parallelism=descriptor.parallelism,
+            max_parallelism=descriptor.max_parallelism,
+            attempt=descriptor.attempt,
+            job_parameters=parameters,
+        )
+
+    def build(self, descriptor: TaskDescriptor, token: CancelToken) -> RunningTask:
+        """Load a task's chain and connect it; user code runs in here.
+
+        Raises:
+            Exception: whatever is wrong with the user's code, or the blob.
+        """
+        services = self._services
+        self._peers.clear()
+        info = self.info(descriptor)
+        services.guard.active = token
+        plan = ChainPlan(load_chain(read_blob(self._deployment.blobs[descriptor.chain], descriptor.chain)))
+        backend = load_state_backend(self._settings.get(STATE_BACKEND))
+        backend.configure(self._settings)
+        plan.use_state_backend(
+            backend, info, services.loop.clock, self._deployment.managed_memory, self._state_directory(descriptor)
+        )
+        self._in_files = backend.snapshots_in_files
+        restore = None if descriptor.restore is None else TaskRestore.from_plain(descriptor.restore)
+        checkpointing = bool(self._settings.get(CHECKPOINTING_INTERVAL))
+        last = checkpointing and self._settings.get(CHECKPOINTING_AFTER_TASKS_FINISH)
+        if checkpointing or (restore is not None and not restore.finished):
+            self._checkpoint_storage()  # what is wrong with its settings is found out now
+        context = OperatorContext(
+            info,
+            services.loop.clock,
+            temporary_files=services.temporary_files,
+            kept_files=services.kept_files,
+            write_stdout=services.write_stdout,
+            stdout_writable=services.stdout_writable,
+            checkpointing=checkpointing,
+            metrics=MetricRegistry(services.loop.clock, self._settings.get(METRICS_MAX_PER_TASK)),
+        )
+        for index, operator in enumerate(plan.operators):
+            operator.create(replace(context, stamp=plan.stage_of[index].stamp))
+        task: list[StreamTask] = []
+        finished = restore is not None and restore.finished
+        source = self._source(plan, context, token, lambda: task[0].wake(), finished=finished)
+        enumerator = self._enumerator(plan, context, token, descriptor.readers, lambda: task[0].wake(), finished)
+        blocking = any(operator.blocking for operator in plan.operators) or (source is not None and source.blocking)
+        thread = TaskThread(f"firesteel-task {info.full_name}", services.loop.clock) if blocking else None
+        loop = thread.loop if thread else services.loop
+        guard = thread.guard if thread else services.guard
+        inputs: TaskInput
+        if source is not None:
+            source.run_on(loop, guard)
+            inputs = source
+        elif enumerator is not None:
+            enumerator.run_on(loop, guard)
+            inputs = enumerator
+        else:
+            inputs = ChannelInputs(
+                self._inputs(descriptor, thread), lambda: task[0].wake(), info.full_name, services.loop.clock
+            )
+        services.guard.active = None
+        outputs = self._outputs(descriptor, plan, thread)
+        task.append(
+            StreamTask(
+                info,
+                plan,
+                inputs,
+                outputs,
+                context,
+                loop,
+                guard,
+                token,
+                services.reporter,
+                needs_commit=descriptor.needs_commit,
+                watermark_interval=self._watermark_interval,
+                checkpoints=CheckpointServices(
+                    lambda checkpoint_id, hint: self._checkpoint_storage().open_state_stream(checkpoint_id, hint),
+                    services.submit_upload,
+                    self._open_state,
+                    final=last and enumerator is None,  # that one ends when it is told to
+                    open_shared=self._open_shared if self._shares() else None,
+                    delta_ratio=self._settings.get(CHECKPOINTING_MAX_DELTA_RATIO),
+                    apart=services.apart,
+                ),
+                restore=restore,
+            )
+        )
+        return RunningTask(task[0], token, guard, thread, frozenset(self._peers), source, enumerator)
+
+    def _enumerator(
+        self,
+        plan: ChainPlan,
+        context: OperatorContext,
+        token: CancelToken,
+        readers: int,
+        on_readable: Callable[[], None],
+        finished: bool,
+    ) -> EnumeratorInput | None:
+        operator, info = plan.operators[0], context.info
+        if not isinstance(operator, EnumeratorOperator):
+            return None
+        return EnumeratorInput(
+            operator,
+            readers,
+            token,
+            lambda number, events: self._services.operator_events(info.execution_id, number, events),
+            on_readable,
+            TaskRuntimeContext(info, operator.name, None, context.metrics),
+            finished=finished,
+        )
+
+    def _state_directory(self, descriptor: TaskDescriptor) -> str:
+        """For the files of state backends: it goes with the job's blobs, if nobody else removes it before."""
+        chain = self._deployment.blobs[descriptor.chain]
+        return os.path.join(os.path.dirname(chain), "state", descriptor.execution_id)
+
+    def _checkpoint_storage(self) -> CheckpointStorage:
+        if self._storage is None:
+            settings = self._settings
+            if self._in_files:
+                if storage_name(settings) == "jobmanager":
+                    raise ConfigurationError(
+                        f"{STATE_BACKEND.key}: filesystem writes snapshots into files: set "
+                        f"{CHECKPOINTING_DIRECTORY.key}, or {STATE_BACKEND.key} to hashmap"
+                    )
+                settings = Settings({**self._deployment.config, CHECKPOINTING_INLINE_THRESHOLD.key: "0"}, "job")
+            self._storage = load_checkpoint_storage(StorageParameters(self._deployment.job_id, settings))
+        return self._storage
+
+    def _open_state(self, handle: StateHandle) -> BinaryIO:
+        """What a sink is to commit travels with its handle: a job without checkpoints may have no fit storage."""
+        if isinstance(handle, InlineState):
+            return open_inline(handle)
+        return self._checkpoint_storage().open_state(handle)
+
+    def _shares(self) -> bool:
+        """Whether checkpoints may build on earlier ones."""
+        if not self._settings.get(CHECKPOINTING_INCREMENTAL) or not self._settings.get(CHECKPOINTING_INTERVAL):
+            return False
+        return type(self._checkpoint_storage()).open_shared_stream is not CheckpointStorage.open_shared_stream
+
+    def _open_shared(self, checkpoint_id: int, hint: str) -> StateWriter:
+        storage = self._checkpoint_storage()
+        return storage.open_shared_stream(checkpoint_id, hint) or storage.open_state_stream(checkpoint_id, hint)
+
+    def _source(
+        self,
+        plan: ChainPlan,
+        context: OperatorContext,
+        token: CancelToken,
+        on_readable: Callable[[], None],
+        *,
+        finished: bool,
+    ) -> SourceInput | None:
+        head = plan.operators[0]
+        if head.spec.kind is not OperatorKind.SOURCE:
+            return None
+        info = context.info
+        strategy, time = head.spec.extra.get("watermark_strategy"), None
+        if strategy is not None:
+            declared = head.spec.output_type or head.function.produced_type()
+            time = SourceTime(head.name, info.full_name, strategy, self._services.loop.clock, head.coerce, declared)
+        return SourceInput(
+            head.name,
+            head.function,
+            info,
+            self._services.loop.clock,
+            token,
+            request_splits=lambda: self._services.request_splits(info.execution_id),
+            on_readable=on_readable,
+            max_records=self._settings.get(BATCH_MAX_RECORDS),
+            max_columnar_records=self._settings.get(BATCH_MAX_COLUMNAR_RECORDS),
+            time=time,
+            watermark_interval=self._watermark_interval,
+            report_watermark=lambda group, watermark: self._services.report_watermark(
+                info.execution_id, group, watermark
+            ),
+            runtime_context=TaskRuntimeContext(info, head.name, None, context.metrics),
+            operator=head,
+            finished=finished,
+        )
+
+    @property
+    def _watermark_interval(self) -> float:
+        """Seconds; 0 = no periodic watermarks."""
+        return self._settings.get(PIPELINE_AUTO_WATERMARK_INTERVAL).total_seconds()
+
+    def _inputs(self, descriptor: TaskDescriptor, thread: TaskThread | None) -> list[tuple[InputChannel, int]]:
+        """Channels of the edges that lead to the task, each with the input it feeds."""
+        found: list[tuple[InputChannel, int]] = []
+        for edge in self._deployment.edges:
+            if edge.target != descriptor.vertex_id:
+                continue
+            sources = upstream_channels(
+                PartitionerKind(edge.partitioner), descriptor.subtask, edge.up_parallelism, edge.down_parallelism
+            )
+            for up in sources:
+                peer = self._deployment.placement.slots[edge.source][up]
+                self._peers.add(peer)
+                channel = self._services.exchange.input(edge.index, up, descriptor.subtask, peer, descriptor.attempt)
+                if thread is not None:
+                    channel = BridgedInput(channel, self._services.loop, thread.loop)
+                found.append((channel, edge.input_index))
+        return found
+
+    def _outputs(
+        self, descriptor: TaskDescriptor, plan: ChainPlan, thread: TaskThread | None
+    ) -> list[tuple[OutputChannel, int]]:
+        """Channels of the edges that leave the task; the partitioners are attached to the plan's stages."""
+        edges: Mapping[int, EdgeDescriptor] = {edge.index: edge for edge in self._deployment.edges}
+        found: list[tuple[OutputChannel, int]] = []
+        for spec in plan.spec.outputs:
+            edge = edges[spec.edge]
+            channels: list[OutputChannel] = []
+            targets = downstream_channels(
+                PartitionerKind(edge.partitioner), descriptor.subtask, edge.up_parallelism, edge.down_parallelism
+            )
+            for down in targets:
+                peer = self._deployment.placement.slots[edge.target][down]
+                self._peers.add(peer)
+                channel = self._services.exchange.output(
+                    edge.index, descriptor.subtask, down, peer, edge.buffer_timeout_ms, descriptor.attempt
+                )
+                if thread is not None:
+                    channel = BridgedOutput(channel, self._services.loop, thread.loop)
+                channels.append(channel)
+                found.append((channel, edge.buffer_timeout_ms))
+            plan.outlet_of(spec).outputs.append(
+                create_output(
+                    spec,
+                    plan.operators[spec.operator_index].name,
+                    channels,
+                    edge.max_parallelism,
+                    random.Random(),
+                )
+            )
+        return found

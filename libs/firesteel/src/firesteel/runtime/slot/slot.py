@@ -1,0 +1,515 @@
+"""A slot's life after it was accepted: runs deployments, obeys the TaskManager, ends when released."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from firesteel.checkpoint.subtask_state import TaskState
+from firesteel.config import Settings
+from firesteel.config.options import EXCHANGE_CHANNEL_WINDOW, EXCHANGE_MAX_CHUNK
+from firesteel.core.clock import Clock
+from firesteel.core.errors import ProtocolError
+from firesteel.functions.source import Split
+from firesteel.graph.execution_states import ExecutionState
+from firesteel.protocol.checkpoint_messages import DeclineReason
+from firesteel.protocol.deployment import Deployment, TaskDescriptor, TaskFailure
+from firesteel.protocol.operator_events import Event
+from firesteel.runtime.batch import Barrier
+from firesteel.runtime.checkpoints.restoring import RestoreThreads
+from firesteel.runtime.checkpoints.uploads import UploadThread
+from firesteel.runtime.exchange import Exchange
+from firesteel.runtime.slot.collecting import CollectServer
+from firesteel.runtime.slot.control import ControlChannel, Message
+from firesteel.runtime.slot.deployer import Deployer, RunningTask, SlotServices
+from firesteel.runtime.slot.stdio import OutputForwarder
+from firesteel.runtime.slot.user_code import extend_path, load_main, read_blob, unpack
+from firesteel.runtime.task.failures import describe_failure
+from firesteel.runtime.task.interrupts import FIRST_INTERRUPT_SECONDS, CancelToken, Guard, Interrupter
+from firesteel.runtime.task.loop import TaskLoop
+from firesteel.runtime.task.thread import TaskThread
+
+logger = logging.getLogger(__name__)
+_COLLECT: Final = (50_000, 20, 50)
+"""Thresholds of the garbage collector: records come and go by the thousand, and hardly any is part of a cycle."""
+FIRST_METRICS_SECONDS: Final = 0.25
+METRICS_SECONDS: Final = 1.0
+RELEASE_INTERRUPT_SECONDS: Final = 0.5
+PEER_LOSS_SECONDS: Final = 0.5
+"""A broken connection to another slot fails our tasks only after this time: if that slot's process died, its own
+TaskManager tells the JobMaster at once, which is the better explanation."""
+JOIN_SECONDS: Final = 1.0
+PENDING_SECONDS: Final = 0.02
+"""How often new attempts look whether the threads of older ones have ended."""
+
+
+@dataclass
+class _Pending:
+    """New attempts of a deployment that wait for the end of older ones, whose execution ids are ``before``."""
+
+    deployment: Deployment
+    new: list[TaskDescriptor]
+    before: list[str]
+
+
+class Slot:
+    """All tasks of one slot process. Everything but ``on_message``, ``on_closed`` and ``tick`` is the main thread's.
+
+    ``attach`` gives it its channel before anything else.
+    """
+
+    def __init__(
+        self,
+        allocation_id: str,
+        loop: TaskLoop,
+        exchange: Exchange,
+        interrupter: Interrupter,
+        clock: Clock,
+    ) -> None:
+        self._allocation_id, self._loop, self._exchange, self._clock = allocation_id, loop, exchange, clock
+        self._interrupter = interrupter
+        self._streams: Sequence[OutputForwarder] = ()
+        self._channel: ControlChannel | None = None
+        self._tasks: dict[str, RunningTask] = {}
+        """Those that have not ended: nothing else here may refer to the functions of a task."""
+        self._threads: dict[str, TaskThread] = {}
+        """By execution, until they have ended."""
+        self._dead = False
+        """Tasks have ended since the garbage was collected last."""
+        self._lock = threading.Lock()
+        self._tokens: dict[str, CancelToken] = {}
+        self._attempts: dict[tuple[str, int], TaskDescriptor] = {}
+        """The last attempt of each subtask that was here."""
+        self._pending: list[_Pending] = []
+        self._main_blob: str | None = None
+        self._guards: list[Guard] = [interrupter.main]
+        self._interrupt_at: float | None = None
+        self._interrupt_every = 30.0
+        self._released = False
+        self._collects = CollectServer(loop, self._send)
+        exchange.on_failure = self._peer_failed
+        self._uploads, self._restores = UploadThread(), RestoreThreads()
+        self._services = SlotServices(
+            exchange,
+            loop,
+            interrupter.main,
+            self,
+            temporary_files=self._temporary_file,
+            kept_files=self._kept_file,
+            write_stdout=self._write_stdout,
+            stdout_writable=lambda: self._channel is None or self._channel.output_room(),
+            request_splits=lambda execution_id: self._send({"type": "request_splits", "execution_id": execution_id}),
+            report_watermark=lambda execution_id, group, watermark: self._send(
+                {"type": "watermark", "execution_id": execution_id, "group": group, "watermark": watermark}
+            ),
+            submit_upload=self._uploads.submit,
+            apart=self._restores.run,
+            operator_events=self._operator_events,
+        )
+
+    def attach(self, channel: ControlChannel, streams: Sequence[OutputForwarder]) -> None:
+        """The control channel, before it is started, and the streams to which the program writes, stdout first."""
+        self._channel = channel
+        self._streams = streams
+        channel.on_output_room = lambda: self._loop.call_soon_threadsafe(self._output_room)
+        self._loop.call_later(FIRST_METRICS_SECONDS, self._report_metrics)
+
+    def _write_stdout(self, text: str) -> None:
+        self._streams[0].write(text)
+
+    def running_here(self) -> str | None:
+        """The execution whose user code the calling thread runs."""
+        thread = threading.get_ident()
+        for guard in (*self._guards, *self._restores.guards()):
+            if guard.thread == thread and guard.active is not None:
+                return guard.active.owner
+        return None
+
+    # -- the control thread
+
+    def on_message(self, message: Message, payload: bytes) -> None:
+        """Cancels take effect at once; everything is handled on the main loop."""
+        kind = message["type"]
+        if kind == "cancel":
+            self._set_cancelled(message.get("execution_ids"), float(message.get("interval_ms") or 30_000) / 1000)
+        elif kind == "release":
+            self._set_cancelled(None, RELEASE_INTERRUPT_SECONDS)
+        self._loop.call_soon_threadsafe(lambda: self._handle(message))
+
+    def on_closed(self, reason: str) -> None:
+        """The TaskManager is gone: end everything."""
+        self._set_cancelled(None, RELEASE_INTERRUPT_SECONDS)
+        self._loop.call_soon_threadsafe(lambda: self._release(reason))
+
+    def _set_cancelled(self, execution_ids: list[str] | None, interval: float) -> None:
+        with self._lock:
+            for execution_id, token in self._tokens.items():
+                if execution_ids is None or execution_id in execution_ids:
+                    token.cancelled = True
+            self._interrupt_every = interval
+            self._interrupt_at = self._clock.monotonic() + FIRST_INTERRUPT_SECONDS
+
+    def tick(self) -> float | None:
+        """Interrupt what was cancelled and still runs; returns when to be called again."""
+        if self._interrupt_at is None:
+            return None
+        now = self._clock.monotonic()
+        if now >= self._interrupt_at:
+            with self._lock:
+                guards = list(self._guards)
+                waiting = any(token.cancelled for token in self._tokens.values())
+            for guard in (*guards, *self._restores.guards()):
+                self._interrupter.interrupt(guard)
+            self._interrupt_at = now + self._interrupt_every if waiting else None
+        return self._interrupt_at
+
+    # -- the main loop
+
+    def _handle(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "deploy":
+            self._receive(message["deployment"])
+        elif kind == "cancel":
+            self._cancel(message.get("execution_ids"))
+        elif kind == "assign_splits":
+            splits = [Split.from_plain(plain) for plain in message["splits"]]
+            no_more, serial = bool(message["no_more"]), int(message.get("serial", 0))
+            self._on_task(message["execution_id"], lambda task: _add_splits(task, splits, no_more, serial))
+        elif kind == "operator_events":
+            told, events = int(message["number"]), message["events"]
+            self._on_task(message["execution_id"], lambda task: _tell_enumerator(task, told, events))
+        elif kind == "group_watermark":
+            watermark = int(message["watermark"])
+            self._on_task(message["execution_id"], lambda task: _align(task, watermark))
+        elif kind == "trigger_checkpoint":
+            self._trigger_checkpoint(message)
+        elif kind in ("checkpoint_complete", "checkpoint_aborted"):
+            number, complete = int(message["checkpoint_id"]), kind == "checkpoint_complete"
+            for execution_id in message["execution_ids"]:
+                self._on_task(execution_id, lambda task: _notify(task, number, complete=complete))
+        elif kind == "collect":
+            self._collect(message)
+        elif kind == "release":
+            self._release("released")
+
+    def _trigger_checkpoint(self, message: Message) -> None:
+        number = int(message["checkpoint_id"])
+        for execution_id in message["execution_ids"]:
+            if execution_id not in self._tasks:
+                self.decline_checkpoint(execution_id, number, DeclineReason.TASK_NOT_READY, None)
+                continue
+            barrier = Barrier(number, int(message["timestamp_ms"]), message["options"])
+            task = self._tasks[execution_id]
+            task.post(lambda task=task, barrier=barrier: task.task.trigger_checkpoint(barrier))  # type: ignore[misc]
+
+    def _on_task(self, execution_id: str, call: Callable[[RunningTask], None]) -> None:
+        task = self._tasks.get(execution_id)
+        if task is not None:
+            task.post(lambda: task.task.when_open(lambda: call(task)))
+
+    def _receive(self, plain: dict[str, Any]) -> None:
+        try:
+            deployment = Deployment.from_plain(plain)
+        except (TypeError, KeyError, ValueError) as error:
+            logger.error("malformed deployment: %s", error)
+            failure = describe_failure(error, kind="internal")
+            for task in plain["tasks"]:
+                self.state(task["execution_id"], ExecutionState.FAILED, failure, {})
+        else:
+            self._deploy(deployment)
+
+    def _deploy(self, deployment: Deployment) -> None:
+        """Run new attempts, when older ones of the same subtasks have ended; what is known already is left alone."""
+        new = [d for d in deployment.tasks if self._attempt_of(d) < d.attempt]
+        if self._released or not new:
+            return
+        with self._lock:
+            for descriptor in new:
+                self._tokens[descriptor.execution_id] = CancelToken(descriptor.execution_id)
+        last = [self._attempts.get((d.vertex_id, d.subtask)) for d in new]
+        before = [d.execution_id for d in last if d is not None]
+        for pending in self._pending:  # attempts in between may never begin
+            if any(d.execution_id in before for d in pending.new):
+                before += pending.before
+        self._attempts.update({(d.vertex_id, d.subtask): d for d in new})
+        self._pending.append(_Pending(deployment, new, before))
+        self._run_pending()
+
+    def _attempt_of(self, descriptor: TaskDescriptor) -> int:
+        known = self._attempts.get((descriptor.vertex_id, descriptor.subtask))
+        return known.attempt if known is not None else -1
+
+    def _run_pending(self) -> None:
+        for pending in list(self._pending):
+            for descriptor in [d for d in pending.new if self._tokens[d.execution_id].cancelled]:
+                pending.new.remove(descriptor)
+                self.state(descriptor.execution_id, ExecutionState.CANCELED, None, {})
+            if pending.new and not all(map(self._is_over, pending.before)):
+                self._loop.call_later(PENDING_SECONDS, self._run_pending)
+                continue
+            self._pending.remove(pending)
+            for execution_id in pending.before:
+                self._forget(execution_id)
+            if pending.new and not self._released:
+                self._run(pending.deployment, pending.new)
+
+    def _is_over(self, execution_id: str) -> bool:
+        """Whether a task has ended, and its thread too."""
+        if execution_id in self._tasks:
+            return False
+        thread = self._threads.get(execution_id)
+        if thread is not None and not thread.join(0):
+            return False
+        self._threads.pop(execution_id, None)
+        return True
+
+    def _forget(self, execution_id: str) -> None:
+        """Another attempt takes the place of one that has ended."""
+        self._collects.forget(execution_id)
+        with self._lock:
+            self._tokens.pop(execution_id, None)
+
+    def _run(self, deployment: Deployment, new: Sequence[TaskDescriptor]) -> None:
+        """Build all tasks, then start them."""
+        if self._dead:  # what the old ones leave behind can go
+            self._dead = False
+            gc.unfreeze()
+            gc.collect()
+        deployer = Deployer(deployment, self._services)
+        built: list[RunningTask] = []
+        try:
+            self._prepare(deployment, self._tokens[new[0].execution_id])
+        except BaseException as error:  # user modules are imported: they raise anything, SystemExit too
+            for descriptor in new:
+                self._refuse(deployer, descriptor, error)
+            return
+        for descriptor in new:
+            token = self._tokens[descriptor.execution_id]
+            try:
+                task = deployer.build(descriptor, token)
+            except BaseException as error:  # functions are unpickled: they raise anything
+                self._refuse(deployer, descriptor, error)
+                continue
+            self._tasks[descriptor.execution_id] = task
+            if task.thread is not None:
+                self._threads[descriptor.execution_id] = task.thread
+                with self._lock:
+                    self._guards.append(task.guard)
+            self._collects.serve(descriptor.execution_id, task.task.plan.consumers, task.on_error)
+            built.append(task)
+        for task in built:
+            task.start()
+        gc.freeze()
+        gc.set_threshold(*_COLLECT)
+
+    def _prepare(self, deployment: Deployment, token: CancelToken) -> None:
+        settings = Settings(dict(deployment.config), "job")
+        self._exchange.configure(
+            deployment.job_id,
+            deployment.job_attempt,
+            deployment.secret,
+            self._allocation_id,
+            deployment.placement.peers,
+            settings.get(EXCHANGE_CHANNEL_WINDOW),
+            settings.get(EXCHANGE_MAX_CHUNK),
+        )
+        archives = [unpack(deployment.blobs[name], name) for name in deployment.python_files]
+        extend_path([*archives, *deployment.python_path])
+        if deployment.main_blob is not None and deployment.main_blob != self._main_blob:
+            blob = read_blob(deployment.blobs[deployment.main_blob], deployment.main_blob)
+            self._interrupter.main.active = token
+            load_main(blob)
+            self._main_blob = deployment.main_blob
+            self._interrupter.main.active = None
+
+    def _refuse(self, deployer: Deployer, descriptor: TaskDescriptor, error: BaseException) -> None:
+        """A task could not be built."""
+        self._interrupter.main.active = None
+        cancelled = self._tokens[descriptor.execution_id].cancelled
+        failure = None if cancelled else describe_failure(error, deployer.info(descriptor), deploying=True)
+        self.state(
+            descriptor.execution_id, ExecutionState.CANCELED if cancelled else ExecutionState.FAILED, failure, {}
+        )
+
+    def _cancel(self, execution_ids: list[str] | None) -> None:
+        for execution_id, task in list(self._tasks.items()):
+            if execution_ids is None or execution_id in execution_ids:
+                task.post(task.task.cancel)
+        self._run_pending()
+
+    def _collect(self, message: Message) -> None:
+        self._collects.request(
+            int(message["request_id"]),
+            message["execution_id"],
+            int(message["offset"]),
+            int(message["max_bytes"]),
+            int(message["wait_ms"]) / 1000,
+        )
+
+    def _peer_failed(self, error: Exception, allocation: str | None) -> None:
+        """The connection to another slot broke, or could not be made: tasks that exchange records with it fail."""
+        failure = describe_failure(error, kind="external" if isinstance(error, ProtocolError | OSError) else None)
+        tasks = [t for t in self._tasks.values() if not t.task.ended and (allocation is None or allocation in t.peers)]
+        self._loop.call_later(PEER_LOSS_SECONDS, lambda: self._fail_all(failure, tasks))
+
+    @staticmethod
+    def _fail_all(failure: TaskFailure, tasks: Sequence[RunningTask]) -> None:
+        for task in tasks:
+            task.post(lambda task=task: task.task.fail(_at(failure, task)))  # type: ignore[misc]
+
+    def _output_room(self) -> None:
+        for task in self._tasks.values():
+            task.post(task.task.wake)
+
+    def _release(self, reason: str) -> None:
+        """End all tasks, then the loop."""
+        if not self._released:
+            self._released = True
+            logger.info("slot %s ends: %s", self._allocation_id, reason)
+            self._cancel(None)
+        self._stop_if_over()
+
+    def _stop_if_over(self) -> None:
+        if self._released and not self._tasks:
+            self._loop.stop()
+
+    def join_threads(self) -> bool:
+        """Wait for the tasks' own threads, shortly; returns whether all have ended. After the loop has stopped."""
+        self._uploads.stop(JOIN_SECONDS)
+        for thread in self._threads.values():
+            thread.stop()
+        ended = self._restores.join(JOIN_SECONDS)
+        return ended and all(thread.join(JOIN_SECONDS) for thread in self._threads.values())
+
+    def fail(self, error: BaseException) -> None:
+        """The runtime itself raised: all tasks fail."""
+        logger.error("slot %s: %s", self._allocation_id, error, exc_info=error)
+        self._fail_all(describe_failure(error, kind="internal"), list(self._tasks.values()))
+
+    # -- reports, from the tasks' threads
+
+    def state(
+        self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, Any]
+    ) -> None:
+        """A task reached a state."""
+        if state.is_terminal:
+            for stream in self._streams:
+                stream.flush()
+            with self._lock:
+                token = self._tokens.get(execution_id)
+                if token is not None:  # remember that it was here, and let nobody interrupt it any more
+                    self._tokens[execution_id] = CancelToken(execution_id)
+            self._loop.call_soon_threadsafe(lambda: self._task_ended(execution_id, state))
+        self._send(
+            {
+                "type": "task_state",
+                "execution_id": execution_id,
+                "state": state.value,
+                "error": failure.to_plain() if failure else None,
+                "metrics": metrics,
+            }
+        )
+
+    def _task_ended(self, execution_id: str, state: ExecutionState) -> None:
+        self._collects.ended(execution_id, state)
+        task = self._tasks.pop(execution_id, None)
+        if task is not None:
+            self._dead = True
+            if task.thread is not None:
+                task.thread.stop()
+                with self._lock:
+                    self._guards.remove(task.guard)
+        self._stop_if_over()
+
+    def _operator_events(self, execution_id: str, number: int, events: Sequence[Event]) -> None:
+        self._send({"type": "operator_events", "execution_id": execution_id, "number": number, "events": list(events)})
+
+    def end_of_data(self, execution_id: str) -> None:
+        """A task waits for its commit."""
+        self._send({"type": "end_of_data", "execution_id": execution_id})
+
+    def acknowledge_checkpoint(
+        self, execution_id: str, checkpoint_id: int, metrics: Mapping[str, Any], state: TaskState
+    ) -> None:
+        """A task has written its state."""
+        message = {
+            "type": "acknowledge_checkpoint",
+            "execution_id": execution_id,
+            "checkpoint_id": checkpoint_id,
+            "metrics": dict(metrics),
+        }
+        self._send(message, state.to_bytes())
+
+    def decline_checkpoint(
+        self, execution_id: str, checkpoint_id: int, reason: DeclineReason, failure: TaskFailure | None
+    ) -> None:
+        """A task does not take part in a checkpoint."""
+        self._send(
+            {
+                "type": "decline_checkpoint",
+                "execution_id": execution_id,
+                "checkpoint_id": checkpoint_id,
+                "reason": reason.value,
+                "failure": failure.to_plain() if failure else None,
+            }
+        )
+
+    def _temporary_file(self, path: str, add: bool) -> None:
+        self._send({"type": "temporary_files", "add": [path] if add else [], "remove": [] if add else [path]})
+
+    def _kept_file(self, path: str, checkpoint_id: int) -> None:
+        self._send({"type": "temporary_files", "add": [], "remove": [path], "keep": {path: checkpoint_id}})
+
+    def _report_metrics(self) -> None:
+        self._loop.call_later(METRICS_SECONDS, self._report_metrics)
+        tasks = {execution_id: task.task.metrics() for execution_id, task in self._tasks.items() if not task.task.ended}
+        if tasks:
+            self._send({"type": "metrics", "tasks": tasks})
+
+    def _send(self, message: Mapping[str, Any], payload: bytes = b"") -> None:
+        if self._channel is not None:
+            self._channel.send(dict(message), payload)
+
+
+def _align(task: RunningTask, watermark: int) -> None:
+    source = task.source
+    if source is not None:
+        try:
+            source.align(watermark)
+        except BaseException as error:
+            task.task.on_error(error)
+
+
+def _tell_enumerator(task: RunningTask, number: int, events: Sequence[Event]) -> None:
+    if task.enumerator is not None:
+        try:
+            task.enumerator.take(number, events)
+        except BaseException as error:
+            task.task.on_error(error)
+
+
+def _notify(task: RunningTask, checkpoint_id: int, *, complete: bool) -> None:
+    if complete:
+        task.task.checkpoint_complete(checkpoint_id)
+    else:
+        task.task.checkpoint_aborted(checkpoint_id)
+
+
+def _add_splits(task: RunningTask, splits: list[Split], no_more: bool, serial: int) -> None:
+    source = task.source
+    if source is not None:
+        try:
+            source.add_splits(splits, no_more, serial)
+        except BaseException as error:
+            task.task.on_error(error)
+
+
+def _at(failure: TaskFailure, task: RunningTask) -> TaskFailure:
+    """The failure as one of this task."""
+    info = task.task.info
+    plain = {**failure.to_plain(), "vertex_name": info.task_name, "subtask": info.subtask, "attempt": info.attempt}
+    return TaskFailure.from_plain(plain)

@@ -1,0 +1,185 @@
+"""The function of a slot's Spark task: what a Python worker runs from its allocation to its release.
+
+It runs as well in a plain process with no Spark around it. Nothing of the user is unpickled before the TaskManager has
+accepted the slot, and nothing is ever raised into Spark: a raising task would be started again for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from firesteel.core.clock import SystemClock
+from firesteel.core.environment import scrub
+from firesteel.core.errors import ConfigurationError, FleetError, ProtocolError
+from firesteel.core.process import die_with_parent, keep_freed_memory
+from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
+from firesteel.protocol.slot_channel import PROTOCOL_VERSION
+from firesteel.runtime.exchange import Exchange
+from firesteel.runtime.slot.control import ControlChannel, Message
+from firesteel.runtime.slot.slot import Slot
+from firesteel.runtime.slot.slot_logging import SlotLogHandler
+from firesteel.runtime.slot.slot_process import run_in
+from firesteel.runtime.slot.stdio import OutputForwarder
+from firesteel.runtime.slot.surroundings import listen_addresses, remove_wiring
+from firesteel.runtime.task.interrupts import Interrupter
+from firesteel.runtime.task.loop import TaskLoop
+
+logger = logging.getLogger(__name__)
+REGISTER_SECONDS: Final = 30.0
+CLOSE_SECONDS: Final = 1.0
+Outcome = tuple[SlotOutcome, str]
+
+
+def slot_main(launches: Iterator[SlotLaunch]) -> Iterator[Outcome]:
+    """Run one slot; yields how it ended.
+
+    Args:
+        launches: one launch; of an empty partition nothing comes.
+    """
+    for launch in launches:
+        try:
+            yield _run(launch)
+        except Exception:  # a task that raises would be started again by Spark, for ever
+            yield SlotOutcome.UNREGISTERED, traceback.format_exc()
+
+
+def serve_in_other_interpreter(about: Mapping[str, Any]) -> None:
+    """Serve the slot, then end: what `run_in` has the job's own interpreter do."""
+    die_with_parent(about["parent"])
+    outcome = serve(SlotLaunch(**about["launch"]), about["attempt"], about["environment"])
+    assert isinstance(outcome, tuple), "the TaskManager prepared another environment meanwhile"
+    if outcome[1]:
+        print(f"slot {about['launch']['allocation_id']}: {outcome[1]}", file=sys.stderr)
+
+
+def _run(launch: SlotLaunch) -> Outcome:
+    die_with_parent()
+    keep_freed_memory()
+    scrub(os.environ)
+    attempt = _spark_attempt()
+    answer = serve(launch, attempt, "")
+    return run_in(launch, attempt, answer) if isinstance(answer, dict) else answer
+
+
+def serve(launch: SlotLaunch, attempt: int, environment: str) -> Outcome | Message:
+    """Register a slot and run it to its end.
+
+    Args:
+        launch: what the fleet was told.
+        attempt: of the Spark task.
+        environment: id of the Python environment that this process runs in; empty: the cluster's.
+
+    Returns:
+        How it ended, or where to run it instead.
+    """
+    here = os.environ.get("SPARK_EXECUTOR_ID")
+    if here is not None and launch.executor_id and here != launch.executor_id:
+        return SlotOutcome.MISPLACED, f"runs on executor {here}, belongs to {launch.executor_id}"
+    if threading.current_thread() is not threading.main_thread():
+        return SlotOutcome.UNREGISTERED, "a slot has to run on the main thread of its process"
+    clock = SystemClock()
+    loop = TaskLoop(clock)
+    interrupter = Interrupter()
+    exchange: Exchange | None = None
+    channel: ControlChannel | None = None
+    ended = SlotOutcome.UNREGISTERED
+    try:
+        exchange = Exchange(loop, listen_addresses(_socket_path(launch)), clock)
+        slot = Slot(launch.allocation_id, loop, exchange, interrupter, clock)
+        channel = ControlChannel(launch.control_socket, clock, slot.on_message, slot.on_closed, slot.tick)
+        loop.on_error = slot.fail
+        answer = channel.register(
+            {
+                "type": "register",
+                "version": PROTOCOL_VERSION,
+                "allocation_id": launch.allocation_id,
+                "pid": os.getpid(),
+                "spark_attempt": attempt,
+                "executor_id": launch.executor_id if here is None else here,
+                "data_address": exchange.address,
+                "environment": environment,
+            },
+            REGISTER_SECONDS,
+        )
+        if answer["type"] == "run_in":
+            return answer
+        if answer["type"] == "rejected":
+            return SlotOutcome.MISPLACED, str(answer.get("reason", "rejected"))
+        ended = SlotOutcome.RETURNED
+        streams = _forwarder(channel, "stdout"), _forwarder(channel, "stderr")
+        slot.attach(channel, streams)
+        remove_wiring()
+        with _surroundings(slot, channel, interrupter, streams, clock):
+            channel.start()
+            loop.run()
+            all_ended = slot.join_threads()
+        return ended, "" if all_ended else "a blocking function had not returned"
+    except (ConfigurationError, FleetError, ProtocolError) as error:
+        return ended, str(error)
+    except Exception:  # a task that raises would be started again by Spark, for ever
+        return ended, traceback.format_exc()
+    finally:
+        if exchange is not None:
+            exchange.close()
+        if channel is not None:
+            channel.close(CLOSE_SECONDS)
+        loop.close()
+
+
+@contextmanager
+def _surroundings(
+    slot: Slot,
+    channel: ControlChannel,
+    interrupter: Interrupter,
+    forward: tuple[OutputForwarder, OutputForwarder],
+    clock: SystemClock,
+) -> Iterator[None]:
+    """What the process shows to user code: streams, signals, logs, ``__main__``; restored afterwards."""
+    streams = sys.stdout, sys.stderr
+    main, path = sys.modules["__main__"], list(sys.path)
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    on_sigint = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the client, which ends us in order
+    interrupter.install()
+    handler = SlotLogHandler(channel.send, clock, lambda: {"execution_id": slot.running_here()})
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    sys.stdout, sys.stderr = forward
+    try:
+        yield
+    finally:
+        for stream in forward:
+            stream.flush()
+        sys.stdout, sys.stderr = streams
+        handler.close()
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        interrupter.uninstall()
+        signal.signal(signal.SIGINT, on_sigint)
+        sys.modules["__main__"] = main
+        sys.path[:] = path
+
+
+def _forwarder(channel: ControlChannel, stream: str) -> OutputForwarder:
+    return OutputForwarder(lambda text: channel.send_output(stream, text), stream)
+
+
+def _socket_path(launch: SlotLaunch) -> str:
+    """Each copy of a slot has its own: one that is turned away must not touch that of the other."""
+    directory = os.path.dirname(os.path.abspath(launch.control_socket))
+    return os.path.join(directory, f"{launch.allocation_id[:16]}-{os.getpid():x}.sock")
+
+
+def _spark_attempt() -> int:
+    """The attempt of the Spark task that we are in; 0 outside of Spark."""
+    module = sys.modules.get("pyspark.taskcontext")
+    context = module.TaskContext.get() if module is not None else None
+    return int(context.attemptNumber()) if context is not None else 0

@@ -1,0 +1,492 @@
+"""The input of a source task: drives a reader. Runs on the task's loop; a reader on asyncio has a thread of its own."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import ProgramError
+from firesteel.expressions.schema import uncolumnar
+from firesteel.functions.coroutines import AWAITED, refuse_coroutines
+from firesteel.functions.functions import RuntimeContext
+from firesteel.functions.source import (
+    AsyncSourceReader,
+    End,
+    NeedSplits,
+    Plain,
+    ReaderContext,
+    Source,
+    SourceBatch,
+    SourceReader,
+    Split,
+    Wait,
+)
+from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand, Timestamps, Values
+from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.checkpoints.position import SourcePosition
+from firesteel.runtime.columns.columns import StreamColumns, as_array
+from firesteel.runtime.columns.rows import to_list, to_records
+from firesteel.runtime.exchange.sizes import values_bytes
+from firesteel.runtime.operators.base import Operator, UserCode
+from firesteel.runtime.sources.async_polls import AsyncPolls, asks_in_vain
+from firesteel.runtime.sources.source_time import SourceTime
+from firesteel.runtime.sources.split_codec import SplitCodec
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import Handle, TaskLoop
+from firesteel.runtime.task.parts import InputBatch, TaskInput
+
+TARGET_SECONDS: Final = 0.002
+SMALLEST_POLL: Final = 64
+BATCH_BYTES: Final = 1024 * 1024
+"""About so many bytes are read at once; one record that is larger passes alone."""
+COLUMN_SECONDS: Final = 0.005
+COLUMN_BYTES: Final = 8 * 1024 * 1024
+"""The same of columns, which cost less the more rows they have."""
+_SAMPLED: Final = 16
+SHOWN_SPLITS: Final = 20
+"""So many splits have a watermark among the metrics."""
+ASK_AGAIN_SECONDS: Final = 0.5
+"""After an answer without splits that promised more."""
+_now = time.perf_counter
+
+
+class _Limits(NamedTuple):
+    """Of one poll."""
+
+    records: int
+    seconds: float
+    bytes: int
+
+    def next_count(self, count: int, values: Values, took: float) -> int:
+        """How many records to ask for, after ``count`` were asked for and these came in so many seconds."""
+        read = len(values)
+        if took > 2 * self.seconds:
+            count = int(count * self.seconds / took)
+        elif took < self.seconds / 2:
+            count = count * 2
+        if read >= _SAMPLED or count < _SAMPLED:
+            count = min(count, self.bytes * read // max(1, values_bytes(values)))
+        return max(1, min(count, self.records))
+
+
+class TaskReaderContext(ReaderContext):
+    """What a reader may ask."""
+
+    def __init__(
+        self, info: TaskInfo, clock: Clock, wake_up: Callable[[], None], runtime_context: RuntimeContext | None = None
+    ) -> None:
+        self._info, self._clock, self._wake_up, self._runtime_context = info, clock, wake_up, runtime_context
+
+    @property
+    def subtask_index(self) -> int:
+        """From 0."""
+        return self._info.subtask
+
+    @property
+    def parallelism(self) -> int:
+        """Number of subtasks of the source."""
+        return self._info.parallelism
+
+    def monotonic(self) -> float:
+        """Seconds of the clock."""
+        return self._clock.monotonic()
+
+    def wake_up(self) -> None:
+        """Poll again soon; from any thread."""
+        self._wake_up()
+
+    def runtime_context(self) -> RuntimeContext | None:
+        """What functions are opened with."""
+        return self._runtime_context
+
+
+class SourceInput(UserCode, TaskInput):
+    """Polls a reader and asks for splits.
+
+    The reader is made at once; ``run_on`` must be called before ``open``.
+
+    Args:
+        name: of the source operator.
+        source: makes the reader.
+        info: of the subtask.
+        clock: for the reader.
+        request_splits: asks the JobMaster, through the control channel.
+        on_readable: called on the loop when ``poll`` may give something again.
+        max_records: most records in a batch.
+        time: timestamps and watermarks; None = none are made.
+        watermark_interval: seconds between periodic watermarks; 0 = never.
+        report_watermark: tells the JobMaster how far the source has come: alignment group, watermark.
+        runtime_context: for the reader's user code and metrics.
+        operator: of the source; what was restored of it has the splits to begin with.
+        finished: the source had come to its end in the checkpoint that the job goes on from.
+        max_columnar_records: most records in a batch of columns; None = as many as of others.
+
+    Attributes:
+        positions: split id -> position behind the last record of a batch that the reader gave; unfinished splits only.
+            A batch may be handed to the chain in several pieces: positions hold where ``at_position`` is true.
+    """
+
+    begins_barriers = True
+    bytes_in = 0
+
+    def __init__(
+        self,
+        name: str,
+        source: Source[Any],
+        info: TaskInfo,
+        clock: Clock,
+        token: CancelToken,
+        request_splits: Callable[[], None],
+        on_readable: Callable[[], None],
+        max_records: int,
+        time: SourceTime | None = None,
+        watermark_interval: float = 0.0,
+        report_watermark: Callable[[str, int], None] = lambda group, watermark: None,
+        runtime_context: RuntimeContext | None = None,
+        operator: Operator | None = None,
+        finished: bool = False,
+        max_columnar_records: int | None = None,
+    ) -> None:
+        self.name = name
+        self._operator, self._finished = operator, finished
+        self._codec = SplitCodec(name, source)
+        self._asks_again = type(source).create_enumerator is Source.create_enumerator
+        self._splits: dict[str, Split] = {}
+        self._serial = 0
+        self._asked_for_position = False
+        self.time = time
+        self._interval = watermark_interval
+        self._interval_timer: Handle | None = None
+        self._alignment_timer: Handle | None = None
+        self._report_watermark = report_watermark
+        self._interval_over = False
+        self._pieces: deque[InputBatch | InBand] = deque()
+        self.positions: dict[str, Plain] = {}
+        self._token = token
+        self._loop: TaskLoop | None = None
+        self._guard = Guard()
+        self._request_splits, self._on_readable = request_splits, on_readable
+        self._max = max_records
+        self._limits = _Limits(max_records, TARGET_SECONDS, BATCH_BYTES)
+        if max_columnar_records is None or (time is not None and time.needs_rows):
+            max_columnar_records = max_records
+        self._columnar_limits = _Limits(max_columnar_records, COLUMN_SECONDS, COLUMN_BYTES)
+        self._count = min(SMALLEST_POLL, max_records)
+        self._type = source.produced_type()
+        self._columns = None if self._type is None or uncolumnar(self._type) else StreamColumns(self._type)
+        self._ready = True
+        self._asked = False
+        self._no_more = False
+        self._ended = False
+        self._closed = False
+        self._timer: Handle | None = None
+        context = TaskReaderContext(info, clock, lambda: self._post(self._wake), runtime_context)
+        self._reader: SourceReader[Any] | AsyncSourceReader[Any] = source.create_reader(context)
+        refuse_coroutines(
+            f"source {name!r}", self._reader, AWAITED if isinstance(self._reader, AsyncSourceReader) else ()
+        )
+        self._async: AsyncPolls | None = None
+
+    @property
+    def blocking(self) -> bool:
+        """The reader may wait for long in ``poll``."""
+        return bool(getattr(self._reader, "blocking", False))
+
+    def run_on(self, loop: TaskLoop, guard: Guard) -> None:
+        """The loop and thread that all other calls come from; before ``open``."""
+        self._loop, self._guard = loop, guard
+
+    def _post(self, callback: Callable[[], None]) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(callback)
+
+    def open(self) -> None:
+        """Open the reader; hand it the splits that were restored."""
+        function = self._reader.checkpointed_function() if isinstance(self._reader, SourceReader) else None
+        if function is not None and self._operator is not None:
+            self._operator.add_function(function)
+        if isinstance(self._reader, AsyncSourceReader):
+            self._async = self._polls(self._reader)
+            self._async.start()
+        else:
+            self._reader.open()
+        restored = None if self._operator is None else self._operator.restored
+        if restored is not None and restored.splits:
+            self._take_splits([Split.from_plain(split) for split in restored.splits], no_more=False)
+        self._arm_interval()
+        self._arm_alignment()
+
+    def _polls(self, reader: AsyncSourceReader[Any]) -> AsyncPolls:
+        return AsyncPolls(reader, self._max, lambda: self._post(self._available), self.name)
+
+    @property
+    def at_position(self) -> bool:
+        """Whether all records of the reader's last batch have been handed over, and its state stands for them."""
+        if self._pieces:
+            return False
+        if not isinstance(self._reader, SourceReader) or self._ended or self._closed:
+            return True
+        self._asked_for_position = True
+        return self._reader.ready_for_checkpoint()
+
+    def position(self) -> SourcePosition:
+        """Where the reader is; holds where ``at_position`` is true.
+
+        Raises:
+            ProgramError: the position of a split is no plain data.
+        """
+        for split_id in self._splits:
+            self._codec.check_position(split_id, self.positions[split_id])
+        splits = (split.at(self.positions[split.id]).to_plain() for split in self._splits.values())
+        return SourcePosition("" if self._operator is None else self._operator.spec.id, tuple(splits), self._serial)
+
+    def position_taken(self) -> None:
+        """State and position were taken, or nobody wants them any more."""
+        if self._asked_for_position:
+            self._asked_for_position = False
+            if isinstance(self._reader, SourceReader):
+                self._reader.checkpoint_taken()
+
+    def poll(self) -> InputBatch | InBand | None:
+        """The next batch, watermark, the end, or None: nothing now."""
+        if self._pieces:
+            return self._pieces.popleft()
+        if self._finished and not self._ended:
+            self._ended = True
+            return END_OF_INPUT
+        if self._interval_over:
+            self._interval_over = False
+            watermark = self._periodic()
+            if watermark is not None:
+                return watermark
+        while self._ready and not self._ended:
+            answer = self._ask()
+            if isinstance(answer, SourceBatch):
+                if answer.split_finished:
+                    self.positions.pop(answer.split_id, None)
+                    self._splits.pop(answer.split_id, None)
+                else:
+                    self.positions[answer.split_id] = answer.position
+                if self.time is not None:
+                    self._take(self.time, answer, self._values(answer.values))
+                    if self._pieces:
+                        return self._pieces.popleft()
+                elif len(answer.values):
+                    return InputBatch(self._batch(self._values(answer.values), answer.timestamps))
+            elif isinstance(answer, End):
+                self._ended = True
+                return END_OF_INPUT
+            elif isinstance(answer, NeedSplits):
+                self._ready = self._async is not None  # further answers may be there already
+                self._need_splits()
+            elif isinstance(answer, Wait):
+                self._ready = False
+                if answer.seconds is not None:
+                    self._call_after(max(0.0, answer.seconds))
+            elif answer is None:
+                self._ready = False
+            else:
+                raise ProgramError(
+                    f"poll() of {type(self._reader).__name__} returned {type(answer).__name__}; it has to return a "
+                    "SourceBatch, Wait, NEED_SPLITS or END"
+                )
+        return None
+
+    def _values(self, values: Values) -> Values:
+        """Columns stay columns where the declared type can have some."""
+        if isinstance(values, pa.RecordBatch) and self._columns is not None:
+            return self._columns.fitted(values, f"a batch that source {self.name!r} read")
+        return to_records(values, self._type)
+
+    @staticmethod
+    def _batch(values: Values, timestamps: Timestamps) -> Batch:
+        """With timestamps in the form that goes with the values, in which readers need not give them."""
+        if isinstance(values, list):
+            return Batch(values, to_list(timestamps))
+        return Batch(values, as_array(timestamps))
+
+    def _take(self, time: SourceTime, answer: SourceBatch[Any], records: Values) -> None:
+        """Assign timestamps; the batch is cut where watermarks stand."""
+        self._guard.active = self._token
+        if len(records):
+            given, split = answer.timestamps, answer.split_id
+            if isinstance(records, list):
+                pieces = time.take(split, records, to_list(given))
+            else:
+                pieces = time.take_columns(split, records, as_array(given))
+            for values, stamps, watermark in pieces:
+                self._pieces.append(InputBatch(Batch(values, stamps)))
+                if watermark is not None:
+                    self._pieces.append(watermark)
+        if answer.watermark is not None or answer.idle:
+            own = time.emit(answer.split_id, answer.watermark, answer.idle)
+            if own is not None:
+                self._pieces.append(own)
+        if answer.split_finished:
+            others = time.finished(answer.split_id)
+            if others is not None:
+                self._pieces.append(others)
+        self._guard.active = None
+        self._arm_interval()
+
+    def _periodic(self) -> InBand | None:
+        if self.time is None or self._ended:
+            return None
+        self._guard.active = self._token
+        watermark = self.time.periodic()
+        self._guard.active = None
+        self._arm_interval()
+        return watermark
+
+    def _arm_interval(self) -> None:
+        """Wake up at the end of the interval, if something may change by then: an idle source sleeps."""
+        if self._interval_timer is not None or self._interval <= 0 or self._ended or self._closed:
+            return
+        if self.time is not None and self.time.needs_interval and self._loop is not None:
+            self._interval_timer = self._loop.call_later(self._interval, self._interval_passed)
+
+    def _interval_passed(self) -> None:
+        self._interval_timer = None
+        if not self._ended and not self._closed:
+            self._interval_over = True
+            self._on_readable()
+
+    def input_watermarks(self, current: int) -> dict[str, int]:
+        """Of the splits that hold the source's watermark back most: a source has splits in place of an input."""
+        behind = {} if self.time is None else self.time.furthest_behind(SHOWN_SPLITS)
+        return {f"split.{split}.watermark.currentWatermark": watermark for split, watermark in behind.items()}
+
+    def back_pressured(self, seconds: float) -> None:
+        """So long nothing could be read: that is no idleness."""
+        if self.time is not None:
+            self.time.clock.exclude(seconds)
+
+    def _arm_alignment(self) -> None:
+        interval = None if self.time is None else self.time.strategy.alignment_update_interval
+        if interval is not None and self._loop is not None and not self._ended and not self._closed:
+            self._alignment_timer = self._loop.call_later(interval.to_nanos() / 1e9, self._report)
+
+    def _report(self) -> None:
+        if self.time is not None and self.time.strategy.alignment_group is not None and not self._ended:
+            self._report_watermark(self.time.strategy.alignment_group, self.time.watermark)
+            self._arm_alignment()
+
+    def align(self, group_watermark: int) -> None:
+        """Pause the splits that are ahead of what their group allows; resume the others."""
+        if self.time is not None and not self._closed and not self._ended:
+            self._guard.active = self._token
+            self.time.align(group_watermark, self.pause_splits, self.resume_splits)
+            self._guard.active = None
+
+    def _ask(self) -> Any:
+        if self._async is not None:
+            return self._async.take()
+        reader = self._reader
+        assert isinstance(reader, SourceReader)
+        count = self._count
+        began = _now()
+        self._guard.active = self._token
+        answer = reader.poll(count)
+        self._guard.active = None
+        if isinstance(answer, SourceBatch) and not (reader.blocking and isinstance(answer.values, list)):
+            limits = self._limits if isinstance(answer.values, list) else self._columnar_limits
+            self._count = limits.next_count(count, answer.values, _now() - began)
+        return answer
+
+    def _need_splits(self) -> None:
+        if self._no_more and self._async is None:
+            raise asks_in_vain(self._reader)
+        if not self._asked and not self._no_more:
+            self._asked = True
+            self._request_splits()
+
+    def add_splits(self, splits: Sequence[Split], no_more: bool, serial: int = 0) -> None:
+        """The JobMaster's answer; on the task's loop.
+
+        Args:
+            splits: to be read.
+            no_more: none will come after these.
+            serial: of the answer; they grow.
+        """
+        if self._closed or self._ended or self._finished:
+            return
+        if serial or self._asks_again:  # else: a user's enumerator has heard of the request, and will come back to it
+            self._asked = False
+        self._serial = max(self._serial, serial)
+        self._take_splits(splits, no_more)
+        if splits or no_more:
+            self._wake()
+        elif self._asks_again:
+            self._call_after(ASK_AGAIN_SECONDS)
+
+    def _take_splits(self, splits: Sequence[Split], no_more: bool) -> None:
+        self._guard.active = self._token
+        known = [self._codec.from_plain(split) for split in splits]
+        if self._async is not None:
+            self._async.add_splits(known, no_more)
+        else:
+            if known:
+                self._reader.add_splits(known)
+            if no_more and not self._no_more:
+                self._reader.no_more_splits()
+        self._guard.active = None
+        self._no_more = self._no_more or no_more
+        for split in splits:
+            self._splits[split.id] = split
+            self.positions.setdefault(split.id, split.position)
+            if self.time is not None and not self._reader.is_silent(split.id):
+                self.time.add(split.id)
+
+    def pause_splits(self, split_ids: Sequence[str]) -> None:
+        """Pass it to the reader."""
+        if self._async is not None:
+            self._async.call(lambda: self._reader.pause_splits(split_ids))
+        else:
+            self._reader.pause_splits(split_ids)
+
+    def resume_splits(self, split_ids: Sequence[str]) -> None:
+        """Pass it to the reader, and poll."""
+        if self._async is not None:
+            self._async.call(lambda: self._reader.resume_splits(split_ids))
+        else:
+            self._reader.resume_splits(split_ids)
+        self._wake()
+
+    def _call_after(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._loop is not None:
+            self._timer = self._loop.call_later(seconds, self._wake)
+
+    def _wake(self) -> None:
+        if self._async is not None:
+            self._async.wake()
+        self._available()
+
+    def _available(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._ready and not self._ended and not self._closed:
+            self._ready = True
+            self._on_readable()
+
+    def close(self) -> None:
+        """Close the reader; exactly once."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for handle in (self._interval_timer, self._alignment_timer):
+            if handle is not None:
+                handle.cancel()
+        if isinstance(self._reader, AsyncSourceReader):
+            (self._async or self._polls(self._reader)).close()
+        else:
+            self._reader.close()

@@ -1,0 +1,192 @@
+"""Event time inside a source: one watermark for each split, the minimum over splits, idleness, alignment."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from firesteel.common.typeinfo import TypeInformation
+from firesteel.common.watermark_strategy import WatermarkGeneratorKind, WatermarkStrategy
+from firesteel.core.clock import Clock
+from firesteel.expressions.expression import ColumnTimestamps
+from firesteel.runtime.batch import MAX_WATERMARK, Timestamps, Values, Watermark
+from firesteel.runtime.chain.sites import UserCode
+from firesteel.runtime.columns.columns import Stamps, as_array
+from firesteel.runtime.columns.rows import to_list, to_records
+from firesteel.runtime.operators.base import Coercer
+from firesteel.runtime.time.watermarks import ActiveClock, Combined, EventTime, HeldBack
+
+Piece = tuple[Values, Timestamps, Watermark | None]
+"""Records, their timestamps, and the watermark behind them if there is one."""
+
+
+class SourceTime(UserCode):
+    """See the module.
+
+    Args:
+        name: of the source, for errors.
+        task_name: for the log.
+        strategy: of the program.
+        clock: injected.
+        coerce: fits records to their declared type, before the timestamp assigner sees them.
+        type_info: of the records.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        task_name: str,
+        strategy: WatermarkStrategy,
+        clock: Clock,
+        coerce: Coercer | None,
+        type_info: TypeInformation | None = None,
+    ) -> None:
+        self.name = name
+        self.clock = ActiveClock(clock)
+        self.strategy = strategy
+        self.splits: dict[str, EventTime] = {}
+        self._coerce, self._type = coerce, type_info
+        self._combined = Combined()
+        self._held = HeldBack(task_name, clock)
+        self._empty_since = self.clock.now()
+        self._new_records = False
+        timeout = strategy.idle_timeout
+        self._timeout = None if timeout is None else timeout.to_nanos() / 1e9
+
+    @property
+    def needs_rows(self) -> bool:
+        """Whether Python code looks at each record."""
+        assigner = self.strategy.timestamp_assigner
+        calls = assigner is not None and not isinstance(assigner, ColumnTimestamps)
+        return calls or self.strategy.kind is WatermarkGeneratorKind.GENERATOR
+
+    @property
+    def needs_interval(self) -> bool:
+        """Whether something may change at the end of the interval although no record comes."""
+        if self._new_records or self.strategy.kind is WatermarkGeneratorKind.GENERATOR:
+            return True
+        return self._timeout is not None and not self._combined.idle
+
+    # -- splits
+
+    def add(self, split_id: str) -> None:
+        """The split is read from now on."""
+        if split_id not in self.splits:
+            self.splits[split_id] = EventTime(self.name, self.strategy, self.clock, self._type)
+
+    def finished(self, split_id: str) -> Watermark | None:
+        """The split holds nothing more: it holds back nothing any more. Returns a watermark to send."""
+        if self.splits.pop(split_id, None) is None:
+            return None
+        if not self.splits:
+            self._empty_since = self.clock.now()
+        return self._changed()
+
+    # -- records
+
+    def take(self, split_id: str, values: list[Any], stamps: list[int] | None) -> list[Piece]:
+        """A batch of a split, cut behind the records at which a generator emitted a watermark."""
+        self.add(split_id)
+        split = self.splits[split_id]
+        self._new_records = True
+        if self._coerce is not None:
+            values = self._coerced(values)
+        count, found = split.take(values, stamps)
+        if count == len(values):  # most often
+            return [(values, found, self._changed())]
+        pieces: list[Piece] = []
+        while True:
+            pieces.append((values[:count], found, self._changed()))
+            values, stamps = values[count:], None if stamps is None else stamps[count:]
+            if not values:
+                return pieces
+            count, found = split.take(values, stamps)
+
+    def take_columns(self, split_id: str, batch: pa.RecordBatch, stamps: Stamps) -> list[Piece]:
+        """The same for columns of the declared type. The pieces are views of the batch."""
+        self.add(split_id)
+        split = self.splits[split_id]
+        self._new_records = True
+        if self.strategy.kind is not WatermarkGeneratorKind.GENERATOR:
+            found = split.take_columns(batch, stamps)
+            return [(batch, found, self._changed())]
+        records, listed = to_records(batch), to_list(stamps)
+        pieces: list[Piece] = []
+        start = 0
+        while start < len(records):
+            count, taken = split.take(records[start:], None if listed is None else listed[start:])
+            pieces.append((batch.slice(start, count), as_array(taken), self._changed()))
+            start += count
+        return pieces
+
+    def _coerced(self, records: list[Any]) -> list[Any]:
+        coerce, fitted = self._coerce, []
+        assert coerce is not None
+        for value in records:
+            fitted.append(coerce(value))
+        return fitted
+
+    def emit(self, split_id: str, watermark: int | None, idle: bool) -> Watermark | None:
+        """What the source itself says of a split; counts if no strategy makes watermarks."""
+        if self.strategy.kind is not WatermarkGeneratorKind.OF_SOURCE:
+            return None
+        self.add(split_id)
+        split = self.splits[split_id]
+        if watermark is not None:
+            split.emit_watermark(watermark)
+        if idle:
+            split.mark_idle()
+        return self._changed()
+
+    # -- the clock
+
+    def periodic(self) -> Watermark | None:
+        """The interval has passed: the watermark if it changed."""
+        self._new_records = False
+        for split in self.splits.values():
+            split.periodic()
+        changed = self._changed()
+        self._held.look(
+            self._combined.watermark,
+            ((f"split {name!r}", split.watermark, split.idle) for name, split in self.splits.items()),
+        )
+        return changed
+
+    def _changed(self) -> Watermark | None:
+        parts = [(split.watermark, split.idle) for split in self.splits.values()]
+        if not parts:
+            nothing_for = self.clock.now() - self._empty_since
+            parts = [(self._combined.watermark, self._timeout is not None and nothing_for >= self._timeout)]
+        return self._combined.element if self._combined.update(parts) else None
+
+    def furthest_behind(self, count: int) -> dict[str, int]:
+        """Watermarks of so many splits, the lowest ones; idle splits hold nothing back, and are left out."""
+        active = ((split.watermark, name) for name, split in list(self.splits.items()) if not split.idle)
+        return {name: watermark for watermark, name in heapq.nsmallest(count, active)}
+
+    # -- alignment
+
+    @property
+    def watermark(self) -> int:
+        """Of the source; ``MAX_WATERMARK`` while it is idle, so that it holds back no group."""
+        return MAX_WATERMARK if self._combined.idle else self._combined.watermark
+
+    def align(
+        self, group_watermark: int, pause: Callable[[list[str]], None], resume: Callable[[list[str]], None]
+    ) -> None:
+        """Pause the splits that are further ahead of the group than the strategy allows, and resume the others."""
+        drift = self.strategy.alignment_max_drift
+        allowed = MAX_WATERMARK if drift is None else min(MAX_WATERMARK, group_watermark + drift.to_millis())
+        ahead = [name for name, split in self.splits.items() if split.watermark > allowed and not split.paused]
+        behind = [name for name, split in self.splits.items() if split.watermark <= allowed and split.paused]
+        for name in ahead:
+            self.splits[name].pause()
+        for name in behind:
+            self.splits[name].resume()
+        if ahead:
+            pause(ahead)
+        if behind:
+            resume(behind)

@@ -1,0 +1,1 @@
+"""One subtask: its loop, its input, its life, and what it reports."""

@@ -1,0 +1,153 @@
+"""Channels of a task that runs in a thread of its own: hand-over between its loop and the slot's main loop, bounded.
+
+A real channel belongs to the main loop's thread, the bridge to the task's. Each side posts to the other's loop.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
+from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
+from firesteel.runtime.task.loop import TaskLoop
+
+LARGEST_QUEUE: Final = 4
+"""Batches."""
+_FLUSH: Final = "flush"
+_END: Final = "end"
+
+
+class BridgedOutput(OutputChannel):
+    """The task's end of an output."""
+
+    def __init__(self, channel: OutputChannel, main: TaskLoop, task: TaskLoop) -> None:
+        super().__init__(channel.id)
+        self._channel, self._main, self._task = channel, main, task
+        self._queue: deque[Batch | InBand | str] = deque()
+        channel.on_writable = self._pump
+        channel.on_error = self._failed
+
+    def write(self, batch: Batch) -> None:
+        """Hand over a batch."""
+        self.records_out += len(batch)
+        self._hand_over(batch)
+
+    def send(self, element: InBand) -> None:
+        """Hand over an element."""
+        self._hand_over(element)
+
+    def _hand_over(self, item: Batch | InBand) -> None:
+        self._queue.append(item)
+        if len(self._queue) >= LARGEST_QUEUE:
+            self.writable = False
+        self._main.call_soon_threadsafe(self._pump)
+
+    def flush(self) -> None:
+        """Flush when all before has been handed over."""
+        if not self._queue or self._queue[-1] is not _FLUSH:
+            self._queue.append(_FLUSH)
+            self._main.call_soon_threadsafe(self._pump)
+
+    def end(self) -> None:
+        """End when all before has been handed over."""
+        self._queue.append(_END)
+        self._main.call_soon_threadsafe(self._pump)
+
+    def close(self) -> None:
+        """Drop what is queued."""
+        self._queue.clear()
+        self._main.call_soon_threadsafe(self._channel.close)
+
+    def _pump(self) -> None:
+        channel = self._channel
+        try:
+            while self._queue and (channel.writable or not isinstance(self._queue[0], Batch)):
+                item = self._queue.popleft()
+                if isinstance(item, Batch):
+                    channel.write(item)
+                elif isinstance(item, InBand):
+                    channel.send(item)
+                elif item is _FLUSH:
+                    channel.flush()
+                else:
+                    channel.end()
+        except IndexError:  # closed in between
+            return
+        except Exception as error:  # a bug, or a value that can't be pickled: the task fails with it
+            self._failed(error)
+            return
+        self.bytes_out = channel.bytes_out
+        if not self.writable and len(self._queue) < LARGEST_QUEUE:
+            self._task.call_soon_threadsafe(self._room)
+
+    def _failed(self, error: Exception) -> None:
+        if self.on_error is None:
+            raise error
+        on_error = self.on_error
+        self._task.call_soon_threadsafe(lambda: on_error(error))
+
+    def _room(self) -> None:
+        if not self.writable and len(self._queue) < LARGEST_QUEUE:
+            self.writable = True
+            if self.on_writable is not None:
+                self.on_writable()
+
+
+class BridgedInput(InputChannel):
+    """The task's end of an input."""
+
+    def __init__(self, channel: InputChannel, main: TaskLoop, task: TaskLoop) -> None:
+        super().__init__(channel.id)
+        self._channel, self._main, self._task = channel, main, task
+        self._queue: deque[Batch | InBand | Exception] = deque()
+        self._closed = False
+        channel.on_readable = self._pump
+        main.call_soon_threadsafe(self._pump)
+
+    def poll(self) -> Batch | InBand | None:
+        """The next batch; raises what the channel raised."""
+        if not self._queue:
+            return None
+        got = self._queue.popleft()
+        self._main.call_soon_threadsafe(self._pump)
+        if isinstance(got, Exception):
+            raise got
+        if isinstance(got, Batch):
+            self.records_in += len(got)
+        return got
+
+    def _pump(self) -> None:
+        while len(self._queue) < LARGEST_QUEUE and not self._closed:
+            try:
+                got = self._channel.poll()
+            except Exception as error:
+                self._queue.append(error)
+                self._closed = True
+                break
+            if got is None:
+                break
+            self._queue.append(got)
+            if got is END_OF_INPUT:
+                break
+        self.bytes_in = self._channel.bytes_in
+        if self._queue:
+            self._task.call_soon_threadsafe(self._readable)
+
+    def _readable(self) -> None:
+        if self._queue and self.on_readable is not None:
+            self.on_readable()
+
+    def pause(self) -> None:
+        """Pause the channel; what was handed over already is still given."""
+        self._main.call_soon_threadsafe(self._channel.pause)
+
+    def resume(self) -> None:
+        """Go on."""
+        self._main.call_soon_threadsafe(self._channel.resume)
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._closed = True
+        self._queue.clear()
+        self._main.call_soon_threadsafe(self._channel.close)

@@ -1,0 +1,159 @@
+"""From an exception to a ``TaskFailure``: whose fault, which operator, which record, and the user's own traceback.
+
+Operator and record are read from the frames in the traceback: see ``firesteel.runtime.operators.base``.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import traceback
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Final
+
+import cloudpickle
+
+import firesteel
+from firesteel.core.errors import (
+    ConfigurationError,
+    GraphError,
+    KeyTypeError,
+    ProgramError,
+    StateMigrationError,
+    StateRestoreError,
+    SuppressRestartsError,
+    TypeMismatchError,
+    UnsupportedFeatureError,
+    class_name,
+)
+from firesteel.core.short_repr import short_repr
+from firesteel.protocol.deployment import TaskFailure
+from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.operators.base import UserCode
+
+_MESSAGE_LIMIT: Final = 8_000
+_TRACEBACK_LIMIT: Final = 64_000
+_PICKLE_LIMIT: Final = 256 * 1024
+_ROOT: Final = os.path.dirname(os.path.abspath(firesteel.__file__))
+_OURS: Final = tuple(
+    os.path.join(_ROOT, part) for part in ("runtime" + os.sep, "state" + os.sep, "graph" + os.sep, "windowing" + os.sep)
+)
+_COERCION: Final = os.path.join(_ROOT, "common", "coerce")
+_FINAL: Final = (
+    SuppressRestartsError, GraphError, UnsupportedFeatureError, StateMigrationError, StateRestoreError,
+    ConfigurationError,
+)  # fmt: skip
+"""What is wrong does not depend on the moment or on a record: another attempt would fail as well."""
+_LONGEST_CHAIN: Final = 100
+_GENERATED: Final = "<firesteel "
+
+
+def describe_failure(
+    error: BaseException, info: TaskInfo | None = None, kind: str | None = None, *, deploying: bool = False
+) -> TaskFailure:
+    """What is reported about an exception.
+
+    Args:
+        error: what was raised.
+        info: of the task; None = no task in particular.
+        kind: as in ``TaskFailure``; None = found out from the exception and where it came from.
+        deploying: the task was being built: what is wrong with the program then stays wrong.
+    """
+    operator, record = find_site(error.__traceback__)
+    kind = kind or _kind(error, operator)
+    own = kind in ("user", "type")
+    return TaskFailure(
+        kind=kind,
+        error_class=class_name(error),
+        message=_text(error)[:_MESSAGE_LIMIT],
+        traceback=_format(error, own)[-_TRACEBACK_LIMIT:],
+        operator=operator or "",
+        vertex_name=info.task_name if info else "",
+        subtask=info.subtask if info else -1,
+        attempt=info.attempt if info else 0,
+        record=record,
+        pickled=_pickled(error),
+        recoverable=not _is_final(error, (*_FINAL, ProgramError) if deploying else _FINAL),
+    )
+
+
+def _is_final(error: BaseException | None, kinds: tuple[type[BaseException], ...]) -> bool:
+    """Whether an exception, or what caused it, is of one of these kinds."""
+    for _ in range(_LONGEST_CHAIN):
+        if error is None:
+            return False
+        if isinstance(error, kinds):
+            return True
+        error = error.__cause__
+    return False
+
+
+def find_site(trace: TracebackType | None) -> tuple[str | None, str | None]:
+    """Name of the innermost operator in a traceback, and the record at hand; None for what is not known."""
+    for frame in reversed(list(_frames(trace))):
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, UserCode):
+            values = frame.f_locals
+            return owner.name, short_repr(values["value"]) if "value" in values else None
+    return None, None
+
+
+def _frames(trace: TracebackType | None) -> Iterator[FrameType]:
+    while trace is not None:
+        yield trace.tb_frame
+        trace = trace.tb_next
+
+
+def _kind(error: BaseException, operator: str | None) -> str:
+    if isinstance(error, TypeMismatchError):
+        return "type"
+    if operator is not None or isinstance(error, ProgramError | KeyTypeError):
+        return "user"
+    return "internal"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as inner:
+        return f"<{type(error).__name__} whose str raises {type(inner).__name__}>"
+
+
+def is_runtime_file(name: str) -> bool:
+    """Whether a frame of this file is the runtime's, not the user's."""
+    return name.startswith((*_OURS, _COERCION, _GENERATED))
+
+
+def _format(error: BaseException, only_user_frames: bool) -> str:
+    try:
+        report = traceback.TracebackException.from_exception(error, compact=True)
+    except Exception:  # an exception with a hostile __str__ or __cause__
+        return f"{class_name(error)}: {_text(error)}\n"
+    if only_user_frames:
+        _strip(report, set())
+    return "".join(report.format())
+
+
+def _strip(report: traceback.TracebackException | None, seen: set[int]) -> None:
+    if report is None or id(report) in seen:
+        return
+    seen.add(id(report))
+    ours = [is_runtime_file(frame.filename) for frame in report.stack]
+    begin = ours.index(True) if True in ours else 0  # what is in front of it has called the runtime: Spark's worker
+    users = [frame for frame, own in zip(report.stack[begin:], ours[begin:], strict=True) if not own]
+    report.stack = traceback.StackSummary.from_list(users)
+    _strip(report.__cause__, seen)
+    _strip(report.__context__, seen)
+
+
+def _pickled(error: BaseException) -> str | None:
+    for dumps in (pickle.dumps, cloudpickle.dumps):
+        try:
+            data = dumps(error, protocol=5)
+            pickle.loads(data)
+        except BaseException:  # user code runs in there
+            continue
+        return base64.b64encode(data).decode() if len(data) <= _PICKLE_LIMIT else None
+    return None

@@ -1,0 +1,476 @@
+"""One subtask: takes batches from its input, moves them through its chain, and ends in one of three ways.
+
+Everything here runs on the task's loop: the slot's main loop, or one of its own if its code may block.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from firesteel.checkpoint.assign import TaskRestore
+from firesteel.core.state_machine import StateMachine
+from firesteel.functions.metrics import USER_METRICS
+from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
+from firesteel.protocol.checkpoint_messages import DeclineReason
+from firesteel.protocol.deployment import TaskFailure
+from firesteel.runtime.batch import MAX_WATERMARK, Barrier, Watermark
+from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
+from firesteel.runtime.chain.context import OperatorContext, TaskInfo
+from firesteel.runtime.checkpoints.restoring import Restoring
+from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
+from firesteel.runtime.exchange.channels import OutputChannel
+from firesteel.runtime.operators import Consumer
+from firesteel.runtime.task.activity import Activity, ActivityTimes
+from firesteel.runtime.task.failures import describe_failure
+from firesteel.runtime.task.interrupts import CancelToken, Guard
+from firesteel.runtime.task.loop import Handle, TaskLoop
+from firesteel.runtime.task.parts import InputBatch, TaskInput, TaskReporter
+from firesteel.runtime.time.task_time import TaskTime
+
+logger = logging.getLogger(__name__)
+STEP_SECONDS: Final = 0.001
+"""A step takes slices until so much time has passed; the last one may take ``stages.TARGET_SECONDS`` more."""
+_now = time.perf_counter
+
+
+class StreamTask:
+    """A ``Steppable``.
+
+    Life: ``start``, then steps, then either the end of the input or ``cancel`` or a failure. ``INITIALIZING``,
+    ``RUNNING`` and the last state are reported; at the last one all is released.
+
+    Args:
+        plan: operators; outputs attached.
+        inputs: where batches come from.
+        outputs: all channels, each with its edge's buffer timeout in ms.
+        context: for the operators; each gets its stage's stamp.
+        needs_commit: after the end of the input sinks wait for the checkpoint whose completion commits.
+        watermark_interval: seconds between periodic watermarks; 0 = none.
+        checkpoints: of the slot.
+        restore: what the task goes on from.
+    """
+
+    def __init__(
+        self,
+        info: TaskInfo,
+        plan: ChainPlan,
+        inputs: TaskInput,
+        outputs: Sequence[tuple[OutputChannel, int]],
+        context: OperatorContext,
+        loop: TaskLoop,
+        guard: Guard,
+        token: CancelToken,
+        reporter: TaskReporter,
+        *,
+        needs_commit: bool = False,
+        watermark_interval: float = 0.2,
+        checkpoints: CheckpointServices | None = None,
+        restore: TaskRestore | None = None,
+    ) -> None:
+        self.info, self.plan, self.loop = info, plan, loop
+        self.runnable = False
+        self.executor = ChainExecutor(plan, guard, token)
+        self._time = TaskTime(self.executor, loop, watermark_interval, self.wake)
+        self._later: set[Handle] = set()
+        """What operators have put off; forgotten at the end."""
+        self._blocked_since: float | None = None
+        self._last_watermark = False
+        """The input has ended, and the last watermark is in the chain; results may still be awaited."""
+        self._inputs, self._outputs = inputs, outputs
+        services = checkpoints or CheckpointServices()
+        self._context = replace(
+            context, on_processing_timer=self._time.on_processing_timer, call_later=self._call_later
+        )
+        if context.checkpointing:
+            self._context.make_durable = lambda work: self._checkpoints.make_durable(work, self.on_error)
+        self._restore, self._services = restore, services
+        self._restoring: Restoring | None = None
+        self._final = services.final
+        self._committed = False
+        self._guard, self._token, self._reporter = guard, token, reporter
+        self._cleaning_up = CancelToken(info.execution_id)  # never set: cleaning up is not interrupted, as in Flink
+        self._input_ended = False
+        self._triggered: list[Barrier] = []
+        """For when the input has ended."""
+        self._waits_for_commit = needs_commit or services.final
+        self._opened: list[Any] = []
+        self._flushed = True
+        self._activity = ActivityTimes(loop.clock)
+        self._machine = StateMachine(info.full_name, ExecutionState.DEPLOYING, EXECUTION_MOVES, loop.clock)
+        self._checkpoints = TaskCheckpoints(
+            info,
+            plan.operators,
+            [channel for channel, _ in outputs],
+            services,
+            reporter,
+            loop,
+            guard,
+            token,
+            self._wake_for_checkpoints,
+            inputs.position if inputs.begins_barriers else None,
+        )
+        for channel, _ in outputs:
+            channel.on_writable = self.wake
+            channel.on_error = self.on_error
+        for stage in plan.async_stages:
+            stage.operator.on_results = lambda: loop.call_soon_threadsafe(self.wake)
+        for consumer in plan.consumers:
+            consumer.on_writable = lambda: loop.call_soon_threadsafe(self.wake)
+            consumer.on_drained = lambda: loop.call_soon_threadsafe(self._drained)
+
+    # -- what others ask
+
+    @property
+    def state(self) -> ExecutionState:
+        """The current state."""
+        return self._machine.state
+
+    @property
+    def ended(self) -> bool:
+        """Whether the state is terminal."""
+        return self._machine.is_terminal
+
+    def metrics(self) -> dict[str, Any]:
+        """Running totals, named as in ``firesteel.protocol.deployment.METRIC_NAMES``, and those of user functions.
+
+        From any thread.
+        """
+        busy, idle, back_pressured = self._activity.totals_ms()
+        return {
+            "numRecordsIn": self.executor.records_in,
+            "numRecordsOut": self.executor.records_out,
+            "numBytesIn": self._inputs.bytes_in,
+            "numBytesOut": sum(channel.bytes_out for channel, _ in self._outputs),
+            "busyTimeMs": busy,
+            "idleTimeMs": idle,
+            "backPressuredTimeMs": back_pressured,
+            "currentOutputWatermark": self.executor.output_watermark,
+            **self._inputs.input_watermarks(self.executor.input_watermark),
+            USER_METRICS: self._context.metrics.values(),
+        }
+
+    # -- life
+
+    def start(self) -> None:
+        """Open everything and run."""
+        self._guarded(self._start)
+
+    def _start(self) -> None:
+        self._move(ExecutionState.INITIALIZING, "deployed")
+        self._token.check()
+        if self._restore is None:
+            self._open()
+            return
+        self._checkpoints.restored(self._restore)
+        restoring = self._restoring = Restoring(
+            self._restore,
+            self.plan.operators,
+            self.info,
+            self._services.open_state,
+            lambda: self.loop.call_soon_threadsafe(lambda: self._guarded(self._restored)),
+        )
+        self._services.apart(self._token, restoring.run)
+        self._restored()
+
+    def when_open(self, call: Callable[[], None]) -> None:
+        """Do something when the task is open: now, unless its state is being read."""
+        if self._restoring is None:
+            call()
+        else:
+            self._restoring.held.append(call)
+
+    def _restored(self) -> None:
+        restoring = self._restoring
+        if self.ended or restoring is None or not restoring.done:
+            return
+        self._token.check()
+        if restoring.error is not None:
+            raise restoring.error
+        self._restoring = None
+        self._open()
+        for call in restoring.held:
+            call()
+
+    def _open(self) -> None:
+        """All operators have their state."""
+        self._guard.active = self._token
+        for index in reversed(range(len(self.plan.operators))):  # tail to head, as in Flink
+            operator = self.plan.operators[index]
+            self._opened.append(operator)
+            operator.open(replace(self._context, stamp=self.plan.stage_of[index].stamp))
+        self._inputs.open()
+        self._guard.active = None
+        self._move(ExecutionState.RUNNING, "all operators are open")
+        self.loop.add_task(self)
+        self._time.start()
+        earliest = self.executor.earliest_timer()
+        had_ended = self._restore is not None and self._restore.finished  # its end has silenced those that waited
+        if earliest is not None and not had_ended:  # restored
+            self._time.on_processing_timer(earliest)
+        self.wake()
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        if not self.ended and not self._input_ended:
+            self.runnable = True
+            self._activity.switch(Activity.BUSY)
+
+    def _wake_for_checkpoints(self) -> None:
+        """Also when the input has ended."""
+        if not self.ended:
+            self.runnable = True
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        def due() -> None:
+            self._later.discard(handle)
+            self._guard.active = self._token
+            self._guarded(call)
+            self._guard.active = None
+
+        handle = self.loop.call_later(seconds, due)
+        self._later.add(handle)
+
+    def step(self) -> None:
+        """Slices of the chain and batches of the input, then some of a snapshot that is being written out."""
+        began = _now()
+        if self._input_ended:
+            self.runnable = False
+            if self._checkpoints.waiting:
+                self.runnable = self._checkpoints.work() and self._checkpoints.waiting
+                self._complete()
+        else:
+            self._advance()
+        if self._checkpoints.slicing and not self.ended:
+            self._checkpoints.write_out(_now() - began)
+            self.runnable |= self._checkpoints.slicing or (
+                self._checkpoints.waiting and (self._input_ended or not self.executor.blocked)
+            )
+
+    def _advance(self) -> None:
+        """Work for about ``STEP_SECONDS``."""
+        executor = self.executor
+        deadline = _now() + STEP_SECONDS
+        while not self.ended:
+            if self._token.cancelled:
+                self._end(ExecutionState.CANCELED, None, "cancelled")
+            elif executor.blocked:
+                if self._blocked_since is None:
+                    self._blocked_since = self.loop.clock.monotonic()
+                self._rest(Activity.BACK_PRESSURED)
+            elif executor.pending:
+                executor.step()
+                self._flushed = False
+                if _now() < deadline:
+                    continue
+            elif self._time.due:
+                self._time.run()
+                continue
+            elif self._checkpoints.waiting and self._inputs.at_position:
+                if self._work_for_checkpoints():
+                    continue
+                self._rest(Activity.BUSY)  # a snapshot has to end first: its slices go on
+            elif self._last_watermark:
+                self._end_of_input()
+            else:
+                self._end_of_blocking()
+                got = self._inputs.poll()
+                if isinstance(got, InputBatch):
+                    executor.feed(*got)
+                    continue
+                if isinstance(got, Watermark):
+                    executor.advance(got)
+                    continue
+                if got is not None and self._checkpoints.offer(got):
+                    continue
+                if got is not None:  # the end of the input is the end of event time
+                    self._last_watermark = True
+                    self._time.stop()
+                    executor.advance(Watermark(MAX_WATERMARK))
+                    continue
+                self._rest(Activity.IDLE)
+                self._flush()
+            return
+
+    def _work_for_checkpoints(self) -> bool:
+        worked = self._checkpoints.work()
+        if worked:
+            self._inputs.position_taken()
+        return worked
+
+    # -- checkpoints, from the coordinator
+
+    def trigger_checkpoint(self, barrier: Barrier) -> None:
+        """Begin a checkpoint here: at a source, or where all inputs have ended. Others wait for their barriers."""
+        if self.ended or self.state is not ExecutionState.RUNNING:
+            reason = DeclineReason.TASK_CLOSING if self.ended else DeclineReason.TASK_NOT_READY
+            self._reporter.decline_checkpoint(self.info.execution_id, barrier.checkpoint_id, reason, None)
+        elif self._inputs.begins_barriers or self._input_ended:
+            self._checkpoints.trigger(barrier)
+        else:
+            self._triggered.append(barrier)
+
+    def checkpoint_complete(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete: what was prepared up to it is committed."""
+        if not self.ended:
+            self._checkpoints.complete(checkpoint_id)
+
+    def checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """A checkpoint will not complete."""
+        if not self.ended:
+            aligning = self._inputs.abort_checkpoint(checkpoint_id)
+            self._checkpoints.aborted(checkpoint_id, was_aligning=aligning)
+
+    def _end_of_blocking(self) -> None:
+        if self._blocked_since is not None:
+            seconds = self.loop.clock.monotonic() - self._blocked_since
+            self._blocked_since = None
+            self._time.back_pressured(seconds)
+            self._inputs.back_pressured(seconds)
+
+    def _rest(self, activity: Activity) -> None:
+        self.runnable = False
+        self._activity.switch(activity)
+
+    def _flush(self) -> None:
+        if not self._flushed:
+            self._flushed = True
+            for channel, timeout in self._outputs:
+                if timeout >= 0:
+                    channel.flush()
+
+    def _end_of_input(self) -> None:
+        """Flink's order: operators finish head to tail, functions are closed, channels end; then sinks may commit.
+
+        In jobs with checkpoints functions are closed only when a last checkpoint is complete: they are part of it. Else
+        the last checkpoint has nothing but what sinks are to commit.
+        """
+        if not self.executor.empty:
+            self._rest(Activity.BUSY)
+            self._flush()
+            return
+        self._input_ended = True
+        self._rest(Activity.BUSY)
+        self._guard.active = self._token
+        for consumer in self.plan.consumers:
+            consumer.finish()
+        if not self._final:
+            self._close_operators(lambda operator: not isinstance(operator, Consumer), careful=False)
+        self._guard.active = self._token
+        self._inputs.close()
+        self._guard.active = None
+        for channel, _ in self._outputs:
+            channel.end()
+        self._activity.switch(Activity.IDLE)
+        self._checkpoints.input_ended(self.plan.operators if self._final else self.plan.consumers)
+        if self._waits_for_commit:
+            self._reporter.end_of_data(self.info.execution_id)
+        for barrier in sorted(self._triggered, key=lambda barrier: barrier.checkpoint_id):
+            self._checkpoints.trigger(barrier)
+        self.runnable = self._checkpoints.waiting
+        self._complete()
+
+    def _drained(self) -> None:
+        self._guarded(self._complete)
+
+    def _complete(self) -> None:
+        if self.ended or not self._input_ended:
+            return
+        if self._waits_for_commit and not self._checkpoints.final_complete:
+            return
+        self._token.check()
+        self._guard.active = self._token
+        if not self._committed:
+            self._committed = True
+            for consumer in self.plan.consumers:
+                consumer.commit()
+        self._guard.active = None
+        if not all(consumer.drained for consumer in self.plan.consumers):
+            return
+        if self._final:
+            self._close_operators(lambda operator: not isinstance(operator, Consumer), careful=False)
+        self._end(ExecutionState.FINISHED, None, "end of input")
+
+    def cancel(self) -> None:
+        """End now; on the task's loop. The token may have been set before."""
+        self._token.cancelled = True
+        if not self.ended:
+            self._end(ExecutionState.CANCELED, None, "cancelled")
+
+    def fail(self, failure: TaskFailure) -> None:
+        """End as failed for a reason from outside."""
+        if not self.ended:
+            self._end(ExecutionState.FAILED, failure, failure.message)
+
+    def on_error(self, error: BaseException) -> None:
+        """Something raised: the task fails, unless it was cancelled."""
+        self._guard.active = None
+        if self.ended:
+            logger.warning("%s: after its end: %r", self.info.full_name, error)
+        elif self._token.cancelled:
+            self._end(ExecutionState.CANCELED, None, "cancelled")
+        else:
+            failure = describe_failure(error, self.info)
+            self._end(ExecutionState.FAILED, failure, f"{failure.error_class}: {failure.message}")
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except BaseException as error:  # user code; whatever it raises fails the task
+            self.on_error(error)
+
+    def _end(self, state: ExecutionState, failure: TaskFailure | None, cause: str) -> None:
+        """Release everything, then report; what user code raises meanwhile is logged."""
+        self.runnable = False
+        self.loop.remove_task(self)
+        self._time.stop()
+        for handle in self._later:
+            handle.cancel()
+        self._later.clear()
+        self._checkpoints.close()
+        if self._restoring is not None:
+            self._restoring.give_up()
+        if state is not ExecutionState.FINISHED:
+            self._careful("dropping records", self.executor.drop)
+            for consumer in self.plan.consumers:
+                self._careful(f"abort of {consumer.name!r}", consumer.abort)
+        self._close_operators(lambda operator: True, careful=True)
+        self._careful("closing the input", self._inputs.close)
+        if state is not ExecutionState.FINISHED:
+            for channel, _ in self._outputs:
+                channel.close()
+        self._activity.switch(Activity.IDLE)
+        self._move(state, cause, failure)
+
+    def _close_operators(self, which: Callable[[Any], bool], *, careful: bool) -> None:
+        """Tail to head, which is the order in which they were opened."""
+        waiting, self._opened = self._opened, []
+        for position, operator in enumerate(waiting):
+            if not which(operator):
+                self._opened.append(operator)
+            elif careful:
+                self._careful(f"close of {operator.name!r}", operator.close)
+            else:
+                self._guard.active = self._token
+                try:
+                    operator.close()
+                except BaseException:
+                    self._opened += waiting[position + 1 :]
+                    raise
+                self._guard.active = None
+
+    def _careful(self, what: str, action: Callable[[], None]) -> None:
+        self._guard.active = self._cleaning_up
+        try:
+            action()
+        except BaseException as error:  # user code at its end: the task's fate is settled
+            logger.warning("%s: %s raised %s: %s", self.info.full_name, what, type(error).__name__, error)
+        finally:
+            self._guard.active = None
+
+    def _move(self, state: ExecutionState, cause: str, failure: TaskFailure | None = None) -> None:
+        self._machine.move(state, cause)
+        self._reporter.state(self.info.execution_id, state, failure, self.metrics())

@@ -1,0 +1,124 @@
+"""The timers that functions see: those of event time and of processing time, of the current key.
+
+They stand in two queues of the state backend (``state/backend.py``).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Final
+
+from firesteel.core.clock import Clock
+from firesteel.core.errors import ProgramError
+from firesteel.runtime.batch import MAX_WATERMARK, MIN_WATERMARK
+from firesteel.state.backend import KeyedStateBackend
+from firesteel.state.keys import NO_KEY
+
+EVENT: Final = "event-time"
+PROCESSING: Final = "processing-time"
+"""Names of the queues."""
+
+
+class TimerService(ABC):
+    """Timers of one operator. The key is always the operator's current one (``operator.keyed.key``).
+
+    A timer is known by time domain, key, namespace and timestamp: the same one twice is one. Both kinds fire in the
+    order of their timestamps, those of one timestamp in the order of registration.
+    """
+
+    @abstractmethod
+    def current_watermark(self) -> int:
+        """The operator's event time; ``MIN_WATERMARK`` in the beginning. Does not change inside a batch."""
+
+    @abstractmethod
+    def current_processing_time(self) -> int:
+        """Epoch milliseconds of the injected clock."""
+
+    @abstractmethod
+    def register_event_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """Fire when the watermark passes; one that it has passed already fires with the next watermark."""
+
+    @abstractmethod
+    def delete_event_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """Forget the timer; nothing happens if there is none."""
+
+    @abstractmethod
+    def register_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """Fire when the clock has come so far."""
+
+    @abstractmethod
+    def delete_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """Forget the timer; nothing happens if there is none."""
+
+
+class KeyedTimerService(TimerService):
+    """Timers in the state backend.
+
+    Args:
+        keyed: holds the current key, and the timers.
+        clock: of processing time.
+        on_register: called when a processing-time timer was registered, with its timestamp.
+
+    Attributes:
+        event, processing: the timers.
+        watermark: the current one; set by whoever fires.
+    """
+
+    def __init__(
+        self,
+        keyed: KeyedStateBackend,
+        clock: Clock,
+        on_register: Callable[[int], None] = lambda timestamp: None,
+    ) -> None:
+        self.event, self.processing = keyed.timers(EVENT), keyed.timers(PROCESSING)
+        self.watermark = MIN_WATERMARK
+        self._keyed, self._clock, self._on_register = keyed, clock, on_register
+
+    def current_watermark(self) -> int:
+        """See ``TimerService``."""
+        return self.watermark
+
+    def current_processing_time(self) -> int:
+        """See ``TimerService``."""
+        return self._clock.epoch_ms()
+
+    def register_event_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """See ``TimerService``."""
+        self.event.add(_checked(timestamp), self._key(), namespace)
+
+    def delete_event_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """See ``TimerService``."""
+        self.event.discard(_checked(timestamp), self._key(), namespace)
+
+    def register_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """See ``TimerService``."""
+        if self.processing.add(_checked(timestamp), self._key(), namespace):
+            self._on_register(timestamp)
+
+    def delete_processing_time_timer(self, namespace: Any, timestamp: int) -> None:
+        """See ``TimerService``."""
+        self.processing.discard(_checked(timestamp), self._key(), namespace)
+
+    def _key(self) -> Any:
+        key = self._keyed.key
+        if key is NO_KEY:
+            raise ProgramError(
+                "a timer was set or deleted while no record was being processed: timers belong to the key of a record; "
+                "use them in process_element() and on_timer(), not in open() or close()"
+            )
+        return key
+
+
+def _checked(timestamp: int) -> int:
+    if timestamp.__class__ is int and MIN_WATERMARK <= timestamp <= MAX_WATERMARK:
+        return timestamp
+    if isinstance(timestamp, bool) or not hasattr(timestamp, "__index__"):
+        raise ProgramError(
+            f"the timestamp of a timer is an int of milliseconds since 1970-01-01 UTC, not {timestamp!r} "
+            f"({type(timestamp).__name__})"
+        )
+    whole = timestamp.__index__()
+    if not MIN_WATERMARK <= whole <= MAX_WATERMARK:
+        raise ProgramError(f"the timestamp of a timer has to fit into 64 bits; {whole} does not")
+    return whole

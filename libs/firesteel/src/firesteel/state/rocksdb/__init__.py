@@ -1,0 +1,1 @@
+"""``rocksdb``: keyed state on local disks, for state that is larger than memory."""

@@ -1,0 +1,406 @@
+"""The state backend ``rocksdb``.
+
+What states are, their types, time-to-live and migration are those of ``hashmap``; the tables below are on disk
+(``table.py``). A database is made when the first table is: operators whose state is all in columns have none. Timers
+and columns are in memory, and in chunks of a snapshot; tables are in its files. Files of a database are named, in
+checkpoints, by the database that has written them first and their name there: numbers of files repeat from attempt to
+attempt, with other contents.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, ClassVar, Final
+
+from firesteel.config import Settings
+from firesteel.core.errors import ConfigurationError, StateMigrationError, StateRestoreError
+from firesteel.functions.state import StateDescriptor
+from firesteel.state.backend import KeyedStateParameters, StateBackend
+from firesteel.state.heap import TABLE, HeapKeyedState, Part, SweepsAtEachRecord
+from firesteel.state.heap_migration import converter_between
+from firesteel.state.heap_states import Kind
+from firesteel.state.heap_ttl import DROPS, Life
+from firesteel.state.keys import NO_KEY
+from firesteel.state.rocksdb import key_bytes
+from firesteel.state.rocksdb.database import Database
+from firesteel.state.rocksdb.directories import attempt_directory
+from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
+from firesteel.state.rocksdb.table import OutgoingFiles, RocksTable, TableStore, TableSweeper, moved, range_of
+from firesteel.state.schema import LostKeysError
+from firesteel.state.snapshots import (
+    Outgoing,
+    Purpose,
+    SlicedSnapshot,
+    SnapshotFiles,
+    StateChunk,
+    StateInfo,
+    WrittenState,
+)
+
+CONTENTS: Final = "firesteel-rocksdb.json"
+"""The file of a snapshot that names the others."""
+FORMAT: Final = 1
+_SNAPSHOT: Final = "snapshot-"
+"""Folders of linked files."""
+_COPIED: Final = 4096
+"""Entries that are copied at a time from one database into another."""
+
+
+class RocksDBSnapshot(SlicedSnapshot):
+    """Chunks of timers and columns; behind them, the files of the database."""
+
+    has_files: ClassVar[bool] = True
+
+    def __init__(self, stores: Sequence[Outgoing], slice_seconds: float, files: OutgoingFiles, owner: Any) -> None:
+        self._files, self._owner = files, owner
+        self._complete = False
+        super().__init__(stores, slice_seconds)
+
+    def _slice(self, now: float) -> list[StateChunk] | None:
+        chunks = super()._slice(now)
+        self._complete = chunks is None
+        return chunks
+
+    def close(self) -> None:
+        """As of any; files that nobody will ask for are removed."""
+        if not self.closed and not self._complete and self._files.linking is not None:
+            self._files.linking.remove_later(self._owner.links_removed)
+        super().close()
+
+    def wait(self) -> None:
+        """Until the database is not read any more, and files that nobody will ask for are removed."""
+        if self._files.linking is not None:
+            self._files.linking.wait()
+
+    def write_files(self, files: SnapshotFiles) -> None:
+        """Store those that the base has not, and one that names them all."""
+        linking = self._files.linking
+        assert linking is not None
+        try:
+            names: dict[str, str] = {}
+            for local in linking.files():
+                path = os.path.join(linking.path, local)
+                names[local] = name = self._owner.stored_name(local)
+                if not local.endswith(".sst"):
+                    files.put(name, path)
+                elif name in files.known:
+                    if files.known[name] != os.path.getsize(path):
+                        raise RuntimeError(f"{path} is not the file {name!r} of the checkpoint before")
+                    files.keep(name)
+                else:
+                    files.put(name, path)
+            contents = {
+                "format": FORMAT,
+                "keys": key_bytes.VERSION,
+                "tables": [
+                    [number, info.to_json()]
+                    for number, info in zip(self._files.numbers, self._files.states, strict=True)
+                ],
+                "next": self._files.next_number,
+                "files": names,
+            }
+            path = os.path.join(linking.path, CONTENTS)
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump(contents, file)
+            files.put(CONTENTS, path)
+        finally:
+            linking.remove()
+            self._owner.links_removed()
+
+
+class _ChunksOf(WrittenState):
+    """The chunks of a snapshot, without its files and the states in them.
+
+    Args:
+        written: both.
+        tables: states in files; they are the first ones.
+    """
+
+    files: Mapping[str, int] = {}
+
+    def __init__(self, written: WrittenState, tables: int) -> None:
+        self.states, self.key_groups = written.states[tables:], written.key_groups
+        self._written, self._tables = written, tables
+
+    def chunks(self) -> Iterator[StateChunk]:
+        for chunk in self._written.chunks():
+            yield replace(chunk, state=chunk.state - self._tables)
+
+    def fetch(self, name: str, path: str) -> None:
+        raise AssertionError("it has no files")
+
+
+class RocksDBKeyedState(HeapKeyedState):
+    """All keyed state of one operator of one subtask."""
+
+    __slots__ = ("_closed", "_directory", "_incarnation", "_names", "_settings", "_store")
+
+    def __init__(self, parameters: KeyedStateParameters, settings: RocksDBSettings) -> None:
+        super().__init__(parameters)
+        self._settings = settings
+        self._directory = ""
+        self._store: TableStore | None = None
+        self._incarnation = uuid.uuid4().hex[:16]
+        self._names: dict[str, str] = {}
+        self._closed = False
+
+    @property
+    def database(self) -> Database | None:
+        """None as long as there is no table."""
+        return None if self._store is None else self._store.database
+
+    # -- tables
+
+    def _opened(self) -> TableStore:
+        if self._store is None:
+            self._store = self._open(exists=False)
+        return self._store
+
+    def _open(self, *, exists: bool, next_number: int = 1) -> TableStore:
+        memory = memory_of(self._settings, self._parameters.memory)
+        groups_of = self._parameters.key_groups_of_keys or self._groups_one_by_one
+        database = Database(self._made_directory(), self._parameters.operator, self._settings, memory, exists=exists)
+        return TableStore(database, self._parameters.key_group_of, groups_of, memory.objects, next_number)
+
+    def _groups_one_by_one(self, keys: Sequence[Any]) -> list[int]:
+        return list(map(self._parameters.key_group_of, keys))
+
+    def _made_directory(self) -> str:
+        if not self._directory:
+            wanted = self._parameters.directory
+            if self._settings.directories:
+                wanted = attempt_directory(self._settings.directories, self._parameters.operator)
+            self._directory = wanted or tempfile.mkdtemp(prefix="firesteel-rocksdb-")
+            try:
+                os.makedirs(self._directory, exist_ok=True)
+            except OSError as error:
+                raise ConfigurationError(f"RocksDB can't keep files in {self._directory}: {error}") from error
+        return self._directory
+
+    def _new_table(self, info: StateInfo) -> Any:
+        return self._opened().table(info)
+
+    def _first_table(self, info: StateInfo, restored: Sequence[Part]) -> Any:
+        now = self._parameters.clock.epoch_ms()
+        converters = [converter_between(part.info, info, now) for part in restored]
+        if len(restored) == 1 and converters[0] is None:
+            table = _table_of(restored[0])
+            table.info = info
+            return table
+        made = self._opened().table(info)
+        try:
+            for part, convert in zip(restored, converters, strict=True):
+                for key, value in part.table.items():
+                    made[key] = value if convert is None else convert(value)
+        except LostKeysError as error:
+            self._opened().drop(made)
+            raise StateMigrationError(info.name, error.field, error.reason) from None
+        for part in restored:
+            self._opened().drop(_table_of(part))
+        return made
+
+    def _sweeper(self, table: Any, life: Life, kind: Kind) -> Any:
+        return TableSweeper(table, life, DROPS[kind.name])
+
+    def _sweeping(self) -> Any:
+        return _SweepingRocksDBKeyedState
+
+    def drop_table(self, name: str) -> None:
+        """Forget a table; a snapshot that has begun has it still."""
+        parts = [*self._restored.pop((name, TABLE), ())]
+        made = self._parts.pop((name, TABLE), None)
+        for part in parts if made is None else [*parts, made]:
+            self._opened().drop(_table_of(part))
+
+    def keys(self, descriptor: StateDescriptor | None = None) -> Iterator[Any]:
+        """Each key that has state without a namespace, once; not all of them in memory."""
+        tables: list[Any] = []
+        for part in self._all_parts():
+            info = part.info
+            if not info.namespaced and (descriptor is None or (info.name == descriptor.name and info.kind != TABLE)):
+                tables.append(part.table)
+        for number, table in enumerate(tables):
+            for key in table:
+                if not any(key in before for before in islice(tables, number)):
+                    yield key
+
+    # -- snapshots
+
+    def _outgoing_tables(self, purpose: Purpose) -> list[Outgoing]:
+        if self._store is None:
+            return []
+        return [OutgoingFiles(self._store, os.path.join(self._directory, f"{_SNAPSHOT}{uuid.uuid4().hex[:16]}"))]
+
+    def _sliced(self, stores: Sequence[Outgoing], slice_seconds: float, purpose: Purpose) -> SlicedSnapshot:
+        if not stores or not isinstance(stores[0], OutgoingFiles):
+            return super()._sliced(stores, slice_seconds, purpose)
+        made = RocksDBSnapshot(stores, slice_seconds, stores[0], self)
+        made.shared = purpose.shares
+        return made
+
+    def stored_name(self, local: str) -> str:
+        """The name of a file in checkpoints."""
+        return self._names.get(local) or f"{self._incarnation}-{local}"
+
+    def links_removed(self) -> None:
+        """The files of a snapshot are stored; any thread."""
+        if self._closed:
+            self._remove_directory()
+
+    # -- restoring
+
+    def restore(self, written: Sequence[WrittenState]) -> None:
+        """Take over files and chunks."""
+        files: list[tuple[WrittenState, dict[str, Any]]] = []
+        chunks: list[WrittenState] = []
+        try:
+            for one in written:
+                if CONTENTS not in one.files:
+                    chunks.append(one)
+                    continue
+                contents = self._contents(one)
+                files.append((one, contents))
+                chunks.append(_ChunksOf(one, len(contents["tables"])))
+            self._take_files(files)
+            super().restore(chunks)
+        except BaseException:
+            self.close()
+            raise
+
+    def _contents(self, written: WrittenState) -> dict[str, Any]:
+        directory = self._made_directory()
+        path = os.path.join(directory, CONTENTS)
+        written.fetch(CONTENTS, path)
+        with open(path, encoding="utf-8") as file:
+            contents: dict[str, Any] = json.load(file)
+        os.unlink(path)
+        if contents.get("format") != FORMAT or contents.get("keys") != key_bytes.VERSION:
+            raise StateRestoreError(
+                f"operator {self._parameters.operator!r}: its files of RocksDB have format {contents.get('format')} "
+                f"with keys of version {contents.get('keys')}; this version reads {FORMAT} with {key_bytes.VERSION}"
+            )
+        missing = [name for name in contents["files"].values() if name not in written.files]
+        if missing:
+            raise StateRestoreError(
+                f"operator {self._parameters.operator!r}: the checkpoint lacks files of RocksDB: {', '.join(missing)}"
+            )
+        return contents
+
+    def _take_files(self, found: list[tuple[WrittenState, dict[str, Any]]]) -> None:
+        """The largest database is gone on with, and the entries of the others are copied into it."""
+        if not found:
+            return
+        found = sorted(found, key=lambda pair: -sum(pair[0].files.values()))
+        (first, contents), others = found[0], found[1:]
+        directory = self._made_directory()
+        self._fetch(first, contents, os.path.join(directory, "db"))
+        self._names = {local: name for local, name in contents["files"].items() if local.endswith(".sst")}
+        store = self._store = self._open(exists=True, next_number=contents["next"])
+        for number, plain in contents["tables"]:
+            info = StateInfo.from_json(plain)
+            made: Any = store.table(info, number)
+            self._restored.setdefault(_place(info), []).append(Part(info, made))
+            self._clip(store, number, first.key_groups)
+        for position, (other, its) in enumerate(others):
+            self._copy(store, other, its, f"from-{position}")
+
+    def _fetch(self, written: WrittenState, contents: Mapping[str, Any], folder: str) -> None:
+        os.makedirs(folder)
+        for local, name in contents["files"].items():
+            written.fetch(name, os.path.join(folder, os.path.basename(local)))
+
+    def _clip(self, store: TableStore, number: int, theirs: range) -> None:
+        """Remove what belongs to key groups of others."""
+        own = self._parameters.key_groups
+        for foreign in (range(theirs.start, own.start), range(own.stop, theirs.stop)):
+            if foreign:
+                store.database.delete_range(*range_of(number, foreign))
+
+    def _copy(self, store: TableStore, written: WrittenState, contents: Mapping[str, Any], name: str) -> None:
+        """Entries of own key groups out of another database."""
+        self._fetch(written, contents, os.path.join(self._directory, name))
+        memory = memory_of(self._settings, self._parameters.memory)
+        operator = self._parameters.operator
+        other = Database(self._directory, operator, self._settings, memory, exists=True, name=name)
+        try:
+            for number, plain in contents["tables"]:
+                table = _table_of(self._restored_part(StateInfo.from_json(plain)))
+                batch: list[tuple[bytes, bytes | None]] = []
+                for place, data in other.scan(*range_of(number, self._parameters.key_groups)):
+                    batch.append((moved(place, table.number), data))
+                    if len(batch) >= _COPIED:
+                        store.database.write(batch)
+                        batch.clear()
+                store.database.write(batch)
+        finally:
+            other.close()
+
+    # -- the end
+
+    def close(self) -> None:
+        """Forget everything, and remove the files."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+            if isinstance(self._snapshot, RocksDBSnapshot):
+                self._snapshot.wait()
+            self._snapshot = None
+        for queue in self._timers.values():
+            queue.clear()
+        for attached in self._attached.values():
+            attached.close()
+        self._restored.clear()
+        self._parts.clear()
+        self._declared.clear()
+        self.key = NO_KEY
+        store, self._store = self._store, None
+        if store is not None:
+            store.database.close()
+        self._closed = True
+        if self._directory:
+            self._remove_directory()
+
+    def _remove_directory(self) -> None:
+        """Unless files of it are still being stored: who does that removes it."""
+        try:
+            if not any(name.startswith(_SNAPSHOT) for name in os.listdir(self._directory)):
+                shutil.rmtree(self._directory, ignore_errors=True)
+        except FileNotFoundError:
+            pass
+
+
+def _table_of(part: Part) -> RocksTable:
+    table: Any = part.table
+    assert isinstance(table, RocksTable)
+    return table
+
+
+def _place(info: StateInfo) -> tuple[str, str]:
+    return info.name, info.kind if info.kind == TABLE else "namespaced" if info.namespaced else "plain"
+
+
+class _SweepingRocksDBKeyedState(SweepsAtEachRecord, RocksDBKeyedState):
+    __slots__ = ()
+
+
+class RocksDBStateBackend(StateBackend):
+    """``rocksdb``: state on local disks."""
+
+    name = "rocksdb"
+
+    def __init__(self) -> None:
+        self._settings = RocksDBSettings()
+
+    def configure(self, settings: Settings) -> None:
+        """Read ``state.backend.rocksdb.*``."""
+        self._settings = RocksDBSettings.read(settings)
+
+    def create_keyed_state(self, parameters: KeyedStateParameters) -> RocksDBKeyedState:
+        """New, empty state."""
+        return RocksDBKeyedState(parameters, self._settings)

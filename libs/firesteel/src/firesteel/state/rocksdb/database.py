@@ -1,0 +1,236 @@
+"""One database of an operator: how it is opened, read, scanned, linked for a snapshot, and given up.
+
+Errors of RocksDB are bare exceptions whose text says what it was; here they become ``StateDatabaseError``, with the
+operator and the directory. A scan that meets a corrupt block ends as if there were no more: so each asks how it ended.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from rocksdict import Checkpoint, Rdict, ReadOptions, WriteBatch, WriteOptions
+
+from firesteel.core.errors import StateDatabaseError
+from firesteel.state.rocksdb.settings import Memory, RocksDBSettings, database_options
+
+Pair = tuple[bytes, bytes | None]
+"""A key and its value; None = it is removed."""
+_SCANNED: Final = 1024
+"""Entries that are read at a time; no iterator is open between two such times."""
+_forked_behind = False
+_opened = False
+
+
+def _note_fork() -> None:
+    global _forked_behind
+    _forked_behind = _forked_behind or _opened
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+class Database:
+    """See the module.
+
+    Args:
+        directory: of the attempt; the database is a folder in it.
+        operator: named in errors.
+        settings: of the job.
+        memory: that it shares with others.
+        exists: files were put there: it must not be made anew.
+        name: of its folder.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        operator: str,
+        settings: RocksDBSettings,
+        memory: Memory,
+        *,
+        exists: bool = False,
+        name: str = "db",
+    ) -> None:
+        global _opened
+        if _forked_behind:
+            raise StateDatabaseError(
+                operator,
+                directory,
+                "this process was forked from one that had opened a RocksDB database, and RocksDB does not work in it",
+            )
+        self.directory, self.path, self.operator = directory, os.path.join(directory, name), operator
+        options = database_options(settings, memory)
+        options.create_if_missing(not exists)
+        self._no_log = WriteOptions()
+        self._no_log.disable_wal = True  # type: ignore[method-assign, assignment] # the stubs take it for a method
+        with self.told():
+            os.makedirs(directory, exist_ok=True)
+            _opened = True
+            # the options have to be said for the column family, too: else those of the last opening count
+            self._db = Rdict(self.path, options=options, column_families={"default": options})
+            self._db.set_write_options(self._no_log)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Errors of RocksDB and of the disk in our words."""
+        try:
+            yield
+        except StateDatabaseError:
+            raise
+        except Exception as error:
+            raise StateDatabaseError(self.operator, self.directory, str(error)) from error
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key, None if it has none."""
+        try:
+            found: bytes | None = self._db.get(key)
+        except Exception as error:
+            raise StateDatabaseError(self.operator, self.directory, str(error)) from error
+        return found
+
+    def write(self, pairs: Sequence[Pair]) -> None:
+        """Write some values; sorted, which is faster."""
+        batch = WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key, value in sorted(pairs):
+            if value is None:
+                delete(key)
+            else:
+                put(key, value)
+        with self.told():
+            self._db.write(batch, self._no_log)
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Forget all keys from one to before another."""
+        with self.told():
+            self._db.delete_range(start, stop, write_opt=self._no_log)
+
+    def read(self, start: bytes, stop: bytes, most: int = _SCANNED) -> list[tuple[bytes, bytes]]:
+        """Keys from one to before another with their values, so many at most."""
+        found: list[tuple[bytes, bytes]] = []
+        limits = ReadOptions()
+        limits.set_iterate_upper_bound(stop)
+        with self.told():
+            at = self._db.iter(limits)
+            at.seek(start)
+            while len(found) < most and at.valid():
+                found.append((at.key(), at.value()))
+                at.next()
+            at.status()
+        return found
+
+    def scan(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Keys from one to before another with their values. What is written meanwhile may come or not."""
+        while found := self.read(start, stop):
+            yield from found
+            if len(found) < _SCANNED:
+                return
+            start = found[-1][0] + b"\0"
+
+    def link(self, path: str) -> None:
+        """Bring everything that was written to disk, and link the files of now into a new folder; blocks."""
+        with self.told():
+            self._db.flush(wait=True)
+            Checkpoint(self._db).create_checkpoint(path)
+
+    def close(self) -> None:
+        """Close it and remove its folder."""
+        with self.told():
+            self._db.close()
+            del self._db
+            shutil.rmtree(self.path, ignore_errors=True)
+
+
+class _LinkThread:
+    """Flushes and links, one database after the other: all of them have one disk below."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Have it done."""
+        self._queue.put(work)
+        with self._starting:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="firesteel-rocksdb", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            self._queue.get()()
+
+
+_links = _LinkThread()
+
+
+class Linking:
+    """Files of a database on their way into a folder of their own.
+
+    Args:
+        database: whose; nothing is written to it until ``done``.
+        path: of the folder.
+    """
+
+    def __init__(self, database: Database, path: str) -> None:
+        self.path = path
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        self._idle = threading.Event()  # nobody is removing them
+        self._idle.set()
+        self._database: Database | None = database
+        _links.submit(self._link)
+
+    def _link(self) -> None:
+        assert self._database is not None
+        try:
+            self._database.link(self.path)
+        except BaseException as error:
+            self._error = error
+        self._database = None
+        self._done.set()
+
+    @property
+    def done(self) -> bool:
+        """The database may be written to again."""
+        return self._done.is_set()
+
+    def wait(self) -> None:
+        """Until it is done, however it ended; and until the files are removed, if they are to be."""
+        self._done.wait()
+        self._idle.wait()
+
+    def files(self) -> list[str]:
+        """Names of the files that a restore needs; waits for them.
+
+        Raises:
+            StateDatabaseError: they could not be linked.
+        """
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        wanted: list[Any] = [name for name in os.listdir(self.path) if name.endswith(".sst")]
+        return sorted([*wanted, *(name for name in os.listdir(self.path) if name.startswith(("MANIFEST-", "CURRENT")))])
+
+    def remove(self) -> None:
+        """They are not needed any more; any thread, and waits for the linking."""
+        self._done.wait()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def remove_later(self, removed: Callable[[], None]) -> None:
+        """The same without waiting; calls that then, on another thread."""
+        self._idle.clear()
+
+        def remove() -> None:
+            self.remove()
+            self._idle.set()
+            removed()
+
+        _links.submit(remove)

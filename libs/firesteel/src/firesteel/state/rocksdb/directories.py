@@ -1,0 +1,68 @@
+"""Directories of ``state.backend.rocksdb.localdir``: one for each attempt, removed when its process is gone.
+
+The name of a directory says which process made it: id and time of start, since ids repeat. Whoever makes one removes
+those of processes on this host that are over, however they ended.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import uuid
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+from firesteel.core.errors import ConfigurationError
+
+_NAME: Final = re.compile(r"firesteel-rocksdb-([\w.-]+?)-(\d+)-(\d+)-[0-9a-f]{12}")
+
+
+def attempt_directory(directories: Sequence[str], operator: str) -> str:
+    """A new directory in one of these.
+
+    Raises:
+        ConfigurationError: it can't be made.
+    """
+    token = uuid.uuid4().hex[:12]
+    parent = directories[zlib.crc32(f"{operator}{token}".encode()) % len(directories)]
+    try:
+        os.makedirs(parent, exist_ok=True)
+        remove_abandoned(parent)
+        made = os.path.join(parent, f"firesteel-rocksdb-{_host()}-{os.getpid()}-{_started(os.getpid())}-{token}")
+        os.mkdir(made)
+    except OSError as error:
+        raise ConfigurationError(f"state.backend.rocksdb.localdir: {parent} can't be used: {error}") from error
+    return made
+
+
+def remove_abandoned(parent: str) -> None:
+    """Remove what processes of this host have left that are over."""
+    for name in os.listdir(parent):
+        found = _NAME.fullmatch(name)
+        if found is not None and found[1] == _host() and _started(int(found[2])) != int(found[3]):
+            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+
+
+@cache
+def _host() -> str:
+    return re.sub(r"[^\w.]", "_", socket.gethostname())
+
+
+def _started(pid: int) -> int:
+    """When a process began, by the clock of the system; -1 = there is none of this id."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError):
+        pass
+    try:  # without /proc the id alone has to do
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return -1
+    except PermissionError:
+        pass
+    return 0

@@ -1,0 +1,163 @@
+"""What ``state.backend.rocksdb.*`` says, and the memory that all databases of a process share."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Env, Options, WriteBufferManager
+
+from firesteel.config import Settings, options
+
+logger = logging.getLogger(__name__)
+
+UNSAID: Final = 128 << 20
+"""Bytes, where nobody says how much managed memory a slot has."""
+_OBJECTS: Final = 0.5
+"""Of the memory: for objects in front of the databases. The rest is for blocks and write buffers."""
+_LEAST_BLOCKS: Final = 1 << 20
+_BUFFERS_AT_LEAST: Final = 4
+"""Write buffers that fit into their share of the memory."""
+_SMALLEST_BUFFER: Final = 64 << 10
+
+
+@dataclass(frozen=True)
+class RocksDBSettings:
+    """Attributes: see the options of these names."""
+
+    managed: bool = options.ROCKSDB_MEMORY_MANAGED.default
+    fixed_per_slot: int | None = options.ROCKSDB_MEMORY_FIXED.default
+    write_buffer_ratio: float = options.ROCKSDB_WRITE_BUFFER_RATIO.default
+    block_cache: int = options.ROCKSDB_BLOCK_CACHE.default
+    block_size: int = options.ROCKSDB_BLOCK_SIZE.default
+    write_buffer: int = options.ROCKSDB_WRITE_BUFFER.default
+    write_buffers: int = options.ROCKSDB_WRITE_BUFFERS.default
+    bloom: bool = options.ROCKSDB_BLOOM.default
+    bloom_bits: float = options.ROCKSDB_BLOOM_BITS.default
+    compression: str = options.ROCKSDB_COMPRESSION.default
+    level_base: int = options.ROCKSDB_LEVEL_BASE.default
+    file_size: int = options.ROCKSDB_FILE_SIZE.default
+    dynamic_levels: bool = options.ROCKSDB_DYNAMIC_LEVELS.default
+    threads: int = options.ROCKSDB_THREADS.default
+    open_files: int = options.ROCKSDB_OPEN_FILES.default
+    directories: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, settings: Settings) -> RocksDBSettings:
+        """From the settings of a job, the cluster's below.
+
+        Raises:
+            ConfigurationError: a value is not valid.
+        """
+        directories = settings.get(options.ROCKSDB_LOCAL_DIRECTORIES) or ""
+        return cls(
+            settings.get(options.ROCKSDB_MEMORY_MANAGED),
+            settings.get(options.ROCKSDB_MEMORY_FIXED),
+            settings.get(options.ROCKSDB_WRITE_BUFFER_RATIO),
+            settings.get(options.ROCKSDB_BLOCK_CACHE),
+            settings.get(options.ROCKSDB_BLOCK_SIZE),
+            settings.get(options.ROCKSDB_WRITE_BUFFER),
+            settings.get(options.ROCKSDB_WRITE_BUFFERS),
+            settings.get(options.ROCKSDB_BLOOM),
+            settings.get(options.ROCKSDB_BLOOM_BITS),
+            settings.get(options.ROCKSDB_COMPRESSION),
+            settings.get(options.ROCKSDB_LEVEL_BASE),
+            settings.get(options.ROCKSDB_FILE_SIZE),
+            settings.get(options.ROCKSDB_DYNAMIC_LEVELS),
+            settings.get(options.ROCKSDB_THREADS),
+            settings.get(options.ROCKSDB_OPEN_FILES),
+            tuple(path for path in map(str.strip, directories.split(",")) if path),
+        )
+
+
+class Memory(NamedTuple):
+    """Of all databases of a slot.
+
+    Attributes:
+        objects: bytes for objects in front of all databases.
+        write_buffer: bytes of one.
+        cache: of blocks.
+        buffers: what counts write buffers; None = each database by itself.
+    """
+
+    objects: int
+    write_buffer: int
+    cache: Cache
+    buffers: WriteBufferManager | None
+
+
+_shared: dict[tuple[RocksDBSettings, int], Memory] = {}
+_sharing = threading.Lock()
+
+
+def memory_of(settings: RocksDBSettings, managed: int) -> Memory:
+    """The memory of this process: one budget for all databases, in whichever operator they are.
+
+    Args:
+        settings: of the job.
+        managed: managed memory of the slot, bytes; 0 = not said.
+    """
+    with _sharing:
+        key = settings, managed
+        if key not in _shared:
+            _shared[key] = _divided(settings, managed)
+        return _shared[key]
+
+
+def _divided(settings: RocksDBSettings, managed: int) -> Memory:
+    total = settings.fixed_per_slot or managed or UNSAID
+    if not settings.managed and settings.fixed_per_slot is None:
+        return Memory(int(total * _OBJECTS), settings.write_buffer, Cache(settings.block_cache), None)
+    objects = int(total * _OBJECTS)
+    for_buffers = max(int((total - objects) * settings.write_buffer_ratio), _SMALLEST_BUFFER * _BUFFERS_AT_LEAST)
+    blocks = max(total - objects - for_buffers, min(_LEAST_BLOCKS, total))
+    one = max(min(settings.write_buffer, for_buffers // _BUFFERS_AT_LEAST), _SMALLEST_BUFFER)
+    return Memory(objects, one, Cache(blocks), WriteBufferManager(for_buffers, False))
+
+
+def database_options(settings: RocksDBSettings, memory: Memory) -> Options:
+    """The options of a database: keys and values are bytes, and nothing is logged ahead."""
+    made = Options(raw_mode=True)
+    made.create_if_missing(True)
+    blocks = BlockBasedOptions()
+    blocks.set_block_cache(memory.cache)
+    blocks.set_block_size(settings.block_size)
+    blocks.set_format_version(5)
+    # index and filters stay outside the cache: a filter is larger than a shard of a small one
+    if settings.bloom:
+        blocks.set_bloom_filter(round(settings.bloom_bits), False)
+    made.set_block_based_table_factory(blocks)
+    if memory.buffers is not None:
+        made.set_write_buffer_manager(memory.buffers)
+    made.set_write_buffer_size(memory.write_buffer)
+    made.set_max_write_buffer_number(settings.write_buffers)
+    made.set_compression_type(_codec(settings.compression))
+    made.set_max_bytes_for_level_base(settings.level_base)
+    made.set_target_file_size_base(settings.file_size)
+    made.set_level_compaction_dynamic_level_bytes(settings.dynamic_levels)
+    made.set_max_background_jobs(settings.threads)
+    made.set_max_open_files(settings.open_files)
+    made.set_keep_log_file_num(1)
+    made.set_max_log_file_size(1 << 20)
+    made.set_stats_dump_period_sec(0)
+    made.set_stats_persist_period_sec(0)
+    made.set_paranoid_checks(True)
+    environment = Env()
+    environment.lower_thread_pool_cpu_priority()
+    made.set_env(environment)
+    return made
+
+
+def _codec(name: str) -> Any:
+    known = {
+        "NO_COMPRESSION": DBCompressionType.none,
+        "SNAPPY_COMPRESSION": DBCompressionType.snappy,
+        "ZLIB_COMPRESSION": DBCompressionType.zlib,
+        "BZLIB2_COMPRESSION": DBCompressionType.bz2,
+        "LZ4_COMPRESSION": DBCompressionType.lz4,
+        "LZ4HC_COMPRESSION": DBCompressionType.lz4hc,
+        "ZSTD_COMPRESSION": DBCompressionType.zstd,
+    }
+    return known[name]()

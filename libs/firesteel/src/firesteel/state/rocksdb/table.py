@@ -1,0 +1,562 @@
+"""Tables on disk, with the objects that are in use in front of them.
+
+What is written goes into a dict, the *young* one. When that is full it becomes a *layer* and a new one begins; layers
+are brought into the database some entries at a time, and what was brought there is kept until the next turn: so keys
+that come often are always in memory, where one look-up finds them. Bytes are made of values that leave only.
+
+A value that may be changed in place, and is handed out, counts as written: so it is found changed as long as it is in
+memory, and what snapshots hold is what readers see.
+
+While a snapshot is made its layers are brought into the database, and then the files are linked. Until that has been
+done, what is written later stays in memory; where it would be too much, the task waits.
+"""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
+from typing import Any, ClassVar, Final
+
+from firesteel.common.own_copies import ATOMS
+from firesteel.core.short_repr import short_repr
+from firesteel.state.heap_snapshot import dumps
+from firesteel.state.heap_ttl import Drop, Life
+from firesteel.state.rocksdb.database import Database, Linking, Pair
+from firesteel.state.rocksdb.key_bytes import decode, decode_exactly, encode, encode_exactly
+from firesteel.state.snapshots import Block, Outgoing, StateInfo
+from firesteel.state.tables import MISSING, is_frozen
+
+ABSENT: Final = object()
+_NUMBER: Final = struct.Struct(">I")
+_GROUP: Final = struct.Struct(">H")
+_PREFIX: Final = _NUMBER.size + _GROUP.size
+_LENGTH: Final = struct.Struct(">I")
+_INT_PLACE: Final = struct.Struct(">IHcq").pack
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
+_TO_BE_DRAINED: Final = 64
+"""New entries between two times that some are brought into the database."""
+_DRAINED: Final = 256
+"""Then so many."""
+_ENTRY: Final = 200
+"""Bytes of an object in memory with its key, beyond those that it is written as."""
+_UNKNOWN: Final = 4096
+"""Entries of a young dict, before anything is known of their size."""
+_SWEPT: Final = 64
+"""Entries that are looked at together as a table is cleaned up."""
+
+
+class _Packed(bytes):
+    """A value of a layer that was serialised when it was handed out."""
+
+
+class TableStore:
+    """The tables of a database, and what they share.
+
+    Args:
+        database: their entries.
+        group_of: the key group of a key.
+        groups_of: the key groups of many.
+        memory: bytes of objects, for all tables.
+        next_number: of a table.
+
+    Attributes:
+        linking: files are linked, and nothing may be written to the database until they are.
+        outgoing: a snapshot is made, and its layers are brought into the database.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        group_of: Callable[[Any], int],
+        groups_of: Callable[[Sequence[Any]], Sequence[int]],
+        memory: int,
+        next_number: int = 1,
+    ) -> None:
+        self.database, self.group_of, self.groups_of = database, group_of, groups_of
+        self.tables: dict[int, RocksTable] = {}
+        self.next_number = next_number
+        self.linking: Linking | None = None
+        self.outgoing: OutgoingFiles | None = None
+        self._memory = memory
+        self._dropped: list[int] = []
+
+    def table(self, info: StateInfo, number: int = 0) -> RocksTable:
+        """A table; a new one unless it has a number."""
+        if not number:
+            number, self.next_number = self.next_number, self.next_number + 1
+        made = self.tables[number] = RocksTable(self, number, info)
+        return made
+
+    def drop(self, table: RocksTable) -> None:
+        """Forget a table and all that is in it; a snapshot that has begun has it still."""
+        del self.tables[table.number]
+        self._dropped.append(table.number)
+        self.tidy()
+
+    @property
+    def free(self) -> bool:
+        """Whether later changes may be written to the database."""
+        if self.linking is not None and self.linking.done:
+            self.linking = None
+        return self.linking is None and self.outgoing is None
+
+    def tidy(self) -> None:
+        """Remove what tables held that were dropped."""
+        if self._dropped and self.free:
+            for number in self._dropped:
+                self.database.delete_range(_NUMBER.pack(number), _NUMBER.pack(number + 1))
+            self._dropped.clear()
+
+    def wait_until_free(self) -> None:
+        """Finish what a snapshot has to bring into the database, and wait until its files are linked."""
+        if self.outgoing is not None:
+            self.outgoing.finish()
+        if self.linking is not None:
+            self.linking.wait()
+        self.tidy()
+
+    def room_of(self, entry: int) -> int:
+        """How many entries of such a size a young dict may have."""
+        return max(self._memory // max(1, len(self.tables)) // 3 // entry, 1)
+
+
+class RocksTable(MutableMapping[Any, Any]):
+    """The entries of one state, by key or by key and namespace.
+
+    Args:
+        store: has the database.
+        number: of the table in it.
+        info: what snapshots say about it.
+    """
+
+    __slots__ = (
+        "_cursor",
+        "_entry",
+        "_layers",
+        "_limit",
+        "_next",
+        "_old",
+        "_prefix",
+        "_store",
+        "_sweeping",
+        "_young",
+        "info",
+        "number",
+    )
+    writing: ClassVar[None] = None
+
+    def __init__(self, store: TableStore, number: int, info: StateInfo) -> None:
+        self._store, self.number, self.info = store, number, info
+        self._prefix = _NUMBER.pack(number)
+        self._young: dict[Any, Any] = {}
+        self._layers: list[dict[Any, Any]] = []  # the oldest one first
+        self._old: dict[Any, Any] = {}  # as they are in the database
+        self._entry = 0.0
+        self._limit = min(_UNKNOWN, store.room_of(_ENTRY))
+        self._next = min(self._limit, _TO_BE_DRAINED)
+        self._cursor = self._prefix
+        self._sweeping: list[Any] = []
+
+    # -- one entry
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a key."""
+        value = self._young.get(key, ABSENT)
+        if value is ABSENT:
+            value = self._find(key)
+        return default if value is MISSING else value
+
+    def __getitem__(self, key: Any) -> Any:
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            raise KeyError(key)
+        return value
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        young = self._young
+        young[key] = value
+        if len(young) >= self._next:
+            self._grown()
+
+    def __delitem__(self, key: Any) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self[key] = MISSING
+
+    def pop(self, key: Any, *default: Any) -> Any:
+        """The value of a key, which has none then."""
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            if default:
+                return default[0]
+            raise KeyError(key)
+        self[key] = MISSING
+        return value
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        """The value of a key, which is this one from now on if it has none."""
+        value = self.get(key, MISSING)
+        if value is MISSING:
+            self._hand_out(key, default)
+            return default
+        return value
+
+    def __contains__(self, key: object) -> bool:
+        for known in (self._young, *reversed(self._layers), self._old):
+            value = known.get(key, ABSENT)
+            if value is not ABSENT:
+                return value is not MISSING
+        return self._store.database.get(self._place(key)) is not None
+
+    def touch(self, key: Any) -> None:
+        """Entries are in no order."""
+
+    def _find(self, key: Any) -> Any:
+        """A value that is not young, to be handed out."""
+        for layer in reversed(self._layers):
+            value = layer.get(key, ABSENT)
+            if value is not ABSENT:
+                if value is not MISSING and not is_frozen(value):
+                    outgoing = self._store.outgoing
+                    if outgoing is not None and self in outgoing:
+                        layer[key] = outgoing.packed_early(self, key, value)
+                    self._hand_out(key, value)
+                return value
+        value = self._old.get(key, ABSENT)
+        if value is ABSENT:
+            data = self._store.database.get(self._place(key))
+            if data is None:
+                return MISSING
+            value = pickle.loads(data[1:] if not data[0] else _payload(data))
+            if value.__class__ in ATOMS or is_frozen(value):
+                if len(self._old) >= self._limit:
+                    self._old.clear()
+                self._old[key] = value
+                return value
+        elif is_frozen(value):
+            return value
+        self._hand_out(key, value)
+        return value
+
+    def _hand_out(self, key: Any, value: Any) -> None:
+        """A value counts as written; it leaves memory at the next access at the earliest, when it has been changed."""
+        if len(self._young) >= self._next:
+            self._grown()
+        self._young[key] = value
+
+    # -- all entries
+
+    def _changes(self) -> dict[Any, Any]:
+        """What differs from the database."""
+        found: dict[Any, Any] = {}
+        for layer in self._layers:
+            found.update(layer)
+        found.update(self._young)
+        return found
+
+    def entries(self) -> Iterator[tuple[Any, Any]]:
+        """All entries of now; values are not those in memory, and changes of them are lost."""
+        changes = self._changes()
+        for place, data in self._store.database.scan(self._prefix, _NUMBER.pack(self.number + 1)):
+            key = _key(place, data)
+            if key not in changes:
+                yield key, pickle.loads(_payload(data))
+        for key, value in changes.items():
+            if value is not MISSING:
+                yield key, pickle.loads(value) if value.__class__ is _Packed else value
+
+    def __iter__(self) -> Iterator[Any]:
+        changes = self._changes()
+        for place, data in self._store.database.scan(self._prefix, _NUMBER.pack(self.number + 1)):
+            key = _key(place, data)
+            if key not in changes:
+                yield key
+        for key, value in changes.items():
+            if value is not MISSING:
+                yield key
+
+    def items(self) -> ItemsView[Any, Any]:
+        """Keys and values."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[Any]:
+        """Values."""
+        return _Values(self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        for key in self:
+            self[key] = MISSING
+
+    # -- into the database
+
+    def _place(self, key: Any) -> bytes:
+        group = self._store.group_of(key[0] if self.info.namespaced else key)
+        if key.__class__ is int and _LOWEST <= key <= _HIGHEST:  # as ``encode``, in one go
+            return _INT_PLACE(self.number, group, b"i", key)
+        return self._prefix + _GROUP.pack(group) + encode(key)[0]
+
+    def _pairs(self, entries: Sequence[tuple[Any, Any]]) -> list[Pair]:
+        """Entries as they are in the database.
+
+        Raises:
+            SerializationError: one can't be serialised.
+        """
+        keys: list[Any] = [key for key, _ in entries]
+        groups = self._store.groups_of([key[0] for key in keys] if self.info.namespaced else keys)
+        if not {int}.issuperset(map(type, keys)):
+            return [self._pair(key, value, group) for (key, value), group in zip(entries, groups, strict=True)]
+        number, dumps = self.number, pickle.dumps
+        try:
+            return [
+                (
+                    _INT_PLACE(number, group, b"i", key),
+                    b"\0" + dumps(value, 5)
+                    if value is not MISSING and value.__class__ is not _Packed
+                    else self._pair(key, value, group)[1],
+                )
+                for (key, value), group in zip(entries, groups, strict=True)
+            ]
+        except Exception:  # an integer of more than 64 bits, or a value whose code raises what it likes
+            return [self._pair(key, value, group) for (key, value), group in zip(entries, groups, strict=True)]
+
+    def _pair(self, key: Any, value: Any, group: int) -> Pair:
+        data, exact = encode(key)
+        place = self._prefix + _GROUP.pack(group) + data
+        if value is MISSING:
+            return place, None
+        payload = value if value.__class__ is _Packed else self.packed(key, value)
+        if exact:
+            return place, b"\0" + payload
+        whole = encode_exactly(key)
+        return place, b"\1" + _LENGTH.pack(len(whole)) + whole + payload
+
+    def packed(self, key: Any, value: Any) -> bytes:
+        """A value, serialised.
+
+        Raises:
+            SerializationError: it can't be.
+        """
+        return dumps(lambda: f"state {self.info.name!r} of key {short_repr(key, 40)}", value)
+
+    def _grown(self) -> None:
+        """There are new entries: bring some older ones into the database, or begin the next turn."""
+        store, young = self._store, self._young
+        if len(young) < self._limit:
+            self._next = min(self._limit, len(young) + _TO_BE_DRAINED)
+            if self._layers and store.free:
+                self.drain(_DRAINED)
+            return
+        if not store.free:
+            store.wait_until_free()
+        while self._layers:
+            self.drain(_DRAINED)
+        self.turn()
+        self._old = {}
+        if self._limit < _DRAINED:  # so little memory, or such large values, that nothing is to stay
+            while self._layers:
+                self.drain(_DRAINED)
+
+    def turn(self) -> None:
+        """What was written becomes a layer."""
+        if self._young:
+            self._layers.append(self._young)
+            self._young = {}
+        self._next = min(self._limit, _TO_BE_DRAINED)
+
+    @property
+    def layers(self) -> int:
+        """Layers that are not in the database."""
+        return len(self._layers)
+
+    def drain(self, most: int) -> None:
+        """Bring entries of the oldest layer into the database.
+
+        Those that were written again since are left out: what is newer is brought there later.
+
+        Raises:
+            SerializationError: one can't be serialised; all are there still.
+        """
+        layer, *newer = self._layers
+        taken = [layer.popitem() for _ in range(min(most, len(layer)))]
+        outgoing = self._store.outgoing
+        if outgoing is None or self not in outgoing:
+            newer.append(self._young)
+        for known in newer:
+            taken = [pair for pair in taken if pair[0] not in known]
+        try:
+            pairs = self._pairs(taken)
+            self._store.database.write(pairs)
+        except BaseException:
+            layer.update(reversed(taken))
+            raise
+        old = self._old
+        for key, value in taken:
+            if value is MISSING or value.__class__ is _Packed:
+                old.pop(key, None)
+            else:
+                old[key] = value
+        if pairs:
+            size = sum(len(place) + len(data or b"") for place, data in pairs) / len(pairs)
+            self._entry = size if not self._entry else self._entry + (size - self._entry) / 8
+            self._limit = self._store.room_of(int(2 * self._entry) + _ENTRY)
+            if self._limit < _DRAINED:
+                old.clear()
+        if not layer:
+            del self._layers[0]
+
+    # -- time-to-live
+
+    def sweep(self, drop: Drop, dead: int) -> None:
+        """Look at some entries on disk, and at some in memory, and remove what has expired."""
+        if not self._sweeping:
+            self._sweeping = list(self._young)
+        for _ in range(min(_SWEPT, len(self._sweeping))):
+            key = self._sweeping.pop()
+            value = self._young.get(key, MISSING)
+            if value is not MISSING and drop(value, dead, _SWEPT):
+                self[key] = MISSING
+        found = self._store.database.read(self._cursor, _NUMBER.pack(self.number + 1), _SWEPT)
+        self._cursor = found[-1][0] + b"\0" if len(found) == _SWEPT else self._prefix
+        for place, data in found:
+            key = _key(place, data)
+            if key in self._young or any(key in layer for layer in self._layers):
+                continue
+            value = pickle.loads(_payload(data))
+            before = len(value)
+            if drop(value, dead, _SWEPT):
+                self[key] = MISSING
+            elif len(value) < before:
+                self[key] = value
+
+
+class _Items(ItemsView[Any, Any]):
+    _mapping: RocksTable
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return self._mapping.entries()
+
+
+class _Values(ValuesView[Any]):
+    _mapping: RocksTable
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for _, value in self._mapping.entries())
+
+
+def _payload(data: bytes) -> bytes:
+    """The value in what the database has of an entry."""
+    if not data[0]:
+        return data[1:]
+    (size,) = _LENGTH.unpack_from(data, 1)
+    return data[1 + _LENGTH.size + size :]
+
+
+def _key(place: bytes, data: bytes) -> Any:
+    """The key in it."""
+    if not data[0]:
+        return decode(place[_PREFIX:])
+    (size,) = _LENGTH.unpack_from(data, 1)
+    start = 1 + _LENGTH.size
+    return decode_exactly(data[start : start + size])
+
+
+def range_of(number: int, groups: range) -> tuple[bytes, bytes]:
+    """Where the entries of a table and some key groups begin and end."""
+    prefix = _NUMBER.pack(number)
+    if groups.stop > 0xFFFF:
+        return prefix + _GROUP.pack(groups.start), _NUMBER.pack(number + 1)
+    return prefix + _GROUP.pack(groups.start), prefix + _GROUP.pack(groups.stop)
+
+
+def moved(place: bytes, number: int) -> bytes:
+    """The place of an entry in another table."""
+    return _NUMBER.pack(number) + place[_NUMBER.size :]
+
+
+class TableSweeper:
+    """Cleans a table up: each access owes a look at some entries, and many are looked at together."""
+
+    __slots__ = ("_drop", "_life", "_owed", "_table")
+
+    def __init__(self, table: RocksTable, life: Life, drop: Drop) -> None:
+        self._table, self._life, self._drop = table, life, drop
+        self._owed = 0
+
+    def sweep(self) -> None:
+        """One access more."""
+        self._owed += self._life.cleanup_size
+        if self._owed >= _SWEPT:
+            self._owed = 0
+            self._table.sweep(self._drop, self._life.dead_before())
+
+
+class OutgoingFiles(Outgoing):
+    """All tables on their way into the database, and then into a folder of linked files.
+
+    Args:
+        store: has the tables.
+        path: of the folder.
+    """
+
+    fewest: ClassVar[int] = 128
+    most: ClassVar[int] = 4096
+    share: ClassVar[float] = 0.5
+
+    def __init__(self, store: TableStore, path: str) -> None:
+        store.wait_until_free()
+        self.states = [table.info for table in store.tables.values()]
+        self.numbers = list(store.tables)
+        self.next_number = store.next_number
+        self.error: BaseException | None = None
+        self.linking: Linking | None = None
+        self._store, self._path = store, path
+        for table in store.tables.values():
+            table.turn()
+        self._left = {id(table): table for table in store.tables.values() if table.layers}
+        store.outgoing = self
+
+    def __contains__(self, table: RocksTable) -> bool:
+        return id(table) in self._left
+
+    def packed_early(self, table: RocksTable, key: Any, value: Any) -> Any:
+        """What is written of a value that is about to be handed out."""
+        try:
+            return _Packed(table.packed(key, value))
+        except Exception as error:
+            self.error = self.error or error
+            return value
+
+    def next_block(self, entries: int) -> Block | None:
+        """Bring some entries into the database; none go into chunks."""
+        for table in self._left.values():
+            table.drain(entries)
+            if not table.layers:
+                del self._left[id(table)]
+            return Block(0, b"")
+        if self._store.outgoing is self:
+            self._store.outgoing = None
+            self.linking = self._store.linking = Linking(self._store.database, self._path)
+        return None
+
+    def finish(self) -> None:
+        """Bring all of it there at once; if that can't be done the snapshot is over."""
+        try:
+            while self.next_block(self.most) is not None:
+                pass
+        except Exception as error:
+            self.error = self.error or error
+            self.end()
+
+    def end(self) -> None:
+        """No more is brought there for this snapshot."""
+        self._left = {}
+        if self._store.outgoing is self:
+            self._store.outgoing = None

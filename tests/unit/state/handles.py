@@ -1,0 +1,27 @@
+"""What was written of state, as it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from firesteel.state.snapshots import KeyedSnapshot, StateChunk, StateInfo, WrittenState
+from firesteel.testing.taken import Taken, take
+
+EVERYBODY = range(1 << 16)
+"""Key groups of one who has entries of all: who reads them has to look which ones are the own."""
+
+
+def handle(states: Iterable[StateInfo], chunks: Iterable[StateChunk]) -> WrittenState:
+    """Descriptions and chunks of one subtask."""
+    return Taken(list(states), list(chunks), None, EVERYBODY).of(range(1))
+
+
+def handles(*written: tuple[Sequence[StateInfo], Sequence[StateChunk]] | Any) -> list[WrittenState]:
+    """Of several subtasks."""
+    return [handle(*one) for one in written]
+
+
+def taken(snapshot: KeyedSnapshot) -> WrittenState:
+    """A whole snapshot."""
+    return take(snapshot, EVERYBODY).of(range(1))

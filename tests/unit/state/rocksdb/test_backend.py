@@ -1,0 +1,427 @@
+"""The backend ``rocksdb`` keeps the contract, and what RocksDB is known to do behind one's back."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.common.time import Time
+from firesteel.common.typeinfo import Types
+from firesteel.config import Settings
+from firesteel.core import plugins
+from firesteel.core.errors import ConfigurationError, StateDatabaseError, StateRestoreError
+from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
+from firesteel.state.backend import KeyedStateParameters, load_state_backend
+from firesteel.state.heap import HeapKeyedState
+from firesteel.state.rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
+from firesteel.state.rocksdb.database import Database
+from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
+from firesteel.state.snapshots import Purpose
+from firesteel.testing.state_conformance import check_state_backend
+from firesteel.testing.taken import Taken, Taking, take
+
+GROUPS = 8
+VALUE = ValueStateDescriptor("value", Types.PICKLED_BYTE_ARRAY())
+NUMBER = ValueStateDescriptor("number", Types.LONG())
+ITEMS = ListStateDescriptor("items", Types.LONG())
+NAMES = MapStateDescriptor("names", Types.STRING(), Types.LONG())
+Make = Callable[..., RocksDBKeyedState]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[RocksDBKeyedState] = []
+
+    def new(groups: range = range(GROUPS), memory: int = 0, settings: RocksDBSettings | None = None) -> Any:
+        parameters = KeyedStateParameters(
+            key_group_of=lambda key: key % GROUPS,
+            key_groups=groups,
+            max_parallelism=GROUPS,
+            operator="counting",
+            memory=memory,
+            directory=str(tmp_path / f"attempt-{len(made)}"),
+        )
+        made.append(RocksDBKeyedState(parameters, settings or RocksDBSettings()))
+        return made[-1]
+
+    yield new
+    for keyed in made:
+        keyed.close()
+
+
+def count(keyed: RocksDBKeyedState, keys: range, value: int) -> None:
+    state = keyed.get_state(NUMBER)
+    for key in keys:
+        keyed.key = key
+        state.update(value)
+
+
+def counts(keyed: RocksDBKeyedState, keys: range) -> list[Any]:
+    state, found = keyed.get_state(NUMBER), []
+    for key in keys:
+        keyed.key = key
+        found.append(state.value())
+    return found
+
+
+def test_it_keeps_the_contract() -> None:
+    check_state_backend(load_state_backend("rocksdb"), seeds=range(5), steps=200)
+
+
+def test_without_the_package_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(module: str) -> Any:
+        raise ModuleNotFoundError("No module named 'rocksdict'", name="rocksdict")
+
+    monkeypatch.setattr(plugins, "import_module", missing)
+    with pytest.raises(ConfigurationError, match=r"pip install firesteel\[rocksdb\]"):
+        load_state_backend("rocksdb")
+
+
+def test_what_does_not_fit_into_memory_is_on_disk(make: Make) -> None:
+    keyed = make(memory=1 << 20)
+    keys = range(20_000)
+    count(keyed, keys, 1)
+    state = keyed.get_state(NUMBER)
+    for key in keys:
+        keyed.key = key
+        state.update(state.value() + key)
+    table: Any = keyed._parts["number", "plain"].table
+    assert len(table._young) + sum(map(len, table._layers)) + len(table._old) < 6_000
+    assert counts(keyed, keys) == [key + 1 for key in keys]
+    assert sorted(keyed.keys(NUMBER)) == list(keys)
+
+
+def test_lists_and_maps_change_in_place_and_are_found_again(make: Make) -> None:
+    keyed = make(memory=1)
+    items, names = keyed.get_list_state(ITEMS), keyed.get_map_state(NAMES)
+    for number in range(50):
+        keyed.key = number % 3
+        items.add(number)
+        names.put(str(number), number)
+    keyed.key = 1
+    assert list(items.get()) == list(range(1, 50, 3))
+    assert list(names.items()) == [(str(n), n) for n in range(1, 50, 3)]
+    taken = take(keyed.snapshot(), range(GROUPS))
+    later = make()
+    later.restore([taken.of(range(GROUPS))])
+    later.key = 1
+    assert list(later.get_list_state(ITEMS).get()) == list(range(1, 50, 3))
+
+
+def test_a_default_is_found_as_it_was_changed(make: Make) -> None:
+    table = make(memory=1).table("rows")
+    for number in range(9):
+        table.setdefault(number % 3, []).append(number)
+    assert dict(table.items()) == {0: [0, 3, 6], 1: [1, 4, 7], 2: [2, 5, 8]}
+
+
+def test_state_of_hashmap_is_gone_on_with(make: Make) -> None:
+    ttl = ValueStateDescriptor("short", Types.LONG())
+    ttl.enable_time_to_live(StateTtlConfig.new_builder(Time.days(1)).build())
+    keyed = HeapKeyedState(KeyedStateParameters(key_group_of=lambda key: key % GROUPS, key_groups=range(GROUPS)))
+    for key in range(100):
+        keyed.key = key
+        keyed.get_state(NUMBER).update(key)
+        keyed.get_state(ttl).update(key)
+        keyed.store((key, key + 5)).get_list_state(ITEMS).add_all([key, key + 1])
+        keyed.table("rows")[key] = {"n": key}
+        keyed.timers("t").add(key, key, None)
+    taken = take(keyed.snapshot(), range(GROUPS))
+    for own in (range(GROUPS), range(3, 5)):
+        later = make(own, memory=1)
+        later.restore([taken.of(own)])
+        mine = [key for key in range(100) if key % GROUPS in own]
+        assert sorted(later.keys(NUMBER)) == mine
+        assert sorted(timer.key for timer in later.timers("t")) == mine
+        for key in mine:
+            later.key = key
+            assert later.get_state(NUMBER).value() == key
+            assert later.get_state(ttl).value() == key
+            assert list(later.store((key, key + 5)).get_list_state(ITEMS).get()) == [key, key + 1]
+            assert later.table("rows")[key] == {"n": key}
+
+
+def test_files_that_vanish_fail_the_checkpoint_by_name(make: Make, tmp_path: Path) -> None:
+    keyed = make()
+    count(keyed, range(1000), 1)
+    take(keyed.snapshot(), range(GROUPS))
+    for path in (tmp_path / "attempt-0" / "db").glob("*.sst"):
+        path.unlink()
+    count(keyed, range(10), 2)
+    with pytest.raises(StateDatabaseError, match="'counting'"):
+        take(keyed.snapshot(), range(GROUPS))
+    assert not list((tmp_path / "attempt-0").glob("snapshot-*"))
+
+
+def test_only_new_files_are_stored_again(make: Make) -> None:
+    keyed = make()
+    count(keyed, range(5000), 1)
+    first = take(keyed.snapshot(purpose=Purpose(1, True)), range(GROUPS))
+    count(keyed, range(3), 2)
+    second = take(keyed.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first)
+    tables = {name for name in first.files if name.endswith(".sst")}
+    assert tables
+    assert tables <= set(second.files)
+    assert sum(len(data) for name, data in second.files.items() if name not in first.files) < 5000
+    later = make()
+    later.restore([second.of(range(GROUPS))])
+    assert counts(later, range(5)) == [2, 2, 2, 1, 1]
+
+
+def test_files_of_two_attempts_from_one_checkpoint_have_different_names(make: Make) -> None:
+    keyed = make()
+    count(keyed, range(100), 1)
+    first = take(keyed.snapshot(purpose=Purpose(1, True)), range(GROUPS))
+    taken = []
+    for value in (2, 3):  # numbers of new files are the same, what is in them is not
+        attempt = make()
+        attempt.restore([first.of(range(GROUPS))])
+        count(attempt, range(50), value)
+        taken.append(take(attempt.snapshot(purpose=Purpose(2, True, 1)), range(GROUPS), first))
+    new = [{name for name in one.files if name.endswith(".sst")} - set(first.files) for one in taken]
+    assert new[0]
+    assert new[1]
+    assert not new[0] & new[1]
+    local = [set(json.loads(one.files[CONTENTS])["files"]) for one in taken]
+    assert local[0] == local[1]
+    # a checkpoint of the second attempt on top of one of the first: nothing of the first may be taken for its own
+    attempt = make()
+    attempt.restore([taken[0].of(range(GROUPS))])
+    count(attempt, range(50, 60), 9)
+    third = take(attempt.snapshot(purpose=Purpose(3, True, 2)), range(GROUPS), taken[1])
+    later = make()
+    later.restore([third.of(range(GROUPS))])
+    assert counts(later, range(0, 100, 49)) == [2, 2, 1]
+    assert counts(later, range(50, 60)) == [9] * 10
+
+
+@pytest.mark.parametrize("steps", [(2, 1, 3), (3, 8, 2), (1, 4, 1)])
+def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
+    def split(parallelism: int) -> list[range]:
+        return [range(i * GROUPS // parallelism, (i + 1) * GROUPS // parallelism) for i in range(parallelism)]
+
+    keys = range(300)
+    before: list[tuple[Taken, range]] = []
+    for value, parallelism in enumerate(steps, 1):
+        written = []
+        for own in split(parallelism):
+            keyed = make(own)
+            keyed.restore([taken.of(own) for taken, theirs in before if set(theirs) & set(own)])
+            mine = [key for key in keys if key % GROUPS in own]
+            state, row = keyed.get_state(NUMBER), keyed.table("rows")
+            assert sorted(keyed.keys(NUMBER)) == (mine if before else [])
+            for key in mine:
+                keyed.key = key
+                assert state.value() == (value - 1 if before else None)
+                assert row.get(key) == ({"n": value - 1} if before else None)
+                state.update(value)
+                row[key] = {"n": value}
+                keyed.timers("t").add(key, key, None)
+            assert len(keyed.timers("t")) == len(mine)
+            written.append((take(keyed.snapshot(), own), own))
+        before = written
+
+
+def test_a_snapshot_has_the_state_of_its_moment_while_much_is_written(make: Make) -> None:
+    keyed = make(memory=1 << 20)
+    count(keyed, range(3000), 1)
+    keyed.table("dropped")[7] = 0
+    running = Taking(keyed.snapshot(0.0), range(GROUPS))
+    keyed.drop_table("dropped")
+    written = 0
+    while (taken := running.step()) is None:
+        count(keyed, range(written, written + 400), 2)
+        written += 400
+    count(keyed, range(20_000), 3)
+    later = make()
+    later.restore([taken.of(range(GROUPS))])
+    assert counts(later, range(3000)) == [1] * 3000
+    assert sorted(later.keys(NUMBER)) == list(range(3000))
+    assert later.table_names() == ["dropped"]
+    assert "dropped" not in keyed.table_names()
+    assert counts(keyed, range(20_000)) == [3] * 20_000
+
+
+def test_a_table_that_was_dropped_leaves_nothing(make: Make) -> None:
+    keyed = make(memory=1)
+    for number in range(100):
+        keyed.table("window")[number] = [number]
+    table: Any = keyed._parts["window", "table"].table
+    number = table.number
+    keyed.drop_table("window")
+    assert keyed.database is not None
+    assert keyed.database.read(number.to_bytes(4, "big"), (number + 1).to_bytes(4, "big")) == []
+    assert not keyed.table("window")
+
+
+def test_a_snapshot_that_was_given_up_leaves_no_files(make: Make, tmp_path: Path) -> None:
+    keyed = make()
+    count(keyed, range(1000), 1)
+    keyed.timers("t").add(1, 1, None)
+    for _ in range(3):
+        running = keyed.snapshot(0.0)
+        next(running)
+        running.close()
+        count(keyed, range(10), 2)
+    assert counts(keyed, range(8, 12)) == [2, 2, 1, 1]
+    taken = take(keyed.snapshot(), range(GROUPS))
+    keyed.close()
+    assert not list(tmp_path.glob("attempt-0/snapshot-*"))
+    later = make()
+    later.restore([taken.of(range(GROUPS))])
+    assert counts(later, range(8, 12)) == [2, 2, 1, 1]
+
+
+def test_files_are_stored_although_the_task_is_over(make: Make, tmp_path: Path) -> None:
+    keyed = make()
+    count(keyed, range(10), 1)
+    running = keyed.snapshot()
+    for _ in running:
+        pass
+    keyed.close()
+    stored: dict[str, bytes] = {}
+
+    class Files:
+        known: dict[str, int] = {}
+
+        def put(self, name: str, path: str) -> None:
+            stored[name] = Path(path).read_bytes()
+
+    running.write_files(Files())  # type: ignore[arg-type]
+    assert CONTENTS in stored
+    assert not (tmp_path / "attempt-0").exists()
+
+
+# -- what RocksDB does behind one's back
+
+
+def test_a_corrupt_block_ends_no_scan_silently(make: Make, tmp_path: Path) -> None:
+    keyed = make()
+    count(keyed, range(20_000), 1)
+    taken = take(keyed.snapshot(), range(GROUPS))
+    keyed.close()
+    (name,) = [name for name in taken.files if name.endswith(".sst")]
+    data = bytearray(taken.files[name])
+    data[len(data) // 2] ^= 0xFF
+    taken.files[name] = bytes(data)
+    later = make()
+    later.restore([taken.of(range(GROUPS))])
+    with pytest.raises(StateDatabaseError, match="Corruption"):
+        list(later.keys(NUMBER))
+    with pytest.raises(StateDatabaseError, match="'counting'"):
+        counts(later, range(20_000))
+
+
+def test_a_lost_database_is_not_an_empty_one(tmp_path: Path) -> None:
+    memory = memory_of(RocksDBSettings(), 0)
+    (tmp_path / "db").mkdir()
+    with pytest.raises(StateDatabaseError, match="does not exist"):
+        Database(str(tmp_path), "counting", RocksDBSettings(), memory, exists=True)
+
+
+@pytest.mark.parametrize("which", [".sst", "-CURRENT", "MANIFEST"])
+def test_a_file_that_is_missing_is_named(make: Make, which: str) -> None:
+    keyed = make()
+    count(keyed, range(10), 1)
+    taken = take(keyed.snapshot(), range(GROUPS))
+    (name,) = [name for name in taken.files if which in name]
+    del taken.files[name]
+    with pytest.raises(StateRestoreError, match=name):
+        make().restore([taken.of(range(GROUPS))])
+
+
+def test_options_count_for_a_restored_database_too(make: Make, tmp_path: Path) -> None:
+    keyed = make()
+    count(keyed, range(20_000), 1)
+    taken = take(keyed.snapshot(), range(GROUPS))
+    settings = RocksDBSettings(fixed_per_slot=7 << 20, block_size=8 << 10)
+    later = make(settings=settings)
+    later.restore([taken.of(range(GROUPS))])
+    cache = memory_of(settings, 0).cache
+    before = cache.get_usage()
+    counts(later, range(0, 20_000, 100))
+    assert cache.get_usage() > before + 10_000  # else it has a cache of its own
+    text = max((tmp_path / "attempt-1" / "db").glob("OPTIONS-*")).read_text()
+    assert "block_size=8192" in text
+    assert "bloomfilter" in text
+
+
+def test_all_databases_of_a_process_share_one_memory(make: Make) -> None:
+    settings = RocksDBSettings(fixed_per_slot=8 << 20)
+    shared = memory_of(settings, 123)
+    assert shared is memory_of(settings, 123)
+    assert shared.buffers is not None
+    for _ in range(3):
+        count(make(settings=settings, memory=123), range(30_000), 1)
+    assert shared.objects + shared.buffers.get_buffer_size() < 8 << 20
+    assert 0 < shared.buffers.get_usage() < 8 << 20
+
+
+def test_the_backend_opens_no_database_before_there_is_state(make: Make, tmp_path: Path) -> None:
+    keyed = make()
+    assert keyed.database is None
+    assert not list(tmp_path.iterdir())
+    assert not keyed.snapshot().has_files
+
+
+def test_errors_of_the_database_can_be_sent() -> None:
+    error = pickle.loads(pickle.dumps(StateDatabaseError("one", "/there", "IO error: No space left on device")))
+    assert str(error) == "the state of operator 'one' in /there can't be used: IO error: No space left on device"
+
+
+# -- directories and options
+
+
+def test_a_local_directory_that_can_not_be_used_is_named(make: Make, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    keyed = make(settings=RocksDBSettings(directories=(str(tmp_path / "file" / "below"),)))
+    with pytest.raises(ConfigurationError, match=r"state\.backend\.rocksdb\.localdir"):
+        keyed.get_state(NUMBER)
+
+
+def test_options_are_read() -> None:
+    backend = RocksDBStateBackend()
+    backend.configure(
+        Settings(
+            {
+                "state.backend.rocksdb.localdir": "/a, /b",
+                "state.backend.rocksdb.memory.fixed-per-slot": "32 mb",
+                "state.backend.rocksdb.memory.write-buffer-ratio": "0.25",
+                "state.backend.rocksdb.compression.per.level": "zstd_compression",
+            },
+            "job",
+        )
+    )
+    settings = backend._settings
+    assert settings.directories == ("/a", "/b")
+    assert settings.fixed_per_slot == 32 << 20
+    assert settings.compression == "ZSTD_COMPRESSION"
+    memory = memory_of(settings, 0)
+    assert memory.buffers is not None
+    assert memory.buffers.get_buffer_size() == 4 << 20
+    assert memory.objects == 16 << 20
+    with pytest.raises(ConfigurationError, match="write-buffer-ratio"):
+        backend.configure(Settings({"state.backend.rocksdb.memory.write-buffer-ratio": "2"}, "job"))
+
+
+def test_unmanaged_memory_is_what_the_options_say() -> None:
+    settings = RocksDBSettings(managed=False, write_buffer=2 << 20)
+    memory = memory_of(settings, 1 << 30)
+    assert memory.buffers is None
+    assert memory.write_buffer == 2 << 20
+
+
+def test_a_foreign_directory_is_left_alone(make: Make, tmp_path: Path) -> None:
+    keyed = make()
+    count(keyed, range(3), 1)
+    os.makedirs(tmp_path / "foreign")
+    keyed.close()
+    keyed.close()
+    assert (tmp_path / "foreign").exists()
+    assert not (tmp_path / "attempt-0").exists()
