@@ -202,6 +202,8 @@ class HostedFleet:
         self._held, self._thread = held, thread
         timeout = ANSWER_SECONDS if conf is None else None
         try:
+            if self._aborted:  # before there was a driver that could be killed
+                raise FleetError("The fleet was stopped while it started.")
             with without_py4j_log():
                 thread.call(lambda: self._open(held, thread, conf), timeout)
         except BaseException as error:
@@ -346,10 +348,8 @@ class HostedFleet:
         attached to is waited for.
         """
         if not self._life.acquire(blocking=False):
-            starting = self._held
-            if starting is not None and self._launching:
-                self._aborted = True
-                starting.jvm.kill()
+            if self._launching:
+                self._abort()
             self._life.acquire()
         try:
             held = self._held
@@ -375,16 +375,20 @@ class HostedFleet:
         if os.getpid() != self._owner:
             return
         if not self._life.acquire(blocking=False):
-            starting = self._held
-            if starting is not None and not self._ready:
-                self._aborted = True
-                starting.jvm.kill()
+            if not self._ready:
+                self._abort()
             self._life.acquire()
         try:
             if self._held is not None:
                 self._end(self._held, grace)
         finally:
             self._life.release()
+
+    def _abort(self) -> None:
+        """Have `start`, which is under way in another thread, end the driver and fail."""
+        self._aborted = True
+        if (starting := self._held) is not None:
+            starting.jvm.kill()
 
     def _end(self, held: HeldDriver, grace: float) -> None:
         """Under the life lock: end the driver that we are attached to."""
