@@ -11,8 +11,10 @@ import math
 import random
 import tempfile
 import time
+import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -34,12 +36,16 @@ from firesteel.functions.state import ListStateDescriptor, ValueStateDescriptor
 from firesteel.graph.specs import OperatorKind as K
 from firesteel.graph.specs import PartitionerKind as P
 from firesteel.runtime.batch import Batch, InBand
+from firesteel.runtime.chain import stages
+from firesteel.runtime.checkpoints import task_checkpoints
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.exchange import input as exchange_input
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
 from firesteel.runtime.operators import async_wait
+from firesteel.runtime.sources import enumerator_input, source_input
 from firesteel.runtime.task import task as task_module
 from firesteel.runtime.task.loop import TaskLoop
+from firesteel.state import snapshots
 from tests.simulation.story import StoryError
 from tests.unit.exchange.support import JOB, SECRET
 from tests.unit.runtime.mini_job import SHELVES, Checkpoint, ListReader, ListSource, MiniJob, Shelf, Task, Vertex, Wires
@@ -51,10 +57,24 @@ KINDS_OF_KEYS: tuple[tuple[Any, ...], ...] = (
     (0, 1, 2, 3, 10**12),
     ("a", "b", "", "long" * 5),
 )
+MEASURED = (enumerator_input, snapshots, source_input, stages, task_checkpoints, task_module)
+"""What looks at how long work takes, to decide how much to do at once."""
 MOST_SECONDS = 60.0
 """Of the processor, for one attempt; a tenth of a second is usual."""
 Record = tuple[Any, int, int, bytes]
 """Key, timestamp, number, ballast."""
+
+
+class WorkClock:
+    """In place of the processor's time: each look at it takes as long as chance wants, so a seed cuts slices the same
+    way each time."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance, self._now = chance, 0.0
+
+    def __call__(self) -> float:
+        self._now += self._chance.choice((1e-6, 1e-5, 1e-3))
+        return self._now
 
 
 @dataclass
@@ -88,6 +108,13 @@ class Seen:
     """Numbers of the records that have come out of the sorter."""
     elsewhere: list[Callable[[], None]] = []
     chance = random.Random(0)
+    order = 0
+    """A checksum of what was read and came out, in its order."""
+
+    @classmethod
+    def happened(cls, what: object) -> None:
+        """One step of the order."""
+        cls.order = zlib.crc32(repr(what).encode(), cls.order)
 
 
 class HaltingSource(ListSource):
@@ -126,6 +153,7 @@ class _Reader(ListReader):
             batch = [(key, time, number, bytes(size)) for key, time, number, size in records[start:stop]]
             if batch:
                 Seen.attempt.last[split.id] = batch[-1][1]
+            Seen.happened((split.id, stop))
             return SourceBatch(batch, split.id, stop, [record[1] for record in batch], split_finished=finished)
         return Wait() if self._splits else END if self._no_more else NEED_SPLITS
 
@@ -196,6 +224,7 @@ class Sorter(KeyedProcessFunction[Any, Record, Any]):
                 count = (self.count.value() or 0) + 1
                 self.count.update(count)
                 Seen.out.add(record[2])
+                Seen.happened(record[2])
                 yield _name(record[0]), count, record[2], len(record[3])
         self.waiting.update([record for record in waiting if record[1] > timestamp])
 
@@ -319,11 +348,18 @@ class DataPlaneStory:
     def run(self) -> None:
         """Raises ``StoryError``."""
         shelf = SHELVES["shelf"] = Shelf()
-        Seen.out, Seen.chance = set(), random.Random(self.seed)
-        one_batch_for_each_step = mock.patch.object(task_module, "STEP_SECONDS", -1.0)
-        large = mock.patch.object(exchange_input, "LARGE_MESSAGE", self._chance.choice([50, 1000, 1 << 20]))
+        Seen.out, Seen.chance, Seen.order = set(), random.Random(self.seed), 0
+        patches: list[AbstractContextManager[Any]] = [
+            mock.patch.object(task_module, "STEP_SECONDS", -1.0),  # one batch for each step
+            mock.patch.object(exchange_input, "LARGE_MESSAGE", self._chance.choice([50, 1000, 1 << 20])),
+            mock.patch.object(async_wait, "AsyncCalls", _Calls),
+        ]
+        work = WorkClock(random.Random(self.seed))
+        patches += [mock.patch.object(module, "_now", work) for module in MEASURED]
         try:
-            with one_batch_for_each_step, large, mock.patch.object(async_wait, "AsyncCalls", _Calls):
+            with ExitStack() as stack:
+                for patch in patches:
+                    stack.enter_context(patch)
                 self._attempts()
             self._check(Counter(shelf.visible))
         except Exception as error:
@@ -358,6 +394,7 @@ class DataPlaneStory:
                     number = job.number + 1
                     restore = restore if other_keys else job.completed
                 finally:
+                    self.told.append(f"attempt {attempt} ends: {len(Seen.out)} records are out, order {Seen.order:08x}")
                     job.crash()
 
     def _job(self, directory: Path, restore: Checkpoint | None, number: int, attempt: int, other_keys: bool) -> MiniJob:

@@ -6,7 +6,10 @@ import concurrent.futures
 import multiprocessing
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.simulation.data_plane import DataPlaneStory
 from tests.simulation.story import Story, StoryError
@@ -28,6 +31,24 @@ def _run(seeds: Sequence[int], kind: str) -> dict[int, str]:
         except AssertionError as error:
             failures[seed] = str(error)
     return failures
+
+
+def told_under_hash_seeds(program: str) -> list[str]:
+    """What a program prints, in processes whose sets are in different orders."""
+    root = Path(__file__).parents[2]
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            cwd=root,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for hash_seed in ("1", "2")
+    ]
+    told = [run.communicate()[0] for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    return told
 
 
 def fresh_seeds(count: int) -> list[int]:

@@ -13,15 +13,30 @@ from firesteel.runtime.exchange.sizes import BatchSizes, batch_bytes
 from firesteel.runtime.operators import async_wait, key_check
 from firesteel.runtime.operators.key_check import KeyCheck
 from firesteel.runtime.sources.source_time import SourceTime
-from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds
+from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds, told_under_hash_seeds
 
 SEEDS = 100
 LONG_SEEDS = 20_000
+_REPEATED = range(20)
+_STORIES = f"""
+from tests.simulation.data_plane import DataPlaneStory
+for seed in {_REPEATED}:
+    story = DataPlaneStory(seed)
+    story.run()
+    print(*story.told, sep="\\n")
+"""
 
 
 @pytest.mark.timeout(600)
 def test_every_record_counts_once_and_nothing_stalls() -> None:
     check_seeds(range(SEEDS), "data")
+
+
+@pytest.mark.timeout(600)
+def test_a_seed_tells_the_same_story_under_every_hash_seed() -> None:
+    told = told_under_hash_seeds(_STORIES)
+    assert told[0].count("records are out") >= len(_REPEATED)
+    assert told[0] == told[1]
 
 
 @pytest.mark.long
@@ -78,9 +93,7 @@ BROKEN = {
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("what", BROKEN)
 def test_what_was_broken_once_is_found_out(what: str) -> None:
-    patch, ways = BROKEN[
-        what
-    ]  # slices of snapshots go by real time: not always the same seed is the first, nor its words
+    patch, ways = BROKEN[what]
     with patch:
         _, found = first_that_fails(range(4 * SEEDS), "data")
     assert any(words in found for words in ways), found

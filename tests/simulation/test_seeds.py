@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -20,7 +16,7 @@ from firesteel_jobmaster import host
 from firesteel_jobmaster import routes as jobmaster_calls
 from firesteel_resourcemanager import routes as resourcemanager_calls
 from firesteel_taskmanager import routes as taskmanager_calls
-from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds
+from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds, told_under_hash_seeds
 
 SEEDS = 100
 LONG_SEEDS = 10_000
@@ -83,12 +79,7 @@ def test_a_deposed_host_that_still_makes_jobmasters_is_found_out() -> None:
 
 @pytest.mark.timeout(600)
 def test_a_seed_tells_the_same_story_under_every_hash_seed() -> None:
-    told = []
-    for hash_seed in ("1", "2"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, "-c", _DIGESTS]
-        root = Path(__file__).parents[2]
-        told.append(subprocess.run(command, env=environment, cwd=root, check=True, capture_output=True).stdout)
+    told = told_under_hash_seeds(_DIGESTS)
     assert len(told[0].split()) == 2 * len(_REPEATED)
     assert told[0] == told[1]
 

@@ -99,6 +99,8 @@ class Purpose:
     delta_ratio: float = 1.0
 
 
+_now = time.thread_time
+"""Time in which others had the processor must not make blocks smaller."""
 NO_CHECKPOINT: Final = Purpose()
 
 
@@ -285,7 +287,7 @@ class SlicedSnapshot(KeyedSnapshot):
         stores: what is written; their states are numbered through.
         slice_seconds: how long a slice may work.
         on_end: called once, when it is over or was given up.
-        now: seconds of work; time in which others had the processor must not make blocks smaller.
+        now: seconds of work; of the thread, if not given.
 
     Attributes:
         closed: it is over, or was given up.
@@ -296,10 +298,10 @@ class SlicedSnapshot(KeyedSnapshot):
         stores: Sequence[Outgoing],
         slice_seconds: float = SLICE_SECONDS,
         on_end: Callable[[], None] = lambda: None,
-        now: Callable[[], float] = time.thread_time,
+        now: Callable[[], float] | None = None,
     ) -> None:
         self.states = [info for store in stores for info in store.states]
-        self._stores, self._slice_seconds, self._on_end, self._now = stores, slice_seconds, on_end, now
+        self._stores, self._slice_seconds, self._on_end, self._now = stores, slice_seconds, on_end, now or _now
         self._position = self._first_state = self._settled = 0
         self._entries = stores[0].fewest if stores else 0
         self.closed = False

@@ -34,6 +34,7 @@ from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.runtime.task.loop import TaskLoop
 
 logger = logging.getLogger(__name__)
+_now = time.perf_counter
 _SHARE: Final = 4.0
 """A snapshot may take so many times as long as the records of a step. It is over soon then, and until then each access
 to state costs more."""
@@ -257,10 +258,10 @@ class TaskCheckpoints:
         Args:
             records_took: seconds.
         """
-        deadline = time.perf_counter() + min(_SHARE * records_took, _LONGEST)
+        deadline = _now() + min(_SHARE * records_took, _LONGEST)
         while True:
             self.slice()
-            if not self.slicing or self._token.cancelled or time.perf_counter() >= deadline:
+            if not self.slicing or self._token.cancelled or _now() >= deadline:
                 return
 
     def slice(self) -> None:
@@ -299,7 +300,7 @@ class TaskCheckpoints:
         barrier = arrived.barrier
         if barrier.checkpoint_id <= self._passed:
             return
-        self._began = time.perf_counter()
+        self._began = _now()
         self._passed = barrier.checkpoint_id
         if not self._input_ended:
             self._broadcast(barrier)
@@ -330,7 +331,7 @@ class TaskCheckpoints:
         if self._input_ended and self._first_final is None:
             self._first_final = checkpoint_id
         self._running = snapshot
-        self._sync_ms = int((time.perf_counter() - self._began) * 1000)
+        self._sync_ms = int((_now() - self._began) * 1000)
 
     def _results_first(self, checkpoint_id: int) -> bool:
         """Ask the operators, once, for what has to leave in front of the barrier; whether there is something."""
@@ -403,7 +404,7 @@ class TaskCheckpoints:
             "start_delay_ms": arrived.start_delay_ms,
             "alignment_ms": arrived.alignment_ms,
             "sync_ms": sync_ms,
-            "async_ms": max(0, int((time.perf_counter() - began) * 1000) - sync_ms),
+            "async_ms": max(0, int((_now() - began) * 1000) - sync_ms),
             "state_size": state.size,
             "checkpointed_size": state.size - snapshot.reused,
             "processed_in_alignment": arrived.processed_bytes,

@@ -26,6 +26,7 @@ from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.parts import TaskInput
 
 T = TypeVar("T")
+_now = time.perf_counter
 STEP_SECONDS: Final = 0.01
 """The enumerator is called for about so long, then barriers have their turn."""
 Say = Callable[[int, Sequence[events.Event]], None]
@@ -105,8 +106,8 @@ class EnumeratorInput(TaskInput):
     def poll(self) -> InBand | None:
         """Have the enumerator do what waits."""
         assert self._loop is not None
-        deadline = time.perf_counter() + STEP_SECONDS
-        while self._calls and not self._ended and time.perf_counter() < deadline:
+        deadline = _now() + STEP_SECONDS
+        while self._calls and not self._ended and _now() < deadline:
             call = self._calls.popleft()
             self._handled += 1
             self._guard.active = self._token
