@@ -321,6 +321,7 @@ class DataPlaneStory:
         self._window = chance.choice([64, 400, 3000])
         keys = chance.choice(KINDS_OF_KEYS)
         self._slots, self._max_chunk = chance.randint(1, 3), chance.choice([16, 100, 1 << 20])
+        self._options = chance.choice([None, {"unaligned": True}, {"unaligned": True, "aligned_ms": 200}])
         self._asks, self._large = chance.random() < 0.5, chance.choice([0.0, 0.02, 0.3])
         self.told: list[str] = []
         """What happened, line by line."""
@@ -392,7 +393,7 @@ class DataPlaneStory:
                             self._to_rest(job)
                         job.to_end()
                     number = job.number + 1
-                    restore = restore if other_keys else job.completed
+                    restore = job.completed
                 finally:
                     self.told.append(f"attempt {attempt} ends: {len(Seen.out)} records are out, order {Seen.order:08x}")
                     job.crash()
@@ -408,7 +409,7 @@ class DataPlaneStory:
             {"source": self._splits},
             chance.randrange(1 << 30),
             restore,
-            None,
+            self._options,
             number,
             attempt,
             Seen.elsewhere,

@@ -40,6 +40,7 @@ from firesteel.protocol.deployment import TaskFailure
 from firesteel.runtime.batch import Barrier
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo
+from firesteel.runtime.checkpoints.in_flight import partitioners
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
 from firesteel.runtime.checkpoints.uploads import InlineStream
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
@@ -312,8 +313,12 @@ class MiniJob:
             )  # fmt: skip
             inputs.run_on(self.loop, guard)
         else:
+            edges = [
+                (self._edge(vertex, position), position if vertex.two_inputs else 0, kind)
+                for position, (_, kind, _) in enumerate(vertex.inputs)
+            ]
             inputs = ChannelInputs(self._inputs(vertex, subtask), lambda: self.tasks[key].wake(), info.full_name,
-                                   self.clock)  # fmt: skip
+                                   self.clock, partitioners(operators[0], edges))  # fmt: skip
         channels = []
         for spec in outputs:
             down = next(v for v in self.vertices for p in range(len(v.inputs)) if self._edge(v, p) == spec.edge)
@@ -344,7 +349,12 @@ class MiniJob:
 
     def services(self) -> CheckpointServices:
         """What tasks get from their slot."""
-        return CheckpointServices(lambda number, hint: InlineStream(), self.uploads.append, final=True)
+        return CheckpointServices(
+            lambda number, hint: InlineStream(),
+            self.uploads.append,
+            final=True,
+            unaligned=bool((self.options or {}).get("unaligned")),
+        )
 
     def _edge(self, down: Vertex, position: int) -> int:
         index = next(i for i, v in enumerate(self.vertices) if v is down)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, InBand
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, InBand, InputBatch
 from firesteel.runtime.checkpoints.aligner import Arrived, BarrierAligner
 from firesteel.runtime.task.channel_inputs import ChannelInputs
-from firesteel.runtime.task.parts import InputBatch
 from tests.unit.runtime.support import FakeInput, ManualClock
 
 AT_LEAST_ONCE = {"mode": "AT_LEAST_ONCE"}

@@ -27,7 +27,7 @@ class Large:
     """A snapshot that never ends; each slice takes two milliseconds."""
 
     checkpoint_id = 1
-    sliced = False
+    sliced = whole = False
     upload = SimpleNamespace(room=True)
 
     def __init__(self, clock: Clock) -> None:
@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def writing(snapshot: Large, token: CancelToken) -> TaskCheckpoints:
     nothing: Any = None
     made = TaskCheckpoints(
-        INFO, [], [], CheckpointServices(), nothing, nothing, Guard(), token, lambda: None, None
+        INFO, [], [], CheckpointServices(), nothing, nothing, Guard(), token, lambda: None, None, nothing
     )  # fmt: skip
     made._running = snapshot  # type: ignore[assignment]
     return made

@@ -31,13 +31,12 @@ from firesteel.functions.source import (
     Wait,
 )
 from firesteel.graph.specs import OperatorKind
-from firesteel.runtime.batch import END_OF_INPUT, InBand, Watermark
+from firesteel.runtime.batch import END_OF_INPUT, InBand, InputBatch, Watermark
 from firesteel.runtime.columns.rows import to_records
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.runtime.task.loop import TaskLoop
-from firesteel.runtime.task.parts import InputBatch
 from tests.unit.checkpoint_faults.whole_job import operator
 from tests.unit.runtime.mini_job import MiniJob, Vertex
 from tests.unit.runtime.support import INFO, ManualClock

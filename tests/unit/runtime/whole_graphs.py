@@ -13,7 +13,7 @@ from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.physical import downstream_channels
 from firesteel.graph.specs import ChainSpec, OperatorKind, PartitionerKind
 from firesteel.graph.stream_graph import StreamGraph
-from firesteel.runtime.batch import MAX_WATERMARK, Batch, EndOfInput, Watermark
+from firesteel.runtime.batch import MAX_WATERMARK, Batch, EndOfInput, InputBatch, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo
 from firesteel.runtime.exchange.partitioners import create_output
@@ -21,7 +21,6 @@ from firesteel.runtime.exchange.serialization import MessageReader, MessageWrite
 from firesteel.runtime.sources.source_input import SourceInput
 from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.task.interrupts import CancelToken, Guard
-from firesteel.runtime.task.parts import InputBatch
 from firesteel.state.backend import load_state_backend
 from tests.unit.runtime.support import INFO, FakeOutput, ManualClock
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from firesteel.checkpoint.metadata import OperatorState
 from firesteel.checkpoint.reading import Plain, each, member, named, whole_number
-from firesteel.checkpoint.subtask_state import Committables, KeyedState, KeyKinds, OperatorListState
+from firesteel.checkpoint.subtask_state import Committables, InFlight, KeyedState, KeyKinds, OperatorListState
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.key_groups import operator_index
 from firesteel.graph.key_kinds import merged
+from firesteel.graph.specs import PartitionerKind
 
 T = TypeVar("T")
 _EMPTY: Final = OperatorListState(())
 SPLIT, UNION, BROADCAST = "split", "union", "broadcast"
+_BY_KEY: Final = PartitionerKind.HASH.value
+_FIXED: Final = {PartitionerKind.BROADCAST.value, PartitionerKind.CUSTOM.value}
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class OperatorRestore:
         splits: plain splits to read on.
         committables: to be committed before anything else.
         keys: what is known of the keys that have state in any subtask.
+        in_flight: records to be replayed before any others.
     """
 
     keyed: Mapping[str, tuple[KeyedState, ...]] = field(default_factory=dict)
@@ -37,11 +41,13 @@ class OperatorRestore:
     splits: tuple[Mapping[str, Plain], ...] = ()
     committables: tuple[Committables, ...] = ()
     keys: KeyKinds | None = None
+    in_flight: tuple[InFlight, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it."""
-        return not (self.keyed or any(part.states for part in self.operator) or self.splits or self.committables)
+        lists = any(part.states for part in self.operator)
+        return not (self.keyed or lists or self.splits or self.committables or self.in_flight)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -51,6 +57,7 @@ class OperatorRestore:
             "splits": [dict(split) for split in self.splits],
             "committables": [committables.to_plain() for committables in self.committables],
             "keys": None if self.keys is None else self.keys.to_plain(),
+            "in_flight": [in_flight.to_plain() for in_flight in self.in_flight],
         }
 
     @classmethod
@@ -68,6 +75,7 @@ class OperatorRestore:
             each(given.get("splits"), lambda split, at: member(split, dict, at), f"{where}.splits"),
             each(given.get("committables"), Committables.from_plain, f"{where}.committables"),
             None if keys is None else KeyKinds.from_plain(keys, f"{where}.keys"),
+            each(given.get("in_flight"), InFlight.from_plain, f"{where}.in_flight"),
         )
 
 
@@ -114,7 +122,8 @@ def assign(
     """What each subtask gets of an operator's state.
 
     Keyed state goes by ranges of key groups. Split lists, splits and committables stay where they were if the
-    parallelism is the same, else they are dealt out in turn; union and broadcast state goes to everybody.
+    parallelism is the same, else they are dealt out in turn; union and broadcast state goes to everybody. So do records
+    in flight, but those that are by key go to everybody, who picks the own ones.
 
     Args:
         state: in the checkpoint.
@@ -122,7 +131,8 @@ def assign(
         same_program: the program that wrote it goes on, so that its key selectors are the same.
 
     Raises:
-        StateRestoreError: there is keyed state, and the maximum parallelism is another one.
+        StateRestoreError: there is keyed state, and the maximum parallelism is another one; or the parallelism is
+            another one, and there are records in flight of an edge whose subtasks all get the same, or chosen, records.
     """
     if state.max_parallelism != max_parallelism and any(s.keyed for s in state.subtasks.values()):
         raise StateRestoreError(
@@ -137,6 +147,7 @@ def assign(
     written = [s.operator for s in former if s is not None and s.operator is not None]
     keys = _keys([s.keys for s in former if s is not None and s.keys is not None], same_program)
     keyed = _keyed(state, parallelism, max_parallelism)
+    in_flight = _in_flight(state, [s.in_flight if s else () for s in former], parallelism)
     return [
         OperatorRestore(
             {name: tuple(parts) for name, parts in keyed[index].items()},
@@ -144,6 +155,7 @@ def assign(
             splits[index],
             committables[index],
             keys,
+            in_flight[index],
         )
         for index in range(parallelism)
     ]
@@ -158,6 +170,25 @@ def _keyed(state: OperatorState, parallelism: int, max_parallelism: int) -> list
             for index in range(first, min(last, parallelism - 1) + 1):
                 found[index].setdefault(name, []).append(part)
     return found
+
+
+def _in_flight(
+    state: OperatorState, former: Sequence[tuple[InFlight, ...]], parallelism: int
+) -> list[tuple[InFlight, ...]]:
+    if parallelism == state.parallelism:
+        return list(former)
+    fixed = {one.partitioner for part in former for one in part} & _FIXED
+    if fixed:
+        raise StateRestoreError(
+            f"operator {state.name!r} ({state.operator_id}): its checkpoint is unaligned and holds records in flight "
+            f"of {' and '.join(sorted(fixed))} edges, which only the subtasks of then can go on with: keep the "
+            f"parallelism {state.parallelism}, or go on from an aligned checkpoint or a savepoint."
+        )
+    shared = tuple(replace(one, shared=True) for part in former for one in part if one.partitioner == _BY_KEY)
+    dealt = _deal(
+        [tuple(one for one in part if one.partitioner != _BY_KEY) for part in former], parallelism, same=False
+    )
+    return [(*shared, *own) for own in dealt]
 
 
 def _keys(known: Sequence[KeyKinds], same_program: bool) -> KeyKinds | None:

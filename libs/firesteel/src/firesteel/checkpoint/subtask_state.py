@@ -162,6 +162,47 @@ class KeyKinds:
 
 
 @dataclass(frozen=True)
+class InFlight:
+    """Records that a barrier has overtaken on their way to a subtask.
+
+    Attributes:
+        input_index: input of the operator that they are for.
+        partitioner: of the edge that they came over (``firesteel.graph.specs.PartitionerKind``).
+        handle: a stream of chunks, each a message of the exchange.
+        shared: several subtasks are to read it, each the records of its own keys.
+    """
+
+    input_index: int
+    partitioner: str
+    handle: StateHandle
+    shared: bool = False
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {
+            "input": self.input_index,
+            "partitioner": self.partitioner,
+            "handle": self.handle.to_plain(),
+            "shared": self.shared,
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Plain, where: str) -> InFlight:
+        """The inverse of ``to_plain``.
+
+        Raises:
+            CheckpointFormatError: it is malformed.
+        """
+        given: dict[str, Plain] = member(plain, dict, where)
+        return cls(
+            whole_number(given.get("input"), f"{where}.input"),
+            member(given.get("partitioner"), str, f"{where}.partitioner"),
+            handle_from_plain(given.get("handle"), f"{where}.handle"),
+            member(given.get("shared"), bool, f"{where}.shared"),
+        )
+
+
+@dataclass(frozen=True)
 class OperatorSubtaskState:
     """State of one operator in one subtask.
 
@@ -171,6 +212,7 @@ class OperatorSubtaskState:
         splits: plain splits of a source reader with the positions behind the last record before the barrier.
         committables: of a two-phase sink.
         keys: of ``keyed``, where it is not in columns; None = not known (version 2 of the metadata).
+        in_flight: of the head of a chain: records in front of it. Metadata without any do not mention them.
     """
 
     keyed: Mapping[str, KeyedState] = field(default_factory=dict)
@@ -178,11 +220,12 @@ class OperatorSubtaskState:
     splits: tuple[Mapping[str, Plain], ...] = ()
     committables: tuple[Committables, ...] = ()
     keys: KeyKinds | None = None
+    in_flight: tuple[InFlight, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing in it."""
-        return not (self.keyed or self.operator or self.splits or self.committables)
+        return not (self.keyed or self.operator or self.splits or self.committables or self.in_flight)
 
     def handles(self) -> Iterator[StateHandle]:
         """All pieces of state."""
@@ -193,16 +236,21 @@ class OperatorSubtaskState:
             yield from self.operator.handles
         for committables in self.committables:
             yield from committables.items
+        for in_flight in self.in_flight:
+            yield in_flight.handle
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
-        return {
+        plain = {
             "keyed": {name: keyed.to_plain() for name, keyed in self.keyed.items()},
             "operator": None if self.operator is None else self.operator.to_plain(),
             "splits": [dict(split) for split in self.splits],
             "committables": [committables.to_plain() for committables in self.committables],
             "keys": None if self.keys is None else self.keys.to_plain(),
         }
+        if self.in_flight:
+            plain["in_flight"] = [in_flight.to_plain() for in_flight in self.in_flight]
+        return plain
 
     @classmethod
     def from_plain(cls, plain: Plain, where: str) -> OperatorSubtaskState:
@@ -219,6 +267,7 @@ class OperatorSubtaskState:
             each(given.get("splits"), _object, f"{where}.splits"),
             each(given.get("committables"), Committables.from_plain, f"{where}.committables"),
             None if keys is None else KeyKinds.from_plain(keys, f"{where}.keys"),
+            each(given.get("in_flight", []), InFlight.from_plain, f"{where}.in_flight"),
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -100,6 +100,18 @@ def _joined(parts: Sequence[Any]) -> Any:
     return list(chain.from_iterable(parts))
 
 
+class InputBatch(NamedTuple):
+    """A batch for the chain.
+
+    Attributes:
+        batch: the records.
+        input_index: the input of its first operator that it is for.
+    """
+
+    batch: Batch
+    input_index: int = 0
+
+
 class InBand:
     """What travels on a channel beside batches, in order with them: the end, watermarks, barriers."""
 
@@ -156,7 +168,8 @@ class Barrier(InBand):
     Attributes:
         checkpoint_id: which checkpoint; they grow along each channel.
         timestamp: when it was triggered, epoch milliseconds.
-        options: plain data from the coordinator; ``mode`` is ``EXACTLY_ONCE`` (the default) or ``AT_LEAST_ONCE``.
+        options: plain data from the coordinator; ``mode`` is ``EXACTLY_ONCE`` (the default) or ``AT_LEAST_ONCE``. With
+            ``unaligned`` the barrier overtakes records ``aligned_ms`` after it was triggered.
     """
 
     __slots__ = ("checkpoint_id", "options", "timestamp")
@@ -168,6 +181,11 @@ class Barrier(InBand):
     def exactly_once(self) -> bool:
         """Whether a channel that has delivered the barrier waits for the others."""
         return bool(self.options.get("mode", "EXACTLY_ONCE") != "AT_LEAST_ONCE")
+
+    @property
+    def overtakes_at(self) -> float:
+        """Epoch milliseconds from when on the barrier overtakes the records in front of it."""
+        return self.timestamp + self.options.get("aligned_ms", 0) if self.options.get("unaligned") else float("inf")
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Barrier):

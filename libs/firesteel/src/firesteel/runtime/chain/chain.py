@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from firesteel.runtime.batch import MIN_WATERMARK, Batch, Watermark
+from firesteel.runtime.batch import MIN_WATERMARK, Batch, InputBatch, Watermark
 from firesteel.runtime.chain.plan import ChainPlan
 from firesteel.runtime.chain.stages import AsyncStage, Emitted, Outlet, Stage
 from firesteel.runtime.task.interrupts import CancelToken, Guard
@@ -55,16 +55,28 @@ class ChainExecutor:
         self._stack: list[Stage] = []
         """Those with something pending; the last one goes on."""
         self._full: list[Writable] = []
+        self._rest: Batch | None = None
+        self._rest_input = 0
 
     @property
     def pending(self) -> bool:
         """Whether ``step`` has something to do; the next batch may be fed when not."""
+        return self._rest is not None or self.working
+
+    @property
+    def working(self) -> bool:
+        """The same, but for the rest of the batch that is fed by pieces."""
         return bool(self._stack) or (bool(self._async) and self._ready() is not None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether all that is on its way waits for results that others make."""
+        return bool(self._async) and bool(self._stack) and self._stack[-1].waits and self._ready() is None
 
     @property
     def empty(self) -> bool:
         """Whether nothing is on its way, and no results are awaited."""
-        return not self._stack and all(stage.operator.empty for stage in self._async)
+        return self._rest is None and not self._stack and all(stage.operator.empty for stage in self._async)
 
     @property
     def blocked(self) -> bool:
@@ -73,7 +85,7 @@ class ChainExecutor:
             self._full = [target for target in self._full if not target.writable]
             if self._full:
                 return True
-        return bool(self._async) and bool(self._stack) and self._stack[-1].waits and self._ready() is None
+        return self.waits
 
     def _ready(self) -> AsyncStage | None:
         """One whose results may leave although nothing goes in."""
@@ -86,9 +98,32 @@ class ChainExecutor:
 
     def feed(self, batch: Batch, input_index: int = 0) -> None:
         """Put in a batch."""
-        count = len(batch)
-        self.records_in += count
-        if count:
+        self.records_in += len(batch)
+        self._push(batch, input_index)
+
+    def feed_by_pieces(self, batch: Batch, input_index: int = 0) -> None:
+        """Put in a batch that a barrier may overtake: of slow records only some at a time."""
+        self.records_in += len(batch)
+        self._rest, self._rest_input = batch, input_index
+        self._feed_piece()
+
+    @property
+    def rest(self) -> list[InputBatch]:
+        """What was fed by pieces and has not gone in."""
+        return [] if self._rest is None else [InputBatch(self._rest, self._rest_input)]
+
+    def _feed_piece(self) -> None:
+        rest = self._rest
+        assert rest is not None
+        size = min([stage.records_at_once for stage in self.plan.stages], default=len(rest))
+        if len(rest) <= size:
+            self._rest, piece = None, rest
+        else:
+            self._rest, piece = rest.slice(size, len(rest)), rest.slice(0, size)
+        self._push(piece, self._rest_input)
+
+    def _push(self, batch: Batch, input_index: int) -> None:
+        if len(batch):
             self._enter(self.plan.root)
             self.plan.root.push(batch, input_index)
 
@@ -131,6 +166,8 @@ class ChainExecutor:
         if self._async and (stage is None or stage.waits):
             stage = self._ready()
         if stage is None:
+            if not stack and self._rest is not None:
+                self._feed_piece()
             return
         self.guard.active = self._token
         emitted = stage.step()
@@ -182,6 +219,6 @@ class ChainExecutor:
     def drop(self) -> None:
         """Forget what is pending; suspended user generators are closed."""
         self._stack.clear()
-        self._full = []
+        self._full, self._rest = [], None
         for stage in reversed(self.plan.stages):
             stage.drop()

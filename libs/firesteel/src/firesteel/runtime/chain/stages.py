@@ -50,6 +50,7 @@ ROWS_AT_ONCE: Final = 4096
 """So many rows are made of columns at once: about two milliseconds' worth."""
 _SAMPLED: Final = 16
 """Smaller chunks are not measured, as long as slices are not limited by bytes."""
+_SLICES_AT_ONCE: Final = 8
 _now = time.perf_counter
 
 
@@ -171,6 +172,11 @@ class Stage(ABC):
         return False
 
     @property
+    def records_at_once(self) -> int:
+        """So many records that go in are worked off soon."""
+        return LARGEST_COLUMNS
+
+    @property
     def next_timer(self) -> int | None:
         """When the next processing-time timer is due (epoch ms)."""
         return None if self.timed is None else self.timed.heap_timers.processing.earliest
@@ -280,6 +286,12 @@ class RowStage(Stage):
         self._copies, self._expands = copies, last.expands
         self._sets_stamps = self.timed is not None and self.timed.sets_stamps
         self._one_to_one = all(operator.one_to_one for operator in operators)
+
+    @property
+    def records_at_once(self) -> int:
+        """See ``Stage``: some slices of slow records, else as many as there are."""
+        records = self.slices.records
+        return LARGEST_COLUMNS if records >= LARGEST_SLICE else _SLICES_AT_ONCE * records
 
     def _process(self, batch: Batch, input_index: int) -> Slices:
         if isinstance(batch.values, list):

@@ -4,6 +4,9 @@ Exactly once: a channel that has delivered the barrier is blocked until all have
 buffers, which credit bounds. At least once: no channel is blocked, several checkpoints may be waited for. A channel
 that has come to its end needs no barrier. Barriers grow along a channel: one that delivers a later barrier will not
 deliver the earlier one any more, so the earlier checkpoint is given up.
+
+A barrier that overtakes begins its checkpoint with the first channel, and blocks none. It is waited for on the others
+all the same: what comes in front of it there belongs to the checkpoint.
 """
 
 from __future__ import annotations
@@ -20,14 +23,21 @@ class Arrived(InBand):
         start_delay_ms: from the trigger until the first channel delivered it.
         alignment_ms: from then until the last one did.
         processed_bytes: taken in between, about.
+        overtakes: it has come over one channel at least, and overtaken what is in the others.
     """
 
-    __slots__ = ("alignment_ms", "barrier", "processed_bytes", "start_delay_ms")
+    __slots__ = ("alignment_ms", "barrier", "overtakes", "processed_bytes", "start_delay_ms")
 
     def __init__(
-        self, barrier: Barrier, start_delay_ms: int = 0, alignment_ms: int = 0, processed_bytes: int = 0
+        self,
+        barrier: Barrier,
+        start_delay_ms: int = 0,
+        alignment_ms: int = 0,
+        processed_bytes: int = 0,
+        *,
+        overtakes: bool = False,
     ) -> None:
-        self.barrier = barrier
+        self.barrier, self.overtakes = barrier, overtakes
         self.start_delay_ms, self.alignment_ms = start_delay_ms, alignment_ms
         self.processed_bytes = processed_bytes
 
@@ -38,12 +48,13 @@ class Arrived(InBand):
 class _Waiting:
     """A checkpoint whose barrier has come over some channels."""
 
-    __slots__ = ("arrived", "barrier", "began", "processed", "start_delay_ms")
+    __slots__ = ("arrived", "barrier", "began", "begun", "processed", "start_delay_ms")
 
     def __init__(self, barrier: Barrier, began: float, start_delay_ms: int) -> None:
         self.barrier, self.began, self.start_delay_ms = barrier, began, start_delay_ms
         self.arrived: set[int] = set()
         self.processed = 0
+        self.begun = False  # the barrier has overtaken: the checkpoint was begun before it came over all channels
 
 
 class BarrierAligner:
@@ -76,20 +87,47 @@ class BarrierAligner:
         """A channel delivered a barrier; what the task has to do now: ``Arrived`` and ``CancelBarrier``."""
         checkpoint = barrier.checkpoint_id
         out = self._overtaken(channel, checkpoint)
-        if not self._is_over(checkpoint):
-            waiting = self._waiting.get(checkpoint)
-            if waiting is None:
-                delay = max(0, self._clock.epoch_ms() - barrier.timestamp)
-                waiting = self._waiting[checkpoint] = _Waiting(barrier, self._clock.monotonic(), delay)
-            waiting.arrived.add(channel)
+        if not self.is_over(checkpoint):
+            self._of(barrier).arrived.add(channel)
             out += self._complete()
         self._block()
         return out
 
+    def begin(self, barrier: Barrier) -> Arrived | None:
+        """A barrier overtakes: the checkpoint begins now, and no channel waits for another. None: it has begun."""
+        if self.is_over(barrier.checkpoint_id) or (waiting := self._of(barrier)).begun:
+            return None
+        waiting.begun = True
+        self._block()
+        return Arrived(barrier, waiting.start_delay_ms, overtakes=True)
+
+    def is_begun(self, checkpoint_id: int) -> bool:
+        """Whether a checkpoint has begun, and its barrier is still to come over some channels."""
+        waiting = self._waiting.get(checkpoint_id)
+        return waiting is not None and waiting.begun
+
+    def has_arrived(self, channel: int, checkpoint_id: int) -> bool:
+        """Whether a channel has delivered the barrier of a checkpoint that is waited for."""
+        waiting = self._waiting.get(checkpoint_id)
+        return waiting is not None and channel in waiting.arrived
+
+    def end_ahead(self, channel: int, checkpoint_id: int) -> list[InBand]:
+        """All that a channel will bring is known; a begun checkpoint need not wait for it."""
+        if checkpoint_id in self._waiting:
+            self._waiting[checkpoint_id].arrived.add(channel)
+        return self._complete()
+
+    def _of(self, barrier: Barrier) -> _Waiting:
+        waiting = self._waiting.get(barrier.checkpoint_id)
+        if waiting is None:
+            delay = max(0, self._clock.epoch_ms() - barrier.timestamp)
+            waiting = self._waiting[barrier.checkpoint_id] = _Waiting(barrier, self._clock.monotonic(), delay)
+        return waiting
+
     def cancelled(self, channel: int, checkpoint_id: int) -> list[InBand]:
         """A channel said that the barrier will not come."""
         out = self._overtaken(channel, checkpoint_id)
-        if not self._is_over(checkpoint_id):
+        if not self.is_over(checkpoint_id):
             out.append(self._give_up(checkpoint_id))
         self._block()
         return out
@@ -104,7 +142,7 @@ class BarrierAligner:
     def abort(self, checkpoint_id: int) -> bool:
         """The coordinator gave the checkpoint up; returns whether its barrier was waited for."""
         waited = checkpoint_id in self._waiting
-        if not self._is_over(checkpoint_id):
+        if not self.is_over(checkpoint_id):
             self._give_up(checkpoint_id)
             self._block()
         return waited
@@ -114,7 +152,8 @@ class BarrierAligner:
         for waiting in self._waiting.values():
             waiting.processed += size
 
-    def _is_over(self, checkpoint_id: int) -> bool:
+    def is_over(self, checkpoint_id: int) -> bool:
+        """Whether a checkpoint is complete here, or was given up."""
         return checkpoint_id <= self._done or checkpoint_id in self._given_up
 
     def _overtaken(self, channel: int, checkpoint_id: int) -> list[InBand]:
@@ -140,6 +179,8 @@ class BarrierAligner:
             del self._waiting[number]
             self._done = max(self._done, number)
             self._given_up = {given_up for given_up in self._given_up if given_up > self._done}
+            if waiting.begun:
+                continue
             took = int((self._clock.monotonic() - waiting.began) * 1000)
             out.append(Arrived(waiting.barrier, waiting.start_delay_ms, took, waiting.processed))
         return out
@@ -147,6 +188,6 @@ class BarrierAligner:
     def _block(self) -> None:
         blocked: set[int] = set()
         for waiting in self._waiting.values():
-            if waiting.barrier.exactly_once:
+            if waiting.barrier.exactly_once and not waiting.begun:
                 blocked |= waiting.arrived
         self.blocked = frozenset(blocked)

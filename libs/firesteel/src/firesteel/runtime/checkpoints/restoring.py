@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.checkpoints.in_flight import InFlightReader, Replayed
 from firesteel.runtime.checkpoints.restore import OpenState, restore_operators
 from firesteel.runtime.operators import Operator
 from firesteel.runtime.task.interrupts import CancelToken, Guard, TaskInterrupt
@@ -34,6 +35,7 @@ class Restoring:
 
     Attributes:
         done: whether ``run`` is over; its error, if it raised, is ``error``.
+        in_flight: what the task is to replay.
         held: calls that wait until the task is open.
     """
 
@@ -49,6 +51,7 @@ class Restoring:
         self._open_state, self._on_done = open_state, on_done
         self._given_up = False
         self.done = False
+        self.in_flight: list[Replayed] = []
         self.error: BaseException | None = None
         self.held: list[Callable[[], None]] = []
 
@@ -56,6 +59,11 @@ class Restoring:
         """Restore; on any thread, once."""
         try:
             restore_operators(self._restore, self._operators, self._info, self._open_state, self._check)
+            head = self._operators[0].spec
+            written = self._restore.operators.get(head.id)
+            if written is not None and written.in_flight:
+                reader = InFlightReader(head, self._info, self._open_state, self._check)
+                self.in_flight = list(reader.read(written.in_flight))
         except BaseException as error:  # state is the user's, and unpickled by their own code
             self.error = error
         self.done = True

@@ -18,6 +18,7 @@ from firesteel.functions.two_phase import Committable
 from firesteel.runtime.chain.initialization import SnapshotContext
 from firesteel.runtime.checkpoints.aligner import Arrived
 from firesteel.runtime.checkpoints.bases import Bases, Written
+from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.uploads import Upload
 from firesteel.runtime.operators import KeyedPart, Operator
@@ -58,6 +59,8 @@ class TaskSnapshot:
     """
 
     half_written = False
+    log: InFlightLog | None = None
+    """Of what the barrier has overtaken."""
 
     def __init__(
         self,
@@ -140,8 +143,15 @@ class TaskSnapshot:
                 self.upload.chunks(self._position, chunks)
             return
 
+    @property
+    def whole(self) -> bool:
+        """Whether everything was handed over, what the barrier has overtaken too."""
+        return self.sliced and (self.log is None or not self.log.open)
+
     def close(self) -> None:
         """Give up, or say that it is over."""
+        if self.log is not None:
+            self.log.give_up()
         self._position = len(self._parts)
         for part in self._parts:
             part.snapshot.close()
@@ -166,6 +176,7 @@ class TaskSnapshot:
                 made = KeyedState(states, part.key_groups, written, files)
                 keyed.setdefault(part.operator.spec.id, {})[part.name] = made
         found: dict[str, OperatorSubtaskState] = {}
+        in_flight = () if self.log is None else self.log.state(handles.get)
         for one in self._operators:
             id_, source = one.spec.id, self._source
             state = OperatorSubtaskState(
@@ -174,6 +185,7 @@ class TaskSnapshot:
                 source.splits if source is not None and source.operator_id == id_ else (),
                 tuple(_plain(*prepared) for prepared in self._committables.get(id_, ())),
                 self._keys[id_] if any(part.handles or part.files for part in keyed.get(id_, {}).values()) else None,
+                in_flight if one is self._operators[0] else (),
             )
             if not state.is_empty:
                 found[id_] = state

@@ -22,6 +22,7 @@ from firesteel.runtime.batch import Barrier, CancelBarrier, InBand
 from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.aligner import Arrived
 from firesteel.runtime.checkpoints.bases import Bases, Written
+from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.restore import OpenState, open_inline
 from firesteel.runtime.checkpoints.restoring import Apart, at_once
@@ -60,6 +61,7 @@ class CheckpointServices:
         open_shared: of the checkpoint storage, for what several checkpoints use; None = each one is whole.
         delta_ratio: with ``open_shared``: the changes since a base may be so much of its entries.
         apart: has state read by a thread that may wait.
+        unaligned: barriers may overtake records.
     """
 
     open_stream: OpenStream = field(default=lambda checkpoint_id, hint: InlineStream())
@@ -69,6 +71,7 @@ class CheckpointServices:
     open_shared: OpenStream | None = None
     delta_ratio: float = 1.0
     apart: Apart = at_once
+    unaligned: bool = False
 
 
 class CheckpointReporter(Protocol):
@@ -97,6 +100,7 @@ class TaskCheckpoints:
         loop, guard, token: of the task.
         wake: makes the task step.
         position: of the source, for source tasks.
+        log_in_flight: has what a barrier has overtaken logged, for tasks with inputs.
 
     Attributes:
         final_complete: a checkpoint is complete that no record comes behind.
@@ -114,10 +118,12 @@ class TaskCheckpoints:
         token: CancelToken,
         wake: Callable[[], None],
         position: Callable[[], SourcePosition] | None,
+        log_in_flight: Callable[[InFlightLog], None],
     ) -> None:
         self._info, self._operators, self._outputs = info, operators, outputs
         self._services, self._reporter, self._loop = services, reporter, loop
         self._guard, self._token, self._wake, self._position = guard, token, wake, position
+        self._log_in_flight = log_in_flight
         self._waiting: deque[Arrived | CancelBarrier | Callable[[], None]] = deque()
         self._running: TaskSnapshot | None = None
         self._began = 0.0
@@ -146,7 +152,18 @@ class TaskCheckpoints:
     @property
     def slicing(self) -> bool:
         """Whether a snapshot is being written out that can go on."""
-        return self._running is not None and self._running.upload.room
+        running = self._running
+        return running is not None and running.upload.room and (not running.sliced or running.whole)
+
+    @property
+    def overtaking(self) -> bool:
+        """Whether a barrier waits that does not wait for room in the outputs."""
+        return any(isinstance(one, Arrived) and self._overtakes(one) for one in self._waiting)
+
+    @property
+    def running(self) -> bool:
+        """Whether a snapshot is being written out; the next one can't begin."""
+        return self._running is not None
 
     # -- what comes in
 
@@ -179,6 +196,7 @@ class TaskCheckpoints:
         else:
             delay = max(0, self._loop.clock.epoch_ms() - barrier.timestamp)
             self._waiting.append(Arrived(barrier, delay))
+            self._when_it_overtakes(barrier, self._wake)
         self._wake()
 
     def complete(self, checkpoint_id: int) -> None:
@@ -278,7 +296,7 @@ class TaskCheckpoints:
             running.upload.discard()
             self._failed(running, DeclineReason.ASYNC_EXCEPTION, error)
             return
-        if running.sliced:
+        if running.whole:
             self._running = None
             running.close()
             self._hand_over(running)
@@ -304,6 +322,8 @@ class TaskCheckpoints:
         self._passed = barrier.checkpoint_id
         if not self._input_ended:
             self._broadcast(barrier)
+        for channel in self._outputs:
+            self._when_it_overtakes(barrier, channel.hurry)
         checkpoint_id = barrier.checkpoint_id
         upload = Upload(
             checkpoint_id,
@@ -320,6 +340,9 @@ class TaskCheckpoints:
         try:
             self._guard.active = self._token
             snapshot.begin()
+            if arrived.overtakes:
+                snapshot.log = InFlightLog(checkpoint_id, upload, lambda: self._logged(snapshot))
+                self._log_in_flight(snapshot.log)
             self._guard.active = None
         except Exception as error:  # user code
             self._guard.active = None
@@ -332,6 +355,25 @@ class TaskCheckpoints:
             self._first_final = checkpoint_id
         self._running = snapshot
         self._sync_ms = int((_now() - self._began) * 1000)
+
+    def _overtakes(self, arrived: Arrived) -> bool:
+        return arrived.overtakes or arrived.barrier.overtakes_at <= self._loop.clock.epoch_ms()
+
+    def _when_it_overtakes(self, barrier: Barrier, call: Callable[[], None]) -> None:
+        """Do something as soon as a barrier overtakes, if ever."""
+        left = barrier.overtakes_at - self._loop.clock.epoch_ms()
+        if left <= 0:
+            call()
+        elif left < float("inf"):
+            self._loop.call_later(left / 1000, call)
+
+    def _logged(self, snapshot: TaskSnapshot) -> None:
+        """What the barrier has overtaken is known, or can't be serialised."""
+        assert snapshot.log is not None
+        if snapshot.log.error is not None and self._running is snapshot:
+            snapshot.upload.discard()
+            self._failed(snapshot, DeclineReason.TASK_FAILURE, snapshot.log.error)
+        self._wake()
 
     def _results_first(self, checkpoint_id: int) -> bool:
         """Ask the operators, once, for what has to leave in front of the barrier; whether there is something."""
@@ -352,6 +394,10 @@ class TaskCheckpoints:
     def _give_up(self, cancelled: CancelBarrier) -> None:
         """A barrier that won't come any more: tell those behind, and the coordinator."""
         checkpoint_id = cancelled.checkpoint_id
+        if self._running is not None and self._running.checkpoint_id == checkpoint_id:  # its barrier has overtaken
+            self._running.close()
+            self._running.upload.discard()
+            self._running = None
         if checkpoint_id > self._passed and not self._input_ended:  # else a later barrier has told them
             self._broadcast(cancelled)
         if checkpoint_id not in self._aborted:
@@ -400,15 +446,16 @@ class TaskCheckpoints:
         self, snapshot: TaskSnapshot, handles: Mapping[int, StateHandle], sync_ms: int, began: float
     ) -> None:
         state, arrived = snapshot.state(handles), snapshot.arrived
+        aligned_ms = arrived.alignment_ms if snapshot.log is None else snapshot.log.took_ms
         metrics = {
             "start_delay_ms": arrived.start_delay_ms,
-            "alignment_ms": arrived.alignment_ms,
+            "alignment_ms": aligned_ms,
             "sync_ms": sync_ms,
             "async_ms": max(0, int((_now() - began) * 1000) - sync_ms),
             "state_size": state.size,
             "checkpointed_size": state.size - snapshot.reused,
             "processed_in_alignment": arrived.processed_bytes,
-            "persisted": 0,
+            "persisted": 0 if snapshot.log is None else snapshot.log.size,
         }
         self._reporter.acknowledge_checkpoint(self._info.execution_id, snapshot.checkpoint_id, metrics, state)
 

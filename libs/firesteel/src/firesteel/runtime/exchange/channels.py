@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
 
-from firesteel.runtime.batch import Batch, InBand
+from firesteel.runtime.batch import Barrier, Batch, EndOfInput, InBand
 
 Callback = Callable[[], None]
 
@@ -76,6 +76,15 @@ class OutputChannel(ABC):
             SerializationError: a record can't be pickled.
         """
 
+    def hurry(self) -> None:  # noqa: B027 - what is with the receiver at once needs no hurry
+        """A barrier, or the end, is queued: let it and all in front of it get to the receiver now, room or not.
+
+        The sender owes that room: ``writable`` stays False until the receiver has worked off what came.
+
+        Raises:
+            SerializationError: a record can't be pickled.
+        """
+
     @abstractmethod
     def end(self) -> None:
         """Flush, then send the end of the input. Nothing may be written after it.
@@ -102,12 +111,14 @@ class InputChannel(ABC):
         bytes_in: running total of bytes received; serialised size, within a slot an estimate.
         records_in: running total of records that ``poll`` gave.
         queued_bytes: received and not polled yet.
+        on_barrier: called on the loop when a barrier that may overtake, or the end, has come into the queue.
     """
 
     def __init__(self, channel: ChannelId) -> None:
         self.id = channel
         self.readable = False
         self.on_readable: Callback | None = None
+        self.on_barrier: Callback | None = None
         self.bytes_in = 0
         self.records_in = 0
         self.queued_bytes = 0
@@ -121,6 +132,18 @@ class InputChannel(ABC):
         Raises:
             SerializationError: a record can't be unpickled here, for instance as its class can't be imported.
             ProtocolError: the message is malformed.
+        """
+
+    @abstractmethod
+    def barrier_ahead(self) -> Barrier | EndOfInput | None:
+        """The first barrier in the queue that may overtake, or the end, whichever comes first. Looks at all of it."""
+
+    @abstractmethod
+    def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
+        """What is in front of ``barrier_ahead``. It stays to be polled; a barrier is taken out of the queue.
+
+        Raises:
+            SerializationError, ProtocolError: see ``poll``.
         """
 
     @abstractmethod

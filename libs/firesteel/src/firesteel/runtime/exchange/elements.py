@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import struct
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import Barrier, CancelBarrier, InBand, Watermark
+from firesteel.runtime.batch import Barrier, CancelBarrier, EndOfInput, InBand, Watermark
 
 _WATERMARK: Final = struct.Struct("<BBq")
 """Kind (1), idle, timestamp."""
@@ -63,6 +63,11 @@ def _options(data: memoryview, peer: str) -> dict[str, Any]:
 def supersedes(element: InBand, before: Any) -> bool:
     """Whether an element makes the one right before it (no record between them) needless."""
     return isinstance(element, Watermark) and isinstance(before, Watermark)
+
+
+def may_overtake(element: Any) -> TypeGuard[Barrier | EndOfInput]:
+    """Whether an element of a queue is a barrier that overtakes now or later, or the end."""
+    return isinstance(element, EndOfInput) or (isinstance(element, Barrier) and element.overtakes_at < float("inf"))
 
 
 def append_element(queue: deque[Any], element: InBand) -> bool:

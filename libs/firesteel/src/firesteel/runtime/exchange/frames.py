@@ -39,6 +39,9 @@ class FrameKind(IntEnum):
     ELEMENT = 6
     """In-band: payload = an element (``elements.dump_element``), in order with the messages of its channel."""
 
+    OVERDRAFT = 7
+    """In-band: value = bytes of messages that follow beyond what was granted, in front of a barrier that overtakes."""
+
 
 WITH_PAYLOAD: Final = frozenset({FrameKind.DATA, FrameKind.GOODBYE, FrameKind.ELEMENT})
 _KINDS: Final = {int(kind): kind for kind in FrameKind}

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 import numpy as np
 
 from firesteel.core.errors import ProtocolError
-from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand
 from firesteel.runtime.columns.copies import COPIES
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel
-from firesteel.runtime.exchange.elements import append_element, load_element
+from firesteel.runtime.exchange.elements import append_element, load_element, may_overtake
 from firesteel.runtime.exchange.flow_control import WideWindows
 from firesteel.runtime.exchange.reading import LARGE_MESSAGE
 from firesteel.runtime.exchange.serialization import MessageReader, is_columns, mergeable
@@ -65,7 +65,7 @@ class RemoteInputChannel(InputChannel):
         self.attempt = attempt
         self._link, self._peer, self._window = link, peer, window
         self._wide, self._narrow = wide or WideWindows(0), window
-        self._queue: deque[Message | InBand] = deque()
+        self._queue: deque[Message | Batch | InBand] = deque()
         self._partial: bytearray | None = None  # a message that grows
         self._place: memoryview | None = None  # a large message, of which ``_filled`` bytes are there
         self._filled = 0
@@ -89,6 +89,11 @@ class RemoteInputChannel(InputChannel):
             if self._rest and not queue:
                 self._give_credit()  # nothing else is queued now: the rest of a large message may come
             return item
+        if isinstance(item, Batch):  # a barrier has overtaken it
+            self.queued_bytes -= item.bytes_estimate
+            self._give_credit()
+            self.records_in += len(item)
+            return item
         self.queued_bytes -= len(item)
         self._give_credit()
         batch = self._reader.loads(item)
@@ -96,6 +101,26 @@ class RemoteInputChannel(InputChannel):
             self._merge_small(batch, item)
         self.records_in += len(batch)
         return batch
+
+    def barrier_ahead(self) -> Barrier | EndOfInput | None:
+        """See ``InputChannel.barrier_ahead``."""
+        return next(filter(may_overtake, self._queue), None)
+
+    def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
+        """See ``InputChannel.overtaken``. What is in front becomes batches where it is."""
+        queue, front = self._queue, list[Batch]()
+        for position, item in enumerate(queue):
+            if item is element:
+                break
+            if not isinstance(item, InBand):
+                batch = queue[position] = item if isinstance(item, Batch) else self._reader.loads(item)
+                front.append(batch)
+        if isinstance(element, Barrier):
+            del queue[position]
+            self.readable = self.readable and bool(queue)
+            if self._rest and not queue:
+                self._give_credit()
+        return front
 
     def pause(self) -> None:
         """See ``InputChannel.pause``."""
@@ -112,7 +137,7 @@ class RemoteInputChannel(InputChannel):
         """See ``InputChannel.close``."""
         if not self._closed:
             self._closed = True
-            self.on_readable = None
+            self.on_readable = self.on_barrier = None
             self.readable = False
             self._queue.clear()
             self._partial = self._place = None
@@ -203,6 +228,8 @@ class RemoteInputChannel(InputChannel):
             raise ProtocolError(self._peer, f"{self.id}: end of input within a message, {self._rest} bytes are missing")
         self.ended = True
         self._arrived(END_OF_INPUT)
+        if self.on_barrier is not None:
+            self.on_barrier()
 
     def receive_element(self, payload: memoryview) -> None:
         """Take an in-band element.
@@ -214,8 +241,21 @@ class RemoteInputChannel(InputChannel):
             raise ProtocolError(self._peer, f"{self.id}: an element after the end of input")
         if self._rest:
             raise ProtocolError(self._peer, f"{self.id}: an element within a message, {self._rest} bytes are missing")
-        if append_element(self._queue, load_element(payload, f"{self._peer}, {self.id}")) and len(self._queue) == 1:
+        element = load_element(payload, f"{self._peer}, {self.id}")
+        if append_element(self._queue, element) and len(self._queue) == 1:
             self._became_readable()
+        if self.on_barrier is not None and may_overtake(element):
+            self.on_barrier()
+
+    def overdrawn(self, amount: int) -> None:
+        """The sender will send so many bytes more than it was granted.
+
+        Raises:
+            ProtocolError: the sender broke the rules.
+        """
+        if self.ended:
+            raise ProtocolError(self._peer, f"{self.id}: an overdraft after the end of input")
+        self._outstanding += amount
 
     # -- inside
 
@@ -247,7 +287,7 @@ class RemoteInputChannel(InputChannel):
         values = batch.values
         while queue and isinstance(values, list) and len(values) < MERGED_RECORDS:
             item = queue[0]
-            if isinstance(item, InBand) or len(item) >= SMALL_MESSAGE or not mergeable(first, item):
+            if isinstance(item, InBand | Batch) or len(item) >= SMALL_MESSAGE or not mergeable(first, item):
                 break
             queue.popleft()
             self.queued_bytes -= len(item)

@@ -29,6 +29,7 @@ GATHER_BYTES: Final = 256 * 1024
 GATHER_PIECES: Final = 256
 _MAX_EARLY: Final = 1 << 16
 _NO_CHANNEL: Final = ChannelId(0, 0, 0)
+_IN_BAND: Final = frozenset({FrameKind.DATA, FrameKind.END_OF_INPUT, FrameKind.ELEMENT, FrameKind.OVERDRAFT})
 
 
 class Link:
@@ -290,13 +291,15 @@ class Link:
         kind, channel, attempt, value, payload = frame
         if kind is FrameKind.GOODBYE:
             self._goodbye = "".join(c if c.isprintable() else "?" for c in bytes(payload).decode(errors="replace"))
-        elif kind is FrameKind.DATA or kind is FrameKind.END_OF_INPUT or kind is FrameKind.ELEMENT:
+        elif kind in _IN_BAND:
             receiver = self.inputs.get(channel)
             if receiver is not None and receiver.attempt == attempt:
                 if kind is FrameKind.DATA:
                     receiver.receive(payload, value)
                 elif kind is FrameKind.ELEMENT:
                     receiver.receive_element(payload)
+                elif kind is FrameKind.OVERDRAFT:
+                    receiver.overdrawn(value)
                 else:
                     receiver.receive_end()
             elif self._is_over(channel, attempt, receiver):

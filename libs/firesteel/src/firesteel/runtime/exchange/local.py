@@ -8,11 +8,12 @@ filled, and what waits here are objects: of many, most have left the processor's
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import Any, Final
 
-from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand, alike, merge
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, InputChannel, OutputChannel
-from firesteel.runtime.exchange.elements import append_element
+from firesteel.runtime.exchange.elements import append_element, may_overtake
 from firesteel.runtime.exchange.sizes import BatchSizes
 from firesteel.runtime.task.loop import TaskLoop
 
@@ -114,6 +115,22 @@ class LocalInputChannel(InputChannel):
         """The producer sent this."""
         if not self._closed and append_element(self._pipe.queue, element) and len(self._pipe.queue) == 1:
             self._became_readable()
+        if self.on_barrier is not None and may_overtake(element):
+            self.on_barrier()
+
+    def barrier_ahead(self) -> Barrier | EndOfInput | None:
+        """See ``InputChannel.barrier_ahead``."""
+        return next(filter(may_overtake, self._pipe.queue), None)
+
+    def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
+        """See ``InputChannel.overtaken``."""
+        queue = self._pipe.queue
+        at = next(position for position, item in enumerate(queue) if item is element)
+        front = [item for item in islice(queue, at) if isinstance(item, Batch)]
+        if isinstance(element, Barrier):
+            del queue[at]
+            self.readable = self.readable and bool(queue)
+        return front
 
     def arrived(self, item: Batch, size: int) -> None:
         """The producer wrote this."""
@@ -175,7 +192,7 @@ class LocalInputChannel(InputChannel):
         """See ``InputChannel.close``."""
         if not self._closed:
             self._closed = True
-            self.on_readable = None
+            self.on_readable = self.on_barrier = None
             self.readable = False
             self._pipe.queue.clear()
             self.queued_bytes = 0

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from firesteel.core.errors import FiresteelError
-from firesteel.runtime.batch import Batch, InBand, alike, merge
+from firesteel.runtime.batch import Barrier, Batch, InBand, alike, merge
 from firesteel.runtime.exchange.channels import ChannelId, OutputChannel
 from firesteel.runtime.exchange.elements import append_element, dump_element, supersedes
 from firesteel.runtime.exchange.flow_control import WideWindows
@@ -95,6 +95,9 @@ class RemoteOutputChannel(OutputChannel):
         self._sizes: deque[int] = deque()  # bytes left of each message; 0: an element
         self._outbox_bytes = 0
         self._credit = 0
+        self._hurried = False  # a barrier or the end is queued that must not wait for room
+        self._overdraft = 0  # to be announced
+        self._debt = 0  # of it, what counts as queued here until the receiver has worked it off
         self._welcome = False  # the receiver is there: it has given credit
         self._ending = False
         self._done = False  # end shipped, closed, or cancelled by the receiver
@@ -151,6 +154,12 @@ class RemoteOutputChannel(OutputChannel):
             self._flushing = True
             self._ship()
 
+    def hurry(self) -> None:
+        """See ``OutputChannel.hurry``."""
+        if not self._done and (self._ending or any(isinstance(e, Barrier) for e in (*self._pending, *self._outbox))):
+            self._hurried = True
+            self._ship()
+
     def end(self) -> None:
         """See ``OutputChannel.end``."""
         if not self._ending:
@@ -185,6 +194,8 @@ class RemoteOutputChannel(OutputChannel):
         if not self._done:
             self._welcome = True
             self._credit += amount
+            debt, self._debt = self._debt, 0
+            self._queued(-debt)
             self._ship_later()
 
     def cancel(self) -> None:
@@ -195,6 +206,9 @@ class RemoteOutputChannel(OutputChannel):
     def take_chunk(self, frames: list[Segment]) -> int:
         """Append the next frame to ``frames``; return its size in bytes."""
         channel = self.id
+        if self._overdraft:
+            frames.append(encode(FrameKind.OVERDRAFT, channel, self.attempt, self._overdraft))
+            self._overdraft = 0
         if not self._outbox:
             frames.append(encode(FrameKind.END_OF_INPUT, channel, self.attempt))
             self._finish()
@@ -312,7 +326,8 @@ class RemoteOutputChannel(OutputChannel):
                 self._sizes.append(0)
                 self._next_head()
                 continue
-            if self._outbox_bytes >= self._credit or not (self._flushing or self._enough()):
+            hurried = self._hurried and self._welcome
+            if not hurried and (self._outbox_bytes >= self._credit or not (self._flushing or self._enough())):
                 break
             batch, estimate = self._take()
             before = self._outbox_bytes
@@ -325,6 +340,15 @@ class RemoteOutputChannel(OutputChannel):
             if len(batch) > 1:
                 ratio = (self._outbox_bytes - before) / max(1, estimate)
                 self._ratio = min(64.0, max(1 / 64, 0.75 * self._ratio + 0.25 * ratio))
+
+        if self._hurried and self._welcome:
+            self._hurried = False
+            over = self._outbox_bytes - self._credit
+            if over > 0:
+                self._credit += over
+                self._overdraft += over
+                self._debt += over
+                self._queued(over)
 
     def _take(self) -> tuple[Batch, int]:
         """Take about one message's worth of records off ``_pending``; return it and what it counted there."""
@@ -397,6 +421,7 @@ class RemoteOutputChannel(OutputChannel):
         self._outbox.clear()
         self._sizes.clear()
         self._pending_bytes = self._pending_records = self._outbox_bytes = self._credit = 0
+        self._overdraft = self._debt = 0
         self.queued_bytes = 0
         if self._timer is not None:
             self._timer.cancel()

@@ -27,6 +27,7 @@ from firesteel.config.options import (
     CHECKPOINTING_INLINE_THRESHOLD,
     CHECKPOINTING_INTERVAL,
     CHECKPOINTING_MAX_DELTA_RATIO,
+    CHECKPOINTING_UNALIGNED,
     METRICS_MAX_PER_TASK,
     PIPELINE_AUTO_WATERMARK_INTERVAL,
     PIPELINE_GLOBAL_JOB_PARAMETERS,
@@ -39,6 +40,7 @@ from firesteel.protocol.deployment import Deployment, EdgeDescriptor, TaskDescri
 from firesteel.protocol.operator_events import Event
 from firesteel.runtime.chain.chain import ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo, TaskRuntimeContext
+from firesteel.runtime.checkpoints.in_flight import partitioners
 from firesteel.runtime.checkpoints.restore import open_inline
 from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
@@ -196,8 +198,15 @@ class Deployer:
             enumerator.run_on(loop, guard)
             inputs = enumerator
         else:
+            edges = [edge for edge in self._deployment.edges if edge.target == descriptor.vertex_id]
             inputs = ChannelInputs(
-                self._inputs(descriptor, thread), lambda: task[0].wake(), info.full_name, services.loop.clock
+                self._inputs(descriptor, thread),
+                lambda: task[0].wake(),
+                info.full_name,
+                services.loop.clock,
+                partitioners(
+                    plan.operators[0].spec, [(e.index, e.input_index, PartitionerKind(e.partitioner)) for e in edges]
+                ),
             )
         services.guard.active = None
         outputs = self._outputs(descriptor, plan, thread)
@@ -222,6 +231,7 @@ class Deployer:
                     open_shared=self._open_shared if self._shares() else None,
                     delta_ratio=self._settings.get(CHECKPOINTING_MAX_DELTA_RATIO),
                     apart=services.apart,
+                    unaligned=self._settings.get(CHECKPOINTING_UNALIGNED),
                 ),
                 restore=restore,
             )

@@ -26,7 +26,7 @@ from firesteel.functions.source import (
     Split,
     Wait,
 )
-from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand, Timestamps, Values
+from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand, InputBatch, Timestamps, Values
 from firesteel.runtime.chain.context import TaskInfo
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.columns.columns import StreamColumns, as_array
@@ -38,7 +38,7 @@ from firesteel.runtime.sources.source_time import SourceTime
 from firesteel.runtime.sources.split_codec import SplitCodec
 from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.runtime.task.loop import Handle, TaskLoop
-from firesteel.runtime.task.parts import InputBatch, TaskInput
+from firesteel.runtime.task.parts import TaskInput
 
 TARGET_SECONDS: Final = 0.002
 SMALLEST_POLL: Final = 64

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from firesteel.runtime.batch import END_OF_INPUT, Batch, InBand
+from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, EndOfInput, InBand
 from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
 from firesteel.runtime.task.loop import TaskLoop
 
@@ -16,6 +16,7 @@ LARGEST_QUEUE: Final = 4
 """Batches."""
 _FLUSH: Final = "flush"
 _END: Final = "end"
+_HURRY: Final = "hurry"
 
 
 class BridgedOutput(OutputChannel):
@@ -25,6 +26,7 @@ class BridgedOutput(OutputChannel):
         super().__init__(channel.id)
         self._channel, self._main, self._task = channel, main, task
         self._queue: deque[Batch | InBand | str] = deque()
+        self._hurries, self._hurried = 0, 0  # asked for, and done
         channel.on_writable = self._pump
         channel.on_error = self._failed
 
@@ -49,6 +51,12 @@ class BridgedOutput(OutputChannel):
             self._queue.append(_FLUSH)
             self._main.call_soon_threadsafe(self._pump)
 
+    def hurry(self) -> None:
+        """All that was handed over goes, whether there is room or not."""
+        self._queue.append(_HURRY)
+        self._hurries += 1
+        self._main.call_soon_threadsafe(self._pump)
+
     def end(self) -> None:
         """End when all before has been handed over."""
         self._queue.append(_END)
@@ -62,7 +70,9 @@ class BridgedOutput(OutputChannel):
     def _pump(self) -> None:
         channel = self._channel
         try:
-            while self._queue and (channel.writable or not isinstance(self._queue[0], Batch)):
+            while self._queue and (
+                channel.writable or self._hurried < self._hurries or not isinstance(self._queue[0], Batch)
+            ):
                 item = self._queue.popleft()
                 if isinstance(item, Batch):
                     channel.write(item)
@@ -70,6 +80,9 @@ class BridgedOutput(OutputChannel):
                     channel.send(item)
                 elif item is _FLUSH:
                     channel.flush()
+                elif item is _HURRY:
+                    self._hurried += 1
+                    channel.hurry()
                 else:
                     channel.end()
         except IndexError:  # closed in between
@@ -102,7 +115,10 @@ class BridgedInput(InputChannel):
         self._channel, self._main, self._task = channel, main, task
         self._queue: deque[Batch | InBand | Exception] = deque()
         self._closed = False
+        self._ahead: tuple[Barrier, list[Batch]] | None = None
+        """A barrier that overtakes, and what is in front of it in the channel; that stands still until it is taken."""
         channel.on_readable = self._pump
+        channel.on_barrier = self._look_ahead
         main.call_soon_threadsafe(self._pump)
 
     def poll(self) -> Batch | InBand | None:
@@ -117,8 +133,41 @@ class BridgedInput(InputChannel):
             self.records_in += len(got)
         return got
 
+    def barrier_ahead(self) -> Barrier | EndOfInput | None:
+        """One that the channel has told of; not the end, which comes in its turn."""
+        return None if self._ahead is None else self._ahead[0]
+
+    def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
+        """What is here, and what is in front of it in the channel."""
+        assert self._ahead is not None  # see ``barrier_ahead``
+        front = [item for item in list(self._queue) if isinstance(item, Batch)] + self._ahead[1]
+        self._ahead = None
+        self._main.call_soon_threadsafe(self._pump)
+        return front
+
+    def _look_ahead(self) -> None:
+        """On the main loop: a barrier has come that overtakes, now or later."""
+        barrier = None if self._closed or self._ahead is not None else self._channel.barrier_ahead()
+        if not isinstance(barrier, Barrier):
+            return
+        left = barrier.overtakes_at - self._main.clock.epoch_ms()
+        if left > 0:
+            self._main.call_later(left / 1000, self._look_ahead)
+            return
+        try:
+            self._ahead = barrier, self._channel.overtaken(barrier)
+        except Exception as error:
+            self._queue.append(error)
+            self._task.call_soon_threadsafe(self._readable)
+            return
+        self._task.call_soon_threadsafe(self._told)
+
+    def _told(self) -> None:
+        if self._ahead is not None and self.on_barrier is not None:
+            self.on_barrier()
+
     def _pump(self) -> None:
-        while len(self._queue) < LARGEST_QUEUE and not self._closed:
+        while len(self._queue) < LARGEST_QUEUE and not self._closed and self._ahead is None:
             try:
                 got = self._channel.poll()
             except Exception as error:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from firesteel.core.clock import Clock, SystemClock
-from firesteel.runtime.batch import END_OF_INPUT, Barrier, Batch, CancelBarrier, EndOfInput, InBand, Watermark
-from firesteel.runtime.checkpoints.aligner import BarrierAligner
+from firesteel.graph.specs import PartitionerKind
+from firesteel.runtime.batch import (
+    END_OF_INPUT,
+    Barrier,
+    Batch,
+    CancelBarrier,
+    EndOfInput,
+    InBand,
+    InputBatch,
+    Watermark,
+)
+from firesteel.runtime.checkpoints.aligner import Arrived, BarrierAligner
+from firesteel.runtime.checkpoints.in_flight import InFlightLog, Replayed, Source
 from firesteel.runtime.exchange.channels import InputChannel
-from firesteel.runtime.task.parts import InputBatch, TaskInput
+from firesteel.runtime.task.parts import TaskInput
 from firesteel.runtime.time.channel_watermarks import ChannelWatermarks
 
 
@@ -21,6 +33,8 @@ class ChannelInputs(TaskInput):
         on_readable: called on the loop when ``poll`` may give something again.
         name: of the task, for the log.
         clock: injected.
+        partitioners: of the edges, by their index; of those that are not named, records in flight stay with their
+            subtask.
 
     Attributes:
         watermarks: of the channels.
@@ -32,16 +46,27 @@ class ChannelInputs(TaskInput):
         on_readable: Callable[[], None],
         name: str = "",
         clock: Clock | None = None,
+        partitioners: Mapping[int, PartitionerKind] | None = None,
     ) -> None:
         self._channels = list(channels)
         self._open = [(number, channel, index) for number, (channel, index) in enumerate(channels)]
         self._next = 0
-        clock = clock or SystemClock()
+        self._clock = clock = clock or SystemClock()
+        kinds = partitioners or {}
+        self._sources = [
+            Source(index, kinds.get(channel.id.edge, PartitionerKind.FORWARD)) for channel, index in channels
+        ]
+        self._replay: deque[Replayed] = deque()
+        self._log: InFlightLog | None = None
+        self._last = Source(0, PartitionerKind.FORWARD)  # of the last batch
+        self._known = 0  # the last checkpoint whose barrier may overtake
         self.watermarks = ChannelWatermarks([(channel.id, index) for channel, index in channels], name, clock)
         self._aligner = BarrierAligner(len(self._channels), clock)
         self._found: deque[InBand] = deque()
-        for channel, _ in self._channels:
+        self._on_readable = on_readable
+        for number, (channel, _) in enumerate(self._channels):
             channel.on_readable = on_readable
+            channel.on_barrier = partial(self._barrier_came, number)
 
     at_position = True
 
@@ -68,6 +93,11 @@ class ChannelInputs(TaskInput):
         """
         if self._found:
             return self._found.popleft()
+        while self._replay:
+            replayed = self._replay.popleft()
+            self._last = replayed.source
+            if own := replayed.own():
+                return InputBatch(own, self._last.input_index)
         aligner = self._aligner
         left = len(self._open)
         while left > 0:
@@ -84,8 +114,10 @@ class ChannelInputs(TaskInput):
                 left -= 1
             elif isinstance(got, Batch):
                 self._next += 1
+                self._last = self._sources[number]
                 if aligner.aligning:
                     aligner.processed(got.bytes_estimate)
+                    self._log_batches(number, [got])
                 return InputBatch(got, index)
             elif isinstance(got, EndOfInput):
                 del self._open[self._next]
@@ -101,13 +133,95 @@ class ChannelInputs(TaskInput):
                 self._found.extend(aligner.cancelled(number, got.checkpoint_id))
             else:
                 raise TypeError(f"{channel.id}: in-band element {got!r} is not known here")  # our own bug
+            self._end_log()
             if self._found:
                 return self._found.popleft()
         return None if self._open else END_OF_INPUT
 
     def abort_checkpoint(self, checkpoint_id: int) -> bool:
         """The coordinator gave a checkpoint up; returns whether its barrier was waited for."""
-        return self._aligner.abort(checkpoint_id)
+        waited = self._aligner.abort(checkpoint_id)
+        if self.overtaking is not None and self.overtaking.checkpoint_id == checkpoint_id:
+            self.overtaking = None
+        self._end_log()
+        for _, channel, _ in self._open:
+            barrier = channel.barrier_ahead()
+            if isinstance(barrier, Barrier) and barrier.checkpoint_id == checkpoint_id:
+                channel.overtaken(barrier)  # nobody waits for it
+        return waited
+
+    # -- barriers that overtake
+
+    def overtake(self) -> Arrived | None:
+        """See ``TaskInput``."""
+        barrier, self.overtaking = self.overtaking, None
+        return None if barrier is None else self._aligner.begin(barrier)
+
+    def log_in_flight(self, log: InFlightLog, rest: Iterable[InputBatch]) -> None:
+        """See ``TaskInput``."""
+        for batch, _ in rest:
+            log.write(self._last, batch)
+        for replayed in self._replay:
+            log.write(replayed.source, replayed.own())
+        self._log = log
+        for number, _, _ in list(self._open):
+            self._look_ahead(number)
+        self._end_log()
+
+    def replay(self, batches: Iterable[Replayed]) -> None:
+        """See ``TaskInput``."""
+        self._replay.extend(batches)
+
+    def _barrier_came(self, number: int) -> None:
+        """Into the queue of a channel, or the end has."""
+        if self._log is not None:
+            self._look_ahead(number)
+            self._end_log()
+            return
+        barrier = self._channels[number][0].barrier_ahead()
+        if isinstance(barrier, Barrier) and barrier.checkpoint_id > self._known:
+            self._known = barrier.checkpoint_id
+            self._may_overtake(barrier)
+
+    def _may_overtake(self, barrier: Barrier) -> None:
+        left = barrier.overtakes_at - self._clock.epoch_ms()
+        if self._aligner.is_over(barrier.checkpoint_id):
+            return
+        if left > 0:
+            self.call_later(left / 1000, partial(self._may_overtake, barrier))
+        else:
+            self.overtaking = barrier
+            self._on_readable()
+
+    def _look_ahead(self, number: int) -> None:
+        """Log what is in front of the barrier in the queue of a channel, if it is there."""
+        log, channel = self._log, self._channels[number][0]
+        if log is None or self._aligner.has_arrived(number, log.checkpoint_id):
+            return
+        while (element := channel.barrier_ahead()) is not None:
+            front = channel.overtaken(element)
+            if isinstance(element, EndOfInput):
+                self._log_batches(number, front)
+                self._found.extend(self._aligner.end_ahead(number, log.checkpoint_id))
+                return
+            if element.checkpoint_id < log.checkpoint_id:
+                continue  # nobody waits for it
+            if element.checkpoint_id == log.checkpoint_id:
+                self._log_batches(number, front)
+            self._found.extend(self._aligner.barrier(number, element))
+            return
+
+    def _log_batches(self, number: int, batches: Iterable[Batch]) -> None:
+        log = self._log
+        if log is not None and not self._aligner.has_arrived(number, log.checkpoint_id):
+            for batch in batches:
+                log.write(self._sources[number], batch)
+
+    def _end_log(self) -> None:
+        """If the barrier has come over all channels, or won't."""
+        if self._log is not None and not (self._log.open and self._aligner.is_begun(self._log.checkpoint_id)):
+            log, self._log = self._log, None
+            log.end()
 
     def close(self) -> None:
         """Close the channels."""

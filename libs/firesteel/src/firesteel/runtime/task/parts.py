@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, Protocol
 
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import Batch, InBand
+from firesteel.runtime.batch import Barrier, InBand, InputBatch
+from firesteel.runtime.checkpoints.aligner import Arrived
+from firesteel.runtime.checkpoints.in_flight import InFlightLog, Replayed
 from firesteel.runtime.checkpoints.position import SourcePosition
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointReporter
-
-
-class InputBatch(NamedTuple):
-    """A batch for the chain, and the input of its first operator that it is for."""
-
-    batch: Batch
-    input_index: int = 0
 
 
 class TaskInput(ABC):
@@ -26,7 +22,13 @@ class TaskInput(ABC):
         begins_barriers: no barriers come to it; they begin here, at a position.
         bytes_in: bytes received.
         at_position: whether a barrier may go in here.
+        overtaking: a barrier that does not wait for the records in front of it: ``overtake`` is to be called when
+            nothing is on its way through the chain.
+        call_later: of the task's loop.
     """
+
+    overtaking: Barrier | None = None
+    call_later: Callable[[float, Callable[[], None]], object] = staticmethod(lambda seconds, call: None)
 
     begins_barriers: ClassVar[bool] = False
 
@@ -54,6 +56,23 @@ class TaskInput(ABC):
 
     def position_taken(self) -> None:  # noqa: B027 - most inputs have nothing to do
         """State and position were taken, or nobody wants them any more."""
+
+    def overtake(self) -> Arrived | None:
+        """Begin the checkpoint of the barrier that is ``overtaking``; None: that is over."""
+        raise NotImplementedError(f"{type(self).__name__} has no barriers")  # our own bug
+
+    def log_in_flight(self, log: InFlightLog, rest: Iterable[InputBatch]) -> None:
+        """Write what was overtaken to the log: now, and as it comes in front of the barrier.
+
+        Args:
+            log: of the checkpoint that ``overtake`` has begun.
+            rest: what was polled and is not in the chain yet.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no barriers")  # our own bug
+
+    def replay(self, batches: Iterable[Replayed]) -> None:
+        """Give these before anything else."""
+        raise NotImplementedError(f"{type(self).__name__} replays nothing")  # our own bug
 
     def input_watermarks(self, current: int) -> dict[str, int]:
         """Metrics, named as Flink's gauges; from any thread.

@@ -17,7 +17,7 @@ from firesteel.functions.metrics import USER_METRICS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import MAX_WATERMARK, Barrier, Watermark
+from firesteel.runtime.batch import MAX_WATERMARK, Barrier, InputBatch, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo
 from firesteel.runtime.checkpoints.restoring import Restoring
@@ -28,7 +28,7 @@ from firesteel.runtime.task.activity import Activity, ActivityTimes
 from firesteel.runtime.task.failures import describe_failure
 from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.runtime.task.loop import Handle, TaskLoop
-from firesteel.runtime.task.parts import InputBatch, TaskInput, TaskReporter
+from firesteel.runtime.task.parts import TaskInput, TaskReporter
 from firesteel.runtime.time.task_time import TaskTime
 
 logger = logging.getLogger(__name__)
@@ -90,6 +90,7 @@ class StreamTask:
         self._restore, self._services = restore, services
         self._restoring: Restoring | None = None
         self._final = services.final
+        self._by_pieces = services.unaligned and not inputs.begins_barriers
         self._committed = False
         self._guard, self._token, self._reporter = guard, token, reporter
         self._cleaning_up = CancelToken(info.execution_id)  # never set: cleaning up is not interrupted, as in Flink
@@ -112,7 +113,9 @@ class StreamTask:
             token,
             self._wake_for_checkpoints,
             inputs.position if inputs.begins_barriers else None,
+            lambda log: inputs.log_in_flight(log, self.executor.rest),
         )
+        inputs.call_later = self._call_later
         for channel, _ in outputs:
             channel.on_writable = self.wake
             channel.on_error = self.on_error
@@ -191,6 +194,8 @@ class StreamTask:
         if restoring.error is not None:
             raise restoring.error
         self._restoring = None
+        if restoring.in_flight:
+            self._inputs.replay(restoring.in_flight)
         self._open()
         for call in restoring.held:
             call()
@@ -247,7 +252,8 @@ class StreamTask:
         if self._checkpoints.slicing and not self.ended:
             self._checkpoints.write_out(_now() - began)
             self.runnable |= self._checkpoints.slicing or (
-                self._checkpoints.waiting and (self._input_ended or not self.executor.blocked)
+                self._checkpoints.waiting
+                and (self._input_ended or not self.executor.blocked or self._checkpoints.overtaking)
             )
 
     def _advance(self) -> None:
@@ -257,6 +263,9 @@ class StreamTask:
         while not self.ended:
             if self._token.cancelled:
                 self._end(ExecutionState.CANCELED, None, "cancelled")
+            elif self._overtaking():
+                if _now() < deadline:
+                    continue
             elif executor.blocked:
                 if self._blocked_since is None:
                     self._blocked_since = self.loop.clock.monotonic()
@@ -279,7 +288,10 @@ class StreamTask:
                 self._end_of_blocking()
                 got = self._inputs.poll()
                 if isinstance(got, InputBatch):
-                    executor.feed(*got)
+                    if self._by_pieces:
+                        executor.feed_by_pieces(got.batch, got.input_index)
+                    else:
+                        executor.feed(got.batch, got.input_index)
                     continue
                 if isinstance(got, Watermark):
                     executor.advance(got)
@@ -294,6 +306,25 @@ class StreamTask:
                 self._rest(Activity.IDLE)
                 self._flush()
             return
+
+    def _overtaking(self) -> bool:
+        """A barrier overtakes: what is in the chain leaves it, room or not, and the checkpoint begins.
+
+        Returns whether that was so, and something was done.
+        """
+        inputs, checkpoints, executor = self._inputs, self._checkpoints, self.executor
+        if inputs.overtaking is None and not checkpoints.overtaking:
+            return False
+        if checkpoints.running or executor.waits or not inputs.at_position:
+            return False
+        if executor.working:
+            executor.step()
+            self._flushed = False
+            return True
+        arrived = None if inputs.overtaking is None else inputs.overtake()
+        if arrived is not None:
+            checkpoints.offer(arrived)
+        return checkpoints.waiting and self._work_for_checkpoints()
 
     def _work_for_checkpoints(self) -> bool:
         worked = self._checkpoints.work()
