@@ -37,11 +37,15 @@ def test_settings_are_what_they_turn_out_to_be() -> None:
     batch = verdict("execution_mode", "RuntimeExecutionMode", "value", "BATCH")
     assert (batch.status, batch.note.partition(" of ")[0]) == (names.LATER, "runtime mode BATCH is not in this version")
     assert verdict("execution_mode", "RuntimeExecutionMode", "value", "STREAMING").status == names.SAME
-    unaligned = verdict(
-        "checkpoint_config", "CheckpointConfig", "method", "enable_unaligned_checkpoints", "enabled=True"
+    forced = verdict(
+        "checkpoint_config",
+        "CheckpointConfig",
+        "method",
+        "set_force_unaligned_checkpoints",
+        "force_unaligned_checkpoints=True",
     )
-    assert unaligned.status == names.NO_EFFECT
-    assert "barriers are aligned" in unaligned.note
+    assert forced.status == names.NO_EFFECT
+    assert "all partitioners take part" in forced.note
     assert verdict("state_backend", "EmbeddedRocksDBStateBackend", "class", "").status == names.SAME
     assert verdict("slot_sharing_group", "SlotSharingGroup.Builder", "method", "set_cpu_cores", "cpu_cores").status == (
         names.LATER

@@ -8,6 +8,8 @@ from unittest import mock
 import pytest
 
 from firesteel.runtime.batch import InBand
+from firesteel.runtime.checkpoints.aligner import BarrierAligner
+from firesteel.runtime.checkpoints.in_flight import InFlightLog
 from firesteel.runtime.exchange.input import RemoteInputChannel
 from firesteel.runtime.exchange.sizes import BatchSizes, batch_bytes
 from firesteel.runtime.operators import async_wait, key_check
@@ -82,6 +84,14 @@ BROKEN = {
     "the size of what waits is a guess": (
         mock.patch.object(BatchSizes, "measure", lambda self, batch: batch_bytes(batch, quick=True)),
         ("bytes wait in a window",),
+    ),
+    "what a barrier has overtaken is not in the checkpoint": (
+        mock.patch.object(InFlightLog, "write", return_value=None),
+        ("AssertionError",),
+    ),
+    "what is behind a barrier counts as overtaken": (
+        mock.patch.object(BarrierAligner, "has_arrived", return_value=False),
+        ("AssertionError",),
     ),
     "keys may be of another kind after a restore": (
         mock.patch.object(KeyCheck, "_prove", return_value=None),

@@ -215,15 +215,13 @@ def test_who_asks_for_what_this_version_has_not_is_warned_once(
     env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixture
 ) -> None:
     env.enable_checkpointing(1000)
-    env.get_checkpoint_config().enable_unaligned_checkpoints().set_aligned_checkpoint_timeout(Duration.of_seconds(2))
+    env.get_checkpoint_config().set_force_unaligned_checkpoints()
     env.set_state_backend(HashMapStateBackend())
     env.from_sequence(1, 2).print()
     env.execute()
     said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said == [
-        "execution.checkpointing.unaligned.enabled = true has no effect in this version: barriers are aligned",
-        "execution.checkpointing.aligned-checkpoint-timeout = 2 s has no effect in this version: barriers stay aligned "
-        "however long that takes",
+        "execution.checkpointing.unaligned.forced = true has no effect in this version: all partitioners take part",
     ]
 
 

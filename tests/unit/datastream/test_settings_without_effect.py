@@ -30,7 +30,7 @@ def warnings_of(env: StreamExecutionEnvironment, caplog: pytest.LogCaptureFixtur
 
 
 def test_there_are_some() -> None:
-    assert "execution.checkpointing.unaligned.enabled" in [option.key for option in WITHOUT]
+    assert "execution.checkpointing.unaligned.forced" in [option.key for option in WITHOUT]
 
 
 @pytest.mark.parametrize("option", WITHOUT, ids=lambda option: option.key)

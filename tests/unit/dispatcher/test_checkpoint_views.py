@@ -15,7 +15,8 @@ from firesteel_dispatcher.views import UnknownVertexError, job_metrics
 
 A, B = "a" * 32, "b" * 32
 CONFIG: dict[str, Any] = {
-    "interval": 10.0, "at_least_once": False, "timeout": 600.0, "min_pause": 0.5, "max_concurrent": 1,
+    "interval": 10.0, "at_least_once": False, "unaligned": True, "aligned_timeout": 2.0,
+    "timeout": 600.0, "min_pause": 0.5, "max_concurrent": 1,
     "tolerable_failures": 2, "retained": 1, "retention": "RETAIN_ON_CANCELLATION", "after_tasks_finish": True,
     "history": 10, "storage": "filesystem", "backend": "hashmap",
 }  # fmt: skip
@@ -30,9 +31,12 @@ def record(number: int, status: str, acknowledged: dict[str, list[int]], **more:
 
 
 DONE = record(
-    1, "COMPLETED", {"0": [1100, 1, 2, 3, 4, 50, 40, 7, 8], "1": [1300, 1, 2, 3, 4, 10, 10, 0, 0]}, location="/c/chk-1"
+    1,
+    "COMPLETED",
+    {"0": [1100, 1, 2, 3, 4, 50, 40, 7, 8, 1], "1": [1300, 1, 2, 3, 4, 10, 10, 0, 0, 0]},
+    location="/c/chk-1",
 )
-FAILED = record(2, "FAILED", {"0": [1200, 0, 0, 0, 0, 5, 5, 0, 0]}, message="Checkpoint expired before completing.")
+FAILED = record(2, "FAILED", {"0": [1200, 0, 0, 0, 0, 5, 5, 0, 0, 0]}, message="Checkpoint expired before completing.")
 RUNNING = record(3, "IN_PROGRESS", {}, ended=0)
 
 
@@ -87,8 +91,8 @@ def test_the_settings() -> None:
     assert views.checkpoint_config(archive()) == {
         "mode": "exactly_once", "interval": 10_000, "timeout": 600_000, "min_pause": 500, "max_concurrent": 1,
         "externalization": {"enabled": True, "delete_on_cancellation": False}, "state_backend": "hashmap",
-        "checkpoint_storage": "filesystem", "unaligned_checkpoints": False, "tolerable_failed_checkpoints": 2,
-        "aligned_checkpoint_timeout": 0, "checkpoints_after_tasks_finish": True, "state_changelog_enabled": False,
+        "checkpoint_storage": "filesystem", "unaligned_checkpoints": True, "tolerable_failed_checkpoints": 2,
+        "aligned_checkpoint_timeout": 2000, "checkpoints_after_tasks_finish": True, "state_changelog_enabled": False,
         "changelog_periodic_materialization_interval": 0, "changelog_storage": "",
     }  # fmt: skip
 
@@ -112,7 +116,7 @@ def test_one_checkpoint_and_one_vertex() -> None:
         "className": "completed", "index": 0, "status": "completed", "ack_timestamp": 1100, "end_to_end_duration": 100,
         "checkpointed_size": 40, "state_size": 50, "checkpoint": {"sync": 3, "async": 4},
         "alignment": {"buffered": 0, "processed": 7, "persisted": 8, "duration": 2}, "start_delay": 1,
-        "unaligned_checkpoint": False, "aborted": False,
+        "unaligned_checkpoint": True, "aborted": False,
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from firesteel.runtime.exchange.frames import HEADER, MAX_MESSAGE, MAX_PAYLOAD, 
 u32 = st.integers(0, 2**32 - 1)
 frames = st.one_of(
     st.tuples(
-        st.sampled_from([FrameKind.END_OF_INPUT, FrameKind.CREDIT, FrameKind.CANCEL]),
+        st.sampled_from([FrameKind.END_OF_INPUT, FrameKind.CREDIT, FrameKind.CANCEL, FrameKind.OVERDRAFT]),
         st.builds(ChannelId, st.integers(0, 2**16 - 1), u32, u32), u32, st.integers(0, MAX_MESSAGE), st.just(b""),
     ),
     st.tuples(

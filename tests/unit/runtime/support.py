@@ -97,6 +97,11 @@ class FakeInput(InputChannel):
         if self.on_readable is not None:
             self.on_readable()
 
+    def barrier_ahead(self) -> None: ...
+
+    def overtaken(self, element: object) -> list[Batch]:
+        raise AssertionError("no barrier is ahead")
+
     def pause(self) -> None: ...
 
     def resume(self) -> None: ...

@@ -153,7 +153,7 @@ def test_a_function_is_asked_told_and_restored() -> None:
     ]  # fmt: skip
     assert set(bench.reports.checkpoint_metrics) == {
         "start_delay_ms", "alignment_ms", "sync_ms", "async_ms", "state_size", "checkpointed_size",
-        "processed_in_alignment", "persisted",
+        "processed_in_alignment", "persisted", "unaligned",
     }  # fmt: skip
     STORY.clear()
     bench_of(spec(K.MAP, Told()), restore=restored(bench.reports.acknowledged[1]))

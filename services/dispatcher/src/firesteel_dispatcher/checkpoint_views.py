@@ -9,7 +9,7 @@ from typing import Any, Final
 from firesteel.core.errors import ConfigurationError, FiresteelError
 from firesteel_dispatcher.views import Archive, find_vertex
 
-_START_DELAY, _ALIGNMENT, _SYNC, _ASYNC, _STATE, _CHECKPOINTED, _PROCESSED, _PERSISTED = range(1, 9)
+_START_DELAY, _ALIGNMENT, _SYNC, _ASYNC, _STATE, _CHECKPOINTED, _PROCESSED, _PERSISTED, _UNALIGNED = range(1, 10)
 """Positions in what is kept of an acknowledgement; the first is its time (``checkpoints.statistics``)."""
 _QUANTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 _NAMES: Final = {"COMPLETED": "completed", "FAILED": "failed", "IN_PROGRESS": "in_progress"}
@@ -73,9 +73,9 @@ def checkpoint_config(archive: Archive) -> dict[str, Any]:
         },
         "state_backend": config["backend"],
         "checkpoint_storage": config["storage"],
-        "unaligned_checkpoints": False,
+        "unaligned_checkpoints": config["unaligned"],
         "tolerable_failed_checkpoints": config["tolerable_failures"],
-        "aligned_checkpoint_timeout": 0,
+        "aligned_checkpoint_timeout": _ms(config["aligned_timeout"]),
         "checkpoints_after_tasks_finish": config["after_tasks_finish"],
         "state_changelog_enabled": False,
         "changelog_periodic_materialization_interval": 0,
@@ -236,7 +236,7 @@ def _subtask(index: int, trigger: int, values: Subtask | None) -> dict[str, Any]
             "duration": values[_ALIGNMENT],
         },
         "start_delay": values[_START_DELAY],
-        "unaligned_checkpoint": False,
+        "unaligned_checkpoint": bool(values[_UNALIGNED]),
         "aborted": False,
     }
 

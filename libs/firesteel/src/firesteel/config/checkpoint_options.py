@@ -109,8 +109,8 @@ CHECKPOINTING_UNALIGNED = ConfigOption(
     "execution.checkpointing.unaligned.enabled",
     BOOL,
     False,
-    "Checkpoints that overtake records in flight, for jobs under back-pressure.",
-    instead="barriers are aligned",
+    "Barriers overtake records in flight, which become part of the checkpoint: it takes no longer in a job under "
+    "back-pressure. Not with AT_LEAST_ONCE.",
 )
 CHECKPOINTING_ALIGNED_TIMEOUT = ConfigOption(
     "execution.checkpointing.aligned-checkpoint-timeout",
@@ -118,14 +118,13 @@ CHECKPOINTING_ALIGNED_TIMEOUT = ConfigOption(
     _ZERO,
     "With unaligned checkpoints: how long one is tried aligned first. 0: unaligned at once.",
     at_least=_ZERO,
-    instead="barriers stay aligned however long that takes",
 )
 CHECKPOINTING_FORCE_UNALIGNED = ConfigOption(
     "execution.checkpointing.unaligned.forced",
     BOOL,
     False,
     "Unaligned checkpoints even where partitioners do not allow them.",
-    instead="barriers are aligned",
+    instead="all partitioners take part",
 )
 CHECKPOINTING_STORAGE: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.storage",

@@ -76,7 +76,8 @@ class AcknowledgeCheckpoint(Message):
 
     Attributes:
         metrics: ``start_delay_ms``, ``alignment_ms``, ``sync_ms``, ``async_ms``, ``state_size``,
-            ``checkpointed_size`` (what was written for this one), ``processed_in_alignment``, ``persisted`` (bytes).
+            ``checkpointed_size`` (what was written for this one), ``processed_in_alignment``, ``persisted`` (bytes),
+            ``unaligned`` (0 or 1).
         state: JSON text of a ``firesteel.checkpoint.subtask_state.TaskState``.
     """
 

@@ -292,7 +292,7 @@ class CheckpointCoordinator:
 
     def _trigger(self, pending: Pending, executions: Sequence[Execution]) -> None:
         base = {} if pending.request.full else self.completed.base()
-        options = {"mode": "AT_LEAST_ONCE" if self.settings.at_least_once else "EXACTLY_ONCE", **base}
+        options = {**self.settings.barrier_options(), **base}
         orders.trigger(pending, executions, options, self._job.emit)
 
     def outputs_ended(self) -> None:

@@ -19,6 +19,8 @@ class CheckpointSettings:
     Attributes:
         interval: between the starts of two periodic checkpoints; 0 = none are taken by themselves.
         at_least_once: barriers do not wait for one another.
+        unaligned: barriers overtake records, ``aligned_timeout`` after they were triggered; never with
+            ``at_least_once``, where they block nobody.
         timeout, min_pause, max_concurrent, tolerable_failures, retained, retention, after_tasks_finish:
             ``execution.checkpointing.*``.
         history: ``web.checkpoints.history``: ended checkpoints that people see.
@@ -30,6 +32,8 @@ class CheckpointSettings:
 
     interval: float = 0.0
     at_least_once: bool = False
+    unaligned: bool = False
+    aligned_timeout: float = 0.0
     timeout: float = 600.0
     min_pause: float = 0.0
     max_concurrent: int = 1
@@ -52,9 +56,12 @@ class CheckpointSettings:
             ConfigurationError: a value is not valid.
         """
         interval = settings.get(options.CHECKPOINTING_INTERVAL)
+        at_least_once = settings.get(options.CHECKPOINTING_MODE) == "AT_LEAST_ONCE"
         return cls(
             interval=interval.total_seconds() if interval is not None else 0.0,
-            at_least_once=settings.get(options.CHECKPOINTING_MODE) == "AT_LEAST_ONCE",
+            at_least_once=at_least_once,
+            unaligned=settings.get(options.CHECKPOINTING_UNALIGNED) and not at_least_once,
+            aligned_timeout=settings.get(options.CHECKPOINTING_ALIGNED_TIMEOUT).total_seconds(),
             timeout=settings.get(options.CHECKPOINTING_TIMEOUT).total_seconds(),
             min_pause=settings.get(options.CHECKPOINTING_MIN_PAUSE).total_seconds(),
             max_concurrent=settings.get(options.CHECKPOINTING_MAX_CONCURRENT),
@@ -73,6 +80,12 @@ class CheckpointSettings:
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data, for people."""
         return {name: value for name, value in asdict(self).items() if name not in _NOT_SHOWN}
+
+    def barrier_options(self) -> dict[str, Any]:
+        """Of the barriers of a checkpoint (``firesteel.runtime.batch.Barrier``)."""
+        if self.unaligned:
+            return {"mode": "EXACTLY_ONCE", "unaligned": True, "aligned_ms": int(self.aligned_timeout * 1000)}
+        return {"mode": "AT_LEAST_ONCE" if self.at_least_once else "EXACTLY_ONCE"}
 
     def keeps(self, state: str) -> bool:
         """Whether completed checkpoints stay when the job ends in this state."""

@@ -18,6 +18,7 @@ METRICS: Final = (
     "checkpointed_size",
     "processed_in_alignment",
     "persisted",
+    "unaligned",
 )
 """Of an acknowledgement, in the order in which they are kept."""
 IN_PROGRESS, COMPLETED, FAILED = "IN_PROGRESS", "COMPLETED", "FAILED"

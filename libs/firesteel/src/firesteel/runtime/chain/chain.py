@@ -11,6 +11,7 @@ it have left, fires timers in slices, and passes on when what these gave has gon
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from firesteel.runtime.batch import MIN_WATERMARK, Batch, InputBatch, Watermark
@@ -86,6 +87,10 @@ class ChainExecutor:
             if self._full:
                 return True
         return self.waits
+
+    def wait_for(self, targets: Iterable[Writable]) -> None:
+        """These have become full otherwise than by ``step``."""
+        self._full += [target for target in targets if not target.writable]
 
     def _ready(self) -> AsyncStage | None:
         """One whose results may leave although nothing goes in."""

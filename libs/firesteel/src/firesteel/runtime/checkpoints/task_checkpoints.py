@@ -456,6 +456,7 @@ class TaskCheckpoints:
             "checkpointed_size": state.size - snapshot.reused,
             "processed_in_alignment": arrived.processed_bytes,
             "persisted": 0 if snapshot.log is None else snapshot.log.size,
+            "unaligned": int(snapshot.log is not None),
         }
         self._reporter.acknowledge_checkpoint(self._info.execution_id, snapshot.checkpoint_id, metrics, state)
 

@@ -209,6 +209,7 @@ class RemoteOutputChannel(OutputChannel):
         if self._overdraft:
             frames.append(encode(FrameKind.OVERDRAFT, channel, self.attempt, self._overdraft))
             self._overdraft = 0
+            return HEADER.size
         if not self._outbox:
             frames.append(encode(FrameKind.END_OF_INPUT, channel, self.attempt))
             self._finish()

@@ -17,6 +17,7 @@ LARGEST_QUEUE: Final = 4
 _FLUSH: Final = "flush"
 _END: Final = "end"
 _HURRY: Final = "hurry"
+_ALL: Final = 1 << 40
 
 
 class BridgedOutput(OutputChannel):
@@ -27,6 +28,7 @@ class BridgedOutput(OutputChannel):
         self._channel, self._main, self._task = channel, main, task
         self._queue: deque[Batch | InBand | str] = deque()
         self._hurries, self._hurried = 0, 0  # asked for, and done
+        self._owes = False  # nothing more may be written until the channel has room
         channel.on_writable = self._pump
         channel.on_error = self._failed
 
@@ -53,6 +55,7 @@ class BridgedOutput(OutputChannel):
 
     def hurry(self) -> None:
         """All that was handed over goes, whether there is room or not."""
+        self._owes, self.writable = True, False
         self._queue.append(_HURRY)
         self._hurries += 1
         self._main.call_soon_threadsafe(self._pump)
@@ -91,7 +94,7 @@ class BridgedOutput(OutputChannel):
             self._failed(error)
             return
         self.bytes_out = channel.bytes_out
-        if not self.writable and len(self._queue) < LARGEST_QUEUE:
+        if not self.writable and self._has_room:
             self._task.call_soon_threadsafe(self._room)
 
     def _failed(self, error: Exception) -> None:
@@ -100,9 +103,13 @@ class BridgedOutput(OutputChannel):
         on_error = self.on_error
         self._task.call_soon_threadsafe(lambda: on_error(error))
 
+    @property
+    def _has_room(self) -> bool:
+        return len(self._queue) < LARGEST_QUEUE and (self._channel.writable or not self._owes)
+
     def _room(self) -> None:
-        if not self.writable and len(self._queue) < LARGEST_QUEUE:
-            self.writable = True
+        if not self.writable and self._has_room:
+            self._owes, self.writable = False, True
             if self.on_writable is not None:
                 self.on_writable()
 
@@ -115,6 +122,7 @@ class BridgedInput(InputChannel):
         self._channel, self._main, self._task = channel, main, task
         self._queue: deque[Batch | InBand | Exception] = deque()
         self._closed = False
+        self._most = LARGEST_QUEUE
         self._ahead: tuple[Barrier, list[Batch]] | None = None
         """A barrier that overtakes, and what is in front of it in the channel; that stands still until it is taken."""
         channel.on_readable = self._pump
@@ -134,20 +142,27 @@ class BridgedInput(InputChannel):
         return got
 
     def barrier_ahead(self) -> Barrier | EndOfInput | None:
-        """One that the channel has told of; not the end, which comes in its turn."""
-        return None if self._ahead is None else self._ahead[0]
+        """One that the channel has told of, or the end."""
+        if self._ahead is not None:
+            return self._ahead[0]
+        return END_OF_INPUT if END_OF_INPUT in list(self._queue) else None
 
     def overtaken(self, element: Barrier | EndOfInput) -> list[Batch]:
         """What is here, and what is in front of it in the channel."""
-        assert self._ahead is not None  # see ``barrier_ahead``
-        front = [item for item in list(self._queue) if isinstance(item, Batch)] + self._ahead[1]
+        front = [item for item in list(self._queue) if isinstance(item, Batch)]
+        if self._ahead is None:  # see ``barrier_ahead``
+            return front
+        front += self._ahead[1]
         self._ahead = None
         self._main.call_soon_threadsafe(self._pump)
         return front
 
     def _look_ahead(self) -> None:
-        """On the main loop: a barrier has come that overtakes, now or later."""
+        """On the main loop: a barrier has come that overtakes, now or later, or the end."""
         barrier = None if self._closed or self._ahead is not None else self._channel.barrier_ahead()
+        if isinstance(barrier, EndOfInput):
+            self._most = _ALL  # nothing comes behind it: what is there may wait here as well
+            self._pump()
         if not isinstance(barrier, Barrier):
             return
         left = barrier.overtakes_at - self._main.clock.epoch_ms()
@@ -163,11 +178,11 @@ class BridgedInput(InputChannel):
         self._task.call_soon_threadsafe(self._told)
 
     def _told(self) -> None:
-        if self._ahead is not None and self.on_barrier is not None:
+        if self.on_barrier is not None and self.barrier_ahead() is not None:
             self.on_barrier()
 
     def _pump(self) -> None:
-        while len(self._queue) < LARGEST_QUEUE and not self._closed and self._ahead is None:
+        while len(self._queue) < self._most and not self._closed and self._ahead is None:
             try:
                 got = self._channel.poll()
             except Exception as error:
@@ -178,6 +193,7 @@ class BridgedInput(InputChannel):
                 break
             self._queue.append(got)
             if got is END_OF_INPUT:
+                self._task.call_soon_threadsafe(self._told)
                 break
         self.bytes_in = self._channel.bytes_in
         if self._queue:

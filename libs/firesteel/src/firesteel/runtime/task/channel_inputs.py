@@ -152,6 +152,12 @@ class ChannelInputs(TaskInput):
 
     # -- barriers that overtake
 
+    def triggered(self, barrier: Barrier) -> None:
+        """See ``TaskInput``."""
+        if barrier.overtakes_at < float("inf") and barrier.checkpoint_id > self._known:
+            self._known = barrier.checkpoint_id
+            self._may_overtake(barrier)
+
     def overtake(self) -> Arrived | None:
         """See ``TaskInput``."""
         barrier, self.overtaking = self.overtaking, None

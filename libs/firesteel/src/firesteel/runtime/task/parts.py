@@ -57,6 +57,9 @@ class TaskInput(ABC):
     def position_taken(self) -> None:  # noqa: B027 - most inputs have nothing to do
         """State and position were taken, or nobody wants them any more."""
 
+    def triggered(self, barrier: Barrier) -> None:  # noqa: B027 - most inputs have nothing to do
+        """The coordinator wants a checkpoint: all tasks before this one have ended, and not all has come from them."""
+
     def overtake(self) -> Arrived | None:
         """Begin the checkpoint of the barrier that is ``overtaking``; None: that is over."""
         raise NotImplementedError(f"{type(self).__name__} has no barriers")  # our own bug

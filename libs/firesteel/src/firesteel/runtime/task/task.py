@@ -324,7 +324,10 @@ class StreamTask:
         arrived = None if inputs.overtaking is None else inputs.overtake()
         if arrived is not None:
             checkpoints.offer(arrived)
-        return checkpoints.waiting and self._work_for_checkpoints()
+        if not checkpoints.waiting or not self._work_for_checkpoints():
+            return False
+        executor.wait_for(channel for channel, _ in self._outputs)  # they may owe room now
+        return True
 
     def _work_for_checkpoints(self) -> bool:
         worked = self._checkpoints.work()
@@ -343,6 +346,7 @@ class StreamTask:
             self._checkpoints.trigger(barrier)
         else:
             self._triggered.append(barrier)
+            self._inputs.triggered(barrier)
 
     def checkpoint_complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete: what was prepared up to it is committed."""

@@ -1,0 +1,148 @@
+"""Barriers that overtake what is queued in a channel, at both of its ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from firesteel.core.errors import ProtocolError
+from firesteel.runtime.batch import Barrier, Batch, EndOfInput
+from firesteel.runtime.exchange.channels import InputChannel, OutputChannel
+from firesteel.runtime.exchange.input import RemoteInputChannel
+from firesteel.runtime.exchange.local import LocalPipe
+from firesteel.runtime.task.bridge import BridgedInput, BridgedOutput
+from firesteel.runtime.task.loop import TaskLoop
+from tests.unit.exchange.support import ManualClock, Slots, drain, of, run_idle, slots
+
+WINDOW = 1000
+NOW = {"unaligned": True, "aligned_ms": 0}
+RECORD = "x" * 100
+Ends = tuple[OutputChannel, InputChannel, Callable[[], None]]
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Iterator[Slots]:
+    with slots(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(params=["remote", "local", "bridged"])
+def ends(request: pytest.FixtureRequest, two: Slots) -> Iterator[Ends]:
+    """Both ends of a channel, and what lets everything happen that can."""
+    if request.param == "local":
+        loop = TaskLoop(ManualClock())
+        pipe = LocalPipe((0, 0, 0), loop, WINDOW)  # type: ignore[arg-type] # any name will do
+        yield pipe.output, pipe.input, lambda: run_idle(loop)
+        loop.close()
+        return
+    two.configure(window=WINDOW)
+    output: OutputChannel = two["a"].output(0, 0, 0, "b", 100)
+    input_: InputChannel = two["b"].input(0, 0, 0, "a")
+    if request.param == "remote":
+        yield output, input_, two.run
+        return
+    task = TaskLoop(two.clock)
+    output, input_ = BridgedOutput(output, two.loop, task), BridgedInput(input_, two.loop, task)
+
+    def run() -> None:
+        for _ in range(4):
+            two.run()
+            run_idle(task)
+
+    yield output, input_, run
+    task.close()
+
+
+def fill(output: OutputChannel, run: Callable[[], None]) -> int:
+    """Write until there is no room; how many records."""
+    count = 0
+    run()
+    while output.writable:
+        output.write(of(f"{count} {RECORD}"))
+        output.flush()
+        count += 1
+        run()
+        assert count < 1000
+    return count
+
+
+def numbers(batches: list[Batch]) -> list[int]:
+    return [int(value.partition(" ")[0]) for batch in batches for value in batch.values]
+
+
+def barrier(number: int, output: OutputChannel, run: Callable[[], None]) -> Barrier:
+    sent = Barrier(number, 0, NOW)
+    output.send(sent)
+    output.flush()
+    output.hurry()
+    run()
+    return sent
+
+
+def test_a_barrier_and_all_in_front_of_it_arrive_though_there_is_no_room(ends: Ends) -> None:
+    output, input_, run = ends
+    seen: list[bool] = []
+    input_.on_barrier = lambda: seen.append(True)
+    count = fill(output, run)
+    sent = barrier(1, output, run)
+    output.write(of("1000 behind"))
+    run()
+    assert seen
+    found = input_.barrier_ahead()
+    assert found == sent
+    assert isinstance(found, Barrier)
+    assert numbers(input_.overtaken(found)) == list(range(count))
+    assert not isinstance(input_.barrier_ahead(), Barrier), "it is taken out"
+    assert isinstance(output, BridgedOutput) or not output.writable, "the sender owes the room"
+    left: list[str] = []
+    for _ in range(count + 1):
+        drain(input_, left)
+        output.flush()
+        run()
+    assert [int(value.partition(" ")[0]) for value in left] == [*range(count), 1000], "what was overtaken stays"
+    assert output.writable
+
+
+def test_many_barriers_do_not_fill_the_memory_of_a_receiver_that_stands_still(ends: Ends) -> None:
+    output, input_, run = ends
+    fill(output, run)
+    sizes = []
+    for number in range(1, 8):
+        barrier(number, output, run)
+        found = input_.barrier_ahead()
+        assert isinstance(found, Barrier)
+        input_.overtaken(found)
+        run()
+        if output.writable:
+            fill(output, run)
+        sizes.append((input_._channel if isinstance(input_, BridgedInput) else input_).queued_bytes)
+    assert sizes[-1] == sizes[1], sizes
+
+
+def test_the_end_is_hurried_as_a_barrier_is(ends: Ends) -> None:
+    output, input_, run = ends
+    count = fill(output, run)
+    output.end()
+    output.hurry()
+    run()
+    found = input_.barrier_ahead()
+    assert isinstance(found, EndOfInput)
+    assert numbers(input_.overtaken(found)) == list(range(count))
+    left: list[object] = []
+    for _ in range(count):
+        drain(input_, left)
+        run()
+    assert len(left) == count
+
+
+def test_an_overdraft_behind_the_end_is_refused(two: Slots) -> None:
+    two.configure()
+    output, input_ = two["a"].output(0, 0, 0, "b", 100), two["b"].input(0, 0, 0, "a")
+    two.run()
+    output.end()
+    two.run()
+    assert isinstance(input_, RemoteInputChannel)
+    with pytest.raises(ProtocolError, match="an overdraft after the end"):
+        input_.overdrawn(10)

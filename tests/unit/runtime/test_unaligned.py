@@ -1,0 +1,202 @@
+"""Barriers that overtake: a checkpoint that does not wait for records in flight, and what becomes of these."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from typing import Any
+
+import pytest
+
+from firesteel.common import Types, WatermarkStrategy
+from firesteel.functions.functions import KeyedProcessFunction, KeySelector, MapFunction
+from firesteel.functions.state import ValueStateDescriptor
+from firesteel.graph.specs import OperatorKind as K
+from firesteel.graph.specs import PartitionerKind as P
+from firesteel.runtime.batch import Batch
+from firesteel.runtime.checkpoints.in_flight import InFlightLog, Source
+from firesteel.runtime.task import task as task_module
+from tests.unit.runtime.mini_job import SHELVES, Checkpoint, ListSource, MiniJob, Shelf, Vertex
+from tests.unit.runtime.test_exactly_once import operator, sink
+
+RECORDS = 300
+NOW = {"unaligned": True}
+
+
+class Slow(MapFunction[Any, Any]):
+    """Says how many records have passed."""
+
+    passed = 0
+
+    def map(self, value: Any) -> Any:
+        Slow.passed += 1
+        return value
+
+
+class ByLastDigit(KeySelector[tuple[int, int], int]):
+    def get_key(self, value: tuple[int, int]) -> int:
+        return value[0] % 10
+
+
+class Numbered(KeyedProcessFunction[int, tuple[int, int], tuple[int, int]]):
+    """Each record with its number among those of its key."""
+
+    def open(self, runtime_context: Any) -> None:
+        self.count = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_element(self, value: tuple[int, int], ctx: Any) -> Any:
+        count = (self.count.value() or 0) + 1
+        self.count.update(count)
+        yield value[0] % 10, count
+
+
+@pytest.fixture(autouse=True)
+def shelf() -> Shelf:
+    Slow.passed = 0
+    made = SHELVES["shelf"] = Shelf()
+    return made
+
+
+def job(
+    options: dict[str, Any] | None, counters: int = 2, restore: Checkpoint | None = None, partitioner: P = P.HASH
+) -> MiniJob:
+    """Source, something slow, a count by key, and a sink that commits."""
+    strategy = WatermarkStrategy.no_watermarks()
+    head = operator("source", K.SOURCE, ListSource(), extra={"watermark_strategy": strategy})
+    slow = operator("slow", K.MAP, Slow())
+    selector = ByLastDigit()
+    number = operator("number", K.KEYED_PROCESS, Numbered(), key_selectors=(selector,))
+    vertices = [
+        Vertex("source", lambda: [head], 2),
+        Vertex("slow", lambda: [slow], 2, [("source", P.REBALANCE, None)]),
+        Vertex("count", lambda: [number], counters, [("slow", partitioner, selector)]),
+        Vertex("sink", lambda: [sink()], 1, [("count", P.REBALANCE, None)]),
+    ]
+    splits = {"source": [[[n, n] for n in range(first, RECORDS, 2)] for first in (0, 1)]}
+    made = MiniJob(vertices, splits, 7, restore, options)
+    made.random = random.Random(1)
+    return made
+
+
+def slow_down(running: MiniJob) -> None:
+    """Its slow tasks take one step of thirty, with one batch."""
+    for (name, _), task in running.tasks.items():
+        if name == "slow":
+            task.step = partial(_one_of_thirty, count(1), task.step)  # type: ignore[method-assign]
+
+
+def _one_of_thirty(turns: Iterator[int], step: Callable[[], None]) -> None:
+    if next(turns) % 30 == 0:
+        step()
+
+
+def until_complete(running: MiniJob, number: int) -> int:
+    """How many records pass while a checkpoint is taken."""
+    before = Slow.passed
+    for _ in range(20_000):
+        running.steps(1)
+        if running.completed is not None and running.completed.number == number:
+            return Slow.passed - before
+    raise AssertionError("it does not complete")
+
+
+def in_flight(checkpoint: Checkpoint) -> int:
+    """Streams of records that were overtaken."""
+    return sum(len(o.in_flight) for state in checkpoint.states.values() for o in state.operators.values())
+
+
+def test_a_barrier_that_overtakes_does_not_wait_for_what_is_queued(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_module, "STEP_SECONDS", -1.0)  # one batch for each step
+    waits = []
+    for options in (None, NOW):
+        Slow.passed = 0
+        running = job(options)
+        slow_down(running)
+        running.steps(200)
+        waits.append(until_complete(running, running.trigger()))
+        assert running.completed is not None
+        assert (in_flight(running.completed) > 0) is (options is NOW)
+        running.crash()
+    aligned, unaligned = waits
+    assert 3 * unaligned < aligned
+
+
+@pytest.mark.parametrize("counters", [1, 2, 3, 5])
+def test_what_was_in_flight_counts_once_whatever_the_parallelism(counters: int, shelf: Shelf) -> None:
+    running = job(NOW)
+    running.steps(40)
+    until_complete(running, running.trigger())
+    done = running.completed
+    assert done is not None
+    assert in_flight(done)
+    running.crash()
+    again = job(NOW, counters, done)
+    until_complete(again, again.trigger())  # and at once another one, with what is replayed in it
+    done = again.completed
+    again.crash()
+    last = job(NOW, 2, done)
+    last.to_end()
+    last.crash()
+    per_key = RECORDS // 10
+    assert Counter(shelf.visible) == Counter((key, n) for key in range(10) for n in range(1, per_key + 1))
+
+
+def test_records_of_a_broadcast_stay_with_their_subtasks(shelf: Shelf) -> None:
+    running = job(NOW, partitioner=P.BROADCAST)
+    running.steps(40)
+    until_complete(running, running.trigger())
+    done = running.completed
+    running.crash()
+    with pytest.raises(Exception, match=r"operator 'number' .* in flight of BROADCAST edges.*keep the parallelism 2"):
+        job(NOW, 3, done, P.BROADCAST)
+    again = job(NOW, 2, done, P.BROADCAST)
+    again.to_end()
+    again.crash()
+    assert len(shelf.visible) == 2 * RECORDS
+
+
+def test_with_a_timeout_a_barrier_waits_that_long() -> None:
+    running = job({"unaligned": True, "aligned_ms": 500})
+    running.steps(40)
+    number = running.trigger()
+    running.steps(1)
+    running.clock.now += 0.6
+    until_complete(running, number)
+    assert running.completed is not None
+    assert in_flight(running.completed)
+    running.crash()
+
+    patient = job({"unaligned": True, "aligned_ms": 500})
+    patient.steps(40)
+    until_complete(patient, patient.trigger())
+    assert patient.completed is not None
+    assert not in_flight(patient.completed)
+    patient.crash()
+
+
+class Parts:
+    def __init__(self) -> None:
+        self.data_of: dict[int, bytes] = {}
+
+    def data(self, part: int, data: bytes) -> None:
+        self.data_of[part] = self.data_of.get(part, b"") + data
+
+
+class Unpicklable:
+    def __reduce__(self) -> Any:
+        raise TypeError("no")
+
+
+def test_a_record_that_can_not_be_serialised_ends_the_log_with_its_error() -> None:
+    ended = []
+    log = InFlightLog(1, Parts(), lambda: ended.append(True))
+    source = Source(0, P.HASH)
+    log.write(source, Batch([1]))
+    log.write(source, Batch([Unpicklable()]))
+    log.write(source, Batch([2]))
+    log.end()
+    assert ended == [True]
+    assert "Unpicklable" in str(log.error)
