@@ -15,6 +15,8 @@ from firesteel.graph.key_kinds import merged
 
 T = TypeVar("T")
 _EMPTY: Final = OperatorListState(())
+RESULTS: Final = "results"
+"""The part of an operator's state that has the results that a client has not fetched."""
 SPLIT, UNION, BROADCAST = "split", "union", "broadcast"
 
 

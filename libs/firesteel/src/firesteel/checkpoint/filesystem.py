@@ -179,7 +179,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         metadata = directory / METADATA
         with told(f"what is left of checkpoint {checkpoint_id} can't be removed from {directory}"):
             if metadata in self._written or not metadata.exists():
-                _remove_all_but(directory, kept)
+                remove_all_but(directory, kept)
                 self._written.discard(metadata)
             for number, file in self._shared() if self._own else ():
                 if number == checkpoint_id and str(file) not in kept:
@@ -197,7 +197,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         self._remove(files, kept)
         if _CHECKPOINT.fullmatch(metadata.parent.name):
             with told(f"the checkpoint at {metadata.parent} can't be removed"):
-                _remove_all_but(metadata.parent, kept)
+                remove_all_but(metadata.parent, kept)
 
     def _remove(self, files: Iterable[str], kept: Collection[str]) -> None:
         for file in files:
@@ -215,11 +215,11 @@ class FileSystemCheckpointStorage(CheckpointStorage):
             left = [directory for _, directory in self._checkpoints()]
             for directory in left:
                 if not (directory / METADATA).exists():
-                    _remove_all_but(directory, kept)
+                    remove_all_but(directory, kept)
             if any(directory.exists() for directory in left):
                 return
             for name in (SHARED, TASK_OWNED):
-                _remove_all_but(self.root / name, kept)
+                remove_all_but(self.root / name, kept)
             if self._own:
                 _remove_if_empty(self.root)
 
@@ -365,7 +365,7 @@ def _entries(directory: Path) -> list[Path]:
         return []
 
 
-def _remove_all_but(directory: Path, kept: Collection[str]) -> None:
+def remove_all_but(directory: Path, kept: Collection[str]) -> None:
     """Remove a directory, also while others write into it or remove it; if files in it are kept, the others."""
     if any(Path(path).parent == directory for path in kept):
         for entry in _entries(directory):

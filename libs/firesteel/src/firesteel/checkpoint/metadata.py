@@ -25,6 +25,8 @@ VERSION: Final = 3
 keys stand beside state by key."""
 OLDEST: Final = 2
 """Version 1 was in no release."""
+SAVEPOINT: Final = "savepoint"
+"""Among the properties of savepoints."""
 MAGIC: Final = "FIRESTEEL-CHECKPOINT"
 _FIRST_LINE: Final = re.compile(rb"FIRESTEEL-CHECKPOINT (\d{1,9}) ([0-9a-f]{32}) (\d{1,15})\n")
 
@@ -135,7 +137,7 @@ class CheckpointMetadata:
         timestamp_ms: epoch, of the trigger.
         operators: all operators of the job, in topological order.
         properties: ``job_name``, ``versions`` (of the program that took it), ``key_hash`` (version of the table of
-            hashes), ``since_ms``; of a savepoint ``savepoint``: plain ``firesteel.checkpoint.savepoints.SavepointInfo``.
+            hashes), ``since_ms``; of a savepoint ``savepoint``: plain ``savepoints.SavepointInfo``.
     """
 
     checkpoint_id: int
@@ -250,6 +252,8 @@ class CheckpointMetadata:
             found = cls.from_plain(json.loads(bytes(body)))
         except (ValueError, CheckpointFormatError) as error:
             raise CheckpointCorruptedError(path, f"it is no metadata of a checkpoint: {error}") from error
+        if SAVEPOINT not in found.properties:
+            return found
         relative = [file for file in found.files() if _is_relative(file)]
         for file in relative:
             if ".." in file.split("/"):

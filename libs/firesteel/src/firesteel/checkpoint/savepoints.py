@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage, StateFileWriter, end_of_state
+from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage, StateFileWriter, end_of_state, remove_all_but
 from firesteel.checkpoint.handles import FileState
-from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
 from firesteel.checkpoint.reading import Plain
 from firesteel.checkpoint.state_files import (
     METADATA,
@@ -46,14 +46,12 @@ _FIRST_LINE: Final = re.compile(rb"FIRESTEEL-STATE (\d{1,9})\n")
 CANONICAL, NATIVE = "CANONICAL", "NATIVE"
 FORMATS: Final = (CANONICAL, NATIVE)
 SUSPEND, DRAIN, CANCEL = "suspend", "drain", "cancel"
-PROPERTY: Final = "savepoint"
-"""Of the metadata."""
+PROPERTY: Final = SAVEPOINT
 OPTION: Final = "savepoint"
 """Of a barrier: the directory of the savepoint that it is of."""
 FORMAT_OPTION: Final = "format"
 STOP_OPTION: Final = "stop"
 """Of a barrier: nothing comes behind it; ``SUSPEND``, or ``DRAIN``: event time ends in front of it."""
-DIRECTORY_KEY: Final = options.SAVEPOINT_DIRECTORY.key
 _LARGEST_HEAD: Final = 64
 
 
@@ -82,27 +80,6 @@ def info_of(metadata: CheckpointMetadata) -> SavepointInfo | None:
     if not isinstance(plain, Mapping):
         return None
     return SavepointInfo(*(str(plain.get(name, "")) for name in ("format", "stop", "trigger_id")))
-
-
-def target_directory(target: str | None, settings: Settings) -> str:
-    """The directory below which a savepoint is to be.
-
-    Args:
-        target: what the user has said; None = nothing.
-        settings: of the job, the cluster's below.
-
-    Raises:
-        ConfigurationError: there is none, or it can't be one.
-    """
-    what, text = "target directory", target
-    if not target:
-        what, text = DIRECTORY_KEY, settings.get(options.SAVEPOINT_DIRECTORY)
-    if not text:
-        raise ConfigurationError(
-            f"There is no directory for the savepoint: name one (target-directory, on the command line behind the "
-            f"job), or set {DIRECTORY_KEY} for all savepoints that name none"
-        )
-    return str(local_path(text, what))
 
 
 def make_directory(target: str, job_id: str) -> str:
@@ -237,6 +214,18 @@ def remove(path: str, metadata: CheckpointMetadata) -> None:
             directory.rmdir()
 
 
+def remove_directory(directory: str) -> None:
+    """Remove the directory of a savepoint that did not complete, also while slots write into it; harmless to repeat.
+
+    Raises:
+        CheckpointStorageError: it can't be removed.
+    """
+    path = local_path(directory, "directory of the savepoint")
+    with told(f"what is left of the savepoint in {path} can't be removed"):
+        (path / METADATA).unlink(missing_ok=True)
+        remove_all_but(path, ())
+
+
 def remove_claimed(path: str, keep: frozenset[str]) -> None:
     """Remove what a job was started from with ``CLAIM``, if it is there; harmless to repeat.
 
@@ -258,4 +247,3 @@ def remove_claimed(path: str, keep: frozenset[str]) -> None:
 def _directory_of(path: str) -> Path:
     found = local_path(path, "savepoint path")
     return found.parent if found.name == METADATA else found
-

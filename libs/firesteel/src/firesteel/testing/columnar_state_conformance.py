@@ -18,7 +18,6 @@ from firesteel.core.errors import ProgramError, StateMigrationError, StateRestor
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.heap import HashMapStateBackend
-from firesteel.state.heap import HashMapStateBackend
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.taken import Taken, Taking
 
@@ -176,7 +175,8 @@ def _check_snapshots(backend: StateBackend, rng: random.Random) -> None:
             taking = Taking(held.keyed.snapshot(0.0, Purpose(100 + number, canonical=True)), range(GROUPS))
             _change(held, model, rng)
             whole = taking.rest(between)
-            assert all(chunk.key_group in range(GROUPS) for chunk in whole.chunks) and not whole.files
+            assert all(chunk.key_group in range(GROUPS) for chunk in whole.chunks)
+            assert not whole.files
             assert _restored(HashMapStateBackend(), types, [whole], rng.randrange(1, 6)) == wanted
         before = taken if rng.random() < 0.7 else None
     own = _restored(backend, types, [taken], 3)

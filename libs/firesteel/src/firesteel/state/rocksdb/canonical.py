@@ -38,8 +38,8 @@ class OutgoingEntries(OutgoingFiles):
             group, found = self._view.next(self.numbers[self._table], entries)
             if found:
                 packed = [entry_in(place, data) for place, data in found]
-                name = self._names[self._table]
-                return Block(len(packed), dumps(lambda: f"keys of state {name!r}", ([], [], packed)), self._table, group)
+                what = f"keys of state {self._names[self._table]!r}"
+                return Block(len(packed), dumps(what.__str__, ([], [], packed)), self._table, group)
             self._table += 1
         return None
 
