@@ -96,14 +96,6 @@ class SavepointState:
             else:
                 yield from decode(chunk.data)
 
-    def keys(self) -> Iterator[Any]:
-        """The keys of ``items``."""
-        return (key for key, _ in self.items())
-
-    def values(self) -> Iterator[Any]:
-        """The values of ``items``."""
-        return (value for _, value in self.items())
-
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         return self.items()
 
