@@ -21,7 +21,7 @@ import sys
 from firesteel.common import Encoder, Time, Types, WatermarkStrategy
 from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
 from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
-from firesteel.datastream.connectors.file_system import FileSink
+from firesteel.datastream.connectors.file_system import FileSink, RollingPolicy
 from firesteel.datastream.state import ValueStateDescriptor
 
 
@@ -36,11 +36,11 @@ class Count(KeyedProcessFunction):
 
 
 env = StreamExecutionEnvironment.get_execution_environment()
-source = DataGeneratorSource(lambda i: i, int(sys.argv[2]), RateLimiterStrategy.per_second(1500), Types.LONG())
+source = DataGeneratorSource(lambda i: i, 10**9, RateLimiterStrategy.per_second(1500), Types.LONG())
 numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers").uid("numbers").set_parallelism(1)
 counted = numbers.key_by(lambda i: i % {KEYS}, Types.LONG()).process(Count(), Types.STRING()).uid("count")
-sink = FileSink.for_row_format(sys.argv[1], Encoder.simple_string_encoder()).build()
-counted.sink_to(sink).uid("files")
+sink = FileSink.for_row_format(sys.argv[1], Encoder.simple_string_encoder())
+counted.sink_to(sink.with_rolling_policy(RollingPolicy.on_checkpoint_rolling_policy()).build()).uid("files")
 env.execute("counting")
 """
 
@@ -50,8 +50,13 @@ def lines(directory: Path) -> Counter[str]:
     return Counter(line for path in found for line in path.read_text().splitlines())
 
 
-def until_written(directory: Path) -> None:
-    until(lambda: sum(lines(directory).values()) > 100, "results are committed", 60)
+def until_written(directory: Path, count: int) -> None:
+    until(lambda: sum(lines(directory).values()) > count, "results are committed", 60)
+
+
+def of_first(count: int) -> Counter[str]:
+    """What the first so many numbers give."""
+    return Counter(f"{key} {n + 1}" for key in range(KEYS) for n in range(len(range(key, count, KEYS))))
 
 
 def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
@@ -61,11 +66,11 @@ def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
     results, kept = tmp_path / "results", tmp_path / "savepoints"
     often = ["-Dexecution.checkpointing.interval=200ms", f"-Dexecution.checkpointing.dir={tmp_path / 'checkpoints'}"]
     program = ["program.py", str(results)]
-    with command(folder, "run", "-d", "-p", "2", *often, *remote.options, *program, str(10**9)) as run:
+    with command(folder, "run", "-d", "-p", "2", *often, *remote.options, *program) as run:
         assert run.end() == 0, run.err
     job = job_id_in(run.out)
     try:
-        until_written(results)
+        until_written(results, 100)
         with command(folder, "savepoint", *remote.options, job) as refused:
             assert refused.end() == 2 or refused.end() == 1
         assert "execution.checkpointing.savepoint-dir" in refused.err
@@ -93,8 +98,8 @@ def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
         assert remote.get(f"/jobs/{job}/status")["status"] == "FINISHED"
     finally:
         remote.cancel(job)
-    before = lines(results)
-    assert set(before.values()) == {1}, "a result came twice"
+    drained = lines(results)
+    assert drained == of_first(sum(drained.values())), "a result is missing, or came twice"
     with command(folder, "savepoint", "inspect", "--json", second[1]) as inspected:
         assert inspected.end() == 0, inspected.err
     found: dict[str, Any] = json.loads(inspected.out)
@@ -103,12 +108,19 @@ def test_a_job_is_drained_and_goes_on_with_other_parallelism_and_backend(
     assert (state["entries"], state["kind"]) == (KEYS, "value")
     moved = tmp_path / "elsewhere"
     shutil.move(second[1], moved)
-    total = sum(before.values()) + 1000
     other = ["-Dstate.backend.type=rocksdb", "-p", "1", "-s", str(moved)]
-    with command(folder, "run", *other, *often, *remote.options, *program, str(total)) as again:
+    with command(folder, "run", "-d", *other, *often, *remote.options, *program) as again:
         assert again.end() == 0, again.err
-    expected = Counter(f"{key} {n + 1}" for key in range(KEYS) for n in range(len(range(key, total, KEYS))))
-    assert lines(results) == expected
+    job = job_id_in(again.out)
+    try:
+        until_written(results, sum(drained.values()) + 100)
+        with command(folder, "stop", "-p", str(kept), *remote.options, job) as stopped:
+            assert stopped.end() == 0, stopped.err
+        assert remote.get(f"/jobs/{job}/status")["status"] == "FINISHED"
+    finally:
+        remote.cancel(job)
+    found_now = lines(results)
+    assert found_now == of_first(sum(found_now.values())), "a result is missing, or came twice"
     for path in (first[1], str(moved)):
         with command(folder, "savepoint", "--dispose", path, *remote.options) as disposed:
             assert disposed.end() == 0, disposed.err

@@ -92,9 +92,8 @@ def test_the_config_dir_goes_before_the_environments(tmp_path: Path, capsys: pyt
         (["cancel", "7"], "'7' is not a job id"),
         (["savepoint", "x"], "'x' is not a job id"),
         (["savepoint"], "name the job"),
-        (["savepoint", "inspect"], "name the directory of a savepoint"),
+        (["savepoint", "inspect", "s3://x/y"], "s3://"),
         (["stop", "x"], "'x' is not a job id"),
-        (["run", "--claimMode", "LEGACY", "x.py"], "execution.state-recovery.claim-mode = 'LEGACY'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,7 +120,6 @@ def parser() -> argparse.ArgumentParser:
     savepoint.add_argument("-d", "--dispose", metavar="PATH", help="remove this savepoint")
     _format(savepoint)
     savepoint.add_argument("-dcp", "-detached", "--detached", action="store_true", help="do not wait for its end")
-    savepoint.add_argument("--json", action="store_true", help="of inspect: as JSON")
     savepoint.add_argument("job_id", metavar="JOB_ID", nargs="?", help="as `firesteel list` shows it; or `inspect`")
     savepoint.add_argument(
         "directory",
@@ -128,6 +127,17 @@ def parser() -> argparse.ArgumentParser:
         nargs="?",
         help="below which it is to be, on all hosts; default: execution.checkpointing.savepoint-dir",
     )
+
+    inspect = verbs.add_parser(
+        "savepoint-inspect",
+        prog="firesteel savepoint inspect",
+        help="show what is in a savepoint; also: savepoint inspect",
+        description="Shows operators and states of a savepoint or a retained checkpoint in a directory that this host "
+        "sees, with entries and bytes by state and key group; each file is checked, and nothing is unpickled.",
+    )
+    _common(inspect)
+    inspect.add_argument("--json", action="store_true", help="as JSON")
+    inspect.add_argument("path", metavar="PATH", help="its directory")
 
     stop = verbs.add_parser(
         "stop",

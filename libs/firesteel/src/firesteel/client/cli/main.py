@@ -23,6 +23,7 @@ _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "cancel": jobs.cancel,
     "checkpoint": jobs.checkpoint,
     "savepoint": savepoints.savepoint,
+    "savepoint-inspect": savepoints.inspect_savepoint,
     "stop": savepoints.stop,
     "memory": host.memory,
     "warm-up": host.warm_up,
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in _LATER:
         console.note(f"firesteel {words[0]}: {_LATER[words[0]]}")
         return exit_codes.WRONG
+    if words[:2] == ["savepoint", "inspect"]:
+        words[:2] = ["savepoint-inspect"]
     parsed = parser().parse_args(words)
     name = f"firesteel {parsed.verb}"
     try:

@@ -15,8 +15,6 @@ from firesteel.core.errors import ConfigurationError
 from firesteel.core.ids import parse_job_id
 from firesteel.state.savepoint_reader import inspect, table_of
 
-INSPECT = "inspect"
-
 
 def savepoint(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel savepoint``."""
@@ -24,8 +22,6 @@ def savepoint(parsed: argparse.Namespace, console: Console) -> int:
         return _dispose(parsed, console)
     if parsed.job_id is None:
         raise ConfigurationError("name the job, as `firesteel list` shows it; or `inspect PATH`, or --dispose PATH")
-    if parsed.job_id == INSPECT:
-        return _inspect(parsed, console)
     job_id, trigger_id = parse_job_id(parsed.job_id.lower()), uuid.uuid4().hex
     try:
         connection = connect(settings_of(parsed))
@@ -73,10 +69,9 @@ def _dispose(parsed: argparse.Namespace, console: Console) -> int:
     return exit_codes.DONE
 
 
-def _inspect(parsed: argparse.Namespace, console: Console) -> int:
-    if parsed.directory is None:
-        raise ConfigurationError("inspect: name the directory of a savepoint or of a retained checkpoint")
-    found = inspect(str(_directory(parsed.directory)))
+def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel savepoint inspect``: in this process; no cluster is asked."""
+    found = inspect(str(_directory(parsed.path)))
     if parsed.json:
         console.say(json.dumps(found, indent=2))
     else:
