@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.checkpoint.assign import TaskRestore
+from firesteel.checkpoint.savepoints import SavepointDirectory
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.checkpoint.store import CompletedCheckpointStore, DirectoryCheckpointStore
 from firesteel.checkpoint.subtask_state import TaskState
@@ -119,7 +120,15 @@ class Attempt(MiniJob):
 
     def services(self) -> CheckpointServices:
         storage = self.job.slot_storage
-        return CheckpointServices(storage.open_state_stream, self.uploads.append, storage.open_state, final=True)
+        return CheckpointServices(
+            storage.open_state_stream,
+            self.uploads.append,
+            storage.open_state,
+            final=True,
+            open_savepoint=lambda directory, number, hint: SavepointDirectory(
+                directory, Settings(self.job.settings)
+            ).open_state_stream(number, hint),
+        )
 
     def _restore(self, vertex: MiniVertex, subtask: int, *_: Any) -> TaskRestore | None:  # type: ignore[override]
         return self.restores[vertex.name, subtask]

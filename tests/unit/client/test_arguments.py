@@ -90,7 +90,10 @@ def test_the_config_dir_goes_before_the_environments(tmp_path: Path, capsys: pyt
         (["list", "-Drest.port=x"], "rest.port = 'x'"),
         (["list", "-Dx"], "expected -Dkey=value"),
         (["cancel", "7"], "'7' is not a job id"),
-        (["savepoint", "x"], "savepoints come with a later version"),
+        (["savepoint", "x"], "'x' is not a job id"),
+        (["savepoint"], "name the job"),
+        (["savepoint", "inspect", "s3://x/y"], "s3://"),
+        (["stop", "x"], "'x' is not a job id"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

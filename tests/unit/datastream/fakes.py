@@ -50,6 +50,14 @@ class FakeJobClient(CollectingJobClient):
         self.cancelled = True
         return CompletableFuture.completed(None)
 
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]:
+        return CompletableFuture.completed(f"{savepoint_directory}/savepoint-1")
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        return CompletableFuture.completed(f"{savepoint_directory}/savepoint-1")
+
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         future: CompletableFuture[JobExecutionResult] = CompletableFuture()
         if isinstance(self.result, BaseException):

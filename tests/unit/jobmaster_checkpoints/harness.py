@@ -33,6 +33,7 @@ class Storage:
         self.newest = 0
         """The last one that went into the store: none may come behind it."""
         self.closed = False
+        self.savepoints: set[str] = set()
 
     def do(
         self,
@@ -49,10 +50,14 @@ class Storage:
         if error is not None and not stored and not removed:
             return failed
         match work:
-            case Prepare(_, above):
+            case Prepare(_, above, savepoint):
                 self.last_id = max(self.last_id, above) + 1
-                return Done(work, checkpoint_id=self.last_id)
-            case Complete(metadata):
+                location = "" if savepoint is None else f"{savepoint}/savepoint-{self.last_id}"
+                return Done(work, checkpoint_id=self.last_id, location=location)
+            case Complete(metadata, savepoint, in_store):
+                if not in_store:
+                    self.savepoints.add(savepoint)
+                    return Done(work, location=savepoint)
                 missing = metadata.files() - self.files
                 assert not missing, f"files of checkpoint {metadata.checkpoint_id} were removed before: {missing}"
                 assert metadata.checkpoint_id not in self.metadata, "a second checkpoint of one id"
@@ -62,6 +67,7 @@ class Storage:
                 self.store.append(metadata.checkpoint_id)
                 return failed if error is not None else Done(work, stored=True, location=_location(work))
             case Undo(checkpoint_id, _, files) | Discard(checkpoint_id, files):
+                assert not work.savepoint or work.savepoint not in self.savepoints, "a savepoint was removed"
                 self._forget(checkpoint_id, isinstance(work, Undo))
                 own = {f for f in self.files if f.startswith(f"chk-{checkpoint_id}/")}
                 self._remove((files | own) - work.keep)
@@ -118,6 +124,7 @@ class FakeJob:
         self.failed: list[str] = []
         self.unrestorable: list[Exception] = []
         self.fenced: list[str] = []
+        self.cancelled: list[str] = []
         self.settled = 0
         self.ended_at = float("-inf")
         self.snapshots = 0
@@ -161,6 +168,9 @@ class FakeJob:
 
     def checkpoints_settled(self) -> None:
         self.settled += 1
+
+    def cancel_job(self, cause: str) -> None:
+        self.cancelled.append(cause)
 
     def restore_failed(self, error: Exception) -> None:
         self.unrestorable.append(error)

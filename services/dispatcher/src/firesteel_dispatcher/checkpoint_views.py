@@ -45,7 +45,7 @@ def checkpoints(archive: Archive) -> dict[str, Any]:
         "summary": summary,
         "latest": {
             "completed": _checkpoint(latest["COMPLETED"]) if "COMPLETED" in latest else None,
-            "savepoint": None,
+            "savepoint": _checkpoint(latest["SAVEPOINT"]) if "SAVEPOINT" in latest else None,
             "failed": _checkpoint(latest["FAILED"]) if "FAILED" in latest else None,
             "restored": found["restored"],
         },
@@ -147,10 +147,27 @@ def trigger_status(archive: Archive, query: Mapping[str, str]) -> dict[str, Any]
     if "checkpointId" in found:
         operation: dict[str, Any] = {"checkpointId": found["checkpointId"], "failureCause": None}
     else:
-        name = "firesteel.core.errors.CheckpointError"
-        cause = {"class": name, "stack-trace": f"{name}: {found['failure']}", "serialized-throwable": ""}
-        operation = {"failure-cause": cause}
+        operation = {"failure-cause": failure_cause(found["failure"])}
     return {"status": {"id": "COMPLETED"}, "operation": operation}
+
+
+def failure_cause(text: str) -> dict[str, str]:
+    """Why an operation failed."""
+    name = "firesteel.core.errors.CheckpointError"
+    return {"class": name, "stack-trace": f"{name}: {text}", "serialized-throwable": ""}
+
+
+def savepoint_status(archive: Archive, query: Mapping[str, str]) -> dict[str, Any]:
+    """/jobs/:jobid/savepoints/:triggerid, of savepoints and of stops.
+
+    Raises:
+        NoCheckpointsError: nobody has asked for one under this id.
+    """
+    status = trigger_status(archive, query)
+    found = (archive.get("checkpoints") or {})["triggers"][query["trigger_id"]]
+    if "checkpointId" in found:
+        status["operation"] = {"location": found.get("location", "")}
+    return status
 
 
 def _of(archive: Archive) -> Mapping[str, Any]:
@@ -177,13 +194,13 @@ def _checkpoint(record: Mapping[str, Any]) -> dict[str, Any]:
         "className": _NAMES[record["status"]],
         "id": record["id"],
         "status": record["status"],
-        "is_savepoint": False,
-        "savepointFormat": None,
+        "is_savepoint": record.get("savepoint") is not None,
+        "savepointFormat": record.get("savepoint"),
         "trigger_timestamp": record["trigger"],
         **_totals(record["trigger"], values),
         "num_subtasks": sum(task["subtasks"] for task in tasks),
         "num_acknowledged_subtasks": len(values),
-        "checkpoint_type": "CHECKPOINT",
+        "checkpoint_type": _type(record),
         "tasks": {},
     }
     if record["status"] == "COMPLETED":
@@ -191,6 +208,12 @@ def _checkpoint(record: Mapping[str, Any]) -> dict[str, Any]:
     elif record["status"] == "FAILED":
         shown |= {"failure_timestamp": record["ended"], "failure_message": record["message"]}
     return shown
+
+
+def _type(record: Mapping[str, Any]) -> str:
+    if record.get("savepoint") is None:
+        return "CHECKPOINT"
+    return "SYNC_SAVEPOINT" if record.get("stop") in ("suspend", "drain") else "SAVEPOINT"
 
 
 def _task(record: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import firesteel
 from firesteel.protocol import messages as m
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.answers import json_answer
+from firesteel_dispatcher.checkpoint_requests import read_disposal
+from firesteel_dispatcher.checkpoint_views import failure_cause
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
 
@@ -82,6 +84,22 @@ class ClusterHandlers:
     async def _what_runs(self) -> tuple[m.ClusterOverview, Counter[tuple[str, str]]]:
         cluster = await self._service.cluster()
         return cluster, tasks_by_taskmanager(await self._service.details.of_running())
+
+    async def dispose_savepoint(self, request: web.Request) -> web.StreamResponse:
+        """Remove a savepoint."""
+        return json_answer({"request-id": self._service.disposals.begin(await read_disposal(request))})
+
+    async def disposal_status(self, request: web.Request) -> web.StreamResponse:
+        """Whether it is gone."""
+        trigger_id, disposals = request.match_info["trigger_id"], self._service.disposals
+        if not disposals.known(trigger_id):
+            text = f"There is no asynchronous operation with the trigger id {trigger_id[:80]!r}."
+            return error_response(404, text)
+        failure = disposals.result(trigger_id)
+        if failure is None:
+            return json_answer({"status": {"id": "IN_PROGRESS"}, "operation": None})
+        operation = {"failure-cause": failure_cause(failure)} if failure else {}
+        return json_answer({"status": {"id": "COMPLETED"}, "operation": operation})
 
     async def shut_down(self, _: web.Request) -> web.StreamResponse:
         """End all jobs and the cluster."""

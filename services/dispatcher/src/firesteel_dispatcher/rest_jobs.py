@@ -15,7 +15,7 @@ from firesteel.graph.chaining import client_versions
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher import checkpoint_views, views
 from firesteel_dispatcher.answers import Handler, job_id_of, json_answer, not_stored, number
-from firesteel_dispatcher.checkpoint_requests import read_trigger
+from firesteel_dispatcher.checkpoint_requests import read_savepoint, read_stop, read_trigger
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.submission import read_submission
 
@@ -138,6 +138,27 @@ class JobHandlers:
         self._service.details.outdated(job_id)
         archive = await self._service.details.of(job_id)
         return json_answer(checkpoint_views.trigger_status(archive, dict(request.match_info)))
+
+    async def trigger_savepoint(self, request: web.Request) -> web.StreamResponse:
+        """Take a savepoint now."""
+        job_id = job_id_of(request)
+        wanted = await read_savepoint(request)
+        await self._service.trigger_savepoint(job_id, wanted)
+        return json_answer({"request-id": wanted.trigger_id}, 202)
+
+    async def stop(self, request: web.Request) -> web.StreamResponse:
+        """Stop a job with a savepoint."""
+        job_id = job_id_of(request)
+        wanted = await read_stop(request)
+        await self._service.trigger_savepoint(job_id, wanted)
+        return json_answer({"request-id": wanted.trigger_id}, 202)
+
+    async def savepoint_status(self, request: web.Request) -> web.StreamResponse:
+        """What became of a savepoint that somebody asked for, or of a stop."""
+        job_id = job_id_of(request)
+        self._service.details.outdated(job_id)
+        archive = await self._service.details.of(job_id)
+        return json_answer(checkpoint_views.savepoint_status(archive, dict(request.match_info)))
 
     async def client_heartbeat(self, request: web.Request) -> web.StreamResponse:
         """The client of a job lives."""

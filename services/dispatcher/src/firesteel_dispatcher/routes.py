@@ -43,6 +43,8 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
             jobs.of_metrics(checkpoint_views.checkpoint_subtasks),
         ),
         (f"{_JOB}/checkpoints/{{trigger_id}}", jobs.checkpoint_status),
+        (f"{_JOB}/savepoints/{{trigger_id}}", jobs.savepoint_status),
+        ("/savepoint-disposal/{trigger_id}", cluster.disposal_status),
         (f"{_JOB}/metrics", jobs.metrics),
         (_VERTEX, jobs.of_vertex(views.vertex_details)),
         (f"{_VERTEX}/metrics", jobs.of_metrics(metric_views.vertex_metrics)),
@@ -58,6 +60,9 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
         ("DELETE", "/cluster", cluster.shut_down),
         ("POST", "/jobs", jobs.submit),
         ("POST", f"{_JOB}/checkpoints", jobs.trigger_checkpoint),
+        ("POST", f"{_JOB}/savepoints", jobs.trigger_savepoint),
+        ("POST", f"{_JOB}/stop", jobs.stop),
+        ("POST", "/savepoint-disposal", cluster.dispose_savepoint),
         ("PATCH", f"{_JOB}/clientHeartbeat", jobs.client_heartbeat),
         ("GET", f"{_JOB}/collect/{{operator_id}}", jobs.collect),
     ]

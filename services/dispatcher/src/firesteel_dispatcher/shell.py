@@ -38,9 +38,11 @@ from firesteel.service.leaving import Leaving
 from firesteel.service.retries import until_it_works
 from firesteel_dispatcher import instructions as do
 from firesteel_dispatcher.access import RestAccess
+from firesteel_dispatcher.checkpoint_requests import SavepointRequest
 from firesteel_dispatcher.clean_up import CleanUps, Remains
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.details import Archive, ArchiveCache, JobDetails
+from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.history import History
 from firesteel_dispatcher.job import JobEndedError, Moment, Phase
 from firesteel_dispatcher.job_settings import client_timeout, client_timeout_or_none
@@ -131,6 +133,7 @@ class DispatcherService(Service):
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
         self.news = JobNews(self.core)
+        self.disposals = Disposals()
         self._calls = JobMasterCalls(
             self.core, self._graphs, self.perform, self.spawn, self.now, 2 * settings.heartbeat_timeout
         )
@@ -399,6 +402,21 @@ class DispatcherService(Service):
         if job.phase is not Phase.LED or job.jobmaster is None:
             raise PeerUnreachableError(f"no JobMaster runs job {job_id} yet")
         await JobMasterGateway(self.client, *job.jobmaster).trigger_checkpoint(m.TriggerJobCheckpoint(trigger_id, full))
+        self.details.outdated(job_id)
+
+    async def trigger_savepoint(self, job_id: str, wanted: SavepointRequest) -> None:
+        """Have the JobMaster of a job take a savepoint, or stop the job with one; as ``trigger_checkpoint``.
+
+        Raises:
+            RpcFault: there is no directory for it.
+        """
+        job = await self.news.led(job_id, _COLLECT_MARGIN)
+        if job.ended:
+            raise JobEndedError(f"Job {job_id} has ended ({job.state}): no savepoint can be taken of it.")
+        if job.phase is not Phase.LED or job.jobmaster is None:
+            raise PeerUnreachableError(f"no JobMaster runs job {job_id} yet")
+        message = m.TriggerJobSavepoint(wanted.trigger_id, wanted.target, wanted.format, wanted.stop)
+        await JobMasterGateway(self.client, *job.jobmaster).trigger_savepoint(message)
         self.details.outdated(job_id)
 
     async def collect(

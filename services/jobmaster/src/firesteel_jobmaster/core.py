@@ -27,6 +27,7 @@ from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.alignment import AlignmentGroups
 from firesteel_jobmaster.checkpoints.coordinator import TIMER as CHECKPOINT_TIMER
 from firesteel_jobmaster.checkpoints.of_job import JobCheckpoints
+from firesteel_jobmaster.checkpoints.pending import Savepoint
 from firesteel_jobmaster.checkpoints.work import Done
 from firesteel_jobmaster.deployments import deployment_of, placement_of
 from firesteel_jobmaster.restarts import SLACK, Restarts
@@ -213,11 +214,15 @@ class JobMasterCore:
 
     def cancel(self, cause: str) -> list[do.Instruction]:
         """Cancel the job; nothing happens if it has ended or is being cancelled."""
+        self.cancel_job(cause)
+        return self._take()
+
+    def cancel_job(self, cause: str) -> None:
+        """See ``checkpoints.of_job.Core``."""
         if not self.is_terminal and self.state is not JobStatus.CANCELLING:
             self._restarts.clear()
             self._move(JobStatus.CANCELLING, cause)
             self._cancel_tasks(cause)
-        return self._take()
 
     def suspend(self, cause: str) -> list[do.Instruction]:
         """This JobMaster stops: the slots go back at once, whatever runs in them."""
@@ -792,6 +797,11 @@ class JobMasterCore:
     def trigger_checkpoint(self, trigger_id: str, full: bool = False) -> list[do.Instruction]:
         """Somebody wants a checkpoint now; what becomes of it is in the archive, under this id."""
         self.checkpoints.coordinator.request(trigger_id, full)
+        return self._take()
+
+    def trigger_savepoint(self, trigger_id: str, savepoint: Savepoint) -> list[do.Instruction]:
+        """Somebody wants a savepoint, or to stop the job with one; as ``trigger_checkpoint``."""
+        self.checkpoints.coordinator.request_savepoint(trigger_id, savepoint)
         return self._take()
 
     def checkpoint_work_done(self, done: Done) -> list[do.Instruction]:

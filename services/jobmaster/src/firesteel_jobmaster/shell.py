@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
-from firesteel.config import Settings
+from firesteel.config import Settings, options
 from firesteel.config.options import PYTHON_ENVIRONMENT_TIMEOUT
 from firesteel.core.backoff import pauses
 from firesteel.core.clock import Clock
@@ -30,6 +30,7 @@ from firesteel.service.logs import log_fields
 from firesteel.service.retries import FIRST_PAUSE, Failure, repeated
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
+from firesteel_jobmaster.checkpoints.pending import Savepoint
 from firesteel_jobmaster.checkpoints.queue import RunBlocking, WorkQueue, call_seconds, in_a_thread
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.collecting import collect
@@ -244,6 +245,23 @@ class JobMaster:
     def decline_checkpoint(self, message: m.DeclineCheckpoint) -> None:
         """See ``JobMasterGateway``."""
         self._event("a declined checkpoint", lambda: self.core.decline_checkpoint(message))
+
+    @answers(JobMasterGateway.trigger_savepoint)
+    def trigger_savepoint(self, message: m.TriggerJobSavepoint) -> None:
+        """See ``JobMasterGateway``.
+
+        Raises:
+            RpcFault: there is no directory for it.
+        """
+        target = message.target_directory or self.core.checkpoints.settings.savepoint_directory
+        if not target:
+            raise RpcFault(
+                RpcCode.BAD_REQUEST,
+                f"Config key [{options.SAVEPOINT_DIRECTORY.key}] is not set. Property [target-directory] must be "
+                "provided: the directory of the savepoint, which all hosts see",
+            )
+        savepoint = Savepoint(target, message.format, message.stop)
+        self._event("a request for a savepoint", lambda: self.core.trigger_savepoint(message.trigger_id, savepoint))
 
     @answers(JobMasterGateway.trigger_checkpoint)
     def trigger_checkpoint(self, message: m.TriggerJobCheckpoint) -> None:

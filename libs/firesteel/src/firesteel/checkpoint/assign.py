@@ -16,6 +16,8 @@ from firesteel.graph.specs import PartitionerKind
 
 T = TypeVar("T")
 _EMPTY: Final = OperatorListState(())
+RESULTS: Final = "results"
+"""The part of an operator's state that has the results that a client has not fetched."""
 SPLIT, UNION, BROADCAST = "split", "union", "broadcast"
 _BY_KEY: Final = PartitionerKind.HASH.value
 _FIXED: Final = {PartitionerKind.BROADCAST.value, PartitionerKind.CUSTOM.value}

@@ -6,7 +6,9 @@ import base64
 import concurrent.futures
 import pickle
 import re
+import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from firesteel.client.loop_thread import LoopThread
@@ -56,6 +58,18 @@ class ClusterJobClient(CollectingJobClient):
         """Asks for the job to be cancelled; done when the request was accepted."""
         return CompletableFuture(self._loop.start(self._cancel()))
 
+    def stop_with_savepoint(
+        self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
+    ) -> CompletableFuture[str]:
+        """Stops the job with a savepoint; see ``JobClient``."""
+        return CompletableFuture(
+            self._loop.start(self._stop(_directory(savepoint_directory), drain=advance_to_end_of_event_time))
+        )
+
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        """Takes a savepoint; see ``JobClient``."""
+        return CompletableFuture(self._loop.start(self._savepoint(_directory(savepoint_directory))))
+
     def get_job_execution_result(self) -> CompletableFuture[JobExecutionResult]:
         """A future of the job's result; raises what ``outcome_of`` says."""
         return CompletableFuture(self._loop.start(self._result()))
@@ -79,11 +93,26 @@ class ClusterJobClient(CollectingJobClient):
     async def _cancel(self) -> None:
         await self._rest.cancel(self._job_id)
 
+    async def _stop(self, directory: str | None, *, drain: bool) -> str:
+        trigger_id = uuid.uuid4().hex
+        await self._rest.stop(self._job_id, trigger_id, directory, drain=drain)
+        return await self._rest.savepoint_location(self._job_id, trigger_id)
+
+    async def _savepoint(self, directory: str | None) -> str:
+        trigger_id = uuid.uuid4().hex
+        await self._rest.trigger_savepoint(self._job_id, trigger_id, directory)
+        return await self._rest.savepoint_location(self._job_id, trigger_id)
+
     async def _result(self) -> JobExecutionResult:
         result = None
         while result is None:
             result = await self._rest.execution_result(self._job_id, _LONG_POLL_MS)
         return outcome_of(result, self._job_name)
+
+
+def _directory(text: str | None) -> str | None:
+    """As services elsewhere find it."""
+    return text if text is None or "://" in text else str(Path(text).absolute())
 
 
 def outcome_of(result: Mapping[str, Any], job_name: str) -> JobExecutionResult:

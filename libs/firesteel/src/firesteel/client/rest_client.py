@@ -12,8 +12,10 @@ from typing import Any, Final
 
 import aiohttp
 
+from firesteel.checkpoint.savepoints import CANONICAL
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import (
+    CheckpointError,
     GraphError,
     JobError,
     JobNotFoundError,
@@ -25,6 +27,8 @@ from firesteel.core.errors import (
 from firesteel.graph.job_graph import JobGraph
 from firesteel.rpc.client import STALL_SECONDS
 
+POLL_SECONDS: Final = 0.2
+"""Between two looks at an operation."""
 _CALL_SECONDS: Final = 60.0
 _SLOWEST_UPLOAD: Final = 1 << 20
 """Bytes a second: an upload that is slower is given up."""
@@ -193,6 +197,87 @@ class RestClient:
         """The ``operation`` of a checkpoint that was asked for; None while it is under way."""
         answer = await self.get(f"/jobs/{job_id}/checkpoints/{trigger_id}")
         return dict(answer["operation"]) if answer["status"]["id"] == "COMPLETED" else None
+
+    async def trigger_savepoint(
+        self, job_id: str, trigger_id: str, directory: str | None, format_type: str = CANONICAL, *, cancel: bool = False
+    ) -> None:
+        """Have a savepoint taken; ``savepoint_result`` says what became of it.
+
+        Args:
+            job_id: of the job.
+            trigger_id: as in ``trigger_checkpoint``.
+            directory: below which it is to be; None = as the cluster is configured.
+            format_type: ``CANONICAL`` or ``NATIVE``.
+            cancel: the job is cancelled when it is complete.
+
+        Raises:
+            JobNotFoundError: there is no such job.
+            RpcError: it has ended, or the cluster refuses.
+        """
+        body = {"target-directory": directory, "cancel-job": cancel, "formatType": format_type, "triggerId": trigger_id}
+        await self._operation(job_id, "savepoints", body)
+
+    async def stop(
+        self, job_id: str, trigger_id: str, directory: str | None, format_type: str = CANONICAL, *, drain: bool = False
+    ) -> None:
+        """Have a job stopped with a savepoint; as ``trigger_savepoint``.
+
+        Args:
+            job_id, trigger_id, directory, format_type: as there.
+            drain: event time ends before the savepoint.
+        """
+        body = {"targetDirectory": directory, "drain": drain, "formatType": format_type, "triggerId": trigger_id}
+        await self._operation(job_id, "stop", body)
+
+    async def _operation(self, job_id: str, path: str, body: dict[str, Any]) -> None:
+        status, answer, _ = await self._request("POST", f"/jobs/{job_id}/{path}", json_body=body)
+        if status == 404:
+            raise JobNotFoundError(_first_error(answer), job_id)
+        self._check(status, answer)
+
+    async def savepoint_result(self, job_id: str, trigger_id: str) -> dict[str, Any] | None:
+        """The ``operation`` of a savepoint that was asked for, or of a stop; None while it is under way."""
+        answer = await self.get(f"/jobs/{job_id}/savepoints/{trigger_id}")
+        return dict(answer["operation"]) if answer["status"]["id"] == "COMPLETED" else None
+
+    async def savepoint_location(self, job_id: str, trigger_id: str) -> str:
+        """Wait for the end of a savepoint that was asked for, or of a stop; where it is.
+
+        Raises:
+            CheckpointError: there is none.
+        """
+        result = None
+        while result is None:
+            try:
+                result = await self.savepoint_result(job_id, trigger_id)
+            except JobNotFoundError as error:
+                raise CheckpointError(
+                    f"The cluster knows nothing of the savepoint of job {job_id} any more ({error}): its JobMaster was "
+                    "replaced. What is complete is in its directory; else ask again"
+                ) from error
+            if result is None:
+                await asyncio.sleep(POLL_SECONDS)
+        failure = result.get("failure-cause")
+        if failure is not None:
+            raise CheckpointError(str(failure["stack-trace"]).partition(": ")[2] or str(failure["stack-trace"]))
+        return str(result["location"])
+
+    async def dispose_savepoint(self, path: str) -> None:
+        """Have a savepoint removed.
+
+        Raises:
+            CheckpointError: it could not be.
+        """
+        status, answer, _ = await self._request("POST", "/savepoint-disposal", json_body={"savepoint-path": path})
+        self._check(status, answer)
+        trigger_id = json.loads(answer)["request-id"]
+        operation = None
+        while operation is None:
+            operation = (await self.get(f"/savepoint-disposal/{trigger_id}"))["operation"]
+            if operation is None:
+                await asyncio.sleep(POLL_SECONDS)
+        if "failure-cause" in operation:
+            raise CheckpointError(operation["failure-cause"]["stack-trace"].partition(": ")[2])
 
     async def client_heartbeat(self, job_id: str, expires_ms: int) -> None:
         """Say that the client of a job is alive.

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NoReturn
+from typing import Any
 
 from firesteel.common.completable_future import CompletableFuture
 from firesteel.common.job_execution_result import JobExecutionResult
 from firesteel.common.job_id import JobID
 from firesteel.common.job_status import JobStatus
-from firesteel.core.errors import UnsupportedFeatureError
 
 __all__ = ["JobClient"]
 
@@ -40,17 +39,31 @@ class JobClient(ABC):
         Its ``result()`` raises ``JobFailedError`` or ``JobCancelledError`` when the job did not finish.
         """
 
+    @abstractmethod
     def stop_with_savepoint(
         self, advance_to_end_of_event_time: bool, savepoint_directory: str | None = None
-    ) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        raise UnsupportedFeatureError(
-            "stop_with_savepoint(): savepoints are not in this version of firesteel; cancel() ends the job without one"
-        )
+    ) -> CompletableFuture[str]:
+        """Stops the job with a savepoint: sources read no further, what came before is committed, the job finishes.
 
-    def trigger_savepoint(self, savepoint_directory: str | None = None) -> NoReturn:
-        """Refused in this version: UnsupportedFeatureError."""
-        raise UnsupportedFeatureError("trigger_savepoint(): savepoints are not in this version of firesteel")
+        Args:
+            advance_to_end_of_event_time: drain: windows and timers of event time fire before. Not for a job that is to
+                go on later.
+            savepoint_directory: below which it is to be; None = ``execution.checkpointing.savepoint-dir``.
+
+        Returns:
+            where it is, when the job has finished; raises ``CheckpointError`` if there is none: the job goes on.
+        """
+
+    @abstractmethod
+    def trigger_savepoint(self, savepoint_directory: str | None = None) -> CompletableFuture[str]:
+        """Takes a savepoint; the job goes on.
+
+        Args:
+            savepoint_directory: below which it is to be; None = ``execution.checkpointing.savepoint-dir``.
+
+        Returns:
+            where it is, when it is complete; raises ``CheckpointError`` if it could not be taken.
+        """
 
     @abstractmethod
     def get_accumulators(self) -> CompletableFuture[dict[str, Any]]:

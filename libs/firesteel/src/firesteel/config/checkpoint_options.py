@@ -90,7 +90,15 @@ STATE_RECOVERY_PATH: ConfigOption[str | None] = ConfigOption(
     "execution.state-recovery.path",
     STRING,
     None,
-    "Directory of a retained checkpoint (<dir>/<job>/chk-<n>), or its _metadata, that the job starts from.",
+    "Directory of a savepoint or of a retained checkpoint (<dir>/<job>/chk-<n>), or its _metadata, that the job starts "
+    "from.",
+)
+STATE_RECOVERY_CLAIM_MODE = ConfigOption(
+    "execution.state-recovery.claim-mode",
+    enum_of("NO_CLAIM", "CLAIM"),
+    "NO_CLAIM",
+    "To whom what the job starts from belongs. NO_CLAIM: to the user; no file of it is ever removed. CLAIM: to the "
+    "job, which removes it when its own first checkpoint is complete.",
 )
 STATE_RECOVERY_IGNORE_UNCLAIMED = ConfigOption(
     "execution.state-recovery.ignore-unclaimed-state",
@@ -140,8 +148,7 @@ SAVEPOINT_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.savepoint-dir",
     STRING,
     None,
-    "Directory of savepoints that name none.",
-    instead="there are no savepoints",
+    "Directory of savepoints that name none, which all hosts see.",
 )
 CHECKPOINTING_INCREMENTAL = ConfigOption(
     "execution.checkpointing.incremental",

@@ -18,6 +18,7 @@ RENAMED = {
     "state.storage.fs.memory-threshold": "execution.checkpointing.data-inline-threshold",
     "state.storage.fs.write-buffer-size": "execution.checkpointing.write-buffer-size",
     "execution.savepoint.path": "execution.state-recovery.path",
+    "execution.savepoint-restore-mode": "execution.state-recovery.claim-mode",
     "execution.savepoint.ignore-unclaimed-state": "execution.state-recovery.ignore-unclaimed-state",
     "state.backend": "state.backend.type",
     "state.backend.incremental": "execution.checkpointing.incremental",

@@ -33,7 +33,8 @@ class TriggerCheckpoint(Message):
         tasks: by the allocation of their slot.
         timestamp_ms: epoch, the same for all tasks.
         options: ``mode`` (``EXACTLY_ONCE`` or ``AT_LEAST_ONCE``) and, if there is one, ``base``: the id of the
-            checkpoint that this one may build on; they travel with the barrier.
+            checkpoint that this one may build on; of a savepoint ``savepoint`` (its directory), ``format`` and ``stop``
+            (``firesteel.checkpoint.savepoints``); they travel with the barrier.
     """
 
     job_id: str
@@ -52,6 +53,22 @@ class TriggerJobCheckpoint(Message):
 
     trigger_id: str
     full: bool = False
+
+
+@dataclass(frozen=True)
+class TriggerJobSavepoint(Message):
+    """A user wants a savepoint of a job now; as ``TriggerJobCheckpoint``.
+
+    Attributes:
+        target_directory: below which it is to be.
+        format: ``CANONICAL`` or ``NATIVE``.
+        stop: the job ends with it: ``suspend``, ``drain`` or ``cancel``; empty = it goes on.
+    """
+
+    trigger_id: str
+    target_directory: str
+    format: str = "CANONICAL"
+    stop: str = ""
 
 
 @dataclass(frozen=True)

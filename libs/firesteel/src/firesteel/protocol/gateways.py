@@ -164,6 +164,9 @@ class JobMasterGateway(Gateway):
     trigger_checkpoint = Method(m.TriggerJobCheckpoint, by=_DISPATCHER)
     """A user wants a checkpoint now. Answered before it is taken."""
 
+    trigger_savepoint = Method(m.TriggerJobSavepoint, by=_DISPATCHER)
+    """A user wants a savepoint, or to stop the job with one. Answered before it is taken."""
+
     report_metrics = Method(m.ReportMetrics, by=_TASKMANAGER)
     """Running totals."""
 

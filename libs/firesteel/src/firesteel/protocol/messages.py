@@ -13,6 +13,7 @@ from firesteel.protocol.checkpoint_messages import DeclineCheckpoint as DeclineC
 from firesteel.protocol.checkpoint_messages import NotifyCheckpoint as NotifyCheckpoint
 from firesteel.protocol.checkpoint_messages import TriggerCheckpoint as TriggerCheckpoint
 from firesteel.protocol.checkpoint_messages import TriggerJobCheckpoint as TriggerJobCheckpoint
+from firesteel.protocol.checkpoint_messages import TriggerJobSavepoint as TriggerJobSavepoint
 from firesteel.protocol.checkpoint_messages import UnknownSlots as UnknownSlots
 from firesteel.protocol.message import Empty as Empty
 from firesteel.protocol.message import Message

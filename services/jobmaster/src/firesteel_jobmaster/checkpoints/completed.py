@@ -9,13 +9,24 @@ from typing import Any, Final
 
 from firesteel.checkpoint.closing import CleanUp
 from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.checkpoint.savepoints import SavepointInfo, info_of
 from firesteel.config import options
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.key_hash import KEY_HASH_VERSION
 from firesteel_jobmaster.checkpoints.restoring import RestorePoint
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
-from firesteel_jobmaster.checkpoints.work import Close, Collect, Discard, Dispose, Done, Recover, Undo, Work
+from firesteel_jobmaster.checkpoints.work import (
+    Close,
+    Collect,
+    Discard,
+    Dispose,
+    DisposeClaimed,
+    Done,
+    Recover,
+    Undo,
+    Work,
+)
 
 logger = logging.getLogger(__name__)
 _FALL_BACK: Final = options.STATE_RECOVERY_FALL_BACK.key
@@ -34,6 +45,12 @@ class Completed:
     metadata: CheckpointMetadata
     location: str
     own: bool = True
+
+    @property
+    def stop(self) -> SavepointInfo | None:
+        """What it is, if it is a savepoint with which this job was stopped."""
+        info = info_of(self.metadata)
+        return info if self.own and info is not None and info.stop else None
 
 
 class CompletedCheckpoints:
@@ -54,6 +71,8 @@ class CompletedCheckpoints:
         self._since_ms = 0
         self._may_be_left = self._touch_nothing = False
         self._not_removed: list[Dispose] = []
+        self._claims = settings.claim and settings.restore_path is not None
+        """What the job was started from is still to be removed."""
 
     def _work(self, work: Work) -> None:
         self._touched = True
@@ -73,9 +92,16 @@ class CompletedCheckpoints:
 
         It has to stay until the new one is complete, so no other one may complete meanwhile, which would remove it.
         """
-        if self._settings.max_concurrent > 1 or not self._kept or not self._kept[-1].own:
+        if self._settings.max_concurrent > 1 or not self._kept or not self._kept[-1].own or self._kept[-1].stop:
             return {}
         return {"base": str(self._kept[-1].metadata.checkpoint_id)}
+
+    @property
+    def stopped(self) -> tuple[SavepointInfo, int, str] | None:
+        """The savepoint with which the job was stopped, its id and location, if it is the last one."""
+        last = self._kept[-1] if self._kept else None
+        info = last.stop if last is not None else None
+        return None if last is None or info is None else (info, last.metadata.checkpoint_id, last.location)
 
     def has(self, checkpoint_id: int) -> bool:
         """Whether a checkpoint is kept."""
@@ -152,6 +178,9 @@ class CompletedCheckpoints:
         self._kept = self._kept[-self._settings.retained :]
         for work in (*self._removed_now(), *(self._disposal(one, self._kept_files()) for one in gone)):
             self._work(work)
+        if self._claims:
+            self._claims = False
+            self._work(DisposeClaimed(self._settings.restore_path or "", self._kept_files()))
         if self._may_be_left:
             self._may_be_left = False
             self._work(Collect(metadata.checkpoint_id, self._since_ms))
@@ -166,7 +195,9 @@ class CompletedCheckpoints:
         if self._point is None and self._kept:
             last = self._kept[-1]
             ignore = self._settings.ignore_unclaimed
-            self._point = RestorePoint(last.metadata, last.location, self._job, ignore, same_program=last.own)
+            self._point = RestorePoint(
+                last.metadata, last.location, self._job, ignore, same_program=last.own, stopped=last.stop is not None
+            )
         return self._point
 
     def damaged(self, checkpoint_id: int, what: str) -> None:
@@ -273,4 +304,5 @@ class CompletedCheckpoints:
         return frozenset(file for c in self._kept for file in c.metadata.files())
 
     def _disposal(self, one: Completed, keep: frozenset[str]) -> Dispose:
-        return Dispose(one.metadata.checkpoint_id, one.location, frozenset(one.metadata.files()), keep)
+        files = None if one.stop else frozenset(one.metadata.files())  # a savepoint is the user's
+        return Dispose(one.metadata.checkpoint_id, one.location, files, keep)

@@ -4,6 +4,10 @@ A checkpoint is *prepared* (it gets its id and a place), its barriers are *trigg
 *acknowledge*, it is *completed* (metadata are written, last; then it goes into the store), and only then tasks hear of
 it and commit. What was before it is removed after that. When it is given up on the way, tasks hear of that, and what
 was written for it is removed.
+
+A savepoint goes the same way, into a directory of its own. It is not in the store, no job goes on from it by itself,
+and tasks do not hear that it is complete. One with which the job stops is: it is the last one, and tasks behind its
+barrier stand still until it is complete, and end then; or go on when it is given up.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.reading import CheckpointFormatError
 from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.core.clock import Clock
@@ -23,7 +28,15 @@ from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints import orders, recovery
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 from firesteel_jobmaster.checkpoints.job import Job
-from firesteel_jobmaster.checkpoints.pending import Cause, Pending, Phase, Request, UnionStateError, check_operators
+from firesteel_jobmaster.checkpoints.pending import (
+    Cause,
+    Pending,
+    Phase,
+    Request,
+    Savepoint,
+    UnionStateError,
+    check_operators,
+)
 from firesteel_jobmaster.checkpoints.plan import (
     NotReadyError,
     Plan,
@@ -73,6 +86,10 @@ class CheckpointCoordinator:
         self._numbers = self._last_id = 0
         self._tolerance = Tolerance(settings.tolerable_failures)
         self._active = False
+        self._stopping: str | None = None
+        """Trigger id of the savepoint with which the job stops, from its beginning until it is given up."""
+        self._stopped: tuple[str, int, str] | None = None
+        """Trigger id, checkpoint id and location of it when it is complete."""
         self._ended_as = ""
         self._late: dict[int, set[str]] = {}
         """Checkpoint that was given up -> files of late acknowledgements."""
@@ -131,14 +148,25 @@ class CheckpointCoordinator:
             return
         try:
             if self._recovery.done(done):
+                self._take_over_stop()
                 self._job.checkpoints_settled()
         except StateRestoreError as error:
             self._job.restore_failed(error)
 
+    def _take_over_stop(self) -> None:
+        """An earlier JobMaster of the job had stopped it, if its last checkpoint is such a savepoint."""
+        last = self.completed.stopped
+        if last is not None:
+            info, checkpoint_id, location = last
+            logger.info("the job was stopped with savepoint %s: it commits what that holds, and ends", location)
+            self._stopped = info.trigger_id, checkpoint_id, location
+            self.requests.add(info.trigger_id)
+
     def restored(self, point: RestorePoint) -> None:
         """Tasks go on from a checkpoint."""
         logger.info("the job goes on from checkpoint %d (%s)", point.checkpoint_id, point.location)
-        self.statistics.restored(point.checkpoint_id, self._clock.epoch_ms(), point.location)
+        savepoint = savepoints.info_of(point.metadata) is not None
+        self.statistics.restored(point.checkpoint_id, self._clock.epoch_ms(), point.location, savepoint)
 
     def damaged(self, checkpoint_id: int, what: str) -> bool:
         """A task could not read its state in a checkpoint; returns whether there is another one to go on from."""
@@ -175,6 +203,7 @@ class CheckpointCoordinator:
         One that all tasks have acknowledged can, and will.
         """
         self._active = False
+        self._stopping = None
         self._schedule.interrupt()
         self._job.emit(do.ClearTimer(TIMER))
         failure = CheckpointFailure(Reason.JOB_FAILOVER_REGION, cause)
@@ -190,8 +219,22 @@ class CheckpointCoordinator:
         failure = CheckpointFailure(Reason.COORDINATOR_SHUTDOWN, f"The job is {state}.")
         self.tasks_failed(failure.detail)
         self._ended_as = state
+        self._tell_of_stop(state)
         self._recovery.stop(state)
         self._close_when_settled()
+
+    def _tell_of_stop(self, state: str) -> None:
+        if self._stopped is None:
+            return
+        trigger_id, checkpoint_id, location = self._stopped
+        if state == "FINISHED":
+            self.requests.completed(trigger_id, checkpoint_id, location)
+        elif state != "SUSPENDED":
+            self.requests.failed_with(
+                trigger_id,
+                f"A savepoint was created at {location}, but the job is {state}: it did not come to its end. The "
+                "savepoint is whole; what it holds to be committed is committed by a job that is started from it.",
+            )
 
     def left(self, state: str) -> int | None:
         """Id of the last checkpoint that a job may leave which ends in this state now; see ``completed.left``."""
@@ -208,15 +251,25 @@ class CheckpointCoordinator:
 
     def request(self, trigger_id: str, full: bool = False) -> None:
         """Somebody wants a checkpoint now. Asked again with the same id, nothing happens."""
+        self._request(Request(Cause.MANUAL, trigger_id, full))
+
+    def request_savepoint(self, trigger_id: str, savepoint: Savepoint) -> None:
+        """Somebody wants a savepoint, or to stop the job with one; as ``request``."""
+        self._request(Request(Cause.SAVEPOINT, trigger_id, True, savepoint))
+
+    def _request(self, request: Request) -> None:
+        trigger_id = request.trigger_id
         if not self.requests.add(trigger_id):
             return
-        if self._closed or not self._active:
-            detail = "The job has ended." if self._closed else "Some tasks start, end, or wait to be started again."
+        if self._closed or not self._active or self._stopping is not None:
+            detail = "Some tasks start, end, or wait to be started again."
+            if self._closed or self._stopping is not None:
+                detail = "The job has ended." if self._closed else "The job is being stopped with a savepoint."
             self.requests.failed(trigger_id, CheckpointFailure(Reason.NOT_ALL_REQUIRED_TASKS_RUNNING, detail))
         elif self.requests.is_full:
             self.requests.failed(trigger_id, CheckpointFailure(Reason.TOO_MANY_REQUESTS))
         else:
-            self.requests.queue(Request(Cause.MANUAL, trigger_id, full))
+            self.requests.queue(request)
             self._consider()
 
     # -- events: time
@@ -244,8 +297,10 @@ class CheckpointCoordinator:
     def _consider(self) -> None:
         """Begin a checkpoint if one is wanted and may be taken now; else see to it that somebody looks again."""
         while self._active and not self._closed:
-            if len(self._pending) >= self.settings.max_concurrent:
+            if len(self._pending) >= self.settings.max_concurrent or self._stopping is not None:
                 return  # the end of one of them leads here again
+            if self._pending and self.requests.stops_next:
+                return  # it is the last one, and behind all others
             wanted = self._schedule.next(self._clock.monotonic())
             if not isinstance(wanted, Request):
                 if wanted is not None:
@@ -268,16 +323,21 @@ class CheckpointCoordinator:
         self.completed.touched()
         pending = Pending(self._numbers, request, plan, self._clock.epoch_ms())
         self._pending[pending.number] = pending
+        savepoint = request.savepoint
+        if savepoint is not None and savepoint.stop:
+            self._stopping = request.trigger_id
+            logger.info("the job stops with a savepoint (%s)", savepoint.stop)
         self._job.emit(do.SetTimer(f"{TIMER}:{pending.number}", self.settings.timeout))
-        self._work(Prepare(pending.number, max(self._last_id, self.completed.newest_id)))
+        above = max(self._last_id, self.completed.newest_id)
+        self._work(Prepare(pending.number, above, None if savepoint is None else savepoint.target))
 
     def _prepared(self, pending: Pending, done: Done) -> None:
-        pending.checkpoint_id = done.checkpoint_id
+        pending.checkpoint_id, pending.directory = done.checkpoint_id, done.location
         if done.error is not None:
             if done.hung:
                 self.completed.not_removed(done.work)
             if done.checkpoint_id and not self._is_record(pending.request):
-                self.statistics.begin(done.checkpoint_id, pending.trigger_ms, pending.plan.running)
+                self._begin_statistics(pending)
             self._abort(pending, CheckpointFailure(Reason.IO_EXCEPTION, done.error))
             return
         try:
@@ -287,12 +347,24 @@ class CheckpointCoordinator:
             return
         pending.phase = Phase.WAITING
         if not self._is_record(pending.request):
-            self.statistics.begin(pending.checkpoint_id, pending.trigger_ms, pending.plan.running)
+            self._begin_statistics(pending)
         self._trigger(pending, pending.plan.trigger)
 
+    def _begin_statistics(self, pending: Pending) -> None:
+        self.statistics.begin(pending.checkpoint_id, pending.trigger_ms, pending.plan.running, pending.savepoint)
+
     def _trigger(self, pending: Pending, executions: Sequence[Execution]) -> None:
-        base = {} if pending.request.full else self.completed.base()
-        options = {**self.settings.barrier_options(), **base}
+        options = self.settings.barrier_options()
+        savepoint = pending.savepoint
+        if savepoint is not None:
+            options = {
+                "mode": "EXACTLY_ONCE",
+                savepoints.OPTION: pending.directory,
+                savepoints.FORMAT_OPTION: savepoint.format,
+                **({savepoints.STOP_OPTION: savepoint.stop} if savepoint.stops else {}),
+            }
+        elif not pending.request.full:
+            options |= self.completed.base()
         orders.trigger(pending, executions, options, self._job.emit)
 
     def outputs_ended(self) -> None:
@@ -390,13 +462,19 @@ class CheckpointCoordinator:
                 self._keep_enumerator(pending, vertex)
                 if pending.given_up is not None:
                     return
+        properties = self.completed.properties(pending.trigger_ms)
+        savepoint = pending.savepoint
+        if savepoint is not None:
+            stop = savepoint.stop if savepoint.stops else ""
+            info = savepoints.SavepointInfo(savepoint.format, stop, pending.request.trigger_id)
+            properties[savepoints.PROPERTY] = info.to_plain()
         try:
-            metadata = pending.metadata(graph, self.completed.properties(pending.trigger_ms))
+            metadata = pending.metadata(graph, properties)
         except UnionStateError as error:
             self._abort(pending, CheckpointFailure(Reason.DECLINED_TASK_CLOSING, str(error)))
             return
         pending.phase = Phase.COMPLETING
-        self._work(Complete(metadata))
+        self._work(Complete(metadata, pending.directory, savepoint is None or savepoint.stops))
 
     def _completed(self, pending: Pending, done: Done) -> None:
         pending.location = done.location
@@ -412,12 +490,17 @@ class CheckpointCoordinator:
                 pending.phase = Phase.UNDOING
                 self._undo(pending)
             else:
-                self._discard(pending.checkpoint_id, pending.files(), done.hung)
+                self._discard(pending, done.hung)
                 self._end(pending)
             self._fail_job_if_exceeded()
             return
         assert isinstance(done.work, Complete)
         self._drop(pending)
+        if pending.savepoint is not None and not pending.stops:
+            self._savepoint_complete(pending, pending.savepoint, done)
+            return
+        if pending.stops:
+            self._stopped = pending.request.trigger_id, pending.checkpoint_id, done.location
         self._tolerance.succeeded()
         self._schedule.completed(self._active and (pending.request.cause is Cause.FINAL or pending.is_last))
         checkpoint_id = pending.checkpoint_id
@@ -428,14 +511,24 @@ class CheckpointCoordinator:
         for subsumed in self.completed.add(done.work.metadata, done.location):
             self.statistics.discarded(subsumed)
         for other in self._waiting():
-            if other.checkpoint_id < checkpoint_id:
+            if other.checkpoint_id < checkpoint_id and other.savepoint is None:
                 self._abort(other, CheckpointFailure(Reason.SUBSUMED, f"Checkpoint {checkpoint_id} is complete."))
         orders.complete(pending, self._job.emit)
-        self.requests.completed(pending.request.trigger_id, checkpoint_id)
+        if not pending.stops:  # else its end is that of the job
+            self.requests.completed(pending.request.trigger_id, checkpoint_id)
         self._end(pending)
 
+    def _savepoint_complete(self, pending: Pending, savepoint: Savepoint, done: Done) -> None:
+        """It is the user's, and changes nothing for the job: nothing is committed, and none goes on from it."""
+        logger.info("savepoint %s is complete", done.location)
+        self.statistics.complete(pending.checkpoint_id, self._clock.epoch_ms(), done.location)
+        self.requests.completed(pending.request.trigger_id, pending.checkpoint_id, done.location)
+        self._end(pending)
+        if savepoint.stop == savepoints.CANCEL:
+            self._job.cancel_job(f"cancelled with savepoint {done.location}")
+
     def _undo(self, pending: Pending) -> None:
-        self._work(Undo(pending.checkpoint_id, pending.location, pending.files()))
+        self._work(Undo(pending.checkpoint_id, pending.location, pending.files(), savepoint=pending.directory))
 
     def _undone(self, pending: Pending, done: Done) -> None:
         if done.fenced:
@@ -450,9 +543,11 @@ class CheckpointCoordinator:
                 self.completed.not_removed(done.work)
             self._end(pending)
 
-    def _discard(self, checkpoint_id: int, files: frozenset[str], hung: bool) -> None:
+    def _discard(self, pending: Pending, hung: bool = False) -> None:
         """It did not complete. A call that hung may write something of it later."""
-        work = Discard(checkpoint_id, files)
+        if pending.savepoint is not None and not pending.directory:
+            return
+        work = Discard(pending.checkpoint_id, pending.files(), savepoint=pending.directory)
         self._work(work)
         if hung:
             self.completed.not_removed(work)
@@ -463,11 +558,11 @@ class CheckpointCoordinator:
         self._give_up(pending, failure)
         if before is Phase.WAITING:
             orders.aborted(pending, self._job.emit)
-            self._work(Discard(pending.checkpoint_id, pending.files()))
+            self._discard(pending)
             self._end(pending)
         elif before is Phase.PREPARING:
             if pending.checkpoint_id:
-                self._work(Discard(pending.checkpoint_id, frozenset()))
+                self._discard(pending)
             self._end(pending)
         # else: it may be in the store; the answer that is on its way leads further
         self._fail_job_if_exceeded()
@@ -481,10 +576,13 @@ class CheckpointCoordinator:
         if started is not None or failure.reason.counts:
             self.statistics.fail(started, self._clock.epoch_ms(), str(failure))
         self.requests.failed(pending.request.trigger_id, failure)
+        savepoint = pending.savepoint
+        if savepoint is not None and savepoint.stop and self._stopping == pending.request.trigger_id:
+            self._stopping = None
         if self._active:
             self._schedule.failed(pending.request, self._clock.monotonic())
         counts = failure.reason is Reason.TASK_FAILURE if record else failure.reason.counts
-        if counts and pending.request.cause is not Cause.MANUAL and not self._closed:
+        if counts and pending.request.cause not in (Cause.MANUAL, Cause.SAVEPOINT) and not self._closed:
             self._tolerance.failed(failure)  # who asked by hand hears of it, and the job goes on
 
     def _fail_job_if_exceeded(self) -> None:
@@ -537,8 +635,11 @@ class CheckpointCoordinator:
             self._job.leadership_lost(done.error or "")
         elif pending is not None and pending.phase is Phase.PREPARING:
             self._prepared(pending, done)
-        elif done.checkpoint_id:  # it was given up meanwhile
-            self._discard(done.checkpoint_id, frozenset(), done.hung)
+        elif done.checkpoint_id and isinstance(done.work, Prepare) and (done.work.savepoint is None or done.location):
+            work = Discard(done.checkpoint_id, frozenset(), savepoint=done.location)  # it was given up meanwhile
+            self._work(work)
+            if done.hung:
+                self.completed.not_removed(work)
 
     def _work(self, work: Work) -> None:
         self._job.emit(do.CheckpointWork(self.completed.sparing(work)))

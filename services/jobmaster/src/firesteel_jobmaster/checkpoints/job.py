@@ -33,6 +33,9 @@ class Job(Protocol):
     def checkpoints_fail(self, message: str) -> None:
         """Too many checkpoints have failed: so does the job, and may be restarted."""
 
+    def cancel_job(self, cause: str) -> None:
+        """The job is to be cancelled."""
+
     def checkpoints_settled(self) -> None:
         """It is known now from which checkpoint the job would go on."""
 

@@ -33,6 +33,9 @@ class Core(Protocol):
     def fail_job(self, failure: TaskFailure) -> None:
         """All tasks fail; the job is restarted if the failure and the strategy allow it."""
 
+    def cancel_job(self, cause: str) -> None:
+        """The job is to be cancelled."""
+
     def checkpoints_settled(self) -> None:
         """It is known now from which checkpoint the job would go on."""
 
@@ -165,6 +168,10 @@ class JobCheckpoints:
     def checkpoints_fail(self, message: str) -> None:
         """See ``Job``."""
         self._core.fail_job(TaskFailure("external", class_name(CheckpointError), message, message))
+
+    def cancel_job(self, cause: str) -> None:
+        """See ``Job``."""
+        self._core.cancel_job(cause)
 
     def checkpoints_settled(self) -> None:
         """See ``Job``."""

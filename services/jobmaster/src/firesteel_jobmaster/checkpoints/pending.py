@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState, OperatorState
 from firesteel.checkpoint.reading import CheckpointFormatError
 from firesteel.checkpoint.subtask_state import OperatorSubtaskState, TaskState
@@ -23,6 +24,7 @@ class Cause(StrEnum):
 
     PERIODIC = "periodic"
     MANUAL = "by hand"
+    SAVEPOINT = "a savepoint"
     FINAL = "at the end of the input"
 
 
@@ -43,6 +45,27 @@ class UnionStateError(Exception):
     """Some subtasks of an operator with union state have finished: what they had can't be given to anybody."""
 
 
+@dataclass(frozen=True)
+class Savepoint:
+    """What a user wants of a savepoint.
+
+    Attributes:
+        target: directory below which it is to be.
+        format: ``CANONICAL`` or ``NATIVE``.
+        stop: the job ends with it: ``suspend``, ``drain`` (event time ends before), or ``cancel`` (it is cancelled when
+            the savepoint is complete); empty = it goes on.
+    """
+
+    target: str
+    format: str = savepoints.CANONICAL
+    stop: str = ""
+
+    @property
+    def stops(self) -> bool:
+        """Whether tasks stop behind its barrier."""
+        return self.stop in (savepoints.SUSPEND, savepoints.DRAIN)
+
+
 @dataclass
 class Request:
     """Somebody wants a checkpoint.
@@ -51,11 +74,13 @@ class Request:
         cause: why.
         trigger_id: of a request by hand, by which its end is asked for.
         full: with all state, also where checkpoints are incremental.
+        savepoint: it is one.
     """
 
     cause: Cause
     trigger_id: str = ""
     full: bool = False
+    savepoint: Savepoint | None = None
 
 
 @dataclass
@@ -75,6 +100,7 @@ class Pending:
         serials: vertex id -> subtask -> serial up to which splits are in its reader's state.
         given_up: why it will not complete, though it is being completed.
         location: of its metadata.
+        directory: of a savepoint.
     """
 
     number: int
@@ -89,6 +115,7 @@ class Pending:
     serials: dict[str, dict[int, int]] = field(default_factory=dict)
     given_up: CheckpointFailure | None = None
     location: str = ""
+    directory: str = ""
     _left: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -113,11 +140,22 @@ class Pending:
         """Whether it may be in the store, and may not."""
         return self.phase in (Phase.COMPLETING, Phase.UNDOING)
 
+    @property
+    def savepoint(self) -> Savepoint | None:
+        """What it is, if it is one."""
+        return self.request.savepoint
+
+    @property
+    def stops(self) -> bool:
+        """Whether the job ends with it."""
+        return self.savepoint is not None and self.savepoint.stops
+
     def overtaken_by(self, others: Iterable[Pending]) -> int:
         """The id of a later one that is on its way into the store, behind which this one must not come; 0 = none."""
-        return max(
-            (o.checkpoint_id for o in others if o.is_unsettled and o.checkpoint_id > self.checkpoint_id), default=0
-        )
+        if self.savepoint is not None:
+            return 0
+        later = [o for o in others if o.checkpoint_id > self.checkpoint_id and o.savepoint is None]
+        return max((o.checkpoint_id for o in later if o.is_unsettled), default=0)
 
     @property
     def is_last(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from firesteel.service.daemon_threads import DaemonThreads
 from firesteel.service.lanes import Calls, Spawn
-from firesteel_jobmaster.checkpoints.work import Close, Collect, Discard, Dispose, Done, Work
+from firesteel_jobmaster.checkpoints.work import Close, Collect, Discard, Dispose, DisposeClaimed, Done, Work
 from firesteel_jobmaster.checkpoints.worker import Call, CheckpointWorker
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class WorkQueue:
         if isinstance(work, Close):
             self._last.append(work)
             self._closes += 1
-        elif isinstance(work, Discard | Dispose | Collect):
+        elif isinstance(work, Discard | Dispose | DisposeClaimed | Collect):
             self._clean_ups.append(work)
         else:
             self._waited_for.append(work)

@@ -30,6 +30,12 @@ class Requests:
         return bool(self._waiting)
 
     @property
+    def stops_next(self) -> bool:
+        """Whether the job is to stop with the one whose turn it is."""
+        first = self._waiting[0].savepoint if self._waiting else None
+        return first is not None and bool(first.stop)
+
+    @property
     def is_full(self) -> bool:
         """Whether no further one may wait."""
         return len(self._waiting) >= MOST_WAITING
@@ -51,15 +57,22 @@ class Requests:
         """The next one."""
         return self._waiting.popleft()
 
-    def completed(self, trigger_id: str, checkpoint_id: int) -> None:
-        """Its checkpoint is complete."""
+    def completed(self, trigger_id: str, checkpoint_id: int, location: str = "") -> None:
+        """Its checkpoint is complete; of a savepoint the location is said."""
         if trigger_id in self._results:
-            self._results[trigger_id] = {"status": "COMPLETED", "checkpointId": checkpoint_id}
+            found = {"status": "COMPLETED", "checkpointId": checkpoint_id}
+            self._results[trigger_id] = {**found, "location": location} if location else found
 
     def failed(self, trigger_id: str, failure: CheckpointFailure) -> None:
         """It has none."""
         if trigger_id in self._results:
             self._results[trigger_id] = {"status": "COMPLETED", "reason": failure.reason.name, "failure": str(failure)}
+
+    def failed_with(self, trigger_id: str, text: str) -> None:
+        """It has none that anybody could name."""
+        if trigger_id in self._results:
+            reason = "STOP_FAILED"
+            self._results[trigger_id] = {"status": "COMPLETED", "reason": reason, "failure": text}
 
     def refuse_waiting(self, failure: CheckpointFailure) -> None:
         """Those that wait for their turn have none."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from firesteel.checkpoint.assign import TaskRestore, assign
-from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState
+from dataclasses import replace
+
+from firesteel.checkpoint.assign import RESULTS, OperatorRestore, TaskRestore, assign
+from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState, OperatorState
+from firesteel.checkpoint.savepoints import info_of
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.execution_graph import Execution
 from firesteel.graph.job_graph import JobGraph, JobVertex
@@ -21,6 +24,7 @@ class RestorePoint:
         job: that goes on.
         ignore_unclaimed: leave out state of operators that the job does not have.
         same_program: the checkpoint is one of the job's own, so its key selectors are what they were.
+        stopped: it is the savepoint with which the job was stopped: tasks commit what it holds, and end.
 
     Raises:
         StateRestoreError: they do not fit together; the message names the operator.
@@ -34,8 +38,12 @@ class RestorePoint:
         ignore_unclaimed: bool,
         *,
         same_program: bool = True,
+        stopped: bool = False,
     ) -> None:
         self.metadata, self.location = metadata, location
+        self._stopped = stopped
+        info = info_of(metadata)
+        self._was_stopped = info is not None and bool(info.stop) and not stopped
         self._operators = {operator.operator_id: operator for operator in metadata.operators}
         self._trusts_keys = same_program or ignore_unclaimed
         self._check_claims(job, ignore_unclaimed)
@@ -93,6 +101,8 @@ class RestorePoint:
 
     def _vertex(self, vertex: JobVertex) -> list[TaskRestore]:
         found = [self._operators[o.id] for o in vertex.operators if o.id in self._operators]
+        if self._stopped:
+            return self._ends(vertex, found)
         finished = [operator for operator in found if operator.finished]
         if finished and len(finished) < len(vertex.operators):
             other = next(o.name for o in vertex.operators if o.id not in {f.operator_id for f in finished})
@@ -104,6 +114,8 @@ class RestorePoint:
             o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism, same_program=self._trusts_keys)
             for o in found
         }
+        if self._was_stopped:  # the job that was stopped has given its results to its own program
+            by_operator = {id_: [_without_results(part) for part in parts] for id_, parts in by_operator.items()}
         return [
             TaskRestore(
                 self.checkpoint_id,
@@ -112,3 +124,29 @@ class RestorePoint:
             )
             for subtask in range(vertex.parallelism)
         ]
+
+    def _ends(self, vertex: JobVertex, found: list[OperatorState]) -> list[TaskRestore]:
+        """The job was stopped: its tasks have come to their end, but for what is to be committed or given away."""
+        by_operator = {o.operator_id: assign(o, vertex.parallelism, vertex.max_parallelism) for o in found}
+        left = {
+            id_: [
+                OperatorRestore(
+                    keyed={RESULTS: part.keyed[RESULTS]} if RESULTS in part.keyed else {},
+                    committables=part.committables,
+                )
+                for part in parts
+            ]
+            for id_, parts in by_operator.items()
+        }
+        return [
+            TaskRestore(
+                self.checkpoint_id,
+                True,
+                {id_: parts[subtask] for id_, parts in left.items() if not parts[subtask].is_empty},
+            )
+            for subtask in range(vertex.parallelism)
+        ]
+
+
+def _without_results(part: OperatorRestore) -> OperatorRestore:
+    return replace(part, keyed={name: parts for name, parts in part.keyed.items() if name != RESULTS})

@@ -9,7 +9,7 @@ from firesteel.checkpoint.closing import Retention
 from firesteel.checkpoint.storage import storage_name
 from firesteel.config import Settings, options
 
-_NOT_SHOWN = ("restore_path", "ignore_unclaimed", "fall_back")
+_NOT_SHOWN = ("restore_path", "savepoint_directory", "claim", "ignore_unclaimed", "fall_back")
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class CheckpointSettings:
         history: ``web.checkpoints.history``: ended checkpoints that people see.
         storage, backend: names of those in use, for people.
         restore_path: ``execution.state-recovery.path``.
+        savepoint_directory: ``execution.checkpointing.savepoint-dir``.
+        claim: the job owns what it is started from (``execution.state-recovery.claim-mode``).
         ignore_unclaimed: ``execution.state-recovery.ignore-unclaimed-state``.
         fall_back: ``firesteel.state-recovery.fall-back``.
     """
@@ -45,6 +47,8 @@ class CheckpointSettings:
     storage: str = "jobmanager"
     backend: str = "hashmap"
     restore_path: str | None = None
+    savepoint_directory: str | None = None
+    claim: bool = False
     ignore_unclaimed: bool = False
     fall_back: str = "UNLESS_COMMITTED"
 
@@ -73,6 +77,8 @@ class CheckpointSettings:
             storage=storage_name(settings),
             backend=settings.get(options.STATE_BACKEND),
             restore_path=settings.get(options.STATE_RECOVERY_PATH),
+            savepoint_directory=settings.get(options.SAVEPOINT_DIRECTORY),
+            claim=settings.get(options.STATE_RECOVERY_CLAIM_MODE) == "CLAIM",
             ignore_unclaimed=settings.get(options.STATE_RECOVERY_IGNORE_UNCLAIMED),
             fall_back=settings.get(options.STATE_RECOVERY_FALL_BACK),
         )

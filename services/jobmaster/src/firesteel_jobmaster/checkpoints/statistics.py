@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from firesteel.graph.execution_graph import Execution
+from firesteel_jobmaster.checkpoints.pending import Savepoint
 
 METRICS: Final = (
     "start_delay_ms",
@@ -22,6 +23,8 @@ METRICS: Final = (
 )
 """Of an acknowledgement, in the order in which they are kept."""
 IN_PROGRESS, COMPLETED, FAILED = "IN_PROGRESS", "COMPLETED", "FAILED"
+SAVEPOINT = "SAVEPOINT"
+"""Of the latest ones: a savepoint that is complete."""
 
 
 @dataclass
@@ -38,6 +41,8 @@ class CheckpointRecord:
         message: why it failed.
         location: of its metadata.
         discarded: it was subsumed and removed.
+        savepoint: format of a savepoint; None = it is a checkpoint.
+        stop: the job ends with it.
     """
 
     id: int
@@ -49,6 +54,8 @@ class CheckpointRecord:
     message: str = ""
     location: str = ""
     discarded: bool = False
+    savepoint: str | None = None
+    stop: str = ""
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -60,6 +67,8 @@ class CheckpointRecord:
             "message": self.message,
             "location": self.location,
             "discarded": self.discarded,
+            "savepoint": self.savepoint,
+            "stop": self.stop,
             "tasks": {
                 vertex: {
                     "subtasks": count,
@@ -100,12 +109,20 @@ class CheckpointStatistics:
         """Whether nothing was ever tried."""
         return not any(self._counts.values())
 
-    def begin(self, checkpoint_id: int, trigger_ms: int, executions: Iterable[Execution]) -> None:
+    def begin(
+        self,
+        checkpoint_id: int,
+        trigger_ms: int,
+        executions: Iterable[Execution],
+        savepoint: Savepoint | None = None,
+    ) -> None:
         """Barriers are on their way."""
         subtasks: dict[str, int] = {}
         for execution in executions:
             subtasks[execution.vertex.id] = subtasks.get(execution.vertex.id, 0) + 1
-        self._under_way[checkpoint_id] = CheckpointRecord(checkpoint_id, trigger_ms, subtasks)
+        record = self._under_way[checkpoint_id] = CheckpointRecord(checkpoint_id, trigger_ms, subtasks)
+        if savepoint is not None:
+            record.savepoint, record.stop = savepoint.format, savepoint.stop
         self._counts["total"] += 1
         self._counts["in_progress"] += 1
 
@@ -138,7 +155,7 @@ class CheckpointStatistics:
             record.status, record.ended_ms = status, now_ms
             self._counts["in_progress"] -= 1
             self._counts["completed" if status == COMPLETED else "failed"] += 1
-            self._latest[status] = record
+            self._latest[SAVEPOINT if status == COMPLETED and record.savepoint else status] = record
             self._history.append(record)
         return record
 
@@ -148,13 +165,13 @@ class CheckpointStatistics:
             if record.id == checkpoint_id and record.status == COMPLETED:
                 record.discarded = True
 
-    def restored(self, checkpoint_id: int, now_ms: int, location: str) -> None:
+    def restored(self, checkpoint_id: int, now_ms: int, location: str, savepoint: bool = False) -> None:
         """The job, or a part of it, goes on from a checkpoint."""
         self._counts["restored"] += 1
         self._restored = {
             "id": checkpoint_id,
             "restore_timestamp": now_ms,
-            "is_savepoint": False,
+            "is_savepoint": savepoint,
             "external_path": location,
         }
 

@@ -30,17 +30,26 @@ class Prepare:
     Attributes:
         number: names the attempt, which has no id yet.
         above: the id has to be larger.
+        savepoint: the directory below which a savepoint is to be; None = it is a checkpoint.
     """
 
     number: int
     above: int
+    savepoint: str | None = None
 
 
 @dataclass(frozen=True)
 class Complete:
-    """Look whether all files are there, write the metadata, add the checkpoint to the store."""
+    """Look whether all files are there, write the metadata, add the checkpoint to the store.
+
+    Attributes:
+        savepoint: directory of a savepoint; empty = it is a checkpoint.
+        stored: it goes into the store: of savepoints only those with which the job ends do.
+    """
 
     metadata: CheckpointMetadata
+    savepoint: str = ""
+    stored: bool = True
 
 
 @dataclass(frozen=True)
@@ -51,14 +60,33 @@ class Undo:
     location: str
     files: frozenset[str]
     keep: frozenset[str] = frozenset()
+    savepoint: str = ""
 
 
 @dataclass(frozen=True)
 class Discard:
-    """Remove what was written for a checkpoint that did not complete; it is not in the store."""
+    """Remove what was written for a checkpoint that did not complete; it is not in the store.
+
+    Attributes:
+        savepoint: directory of a savepoint, which goes as a whole; empty = it is a checkpoint.
+    """
 
     checkpoint_id: int
     files: frozenset[str]
+    keep: frozenset[str] = frozenset()
+    savepoint: str = ""
+
+
+@dataclass(frozen=True)
+class DisposeClaimed:
+    """Remove what the job was started from, and owns; harmless to repeat.
+
+    Attributes:
+        path: of it.
+        keep: files that are needed.
+    """
+
+    path: str
     keep: frozenset[str] = frozenset()
 
 
@@ -103,7 +131,7 @@ class Close:
     how: CleanUp = CleanUp.REMOVE
 
 
-Work = Recover | Prepare | Complete | Undo | Discard | Collect | Dispose | Close
+Work = Recover | Prepare | Complete | Undo | Discard | DisposeClaimed | Collect | Dispose | Close
 
 
 @dataclass(frozen=True)
@@ -146,7 +174,7 @@ class Done:
         hung: it was given up, since it took too long; what it may still do harms nothing.
         removed: of ``Undo``: the checkpoint is not in the store, whatever else could not be done.
         checkpoint_id: of ``Prepare``; 0 = it has got none.
-        location: of ``Complete``: where the metadata are.
+        location: of ``Complete``: where the metadata are; of ``Prepare``: the directory of a savepoint.
         recovered: of ``Recover``: what can be read and is whole, in the order of ids.
         damaged: of ``Recover``: what was left out, and why.
     """

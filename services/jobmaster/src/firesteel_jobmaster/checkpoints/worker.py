@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 
+from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.closing import close_checkpoints, files_of, read_own, read_whole
 from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.checkpoint.savepoints import SavepointDirectory
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
 from firesteel.core.errors import (
@@ -27,6 +29,7 @@ from firesteel_jobmaster.checkpoints.work import (
     Damaged,
     Discard,
     Dispose,
+    DisposeClaimed,
     Done,
     Prepare,
     Recover,
@@ -176,7 +179,10 @@ class CheckpointWorker:
         checkpoint_id = work.metadata.checkpoint_id if isinstance(work, Complete) else call.checkpoint_id
         if checkpoint_id and not (isinstance(work, Complete) and call.asked_store):
             try:
-                self.storage.discard(checkpoint_id)
+                if not isinstance(work, Complete | Prepare) or not work.savepoint:
+                    self.storage.discard(checkpoint_id)
+                elif call.location:
+                    self._discard(checkpoint_id, savepoint=call.location)
             except Exception as error:  # storages are plug-ins
                 logger.warning("what a late call has written for checkpoint %d may be left: %s", checkpoint_id, error)
 
@@ -185,14 +191,18 @@ class CheckpointWorker:
             match work:
                 case Recover(path):
                     return self._recover(work, path)
-                case Prepare(_, above):
+                case Prepare(_, above, savepoint):
+                    if savepoint is not None:
+                        return self._prepare_savepoint(work, savepoint, call)
                     return self._prepare(work, above, call)
                 case Complete(metadata):
                     return self._complete(work, metadata, call)
                 case Undo():
                     return self._undo(work, call)
-                case Discard(checkpoint_id, files, keep):
-                    self.storage.discard(checkpoint_id, files, keep)
+                case Discard(checkpoint_id, files, keep, savepoint):
+                    self._discard(checkpoint_id, files, keep, savepoint)
+                case DisposeClaimed(path, keep):
+                    savepoints.remove_claimed(path, keep)
                 case Collect(below, since_ms):
                     self._collect(below, since_ms)
                 case Dispose():
@@ -228,6 +238,24 @@ class CheckpointWorker:
         call.go_on()
         return Done(work, checkpoint_id=checkpoint_id)
 
+    def _prepare_savepoint(self, work: Prepare, target: str, call: Call) -> Done:
+        checkpoint_id = self._next_id(work.above, call)
+        try:
+            location = call.location = savepoints.make_directory(target, self._job_id)
+        except (CheckpointError, ConfigurationError) as error:
+            call.go_on()
+            return Done(work, error=str(error), checkpoint_id=checkpoint_id)
+        call.go_on()
+        return Done(work, checkpoint_id=checkpoint_id, location=location)
+
+    def _discard(
+        self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = (), savepoint: str = ""
+    ) -> None:
+        if savepoint:  # it did not complete, so its metadata, if there are any, are of no use to anybody
+            savepoints.remove_directory(savepoint)
+        else:
+            self.storage.discard(checkpoint_id, files, keep)
+
     def _next_id(self, above: int, call: Call) -> int:
         with self._changing(call) as store:
             checkpoint_id = store.next_id(above)
@@ -235,14 +263,21 @@ class CheckpointWorker:
         return checkpoint_id
 
     def _complete(self, work: Complete, metadata: CheckpointMetadata, call: Call) -> Done:
-        self.storage.verify(metadata.handles())
-        call.go_on()
-        data = metadata.to_bytes()
-        location = call.location = self.storage.write_metadata(metadata.checkpoint_id, data)
-        kept = None if self.storage.persistent else data.decode()
+        if work.savepoint:
+            call.location = work.savepoint
+            location, kept = SavepointDirectory(work.savepoint).write(metadata), None
+            if not work.stored:
+                call.go_on()
+                return Done(work, location=location)
+        else:
+            self.storage.verify(metadata.handles())
+            call.go_on()
+            data = metadata.to_bytes()
+            location = call.location = self.storage.write_metadata(metadata.checkpoint_id, data)
+            kept = None if self.storage.persistent else data.decode()
         try:
             with self._changing(call) as store:
-                store.add(StoredCheckpoint(metadata.checkpoint_id, location, kept))
+                store.add(StoredCheckpoint(metadata.checkpoint_id, location, kept, bool(work.savepoint)))
         except GivenUpError:
             raise
         except FencedError as error:
@@ -256,8 +291,11 @@ class CheckpointWorker:
             store.remove(work.checkpoint_id)
         call.removed = True
         try:
-            self.storage.dispose(work.location, work.files, work.keep)
-            self.storage.discard(work.checkpoint_id, work.files, work.keep)
+            if work.savepoint:
+                savepoints.remove_directory(work.savepoint)
+            else:
+                self.storage.dispose(work.location, work.files, work.keep)
+                self.storage.discard(work.checkpoint_id, work.files, work.keep)
         except Exception as error:  # storages are plug-ins
             return Done(work, error=str(error) or type(error).__qualname__, removed=True)
         return Done(work, removed=True)

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from firesteel import __version__
+from firesteel.checkpoint.savepoints import CANONICAL, FORMATS
 
 _DESCRIPTION = "Stateful streaming in Python, on Spark: runs programs and looks after the jobs of a cluster."
 _EPILOG = """\
@@ -48,8 +49,18 @@ def parser() -> argparse.ArgumentParser:
         "--fromSavepoint",
         dest="restore_path",
         metavar="PATH",
-        help="go on from this checkpoint (<execution.checkpointing.dir>/<job id>/chk-<n>); sets "
+        help="go on from this savepoint or checkpoint (<execution.checkpointing.dir>/<job id>/chk-<n>); sets "
         "execution.state-recovery.path",
+    )
+    run.add_argument(
+        "-claim",
+        "--claimMode",
+        "--restoreMode",
+        "-rm",
+        dest="claim_mode",
+        metavar="MODE",
+        help="CLAIM: what it goes on from belongs to the job, which removes it; NO_CLAIM (the default): it is never "
+        "removed; sets execution.state-recovery.claim-mode",
     )
     run.add_argument(
         "-n",
@@ -98,6 +109,60 @@ def parser() -> argparse.ArgumentParser:
     checkpoint.add_argument("-full", "--full", action="store_true", help="with all state, not only what has changed")
     checkpoint.add_argument("job_id", metavar="JOB_ID", help="as `firesteel list` shows it")
 
+    savepoint = verbs.add_parser(
+        "savepoint",
+        help="take, inspect or remove a savepoint",
+        description="Has a savepoint of a running job taken, and waits until it is complete: `savepoint JOB_ID "
+        "[DIRECTORY]`. `savepoint inspect PATH` shows what is in one; `savepoint --dispose PATH` removes one.",
+    )
+    _common(savepoint)
+    _cluster(savepoint)
+    savepoint.add_argument("-d", "--dispose", metavar="PATH", help="remove this savepoint")
+    _format(savepoint)
+    savepoint.add_argument("-dcp", "-detached", "--detached", action="store_true", help="do not wait for its end")
+    savepoint.add_argument("job_id", metavar="JOB_ID", nargs="?", help="as `firesteel list` shows it; or `inspect`")
+    savepoint.add_argument(
+        "directory",
+        metavar="DIRECTORY",
+        nargs="?",
+        help="below which it is to be, on all hosts; default: execution.checkpointing.savepoint-dir",
+    )
+
+    inspect = verbs.add_parser(
+        "savepoint-inspect",
+        prog="firesteel savepoint inspect",
+        help="show what is in a savepoint; also: savepoint inspect",
+        description="Shows operators and states of a savepoint or a retained checkpoint in a directory that this host "
+        "sees, with entries and bytes by state and key group; each file is checked, and nothing is unpickled.",
+    )
+    _common(inspect)
+    inspect.add_argument("--json", action="store_true", help="as JSON")
+    inspect.add_argument("path", metavar="PATH", help="its directory")
+
+    stop = verbs.add_parser(
+        "stop",
+        help="stop a job with a savepoint",
+        description="Stops a job: its sources read no further, a savepoint is taken, all results up to it are "
+        "committed, and the job finishes.",
+    )
+    _common(stop)
+    _cluster(stop)
+    stop.add_argument(
+        "-d",
+        "--drain",
+        action="store_true",
+        help="end event time before: all windows fire; for a job that does not go on",
+    )
+    stop.add_argument(
+        "-p",
+        "--savepointPath",
+        dest="directory",
+        metavar="DIRECTORY",
+        help="below which the savepoint is to be, on all hosts; default: execution.checkpointing.savepoint-dir",
+    )
+    _format(stop)
+    stop.add_argument("job_id", metavar="JOB_ID", help="as `firesteel list` shows it")
+
     memory = verbs.add_parser(
         "memory",
         help="show the memory of a TaskManager",
@@ -138,6 +203,19 @@ def _cluster(verb: argparse.ArgumentParser) -> None:
         "--jobmanager",
         metavar="HOST:PORT",
         help="of the cluster's REST API; sets rest.address and rest.port",
+    )
+
+
+def _format(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "-type",
+        "--type",
+        "--format",
+        dest="format",
+        type=str.upper,
+        choices=FORMATS,
+        default=CANONICAL,
+        help="of the savepoint: canonical (any backend can read it), or native (as the backend writes checkpoints)",
     )
 
 

@@ -56,6 +56,8 @@ def settings_of_run(parsed: argparse.Namespace) -> Settings:
     if parsed.restore_path is not None:
         path = parsed.restore_path
         found.append(_define(options.STATE_RECOVERY_PATH, path if ":/" in path else str(Path(path).absolute())))
+    if parsed.claim_mode is not None:
+        found.append(_define(options.STATE_RECOVERY_CLAIM_MODE, parsed.claim_mode.upper()))
     if parsed.ignore_unclaimed:
         found.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
     found += read(parsed)

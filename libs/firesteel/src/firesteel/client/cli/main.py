@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from firesteel.client.cli import exit_codes, host, jobs, programs
+from firesteel.client.cli import exit_codes, host, jobs, programs, savepoints
 from firesteel.client.cli.arguments import parser
 from firesteel.client.cli.local_cluster import VERBS, use_local_cluster
 from firesteel.client.console import Console
@@ -22,12 +22,13 @@ _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "list": jobs.list_jobs,
     "cancel": jobs.cancel,
     "checkpoint": jobs.checkpoint,
+    "savepoint": savepoints.savepoint,
+    "savepoint-inspect": savepoints.inspect_savepoint,
+    "stop": savepoints.stop,
     "memory": host.memory,
     "warm-up": host.warm_up,
 }
 _LATER: Final = {
-    "stop": "stop comes with savepoints; `firesteel cancel` cancels a job",
-    "savepoint": "savepoints come with a later version",
     "run-application": "application mode comes with a later version; `firesteel run` submits to a session cluster",
 }
 
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words and words[0] in _LATER:
         console.note(f"firesteel {words[0]}: {_LATER[words[0]]}")
         return exit_codes.WRONG
+    if words[:2] == ["savepoint", "inspect"]:
+        words[:2] = ["savepoint-inspect"]
     parsed = parser().parse_args(words)
     name = f"firesteel {parsed.verb}"
     try:

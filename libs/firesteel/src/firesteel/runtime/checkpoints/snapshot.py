@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.subtask_state import (
     Committables,
@@ -104,7 +105,10 @@ class TaskSnapshot:
     def _begin(self, operator: Operator, name: str, part: KeyedPart) -> _Part:
         groups = operator.key_groups[0], operator.key_groups[-1]
         if self._bases is None:
-            return _Part(operator, name, part.snapshot(purpose=Purpose(self.checkpoint_id)), groups)
+            options = self.arrived.barrier.options
+            canonical = savepoints.OPTION in options and options.get(savepoints.FORMAT_OPTION) != savepoints.NATIVE
+            purpose = Purpose(self.checkpoint_id, canonical=canonical)
+            return _Part(operator, name, part.snapshot(purpose=purpose), groups)
         number, base = self._bases.of((operator.spec.id, name), self.arrived.barrier.options)
         purpose = Purpose(self.checkpoint_id, True, number, self._bases.ratio)
         snapshot = part.snapshot(purpose=purpose)

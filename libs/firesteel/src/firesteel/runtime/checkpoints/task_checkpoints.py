@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol
 
+from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.handles import StateHandle
+from firesteel.checkpoint.storage import StateWriter
 from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
@@ -62,6 +64,7 @@ class CheckpointServices:
         delta_ratio: with ``open_shared``: the changes since a base may be so much of its entries.
         apart: has state read by a thread that may wait.
         unaligned: barriers may overtake records.
+        open_savepoint: of the savepoint in a directory.
     """
 
     open_stream: OpenStream = field(default=lambda checkpoint_id, hint: InlineStream())
@@ -72,6 +75,7 @@ class CheckpointServices:
     delta_ratio: float = 1.0
     apart: Apart = at_once
     unaligned: bool = False
+    open_savepoint: Callable[[str, int, str], StateWriter] = lambda directory, checkpoint_id, hint: InlineStream()
 
 
 class CheckpointReporter(Protocol):
@@ -104,6 +108,9 @@ class TaskCheckpoints:
 
     Attributes:
         final_complete: a checkpoint is complete that no record comes behind.
+        stopped_at: the savepoint with which the job stops, whose barrier has gone on from here; 0 = none. Until it is
+            complete, or given up, nothing happens behind it.
+        stop_complete: it is complete.
     """
 
     def __init__(
@@ -141,8 +148,18 @@ class TaskCheckpoints:
         self._first_final: int | None = None
         """The first checkpoint that no record comes behind."""
         self.final_complete = False
+        self.stopped_at = 0
+        self.stop_complete = False
 
     # -- what the task asks
+
+    @property
+    def drains(self) -> int:
+        """The savepoint whose barrier is next, if event time has to end in front of it; 0 = none."""
+        first = self._waiting[0] if self._waiting else None
+        if not isinstance(first, Arrived) or first.barrier.options.get(savepoints.STOP_OPTION) != savepoints.DRAIN:
+            return 0
+        return first.barrier.checkpoint_id if first.barrier.checkpoint_id > self._passed else 0
 
     @property
     def waiting(self) -> bool:
@@ -212,6 +229,8 @@ class TaskCheckpoints:
             was_aligning: its barrier had come over some of the task's channels.
         """
         self._aborted.append(checkpoint_id)
+        if checkpoint_id == self.stopped_at:
+            self.stopped_at = 0
         for waiting in list(self._waiting):
             if isinstance(waiting, Arrived) and waiting.barrier.checkpoint_id == checkpoint_id:
                 self._waiting.remove(waiting)
@@ -325,18 +344,20 @@ class TaskCheckpoints:
         for channel in self._outputs:
             self._when_it_overtakes(barrier, channel.hurry)
         checkpoint_id = barrier.checkpoint_id
+        if barrier.options.get(savepoints.STOP_OPTION):
+            self.stopped_at = checkpoint_id
+        directory = barrier.options.get(savepoints.OPTION)
         upload = Upload(
             checkpoint_id,
             self._info.task_name,
-            self._services.open_stream,
+            self._services.open_stream if directory is None else partial(self._services.open_savepoint, directory),
             self._services.submit,
             lambda: self._loop.call_soon_threadsafe(self._wake),
-            self._services.open_shared,
+            self._services.open_shared if directory is None else None,
         )
         position = None if self._position is None else self._position()
-        snapshot = TaskSnapshot(
-            arrived, self._operators, upload, position, finished=self._input_ended, bases=self._bases
-        )
+        bases = self._bases if directory is None else None
+        snapshot = TaskSnapshot(arrived, self._operators, upload, position, finished=self._input_ended, bases=bases)
         try:
             self._guard.active = self._token
             snapshot.begin()
@@ -462,6 +483,8 @@ class TaskCheckpoints:
 
     def _completed(self, checkpoint_id: int) -> None:
         self._tell(lambda operator: operator.checkpoint_complete(checkpoint_id))
+        if self.stopped_at and checkpoint_id >= self.stopped_at:
+            self.stop_complete = True
         if self._first_final is not None and checkpoint_id >= self._first_final:
             self.final_complete = True
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final
 
 import cloudpickle
 
+from firesteel.checkpoint.assign import RESULTS
 from firesteel.core.errors import SerializationError
 from firesteel.core.short_repr import short_repr
 from firesteel.graph.specs import OperatorSpec
@@ -33,7 +34,6 @@ from firesteel.state.snapshots import (
 )
 
 DEFAULT_BUFFER_BYTES: Final = 4 << 20
-RESULTS: Final = "results"
 _SMALLEST_SIZE: Final = 8
 
 
@@ -138,6 +138,11 @@ class CollectOperator(Consumer):
         self._ended = True
         if self.on_results is not None:
             self.on_results()
+
+    def stop(self) -> None:
+        """No further results come."""
+        self._show(self._first + len(self._results))
+        self.finish()
 
     def fetch(self, offset: int, max_bytes: int) -> Collected:
         """Drop the results before ``offset``, which are thereby acknowledged, and give those from it on.

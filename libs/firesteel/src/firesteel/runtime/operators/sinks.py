@@ -65,6 +65,9 @@ class Consumer(Operator, ABC):
         """Take a batch of columns; called if it ``takes_columns``."""
         raise NotImplementedError  # our own bug
 
+    def stop(self) -> None:
+        """The job stops, with a savepoint that is complete and whose barrier was the last that came."""
+
     def take(self, batch: Batch) -> None:
         """Take a batch in the form that it likes.
 

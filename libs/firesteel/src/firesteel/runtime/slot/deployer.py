@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.handles import InlineState, StateHandle
+from firesteel.checkpoint.savepoints import SavepointDirectory
 from firesteel.checkpoint.storage import (
     CheckpointStorage,
     StateWriter,
@@ -232,6 +233,7 @@ class Deployer:
                     delta_ratio=self._settings.get(CHECKPOINTING_MAX_DELTA_RATIO),
                     apart=services.apart,
                     unaligned=self._settings.get(CHECKPOINTING_UNALIGNED),
+                    open_savepoint=self._open_savepoint,
                 ),
                 restore=restore,
             )
@@ -293,6 +295,10 @@ class Deployer:
     def _open_shared(self, checkpoint_id: int, hint: str) -> StateWriter:
         storage = self._checkpoint_storage()
         return storage.open_shared_stream(checkpoint_id, hint) or storage.open_state_stream(checkpoint_id, hint)
+
+    def _open_savepoint(self, directory: str, checkpoint_id: int, hint: str) -> StateWriter:
+        """In a savepoint, small pieces stand in the metadata whatever the backend is."""
+        return SavepointDirectory(directory, self._settings).open_state_stream(checkpoint_id, hint)
 
     def _source(
         self,

@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from firesteel.checkpoint.assign import TaskRestore
+from firesteel.core.errors import CheckpointError
 from firesteel.core.state_machine import StateMachine
 from firesteel.functions.metrics import USER_METRICS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
-from firesteel.runtime.batch import MAX_WATERMARK, Barrier, InputBatch, Watermark
+from firesteel.runtime.batch import END_OF_INPUT, MAX_WATERMARK, Barrier, InputBatch, Watermark
 from firesteel.runtime.chain.chain import ChainExecutor, ChainPlan
 from firesteel.runtime.chain.context import OperatorContext, TaskInfo
 from firesteel.runtime.checkpoints.restoring import Restoring
@@ -99,6 +100,11 @@ class StreamTask:
         """For when the input has ended."""
         self._waits_for_commit = needs_commit or services.final
         self._opened: list[Any] = []
+        self._drains = 0
+        """The savepoint in front of whose barrier event time has ended; 0 = none."""
+        self._drained = False
+        self._stopping = False
+        """A savepoint is complete with which the job stops: all that is left is to end."""
         self._flushed = True
         self._activity = ActivityTimes(loop.clock)
         self._machine = StateMachine(info.full_name, ExecutionState.DEPLOYING, EXECUTION_MOVES, loop.clock)
@@ -123,7 +129,7 @@ class StreamTask:
             stage.operator.on_results = lambda: loop.call_soon_threadsafe(self.wake)
         for consumer in plan.consumers:
             consumer.on_writable = lambda: loop.call_soon_threadsafe(self.wake)
-            consumer.on_drained = lambda: loop.call_soon_threadsafe(self._drained)
+            consumer.on_drained = lambda: loop.call_soon_threadsafe(self._consumer_drained)
 
     # -- what others ask
 
@@ -263,6 +269,8 @@ class StreamTask:
         while not self.ended:
             if self._token.cancelled:
                 self._end(ExecutionState.CANCELED, None, "cancelled")
+            elif self._checkpoints.stopped_at:
+                self._stand_still()
             elif self._overtaking():
                 if _now() < deadline:
                     continue
@@ -279,6 +287,10 @@ class StreamTask:
                 self._time.run()
                 continue
             elif self._checkpoints.waiting and self._inputs.at_position:
+                if self._checkpoints.drains and not self._drained:
+                    if self._drain():
+                        continue
+                    return
                 if self._work_for_checkpoints():
                     continue
                 self._rest(Activity.BUSY)  # a snapshot has to end first: its slices go on
@@ -329,6 +341,62 @@ class StreamTask:
         executor.wait_for(channel for channel, _ in self._outputs)  # they may owe room now
         return True
 
+    def _drain(self) -> bool:
+        """Event time ends in front of the barrier of a savepoint; False: results are awaited."""
+        if not self._drains:
+            self._drains = self._checkpoints.drains
+            self._time.stop()
+            self.executor.advance(Watermark(MAX_WATERMARK))
+            return True
+        if not self.executor.empty:
+            self._rest(Activity.BUSY)
+            self._flush()
+            return False
+        self._guard.active = self._token
+        for consumer in self.plan.consumers:
+            consumer.finish()
+        self._guard.active = None
+        self._drained = True
+        return True
+
+    def _stand_still(self) -> None:
+        """The barrier of a savepoint has passed with which the job stops: nothing is read, and no timer fires.
+
+        When the savepoint is complete, the task ends as soon as those in front of it have.
+        """
+        self._rest(Activity.IDLE)
+        if self._checkpoints.waiting:
+            self.runnable = self._work_for_checkpoints() and self._checkpoints.waiting
+        if not self._checkpoints.stopped_at:
+            self.wake()
+        elif self._checkpoints.stop_complete:
+            self._stop()
+
+    def _stop(self) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self._time.stop()
+            self._guard.active = self._token
+            for consumer in self.plan.consumers:
+                if self._drained:
+                    consumer.commit()
+                else:
+                    consumer.stop()
+            self._guard.active = None
+            for channel, _ in self._outputs:
+                channel.end()
+        if not self._inputs.begins_barriers:
+            while (got := self._inputs.poll()) is not END_OF_INPUT:
+                if got is None:
+                    return
+        if not all(consumer.drained for consumer in self.plan.consumers):
+            return
+        self._guard.active = self._token
+        self._inputs.close()
+        self._guard.active = None
+        self._close_operators(lambda operator: not isinstance(operator, Consumer), careful=False)
+        self._end(ExecutionState.FINISHED, None, "stopped with a savepoint")
+
     def _work_for_checkpoints(self) -> bool:
         worked = self._checkpoints.work()
         if worked:
@@ -355,7 +423,10 @@ class StreamTask:
 
     def checkpoint_aborted(self, checkpoint_id: int) -> None:
         """A checkpoint will not complete."""
-        if not self.ended:
+        if not self.ended and checkpoint_id == self._drains:
+            text = f"savepoint {checkpoint_id}, with which the job was to stop, failed, and event time has ended"
+            self.on_error(CheckpointError(text))
+        elif not self.ended:
             aligning = self._inputs.abort_checkpoint(checkpoint_id)
             self._checkpoints.aborted(checkpoint_id, was_aligning=aligning)
 
@@ -408,8 +479,11 @@ class StreamTask:
         self.runnable = self._checkpoints.waiting
         self._complete()
 
-    def _drained(self) -> None:
-        self._guarded(self._complete)
+    def _consumer_drained(self) -> None:
+        if self._stopping:
+            self.wake()
+        else:
+            self._guarded(self._complete)
 
     def _complete(self) -> None:
         if self.ended or not self._input_ended:

@@ -468,6 +468,11 @@ def _key(place: bytes, data: bytes) -> Any:
     return decode_exactly(data[start : start + size])
 
 
+def entry_in(place: bytes, data: bytes) -> tuple[Any, bytes]:
+    """The key in it, and the value as it was serialised."""
+    return _key(place, data), _payload(data)
+
+
 def range_of(number: int, groups: range) -> tuple[bytes, bytes]:
     """Where the entries of a table and some key groups begin and end."""
     prefix = _NUMBER.pack(number)

@@ -1,0 +1,56 @@
+"""Savepoints that are being removed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections import OrderedDict
+from typing import Final
+
+from firesteel.checkpoint import savepoints
+from firesteel.core.errors import FiresteelError
+from firesteel.service.daemon_threads import DaemonThreads
+
+logger = logging.getLogger(__name__)
+MOST_KEPT: Final = 1000
+_THREADS: Final = DaemonThreads("savepoint disposal")
+
+
+class Disposals:
+    """What is under way, and what became of the last ones. Each has a thread of its own: a directory may hang."""
+
+    def __init__(self) -> None:
+        self._results: OrderedDict[str, str | None] = OrderedDict()
+        """By trigger id: why it failed, empty = it is gone, None = it is under way."""
+        self._running: set[asyncio.Task[None]] = set()
+
+    def begin(self, path: str) -> str:
+        """Remove a savepoint; returns the id to ask with."""
+        trigger_id = uuid.uuid4().hex
+        self._results[trigger_id] = None
+        while len(self._results) > MOST_KEPT:
+            self._results.popitem(last=False)
+        task = asyncio.get_running_loop().create_task(self._dispose(trigger_id, path), name=f"disposal of {path}")
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return trigger_id
+
+    async def _dispose(self, trigger_id: str, path: str) -> None:
+        failure = ""
+        try:
+            await asyncio.get_running_loop().run_in_executor(_THREADS, savepoints.dispose, path)
+            logger.info("savepoint %s was removed", path)
+        except (FiresteelError, OSError) as error:
+            failure = str(error)
+            logger.warning("savepoint %s was not removed: %s", path, error)
+        if trigger_id in self._results:
+            self._results[trigger_id] = failure
+
+    def known(self, trigger_id: str) -> bool:
+        """Whether there is such a request."""
+        return trigger_id in self._results
+
+    def result(self, trigger_id: str) -> str | None:
+        """Why it failed; empty = it is gone; None = it is under way."""
+        return self._results[trigger_id]
