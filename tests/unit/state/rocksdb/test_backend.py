@@ -359,7 +359,7 @@ def test_all_databases_of_a_process_share_one_memory(make: Make) -> None:
     assert shared.buffers is not None
     for _ in range(3):
         count(make(settings=settings, memory=123), range(30_000), 1)
-    assert shared.objects + shared.buffers.get_buffer_size() < 8 << 20
+    assert shared.objects.total + shared.buffers.get_buffer_size() < 8 << 20
     assert 0 < shared.buffers.get_usage() < 8 << 20
 
 
@@ -405,7 +405,7 @@ def test_options_are_read() -> None:
     memory = memory_of(settings, 0)
     assert memory.buffers is not None
     assert memory.buffers.get_buffer_size() == 4 << 20
-    assert memory.objects == 16 << 20
+    assert memory.objects.total == 16 << 20
     with pytest.raises(ConfigurationError, match="write-buffer-ratio"):
         backend.configure(Settings({"state.backend.rocksdb.memory.write-buffer-ratio": "2"}, "job"))
 
