@@ -103,6 +103,8 @@ class FileKeyedState(HeapKeyedState):
         self._directory = Path(parameters.directory)
 
     def snapshot(self, slice_seconds: float = 0.002, purpose: Purpose = NO_CHECKPOINT) -> Any:
+        if purpose.canonical:
+            return super().snapshot(slice_seconds, purpose)
         return FileSnapshot(super().snapshot(slice_seconds), self._directory, purpose.shares)
 
     def restore(self, written: Sequence[WrittenState]) -> None:

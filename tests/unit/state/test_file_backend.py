@@ -16,7 +16,7 @@ from tests.unit.state.file_backend import DONE, FileBackend, FileKeyedState
 
 
 def test_it_keeps_the_contract() -> None:
-    check_state_backend(FileBackend(), seeds=range(4))
+    check_state_backend(FileBackend(), seeds=range(6))
     assert DONE["put"]
     assert DONE["kept"]
     assert DONE["fetched"]

@@ -285,6 +285,28 @@ def test_state_of_hashmap_is_gone_on_with(make: Make) -> None:
     assert make(restored=[taken]).all() == dict.fromkeys(range(30_000), 1)
 
 
+def test_a_savepoint_holds_rows_in_memory_and_on_disk(make: Make) -> None:
+    counts = make()
+    counts.add(np.arange(20_000))
+    later = make(restored=[take(counts.keyed.snapshot(), range(GROUPS))])
+    later.add(np.arange(100))
+    later.remove(np.arange(50))
+    text = later.state.column("text", pa.string())
+    later.add(np.arange(90, 30_000))
+    wanted = later.all()
+    running = Taking(later.keyed.snapshot(0.0, Purpose(1, canonical=True)), range(GROUPS))
+    while (taken := running.step()) is None:
+        later.add(np.arange(0, 40_000, 7))
+    assert not taken.files
+    assert {chunk.key_group for chunk in taken.chunks} == set(range(GROUPS))
+    heap = Counts(HeapKeyedState(KeyedStateParameters(key_groups=range(2, 5), key_groups_of=groups_of)))
+    heap.keyed.restore([taken.of(range(2, 5))])
+    assert heap.all() == {key: count for key, count in wanted.items() if key % GROUPS in range(2, 5)}
+    assert heap.state.column("text", pa.string()).get(heap.state.in_use()).tolist() == [None] * len(heap.all())
+    assert make(restored=[taken]).all() == wanted
+    assert text.codec.data_type == pa.string()
+
+
 def test_files_that_vanish_are_named(make: Make, tmp_path: Path) -> None:
     counts = make()
     for start in range(0, 50_000, 5000):

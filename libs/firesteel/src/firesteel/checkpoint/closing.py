@@ -139,6 +139,9 @@ def _drop(storage: CheckpointStorage, store: CompletedCheckpointStore, job_id: s
     Nobody goes on from any of them, so the files go first: what could not be removed is named for the next try.
     """
     for entry in store.all():
+        if entry.savepoint:
+            store.remove(entry.checkpoint_id)
+            continue
         try:
             files = read_own(storage, job_id, entry).files()
         except CheckpointCorruptedError:

@@ -85,12 +85,12 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def open_state_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
         """A writer of a file of its own, which is not made before it is needed."""
-        return _FileWriter(self.directory(checkpoint_id) / uuid.uuid4().hex, hint, self._threshold, self._buffer)
+        return StateFileWriter(self.directory(checkpoint_id) / uuid.uuid4().hex, hint, self._threshold, self._buffer)
 
     def open_shared_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
         """A writer of a file that stays with any checkpoint that uses it; its name says for which one it was made."""
         path = self.root / SHARED / f"{checkpoint_id}-{uuid.uuid4().hex}"
-        return _FileWriter(path, hint, self._threshold, self._buffer, self.directory(checkpoint_id))
+        return StateFileWriter(path, hint, self._threshold, self._buffer, self.directory(checkpoint_id))
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
         """A stream over the bytes of a handle."""
@@ -233,11 +233,23 @@ class FileSystemCheckpointStorage(CheckpointStorage):
         return sorted((int(name[1]), entry) for name, entry in named if name is not None)
 
 
-class _FileWriter(StateWriter):
-    """Gathers small state, and writes what is larger to a file that it makes."""
+def end_of_state(length: int, checksum: str) -> bytes:
+    """What stands behind the state in a file that tells by itself whether it is whole."""
+    return f"\nFIRESTEEL-STATE-END {length} {checksum}\n".encode()
 
-    def __init__(self, path: Path, hint: str, threshold: int, buffer: int, owner: Path | None = None) -> None:
+
+class StateFileWriter(StateWriter):
+    """Gathers small state, and writes what is larger to a file that it makes.
+
+    Args:
+        head: stands in the file in front of the state; with one there is a line with a checksum behind it.
+    """
+
+    def __init__(
+        self, path: Path, hint: str, threshold: int, buffer: int, owner: Path | None = None, head: bytes = b""
+    ) -> None:
         self._owner = owner or path.parent  # without this directory the checkpoint was given up
+        self._head = head
         self._path, self._threshold, self._limit = path, threshold, buffer
         self._what = f"state of {hint!r}" if hint else "state"
         self._buffer = bytearray()
@@ -263,6 +275,8 @@ class _FileWriter(StateWriter):
         self._flush()
         assert self._file is not None
         with self._leaving_nothing():
+            if self._head:
+                self._write(self._file, end_of_state(self._length, self._checksum.hexdigest()))
             os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
@@ -270,7 +284,7 @@ class _FileWriter(StateWriter):
             if self._owner != self._path.parent:
                 os.stat(self._owner)
         self._closed = True
-        return FileState(str(self._path), self._length, self._checksum.hexdigest())
+        return FileState(str(self._path), self._length, self._checksum.hexdigest(), len(self._head))
 
     def abort(self) -> None:
         if self._closed:
@@ -297,11 +311,16 @@ class _FileWriter(StateWriter):
             if self._file is None:
                 self._file = io.FileIO(self._path, "xb")
                 self._made = True
-            written = 0
-            while written < len(view):
-                written += self._file.write(view[written:]) or 0
+                self._write(self._file, self._head)
+            self._write(self._file, view)
             self._checksum.update(view)
             self._length += len(view)
+
+    @staticmethod
+    def _write(file: io.FileIO, data: bytes | memoryview) -> None:
+        written = 0
+        while written < len(data):
+            written += file.write(data[written:]) or 0
 
     @contextmanager
     def _leaving_nothing(self) -> Iterator[None]:

@@ -2,14 +2,17 @@
 
 ``FIRESTEEL-CHECKPOINT <version> <checksum> <bytes>\\n<JSON>\\n``. It is written last, and never over another one: a
 checkpoint without it does not exist.
+
+Metadata of a savepoint name its files relative to their own directory, so that it may be moved as a whole.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from firesteel.checkpoint.handles import FileState, StateHandle, checksum
@@ -132,7 +135,8 @@ class CheckpointMetadata:
         timestamp_ms: epoch, of the trigger.
         operators: all operators of the job, in topological order.
         properties: ``job_name``, ``versions`` (of the program that took it), ``key_hash`` (version of the table of
-            hashes), ``since_ms``.
+            hashes), ``since_ms``; of a savepoint ``savepoint``: plain
+            ``firesteel.checkpoint.savepoints.SavepointInfo``.
     """
 
     checkpoint_id: int
@@ -150,6 +154,18 @@ class CheckpointMetadata:
     def files(self) -> set[str]:
         """Paths of all files of state."""
         return {handle.path for handle in self.handles() if isinstance(handle, FileState)}
+
+    def moved(self, where: Callable[[str], str]) -> CheckpointMetadata:
+        """The same, whose files have the paths that this gives."""
+
+        def moved(handle: StateHandle) -> StateHandle:
+            return replace(handle, path=where(handle.path)) if isinstance(handle, FileState) else handle
+
+        operators = tuple(
+            replace(operator, subtasks={index: subtask.moved(moved) for index, subtask in operator.subtasks.items()})
+            for operator in self.operators
+        )
+        return replace(self, operators=operators)
 
     @property
     def size(self) -> int:
@@ -202,7 +218,7 @@ class CheckpointMetadata:
 
         Args:
             data: the whole file.
-            path: of it, named in errors.
+            path: of it, named in errors; files that are named relative to it are below its directory.
 
         Raises:
             CheckpointCorruptedError: it is empty, cut off, changed, of another program, or of a later version.
@@ -232,9 +248,19 @@ class CheckpointMetadata:
         if checksum(body) != expected:
             raise CheckpointCorruptedError(path, "its checksum is wrong: it was changed after it was written")
         try:
-            return cls.from_plain(json.loads(bytes(body)))
+            found = cls.from_plain(json.loads(bytes(body)))
         except (ValueError, CheckpointFormatError) as error:
             raise CheckpointCorruptedError(path, f"it is no metadata of a checkpoint: {error}") from error
+        relative = [file for file in found.files() if _is_relative(file)]
+        for file in relative:
+            if ".." in file.split("/"):
+                raise CheckpointCorruptedError(path, f"it names a file outside of its directory: {file!r:.80}")
+        base = os.path.dirname(path)
+        return found.moved(lambda file: f"{base}/{file}" if _is_relative(file) else file) if relative else found
+
+
+def _is_relative(path: str) -> bool:
+    return not path.startswith("/") and "://" not in path
 
 
 def _what_it_is(data: bytes) -> str:

@@ -49,15 +49,18 @@ class StoredCheckpoint:
         checkpoint_id: of the checkpoint.
         location: of its metadata in the checkpoint storage.
         metadata: the metadata themselves, where the storage does not keep them.
+        savepoint: it is the user's: none of its files goes with the job. Entries of others do not mention it.
     """
 
     checkpoint_id: int
     location: str
     metadata: str | None = field(default=None, repr=False)
+    savepoint: bool = False
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
-        return {"checkpoint_id": self.checkpoint_id, "location": self.location, "metadata": self.metadata}
+        plain = {"checkpoint_id": self.checkpoint_id, "location": self.location, "metadata": self.metadata}
+        return {**plain, "savepoint": True} if self.savepoint else plain
 
     @classmethod
     def from_plain(cls, plain: Any) -> StoredCheckpoint:
@@ -72,6 +75,7 @@ class StoredCheckpoint:
             whole_number(given.get("checkpoint_id"), "entry.checkpoint_id"),
             member(given.get("location"), str, "entry.location"),
             None if metadata is None else member(metadata, str, "entry.metadata"),
+            member(given.get("savepoint", False), bool, "entry.savepoint"),
         )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from firesteel.checkpoint.handles import FileState, StateHandle, handle_from_plain
@@ -193,6 +193,26 @@ class OperatorSubtaskState:
             yield from self.operator.handles
         for committables in self.committables:
             yield from committables.items
+
+    def moved(self, where: Callable[[StateHandle], StateHandle]) -> OperatorSubtaskState:
+        """The same state, whose pieces are where this says."""
+
+        def all_of(handles: tuple[StateHandle, ...]) -> tuple[StateHandle, ...]:
+            return tuple(map(where, handles))
+
+        return replace(
+            self,
+            keyed={
+                name: replace(
+                    part,
+                    handles=all_of(part.handles),
+                    files={file: where(handle) for file, handle in part.files.items()},
+                )
+                for name, part in self.keyed.items()
+            },
+            operator=None if self.operator is None else replace(self.operator, handles=all_of(self.operator.handles)),
+            committables=tuple(replace(one, items=all_of(one.items)) for one in self.committables),
+        )
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""

@@ -57,6 +57,9 @@ until the new one is. A backend may then write only what has changed: chunks, an
 or files, and names those of the base that it needs with ``SnapshotFiles.keep``. Without a base everything is written
 anew.
 
+**Savepoints.** With ``Purpose.canonical`` a snapshot is chunks of one key group each, in the form of ``hashmap``, and
+no files: any backend restores it.
+
 **Restoring.** ``restore`` is called once, before any state is asked for other than columns, with what one or several
 former subtasks have written: descriptions and handles, nothing of which is read before the backend asks for it. It
 takes the key groups of its own, out of chunks of several groups and out of files too: so a job may come back with

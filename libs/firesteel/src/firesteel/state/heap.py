@@ -21,10 +21,10 @@ from firesteel.state.columnar.snapshots import REMOVED
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.fitting import fits_as_it_is
 from firesteel.state.heap_migration import adopt, together
-from firesteel.state.heap_snapshot import OutgoingTable, decode
+from firesteel.state.heap_snapshot import GroupsOfKeys, OutgoingTable, decode
 from firesteel.state.heap_states import STATES, HeapState, HeapValueState, Kind, kind_of, merge_values
 from firesteel.state.heap_timers import KIND as TIMERS
-from firesteel.state.heap_timers import HeapTimerQueue, OutgoingTimers, timers_in
+from firesteel.state.heap_timers import HeapTimerQueue, OutgoingTimers, timers_by_group, timers_in
 from firesteel.state.heap_ttl import DROPS, TTL_STATES, Life, Sweeper, pruned
 from firesteel.state.keys import NO_KEY, NamespacedKey, NoKey
 from firesteel.state.schema import schema_of
@@ -33,6 +33,7 @@ from firesteel.state.snapshots import (
     SEVERAL,
     SLICE_SECONDS,
     AttachedState,
+    ByKeyGroup,
     Outgoing,
     Purpose,
     SlicedSnapshot,
@@ -282,7 +283,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         if before is not None and not before.closed:
             raise RuntimeError("a snapshot is running, and there is one at a time: end or close it first")
         stores = self._outgoing_tables(purpose)
-        stores += [OutgoingTimers(name, queue) for name, queue in self._timers.items()]
+        stores += [self._outgoing_timers(name, queue, purpose) for name, queue in self._timers.items()]
         base, shared = None, False
         if purpose.shares and not stores and len(self._attached) == 1:
             (only,) = self._attached.values()
@@ -292,7 +293,9 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
                 shared = True
                 stores.append(only.outgoing(since))
         if not shared:
-            stores += [attached.outgoing() for attached in self._attached_in_chunks()]
+            for attached in self._attached_in_chunks():
+                store = attached.outgoing()
+                stores.append(ByKeyGroup(store, attached.divide) if purpose.canonical else store)
         self._snapshot = self._sliced(stores, slice_seconds, purpose)
         self._snapshot.base, self._snapshot.shared = base, shared or self._snapshot.shared
         self._bind()
@@ -304,19 +307,34 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
 
     def _outgoing_tables(self, purpose: Purpose) -> list[Outgoing]:
         """All tables, to be written."""
-        return [self._outgoing_table(part) for part in self._all_parts()]
+        return [self._outgoing_table(part, purpose) for part in self._all_parts()]
+
+    def _outgoing_timers(self, name: str, queue: HeapTimerQueue, purpose: Purpose) -> Outgoing:
+        store = OutgoingTimers(name, queue)
+        if not purpose.canonical:
+            return store
+        return ByKeyGroup(store, partial(timers_by_group, groups_of=self._groups_of(namespaced=False)))
+
+    def _groups_of(self, *, namespaced: bool) -> GroupsOfKeys:
+        """What gives the key groups of keys of a table."""
+        group_of, groups_of = self._parameters.key_group_of, self._parameters.key_groups_of_keys
+        of_all = groups_of if groups_of is not None else lambda keys: list(map(group_of, keys))
+        return (lambda keys: of_all([key for key, _ in keys])) if namespaced else of_all
 
     def _sliced(self, stores: Sequence[Outgoing], slice_seconds: float, purpose: Purpose) -> SlicedSnapshot:
         """The snapshot of these."""
         return SlicedSnapshot(stores, slice_seconds)
 
-    def _outgoing_table(self, part: Part) -> OutgoingTable:
+    def _outgoing_table(self, part: Part, purpose: Purpose) -> OutgoingTable:
         table = part.table
         drain(table, len(table.writing.changes) if table.writing is not None else 0)
         prune = None
         if part.prune is not None:
             prune = partial(_prune, part.prune, self._parameters.clock.epoch_ms() - self._ttl_of(part))
-        return OutgoingTable(part.info, table, self._bind, prune, numbers=self._holds_numbers(part))
+        groups_of = self._groups_of(namespaced=part.info.namespaced) if purpose.canonical else None
+        return OutgoingTable(
+            part.info, table, self._bind, prune, numbers=self._holds_numbers(part), groups_of=groups_of
+        )
 
     def _holds_numbers(self, part: Part) -> bool:
         """Whether all values are small numbers."""

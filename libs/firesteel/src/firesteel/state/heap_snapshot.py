@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime
 import io
 import pickle
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby, islice
 from typing import Any, ClassVar, Final
 
 import cloudpickle
@@ -20,6 +20,8 @@ from firesteel.state.tables import KEYS_AT_ONCE, MISSING, HeapTable, Table, drai
 
 _DRAWN: Final = 1024
 """Entries that are taken out of a table at a time."""
+_DRAWN_BY_GROUP: Final = 16384
+"""The same, where they are written by key group."""
 _MOST_OBJECTS: Final = 64
 """Entries that are serialised between two looks at the clock, where a value may be of any size."""
 _MOST_BEHIND: Final = 8192
@@ -29,6 +31,7 @@ _LARGEST_KEPT: Final = 16 * KEYS_AT_ONCE
 _SMALL: Final = frozenset({int, float, bool, type(None), datetime.date, datetime.time, datetime.timedelta})
 """Types of values that take about the same time each."""
 Prune = Callable[[Any], Any]
+GroupsOfKeys = Callable[[Sequence[Any]], Sequence[int]]
 
 
 def dumps(what: Callable[[], str], value: Any) -> bytes:
@@ -106,6 +109,7 @@ class OutgoingTable(Outgoing):
         on_change: called when the table's methods are others again. They are others from now on, too.
         prune: what is left of a value (MISSING: nothing); None = all of it.
         numbers: all values are numbers of a few bytes.
+        groups_of: the key groups of keys of the table, to write it by these; None = blocks have several.
     """
 
     most: ClassVar[int] = _DRAWN
@@ -118,9 +122,11 @@ class OutgoingTable(Outgoing):
         prune: Prune | None = None,
         *,
         numbers: bool = False,
+        groups_of: GroupsOfKeys | None = None,
     ) -> None:
         self.states = (info,)
         self.error: BaseException | None = None
+        self._groups_of, self._groups = groups_of, list[tuple[int, int]]()  # group and behind its last entry, reversed
         self._info, self._table, self._prune = info, table, prune
         self._together = True  # its values can be pickled many at a time
         self._keys: list[Any] = []
@@ -130,7 +136,7 @@ class OutgoingTable(Outgoing):
         self._entries: tuple[Iterator[Any], Iterator[Any]] = iter(()), iter(())
         if len(table):
             table.begin(self._encode_early, on_change)
-            if numbers and isinstance(table, HeapTable):
+            if numbers and isinstance(table, HeapTable) and groups_of is None:
                 self._numbers = blocks_of_numbers(table)
             else:
                 self._entries = table.raw_keys(), table.raw_values()
@@ -140,12 +146,31 @@ class OutgoingTable(Outgoing):
         for count, block in self._numbers:
             return Block(count, block)
         if self._at >= len(self._keys):
-            self._keys, self._values = (list(islice(some, _DRAWN)) for some in self._entries)
+            drawn = _DRAWN if self._groups_of is None else _DRAWN_BY_GROUP
+            self._keys, self._values = (list(islice(some, drawn)) for some in self._entries)
             if not self._keys:
                 return None
             self._at, self._highest = 0, _DRAWN if _SMALL.issuperset(map(type, self._values)) else _MOST_OBJECTS
+            if self._groups_of is not None:
+                self._order(self._groups_of(self._keys))
         start, self._at = self._at, self._at + min(entries, self._highest)
-        return self._block(self._keys[start : self._at], self._values[start : self._at])
+        if not self._groups:
+            return self._block(self._keys[start : self._at], self._values[start : self._at])
+        group, stop = self._groups[-1]
+        if self._at >= stop:
+            self._at = stop
+            self._groups.pop()
+        return self._block(self._keys[start : self._at], self._values[start : self._at])._replace(key_group=group)
+
+    def _order(self, groups: Sequence[int]) -> None:
+        """Entries of a key group come behind each other."""
+        order = sorted(range(len(groups)), key=groups.__getitem__)
+        self._keys, self._values = [self._keys[i] for i in order], [self._values[i] for i in order]
+        stop = 0
+        for group, some in groupby(order, key=groups.__getitem__):
+            stop += sum(1 for _ in some)
+            self._groups.append((int(group), stop))
+        self._groups.reverse()
 
     def end(self) -> None:
         """What was changed may be put back."""

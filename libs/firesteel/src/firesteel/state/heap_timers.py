@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from firesteel.common.nan_keys import with_one_nan
 from firesteel.state.backend import Timer, TimerQueue
-from firesteel.state.heap_snapshot import dumps
+from firesteel.state.heap_snapshot import GroupsOfKeys, dumps
 from firesteel.state.snapshots import Block, Outgoing, StateInfo
 
 KIND: Final = "timers"
@@ -326,6 +326,16 @@ class OutgoingTimers(Outgoing):
     def settle(self, changes: int) -> bool:
         """Put some back."""
         return self._queue.settle(changes)
+
+
+def timers_by_group(block: Block, groups_of: GroupsOfKeys) -> Iterator[Block]:
+    """A block of timers by the key groups of their keys."""
+    found: dict[int, list[tuple[int, Any, Any]]] = {}
+    timers = list(timers_in(block.data))
+    for group, timer in zip(groups_of([key for _, key, _ in timers]), timers, strict=True):
+        found.setdefault(int(group), []).append(timer)
+    for group, some in sorted(found.items()):
+        yield Block(len(some), dumps(lambda: "the keys of timers", some), block.state, group)
 
 
 def timers_in(data: bytes) -> Iterator[tuple[int, Any, Any]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -91,12 +91,14 @@ class Purpose:
         base: with ``shares``: a checkpoint that this one may build on. It is complete, and stays until this one is; the
             same backend has written for it, or was restored from it.
         delta_ratio: changes since a snapshot that is whole may be so much of its entries; else it is written anew.
+        canonical: it is for a savepoint in the form that all backends have: chunks, each of one key group, no files.
     """
 
     checkpoint_id: int = 0
     shares: bool = False
     base: int | None = None
     delta_ratio: float = 1.0
+    canonical: bool = False
 
 
 NO_CHECKPOINT: Final = Purpose()
@@ -201,11 +203,13 @@ class Block(NamedTuple):
         entries: how many.
         data: serialised; empty if there are none.
         state: which of ``Outgoing.states`` they belong to.
+        key_group: of all entries; blocks of one are never joined.
     """
 
     entries: int
     data: bytes
     state: int = 0
+    key_group: int = SEVERAL
 
 
 class Outgoing(ABC):
@@ -244,6 +248,42 @@ class Outgoing(ABC):
         return True
 
 
+class ByKeyGroup(Outgoing):
+    """A store whose blocks are divided by key group.
+
+    Args:
+        store: gives blocks of several.
+        divide: the entries of a block, by key group.
+    """
+
+    joined: ClassVar[bool] = False
+
+    def __init__(self, store: Outgoing, divide: Callable[[Block], Iterable[Block]]) -> None:
+        self.states, self._store, self._divide = store.states, store, divide
+        self._parts: Iterator[Block] = iter(())
+        self.fewest, self.most, self.share = store.fewest, store.most, store.share  # type: ignore[misc] # as that one
+
+    @property
+    def error(self) -> BaseException | None:  # type: ignore[override] # of the store
+        return self._store.error
+
+    def next_block(self, entries: int) -> Block | None:
+        for part in self._parts:
+            return part
+        block = self._store.next_block(entries)
+        if block is None or not block.entries:
+            return block
+        self._parts = iter(self._divide(block))
+        return Block(0, b"")
+
+    def end(self) -> None:
+        self._parts = iter(())
+        self._store.end()
+
+    def settle(self, changes: int) -> bool:
+        return self._store.settle(changes)
+
+
 class AttachedState(ABC):
     """State by key in a form of its owner's, which the backend writes and brings back.
 
@@ -256,6 +296,10 @@ class AttachedState(ABC):
     @abstractmethod
     def outgoing(self) -> Outgoing:
         """Its state of now, to be written."""
+
+    @abstractmethod
+    def divide(self, block: Block) -> Iterable[Block]:
+        """A block of ``outgoing`` by key group."""
 
     @abstractmethod
     def expect(self, info: StateInfo) -> None:
@@ -354,11 +398,12 @@ class SlicedSnapshot(KeyedSnapshot):
             if block is None:
                 ended = True
                 break
-            if store.joined:
+            if store.joined and block.key_group == SEVERAL:
                 count += block.entries
                 joined.append(block.data)
             elif block.entries:
-                chunks.append(StateChunk(self._first_state + block.state, SEVERAL, block.entries, block.data))
+                state = self._first_state + block.state
+                chunks.append(StateChunk(state, block.key_group, block.entries, block.data))
             before, now = now, self._now()
             if now - before > long:
                 self._entries = max(min(self._entries, block.entries or self._entries) // 2, 1)

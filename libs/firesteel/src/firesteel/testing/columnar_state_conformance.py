@@ -172,6 +172,14 @@ def _check_snapshots(backend: StateBackend, rng: random.Random) -> None:
         assert held.read() == model, "a snapshot changed the state"
         found = _restored(backend, types, [taken], rng.randrange(1, 6))
         assert found == wanted, "a snapshot is not the state of its moment"
+        if rng.random() < 0.5:  # a savepoint between two checkpoints
+            wanted = dict(model)
+            taking = Taking(held.keyed.snapshot(0.0, Purpose(100 + number, canonical=True)), range(GROUPS))
+            _change(held, model, rng)
+            whole = taking.rest(between)
+            assert all(chunk.key_group in range(GROUPS) for chunk in whole.chunks)
+            assert not whole.files
+            assert _restored(HashMapStateBackend(), types, [whole], rng.randrange(1, 6)) == wanted
         before = taken if rng.random() < 0.7 else None
     own = _restored(backend, types, [taken], 3)
     halves = [_half(backend, types, own, index) for index in range(2)]

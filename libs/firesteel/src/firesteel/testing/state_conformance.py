@@ -32,8 +32,11 @@ from firesteel.functions.state import (
 from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend, Timer
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.columnar.values import StateColumn
+from firesteel.state.heap import HashMapStateBackend
+from firesteel.state.heap_snapshot import decode
+from firesteel.state.heap_timers import timers_in
 from firesteel.state.keys import NO_KEY
-from firesteel.state.snapshots import NO_CHECKPOINT, Purpose, StateInfo
+from firesteel.state.snapshots import NO_CHECKPOINT, SEVERAL, Purpose, StateInfo
 from firesteel.testing.clock import ManualClock
 from firesteel.testing.columnar_state_conformance import check_columnar_state
 from firesteel.testing.taken import Taken, Taking, take
@@ -191,9 +194,22 @@ class _Kit:
         keyed.restore([taken.of(range(GROUPS))])
         return keyed
 
-    def restored(self, taken: Taken, parallelism: int, memory: int = 0) -> dict[Any, Any]:
-        """What subtasks of another parallelism find."""
+    def restored(self, taken: Taken, parallelism: int, memory: int = 0, *, canonical: bool = False) -> dict[Any, Any]:
+        """What subtasks of another parallelism find; of what is canonical, those of ``hashmap``."""
         found: dict[Any, Any] = {}
+        backend = self._backend
+        if canonical:
+            _require(not taken.files, f"a canonical snapshot has files: {list(taken.files)[:3]}")
+            several = [chunk for chunk in taken.chunks if chunk.key_group == SEVERAL]
+            _require(not several, "a chunk of a canonical snapshot has several key groups")
+            _check_groups(taken)
+            self._backend = HashMapStateBackend()
+        try:
+            return self._restored(taken, parallelism, memory, found)
+        finally:
+            self._backend = backend
+
+    def _restored(self, taken: Taken, parallelism: int, memory: int, found: dict[Any, Any]) -> dict[Any, Any]:
         for subtask in range(parallelism):
             own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
             keyed = self.make(own, memory=memory)
@@ -253,14 +269,16 @@ def _check_random_program(kit: _Kit, seed: int, steps: int) -> None:
             expected = read(keyed, namespaces)
             base = max(complete, default=None) if rng.random() < 0.8 else None
             purpose = Purpose(number, True, base, rng.choice((0.5, 4.0))) if seed % 3 else NO_CHECKPOINT
+            if rng.random() < 0.2:  # a savepoint between two checkpoints
+                purpose = Purpose(number, canonical=True)
             running = keyed.snapshot(rng.choice((0.0, 0.0, 0.002)), purpose)
             taking = Taking(running, range(GROUPS), complete.get(base or 0))
         elif taking is not None and rng.random() < 0.3:
             taken = taking.step()
             if taken is not None:
-                found = kit.restored(taken, rng.choice((1, 2, 3, 8)), memory)
+                found = kit.restored(taken, rng.choice((1, 2, 3, 8)), memory, canonical=purpose.canonical)
                 _require(found == expected, f"seed {seed}: a snapshot holds {found!r}, the state was {expected!r}")
-                if rng.random() < 0.7 and seed % 3:  # else nobody says that it is complete
+                if rng.random() < 0.7 and purpose.shares:  # else nobody says that it is complete
                     complete = {purpose.checkpoint_id: taken}
                 taking = None
         elif taking is not None and rng.random() < 0.02:
@@ -273,6 +291,19 @@ def _check_random_program(kit: _Kit, seed: int, steps: int) -> None:
     now = read(keyed, namespaces)
     _require(kit.restored(kit.written(keyed), 1) == now, f"seed {seed}: state and snapshot differ at the end")
     keyed.close()
+
+
+def _check_groups(taken: Taken) -> None:
+    """Entries are in chunks of their key groups."""
+    for chunk in taken.chunks:
+        info = taken.states[chunk.state]
+        if info.kind == "timers":
+            keys = [key for _, key, _ in timers_in(chunk.data)]
+        else:
+            keys = [key[0] if info.namespaced else key for key, _ in decode(chunk.data)]
+        _require(len(keys) == chunk.count, f"a chunk of {info.name!r} has {len(keys)} entries, and says {chunk.count}")
+        wrong = [key for key in keys if group_of(key) != chunk.key_group]
+        _require(not wrong, f"key {wrong[:1]} of {info.name!r} is in a chunk of key group {chunk.key_group}")
 
 
 def _check_timers(kit: _Kit) -> None:

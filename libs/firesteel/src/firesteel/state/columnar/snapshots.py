@@ -191,6 +191,18 @@ class AttachedColumns(AttachedState):
             )
             raise StateMigrationError(info.name, "", shown or "it was written by another version")
 
+    def divide(self, block: Block) -> Iterator[Block]:
+        """See ``AttachedState``."""
+        with pa.ipc.open_stream(block.data) as reader:
+            for batch in reader:
+                groups = self._groups_of(batch.columns[: self.key_width])
+                order = np.argsort(groups, kind="stable")
+                ordered = batch.take(pa.array(order))
+                found, starts = np.unique(groups[order], return_index=True)
+                for group, start, stop in zip(found, starts, [*starts[1:], len(order)], strict=True):
+                    part = ordered.slice(int(start), int(stop - start))
+                    yield Block(part.num_rows, stream_of(part), block.state, int(group))
+
     def take_back(self, info: StateInfo, chunk: StateChunk) -> None:
         """See ``AttachedState``."""
         with pa.ipc.open_stream(chunk.data) as reader:

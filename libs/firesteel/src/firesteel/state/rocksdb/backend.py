@@ -34,6 +34,7 @@ from firesteel.state.heap_states import Kind
 from firesteel.state.heap_ttl import DROPS, Life
 from firesteel.state.keys import NO_KEY
 from firesteel.state.rocksdb import key_bytes
+from firesteel.state.rocksdb.canonical import OutgoingEntries
 from firesteel.state.rocksdb.columns import ColumnsOnDisk
 from firesteel.state.rocksdb.database import Database, Pair
 from firesteel.state.rocksdb.directories import attempt_directory
@@ -260,10 +261,12 @@ class RocksDBKeyedState(HeapKeyedState):
             columns.home()
         if self._store is None:
             return []
+        if purpose.canonical:
+            return [OutgoingEntries(self._store)]
         return [OutgoingFiles(self._store, os.path.join(self._directory, f"{_SNAPSHOT}{uuid.uuid4().hex[:16]}"))]
 
     def _sliced(self, stores: Sequence[Outgoing], slice_seconds: float, purpose: Purpose) -> SlicedSnapshot:
-        if not stores or not isinstance(stores[0], OutgoingFiles):
+        if purpose.canonical or not stores or not isinstance(stores[0], OutgoingFiles):
             return super()._sliced(stores, slice_seconds, purpose)
         made = RocksDBSnapshot(stores, slice_seconds, stores[0], self)
         made.shared = purpose.shares

@@ -13,7 +13,7 @@ memory, and where it would be too much the task waits.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from firesteel.state.columnar.growing import GrowingArray
-from firesteel.state.columnar.snapshots import COLUMNS, Columns, GroupsOf, Rows
+from firesteel.state.columnar.snapshots import COLUMNS, Columns, GroupsOf, Rows, stream_of
 from firesteel.state.columnar.store import ColumnarState, SlotCursor
 from firesteel.state.columnar.values import StateColumn
 from firesteel.state.rocksdb.column_rows import KeyBytes, RowLayout, layout_of, with_layout
@@ -82,6 +82,7 @@ class ColumnsOnDisk(ColumnarState):
         self._leaving: dict[bytes, None] = {}  # those of the snapshot that is made
         self._used = GrowingArray(np.int32)  # in which call a slot was used last
         self._tick = self._hand = self._lap = self._lap_before = 0
+        self._shown: list[tuple[str, pa.DataType]] = []  # the columns of a snapshot
         self._object_bytes = 0.0
         self._limit = 0
         self._limited_at = 0
@@ -174,19 +175,25 @@ class ColumnsOnDisk(ColumnarState):
         self._changed.set(slots, 0)
         self._owner.set(slots, groups + 1)
         self._used.set(slots, self._tick)
+        self._unpack(values, slots, self.columns)
+
+    def _unpack(self, values: Sequence[bytes], slots: Ints, columns: Mapping[str, StateColumn]) -> None:
+        """Put rows of any layout into slots of columns."""
         numbers = {layout_of(value) for value in values}
         for number in numbers:
             if len(numbers) == 1:
-                self._fill(self._layouts[number], slots, values)
+                self._unpack_layout(self._layouts[number], values, slots, columns)
             else:
                 rows = [row for row, value in enumerate(values) if layout_of(value) == number]
-                self._fill(self._layouts[number], slots[rows], [values[row] for row in rows])
+                self._unpack_layout(self._layouts[number], [values[row] for row in rows], slots[rows], columns)
 
-    def _fill(self, layout: RowLayout, slots: Ints, values: Sequence[bytes]) -> None:
+    def _unpack_layout(
+        self, layout: RowLayout, values: Sequence[bytes], slots: Ints, columns: Mapping[str, StateColumn]
+    ) -> None:
         there = set()
         for (name, _), codec, numbers in zip(layout.fields, layout.codecs, layout.read(values), strict=True):
             there.add(name)
-            column = self.columns.get(name)
+            column = columns.get(name)
             if column is None:
                 continue
             wanted = column.codec
@@ -194,8 +201,8 @@ class ColumnsOnDisk(ColumnarState):
                 numbers = wanted.numbers(codec.column(numbers, None).cast(wanted.data_type))
             column.set(slots, numbers)
         for name, value in self._fills.items():
-            if name not in there and name in self.columns:
-                self.columns[name].set(slots, value)
+            if name not in there and name in columns:
+                columns[name].set(slots, value)
 
     def _make_room(self, capacity: int) -> None:
         super()._make_room(capacity)
@@ -353,6 +360,7 @@ class ColumnsOnDisk(ColumnarState):
         assert self._changed is not None
         values = {name: str(column.codec.data_type) for name, column in self.columns.items()}
         self.info = StateInfo(self.name, COLUMNS, {"keys": [str(key) for key in self.key_types], "columns": values})
+        self._shown = [(name, column.codec.data_type) for name, column in self.columns.items()]
         rows = ChangedSlots(self, self.index, self._owner, list(self.columns.values()), self._changed, self.mark)
         self._leaving, self._gone = self._gone, {}
         self.index.hold()
@@ -387,6 +395,16 @@ class ColumnsOnDisk(ColumnarState):
         """What files have to say beside the rows."""
         schemas = [pa.schema(layout.fields).serialize().to_pybytes() for layout in self._layouts]
         return {"layouts": [base64.b64encode(data).decode() for data in schemas], "fills": self._fills}
+
+    def stream_of(self, entries: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Rows of the database as a chunk has them: with the columns that a snapshot began with."""
+        columns = {name: StateColumn(name, data_type, len(entries)) for name, data_type in self._shown}
+        at = np.arange(len(entries))
+        self._unpack([row for _, row in entries], at, columns)
+        arrays = self._keys.columns([place for place, _ in entries])
+        names = [*(f"key{position}" for position in range(len(arrays))), *columns]
+        arrays += [column.codec.column(column.get(at), None) for column in columns.values()]
+        return stream_of(pa.RecordBatch.from_arrays(arrays, names=names))
 
     # -- restoring
 

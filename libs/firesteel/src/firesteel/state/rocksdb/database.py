@@ -159,6 +159,44 @@ class Database:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
+class View:
+    """A database as it is now, whatever is written to it later; the entries of a table one key group after the other.
+
+    An iterator is one; what rocksdict calls a snapshot is not heeded by the iterators that it makes. As long as there
+    is a view its files stay, and the database is not closed: it has to be dropped before.
+
+    Args:
+        database: whose; its keys begin with the number of a table (four bytes) and a key group (two bytes).
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        with database.told():
+            self._at = database._db.iter(ReadOptions())
+        self._number = 0
+
+    def next(self, number: int, most: int) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """The next entries of a table, so many at most, and their key group; none at the end of the table."""
+        at, found, head = self._at, list[tuple[bytes, bytes]](), number.to_bytes(4, "big")
+        with self._database.told():
+            if number != self._number:
+                self._number = number
+                at.seek(head)
+            while len(found) < most and at.valid():
+                key = at.key()
+                if found:
+                    if key[:6] != head:
+                        break
+                elif key[:4] != head:
+                    break
+                else:
+                    head = key[:6]
+                found.append((key, at.value()))
+                at.next()
+            at.status()
+        return int.from_bytes(head[4:], "big"), found
+
+
 class _LinkThread:
     """Flushes and links, one database after the other: all of them have one disk below."""
 

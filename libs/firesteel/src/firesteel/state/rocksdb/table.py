@@ -70,6 +70,9 @@ class StoredColumns(Protocol):
     def to_json(self) -> dict[str, Any]:
         """What files have to say beside the rows."""
 
+    def stream_of(self, entries: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Rows of the database as a chunk has them."""
+
 
 class TableStore:
     """The tables and columns of a database, and what they share.
@@ -518,6 +521,11 @@ def _key(place: bytes, data: bytes) -> Any:
     return decode_exactly(data[start : start + size])
 
 
+def entry_in(place: bytes, data: bytes) -> tuple[Any, bytes]:
+    """The key in it, and the value as it was serialised."""
+    return _key(place, data), _payload(data)
+
+
 def range_of(number: int, groups: range) -> tuple[bytes, bytes]:
     """Where the entries of a table and some key groups begin and end."""
     prefix = _NUMBER.pack(number)
@@ -589,20 +597,26 @@ class OutgoingFiles(Outgoing):
             self.error = self.error or error
             return value
 
-    def next_block(self, entries: int) -> Block | None:
-        """Bring some entries into the database; none go into chunks."""
+    def drain(self, entries: int) -> bool:
+        """Bring some entries into the database; False = all of them are there."""
         for table in self._left.values():
             table.drain(entries)
             if not table.layers:
                 del self._left[id(table)]
-            return Block(0, b"")
+            return True
         while self._columns:
             columns, rows = self._columns[-1]
             if columns.write_removed(entries) or rows.take(entries) is not None:
-                return Block(0, b"")
+                return True
             columns.end()
             self.columns[columns.number] = columns.to_json()
             self._columns.pop()
+        return False
+
+    def next_block(self, entries: int) -> Block | None:
+        """Bring some entries into the database; none go into chunks."""
+        if self.drain(entries):
+            return Block(0, b"")
         if self._store.outgoing is self:
             self._store.outgoing = None
             self.linking = self._store.linking = Linking(self._store.database, self._path)
