@@ -135,8 +135,7 @@ class CheckpointMetadata:
         timestamp_ms: epoch, of the trigger.
         operators: all operators of the job, in topological order.
         properties: ``job_name``, ``versions`` (of the program that took it), ``key_hash`` (version of the table of
-            hashes), ``since_ms``; of a savepoint ``savepoint``: plain
-            ``firesteel.checkpoint.savepoints.SavepointInfo``.
+            hashes), ``since_ms``; of a savepoint ``savepoint``: plain ``savepoints.SavepointInfo``.
     """
 
     checkpoint_id: int

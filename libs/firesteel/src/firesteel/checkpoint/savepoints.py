@@ -258,4 +258,3 @@ def remove_claimed(path: str, keep: frozenset[str]) -> None:
 def _directory_of(path: str) -> Path:
     found = local_path(path, "savepoint path")
     return found.parent if found.name == METADATA else found
-
