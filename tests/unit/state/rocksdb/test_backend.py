@@ -14,13 +14,17 @@ import pytest
 from firesteel.common.time import Time
 from firesteel.common.typeinfo import Types
 from firesteel.config import Settings
+from firesteel.config.options import ROCKSDB_METRICS, ROCKSDB_STATISTICS
 from firesteel.core import plugins
+from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError, StateDatabaseError, StateRestoreError
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
+from firesteel.runtime.task.metrics import MetricRegistry
 from firesteel.state.backend import KeyedStateParameters, load_state_backend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
 from firesteel.state.rocksdb.database import Database
+from firesteel.state.rocksdb.metrics import _TICKERS, show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.state_conformance import check_state_backend
@@ -425,3 +429,60 @@ def test_a_foreign_directory_is_left_alone(make: Make, tmp_path: Path) -> None:
     keyed.close()
     assert (tmp_path / "foreign").exists()
     assert not (tmp_path / "attempt-0").exists()
+
+
+# -- metrics
+
+
+def test_metrics_of_the_database_are_shown_when_they_are_asked_for(make: Make) -> None:
+    backend = RocksDBStateBackend()
+    backend.configure(
+        Settings(
+            {
+                f"state.backend.rocksdb.metrics.{name}": "true"
+                for name in ("estimate-num-keys", "num-files-at-level", "bytes-written", "column-family-as-variable")
+            },
+            "job",
+        )
+    )
+    keyed = make(settings=backend._settings)
+    registry = MetricRegistry(SystemClock())
+    keyed.show_metrics(registry.group("counting"))
+    shown = {name: gauge for name, gauge in registry.values().items() if "rocksdb" in name}
+    assert {name.rpartition(".rocksdb.")[2] for name in shown} == {
+        "estimate-num-keys",
+        "bytes_written",
+        *(f"num-files-at-level{level}" for level in range(7)),
+    }
+    assert set(map(int, shown.values())) == {0}
+    count(keyed, range(1000), 1)
+    take(keyed.snapshot(), range(GROUPS))
+    later = make(settings=backend._settings)
+    count(later, range(2000), 1)
+    take(later.snapshot(), range(GROUPS))
+    found = registry.values()
+    assert int(next(value for name, value in found.items() if name.endswith("estimate-num-keys"))) == 1000
+    keyed.close()
+    assert int(next(value for name, value in registry.values().items() if name.endswith("estimate-num-keys"))) == 0
+
+
+def test_each_metric_of_flink_is_one_of_the_database(make: Make) -> None:
+    settings = RocksDBSettings(metrics=tuple(ROCKSDB_METRICS), statistics=tuple(ROCKSDB_STATISTICS))
+    keyed = make(settings=settings)
+    count(keyed, range(100), 1)
+    asked: list[str] = []
+
+    def read(name: str) -> str | None:
+        assert keyed.database is not None
+        found = keyed.database.property(name)
+        assert found is not None, name
+        asked.append(name)
+        return found
+
+    registry = MetricRegistry(SystemClock())
+    show(registry.group("counting"), settings, read)
+    found = registry.values()
+    assert len(found) == len(ROCKSDB_METRICS) + 6 + len(ROCKSDB_STATISTICS)
+    assert "rocksdb.options-statistics" in asked
+    statistics = keyed.database.property("rocksdb.options-statistics") if keyed.database else ""
+    assert all(f"{ticker} COUNT" in (statistics or "") for ticker in _TICKERS.values())

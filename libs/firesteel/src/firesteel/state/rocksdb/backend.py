@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, StateMigrationError, StateRestoreError
+from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import StateDescriptor
 from firesteel.state.backend import KeyedStateParameters, StateBackend
 from firesteel.state.columnar.snapshots import COLUMNS
@@ -38,6 +39,7 @@ from firesteel.state.rocksdb.canonical import OutgoingEntries
 from firesteel.state.rocksdb.columns import ColumnsOnDisk
 from firesteel.state.rocksdb.database import Database, Pair
 from firesteel.state.rocksdb.directories import attempt_directory
+from firesteel.state.rocksdb.metrics import show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.rocksdb.table import OutgoingFiles, RocksTable, TableStore, TableSweeper, moved, range_of
 from firesteel.state.schema import LostKeysError
@@ -165,6 +167,14 @@ class RocksDBKeyedState(HeapKeyedState):
     def database(self) -> Database | None:
         """None as long as there is nothing in it."""
         return None if self._store is None else self._store.database
+
+    def show_metrics(self, group: MetricGroup) -> None:
+        """Those of the database that the settings ask for."""
+        show(group, self._settings, self._property)
+
+    def _property(self, name: str) -> str | None:
+        database = self.database
+        return None if database is None else database.property(name)
 
     # -- tables
 

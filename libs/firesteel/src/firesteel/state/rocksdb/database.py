@@ -145,6 +145,14 @@ class Database:
                 return
             start = found[-1][0] + b"\0"
 
+    def property(self, name: str) -> str | None:
+        """What it says about itself; None if it does not, or is closed. Any thread."""
+        try:
+            found: str | None = self._db.property_value(name)
+        except Exception:
+            return None
+        return found
+
     def link(self, path: str) -> None:
         """Bring everything that was written to disk, and link the files of now into a new folder; blocks."""
         with self.told():

@@ -25,7 +25,7 @@ _SMALLEST_BUFFER: Final = 64 << 10
 
 @dataclass(frozen=True)
 class RocksDBSettings:
-    """Attributes: see the options of these names."""
+    """Attributes: see the options of these names; metrics and statistics are those that are shown."""
 
     managed: bool = options.ROCKSDB_MEMORY_MANAGED.default
     fixed_per_slot: int | None = options.ROCKSDB_MEMORY_FIXED.default
@@ -43,6 +43,9 @@ class RocksDBSettings:
     threads: int = options.ROCKSDB_THREADS.default
     open_files: int = options.ROCKSDB_OPEN_FILES.default
     directories: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
+    family_as_variable: bool = False
 
     @classmethod
     def read(cls, settings: Settings) -> RocksDBSettings:
@@ -69,6 +72,9 @@ class RocksDBSettings:
             settings.get(options.ROCKSDB_THREADS),
             settings.get(options.ROCKSDB_OPEN_FILES),
             tuple(path for path in map(str.strip, directories.split(",")) if path),
+            tuple(name for name, option in options.ROCKSDB_METRICS.items() if settings.get(option)),
+            tuple(name for name, option in options.ROCKSDB_STATISTICS.items() if settings.get(option)),
+            settings.get(options.ROCKSDB_METRICS_BY_VARIABLE),
         )
 
 
@@ -170,6 +176,8 @@ def database_options(settings: RocksDBSettings, memory: Memory) -> Options:
     made.set_stats_dump_period_sec(0)
     made.set_stats_persist_period_sec(0)
     made.set_paranoid_checks(True)
+    if settings.statistics:
+        made.enable_statistics()
     environment = Env()
     environment.lower_thread_pool_cpu_priority()
     made.set_env(environment)
