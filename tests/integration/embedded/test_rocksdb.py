@@ -94,9 +94,8 @@ class CountBatches(KeyedBatchFunction):
         return pa.RecordBatch.from_pydict({"key": batch["key"], "n": found})
 
 
-@pytest.mark.parametrize("how", ["raise", "kill"])
-@pytest.mark.parametrize("kind", ["aggregate", "function"])
-def test_columns_larger_than_memory_count_each_record_once_over_a_restart(tmp_path: Path, how: str, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "how"), [("aggregate", "kill"), ("function", "raise")])
+def test_columns_larger_than_memory_count_each_record_once_over_a_restart(tmp_path: Path, kind: str, how: str) -> None:
     settings = {
         "restart_strategy__type": "fixed-delay",
         "restart_strategy__fixed_delay__attempts": "3",

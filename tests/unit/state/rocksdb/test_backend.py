@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         keyed.close()
 
 
-def count(keyed: RocksDBKeyedState, keys: range, value: int) -> None:
+def count(keyed: RocksDBKeyedState, keys: Iterable[int], value: int) -> None:
     state = keyed.get_state(NUMBER)
     for key in keys:
         keyed.key = key
@@ -205,7 +205,7 @@ def test_files_of_two_attempts_from_one_checkpoint_have_different_names(make: Ma
     assert counts(later, range(50, 60)) == [9] * 10
 
 
-@pytest.mark.parametrize("steps", [(2, 1, 3), (3, 8, 2), (1, 4, 1)])
+@pytest.mark.parametrize("steps", [(2, 3), (3, 2), (3, 5, 1, 4, 3), (3, 8, 2)])
 def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
     def split(parallelism: int) -> list[range]:
         return [range(i * GROUPS // parallelism, (i + 1) * GROUPS // parallelism) for i in range(parallelism)]
@@ -230,6 +230,33 @@ def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
             assert len(keyed.timers("t")) == len(mine)
             written.append((take(keyed.snapshot(), own), own))
         before = written
+
+
+def test_what_belongs_to_others_leaves_the_disk(make: Make) -> None:
+    keyed = make()
+    count(keyed, range(100_000), 1)
+    whole = take(keyed.snapshot(), range(GROUPS))
+    part = make(range(3, 5))
+    part.restore([whole.of(range(3, 5))])
+    clipped = take(part.snapshot(), range(3, 5))
+    assert sum(map(len, clipped.files.values())) < 0.4 * sum(map(len, whole.files.values()))
+    assert sorted(part.keys(NUMBER)) == [key for key in range(100_000) if key % GROUPS in (3, 4)]
+
+
+def test_databases_with_files_of_the_same_names_become_one(make: Make) -> None:
+    taken = []
+    for own in (range(4), range(4, 8)):
+        keyed = make(own)
+        count(keyed, [key for key in range(1000) if key % GROUPS in own], own.start)
+        taken.append(take(keyed.snapshot(), own))
+    local = [set(json.loads(one.files[CONTENTS])["files"]) for one in taken]
+    assert local[0] == local[1]
+    together = make()
+    together.restore([one.of(range(GROUPS)) for one in taken])
+    assert counts(together, range(1000)) == [0 if key % GROUPS < 4 else 4 for key in range(1000)]
+    again = make(range(2, 7))
+    again.restore([take(together.snapshot(), range(GROUPS)).of(range(2, 7))])
+    assert sorted(again.keys(NUMBER)) == [key for key in range(1000) if key % GROUPS in range(2, 7)]
 
 
 def test_a_snapshot_has_the_state_of_its_moment_while_much_is_written(make: Make) -> None:

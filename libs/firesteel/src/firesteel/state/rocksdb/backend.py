@@ -362,7 +362,7 @@ class RocksDBKeyedState(HeapKeyedState):
         own = self._parameters.key_groups
         for foreign in (range(theirs.start, own.start), range(own.stop, theirs.stop)):
             if foreign:
-                store.database.delete_range(*range_of(number, foreign))
+                store.database.forget_range(*range_of(number, foreign))
 
     def _copy(self, store: TableStore, written: WrittenState, contents: Mapping[str, Any], name: str) -> None:
         """Entries of own key groups out of another database."""
