@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from firesteel.state.attempt_directories import remove_abandoned
 from firesteel.state.backend import KeyedStateParameters
 from firesteel.state.rocksdb.backend import RocksDBKeyedState
-from firesteel.state.rocksdb.directories import remove_abandoned
 from firesteel.state.rocksdb.settings import RocksDBSettings
 
 
@@ -38,7 +38,7 @@ def test_local_directories_of_processes_that_were_killed_are_removed(tmp_path: P
     disk = tmp_path / "disk"
     program = """
 import os, sys
-from firesteel.state.rocksdb.directories import attempt_directory
+from firesteel.state.attempt_directories import attempt_directory
 made = attempt_directory([sys.argv[1]], "one")
 open(os.path.join(made, "000001.sst"), "w").close()
 os.kill(os.getpid(), 9)
@@ -50,7 +50,7 @@ os.kill(os.getpid(), 9)
     keyed.table("rows")["a"] = 1
     assert not abandoned.exists()
     assert (disk / "of-somebody-else").exists()
-    (own,) = [path for path in disk.iterdir() if path.name.startswith("firesteel-rocksdb-")]
+    (own,) = [path for path in disk.iterdir() if path.name.startswith("firesteel-state-")]
     remove_abandoned(str(disk))
     assert (own / "db").is_dir()
     keyed.close()

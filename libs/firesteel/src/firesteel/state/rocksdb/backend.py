@@ -26,6 +26,7 @@ from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, StateMigrationError, StateRestoreError
 from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import StateDescriptor
+from firesteel.state.attempt_directories import attempt_directory
 from firesteel.state.backend import KeyedStateParameters, StateBackend
 from firesteel.state.columnar.snapshots import COLUMNS
 from firesteel.state.columnar.store import ColumnarState
@@ -38,7 +39,6 @@ from firesteel.state.rocksdb import key_bytes
 from firesteel.state.rocksdb.canonical import OutgoingEntries
 from firesteel.state.rocksdb.columns import ColumnsOnDisk
 from firesteel.state.rocksdb.database import Database, Pair
-from firesteel.state.rocksdb.directories import attempt_directory
 from firesteel.state.rocksdb.metrics import show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.rocksdb.table import OutgoingFiles, RocksTable, TableStore, TableSweeper, moved, range_of
