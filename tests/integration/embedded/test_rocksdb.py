@@ -7,9 +7,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from firesteel.common import Encoder, Time, Types
+from firesteel.common import Encoder, Row, Time, Types
 from firesteel.datastream import (
     DataStream,
     EmbeddedRocksDBStateBackend,
@@ -19,10 +21,12 @@ from firesteel.datastream import (
     StreamExecutionEnvironment,
 )
 from firesteel.datastream.connectors.file_system import FileSink
+from firesteel.datastream.functions import KeyedBatchFunction
 from firesteel.datastream.state import ListStateDescriptor, ValueStateDescriptor
 from firesteel.datastream.window import EventTimeSessionWindows, TumblingEventTimeWindows
+from firesteel.expressions import count
 from tests.integration.embedded.programs import new_environment, state_of, until
-from tests.integration.embedded.test_checkpoints import EXPECTED, program
+from tests.integration.embedded.test_checkpoints import EXPECTED, Trouble, program
 from tests.integration.embedded.test_state import EVENT, EVENTS, Everything, collected, expected_of_everything, first
 from tests.integration.embedded.test_windows import EVENTS as EVENTS_IN_TIME
 from tests.integration.embedded.test_windows import MaxAndCount, timed
@@ -56,7 +60,62 @@ def test_files_hold_each_record_once_over_a_restart(tmp_path: Path, how: str) ->
     assert (tmp_path / "mark").exists()
     files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert Counter(line for path in files for line in path.read_text().split()) == EXPECTED
-    assert (tmp_path / "disk").is_dir()
+    until(lambda: not list((tmp_path / "disk").iterdir()), "local files of all attempts are removed")
+
+
+class LateTrouble(Trouble):
+    """The same when there is more state than fits into memory."""
+
+    def map(self, value: Any) -> Any:
+        if value < LATE:
+            self.completed = 0
+            return row_of(value)
+        return row_of(super().map(value))
+
+
+LATE, MANY = 25_000, 40_000
+PAIR = Types.ROW_NAMED(["key", "number"], [Types.LONG(), Types.LONG()])
+COUNTED = Types.ROW_NAMED(["key", "n"], [Types.LONG(), Types.LONG()])
+
+
+def row_of(number: int) -> Row:
+    return Row(key=number % (MANY // 2) * 7919, number=number)
+
+
+class CountBatches(KeyedBatchFunction):
+    """The number of records of each key so far; no key is twice in a batch of few numbers."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.count: Any = runtime_context.get_state(ValueStateDescriptor("count", Types.LONG()))
+
+    def process_batch(self, batch: pa.RecordBatch, ctx: Any) -> pa.RecordBatch:
+        found = pc.add(self.count.get(ctx.keys).fill_null(0), 1)
+        self.count.put(ctx.keys, found)
+        return pa.RecordBatch.from_pydict({"key": batch["key"], "n": found})
+
+
+@pytest.mark.parametrize(("kind", "how"), [("aggregate", "kill"), ("function", "raise")])
+def test_columns_larger_than_memory_count_each_record_once_over_a_restart(tmp_path: Path, kind: str, how: str) -> None:
+    settings = {
+        "restart_strategy__type": "fixed-delay",
+        "restart_strategy__fixed_delay__attempts": "3",
+        "restart_strategy__fixed_delay__delay": "50 ms",
+        "execution__checkpointing__dir": str(tmp_path / "checkpoints"),
+        "execution__checkpointing__incremental": "true",
+        "state__backend__rocksdb__memory__fixed_per_slot": "1 mb",
+    }
+    environment = with_rocksdb(new_environment(2, **settings))
+    environment.enable_checkpointing(100)
+    numbers = environment.from_sequence(0, MANY - 1).set_parallelism(1).uid("numbers")
+    rows = numbers.map(LateTrouble(tmp_path / "mark", how), PAIR).set_parallelism(1).uid("trouble").key_by("key")
+    if kind == "aggregate":
+        counted = rows.aggregate(count().alias("n"))
+    else:
+        counted = rows.process_batches(CountBatches(), COUNTED)
+    with counted.execute_and_collect() as results:
+        found = Counter((row.key, row.n) for row in results)
+    assert (tmp_path / "mark").exists()
+    assert found == Counter((key * 7919, n) for key in range(MANY // 2) for n in (1, 2))
 
 
 class Seen(KeyedProcessFunction[Any, Any, Any]):
@@ -114,9 +173,9 @@ def test_another_parallelism_goes_on_from_a_retained_checkpoint(tmp_path: Path, 
     assert shared()
     rest = list(counted(now, tmp_path, execution__state_recovery__path=str(metadata.parent)).execute_and_collect())
     counts: dict[int, list[int]] = {}
-    for kind, key, count in rest:
+    for kind, key, number in rest:
         if kind == "count":
-            counts.setdefault(key, []).append(count)
+            counts.setdefault(key, []).append(number)
     for key, found in counts.items():
         assert found == list(range(found[0], NUMBERS // KEYS + 1)), key
     assert min(found[0] for found in counts.values()) > 1, "the state of the first program is not there"

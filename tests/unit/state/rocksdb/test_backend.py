@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,17 @@ import pytest
 from firesteel.common.time import Time
 from firesteel.common.typeinfo import Types
 from firesteel.config import Settings
+from firesteel.config.options import ROCKSDB_METRICS, ROCKSDB_STATISTICS
 from firesteel.core import plugins
+from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError, StateDatabaseError, StateRestoreError
 from firesteel.functions.state import ListStateDescriptor, MapStateDescriptor, StateTtlConfig, ValueStateDescriptor
+from firesteel.runtime.task.metrics import MetricRegistry
 from firesteel.state.backend import KeyedStateParameters, load_state_backend
 from firesteel.state.heap import HeapKeyedState
 from firesteel.state.rocksdb.backend import CONTENTS, RocksDBKeyedState, RocksDBStateBackend
 from firesteel.state.rocksdb.database import Database
+from firesteel.state.rocksdb.metrics import _TICKERS, show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.snapshots import Purpose
 from firesteel.testing.state_conformance import check_state_backend
@@ -55,7 +59,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         keyed.close()
 
 
-def count(keyed: RocksDBKeyedState, keys: range, value: int) -> None:
+def count(keyed: RocksDBKeyedState, keys: Iterable[int], value: int) -> None:
     state = keyed.get_state(NUMBER)
     for key in keys:
         keyed.key = key
@@ -201,7 +205,7 @@ def test_files_of_two_attempts_from_one_checkpoint_have_different_names(make: Ma
     assert counts(later, range(50, 60)) == [9] * 10
 
 
-@pytest.mark.parametrize("steps", [(2, 1, 3), (3, 8, 2), (1, 4, 1)])
+@pytest.mark.parametrize("steps", [(2, 3), (3, 2), (3, 5, 1, 4, 3), (3, 8, 2)])
 def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
     def split(parallelism: int) -> list[range]:
         return [range(i * GROUPS // parallelism, (i + 1) * GROUPS // parallelism) for i in range(parallelism)]
@@ -226,6 +230,33 @@ def test_other_parallelisms(make: Make, steps: tuple[int, ...]) -> None:
             assert len(keyed.timers("t")) == len(mine)
             written.append((take(keyed.snapshot(), own), own))
         before = written
+
+
+def test_what_belongs_to_others_leaves_the_disk(make: Make) -> None:
+    keyed = make()
+    count(keyed, range(100_000), 1)
+    whole = take(keyed.snapshot(), range(GROUPS))
+    part = make(range(3, 5))
+    part.restore([whole.of(range(3, 5))])
+    clipped = take(part.snapshot(), range(3, 5))
+    assert sum(map(len, clipped.files.values())) < 0.4 * sum(map(len, whole.files.values()))
+    assert sorted(part.keys(NUMBER)) == [key for key in range(100_000) if key % GROUPS in (3, 4)]
+
+
+def test_databases_with_files_of_the_same_names_become_one(make: Make) -> None:
+    taken = []
+    for own in (range(4), range(4, 8)):
+        keyed = make(own)
+        count(keyed, [key for key in range(1000) if key % GROUPS in own], own.start)
+        taken.append(take(keyed.snapshot(), own))
+    local = [set(json.loads(one.files[CONTENTS])["files"]) for one in taken]
+    assert local[0] == local[1]
+    together = make()
+    together.restore([one.of(range(GROUPS)) for one in taken])
+    assert counts(together, range(1000)) == [0 if key % GROUPS < 4 else 4 for key in range(1000)]
+    again = make(range(2, 7))
+    again.restore([take(together.snapshot(), range(GROUPS)).of(range(2, 7))])
+    assert sorted(again.keys(NUMBER)) == [key for key in range(1000) if key % GROUPS in range(2, 7)]
 
 
 def test_a_snapshot_has_the_state_of_its_moment_while_much_is_written(make: Make) -> None:
@@ -359,7 +390,7 @@ def test_all_databases_of_a_process_share_one_memory(make: Make) -> None:
     assert shared.buffers is not None
     for _ in range(3):
         count(make(settings=settings, memory=123), range(30_000), 1)
-    assert shared.objects + shared.buffers.get_buffer_size() < 8 << 20
+    assert shared.objects.total + shared.buffers.get_buffer_size() < 8 << 20
     assert 0 < shared.buffers.get_usage() < 8 << 20
 
 
@@ -405,7 +436,7 @@ def test_options_are_read() -> None:
     memory = memory_of(settings, 0)
     assert memory.buffers is not None
     assert memory.buffers.get_buffer_size() == 4 << 20
-    assert memory.objects == 16 << 20
+    assert memory.objects.total == 16 << 20
     with pytest.raises(ConfigurationError, match="write-buffer-ratio"):
         backend.configure(Settings({"state.backend.rocksdb.memory.write-buffer-ratio": "2"}, "job"))
 
@@ -425,3 +456,60 @@ def test_a_foreign_directory_is_left_alone(make: Make, tmp_path: Path) -> None:
     keyed.close()
     assert (tmp_path / "foreign").exists()
     assert not (tmp_path / "attempt-0").exists()
+
+
+# -- metrics
+
+
+def test_metrics_of_the_database_are_shown_when_they_are_asked_for(make: Make) -> None:
+    backend = RocksDBStateBackend()
+    backend.configure(
+        Settings(
+            {
+                f"state.backend.rocksdb.metrics.{name}": "true"
+                for name in ("estimate-num-keys", "num-files-at-level", "bytes-written", "column-family-as-variable")
+            },
+            "job",
+        )
+    )
+    keyed = make(settings=backend._settings)
+    registry = MetricRegistry(SystemClock())
+    keyed.show_metrics(registry.group("counting"))
+    shown = {name: gauge for name, gauge in registry.values().items() if "rocksdb" in name}
+    assert {name.rpartition(".rocksdb.")[2] for name in shown} == {
+        "estimate-num-keys",
+        "bytes_written",
+        *(f"num-files-at-level{level}" for level in range(7)),
+    }
+    assert set(map(int, shown.values())) == {0}
+    count(keyed, range(1000), 1)
+    take(keyed.snapshot(), range(GROUPS))
+    later = make(settings=backend._settings)
+    count(later, range(2000), 1)
+    take(later.snapshot(), range(GROUPS))
+    found = registry.values()
+    assert int(next(value for name, value in found.items() if name.endswith("estimate-num-keys"))) == 1000
+    keyed.close()
+    assert int(next(value for name, value in registry.values().items() if name.endswith("estimate-num-keys"))) == 0
+
+
+def test_each_metric_of_flink_is_one_of_the_database(make: Make) -> None:
+    settings = RocksDBSettings(metrics=tuple(ROCKSDB_METRICS), statistics=tuple(ROCKSDB_STATISTICS))
+    keyed = make(settings=settings)
+    count(keyed, range(100), 1)
+    asked: list[str] = []
+
+    def read(name: str) -> str | None:
+        assert keyed.database is not None
+        found = keyed.database.property(name)
+        assert found is not None, name
+        asked.append(name)
+        return found
+
+    registry = MetricRegistry(SystemClock())
+    show(registry.group("counting"), settings, read)
+    found = registry.values()
+    assert len(found) == len(ROCKSDB_METRICS) + 6 + len(ROCKSDB_STATISTICS)
+    assert "rocksdb.options-statistics" in asked
+    statistics = keyed.database.property("rocksdb.options-statistics") if keyed.database else ""
+    assert all(f"{ticker} COUNT" in (statistics or "") for ticker in _TICKERS.values())

@@ -5,6 +5,7 @@ with ``firesteel.``. The page docs/options.md is rendered from this table.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from firesteel.config.checkpoint_options import *  # noqa: F403
 from firesteel.config.cluster_options import *  # noqa: F403
@@ -12,6 +13,8 @@ from firesteel.config.memory_options import *  # noqa: F403
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of
 from firesteel.config.program_options import *  # noqa: F403
 from firesteel.config.recovery_options import *  # noqa: F403
+from firesteel.config.rocksdb_metric_options import *  # noqa: F403
+from firesteel.config.rocksdb_metric_options import ROCKSDB_METRICS, ROCKSDB_STATISTICS
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -271,7 +274,9 @@ JVM_ARCHIVE_IN_BACKGROUND = ConfigOption(
     "that a program starts as it ends, or by one beside the services. Else only `firesteel warm-up` makes them.",
 )
 
-ALL_OPTIONS: tuple[ConfigOption[object], ...] = tuple(
-    value for name, value in list(globals().items()) if isinstance(value, ConfigOption) and name.isupper()
+_METRICS: dict[str, Any] = {**ROCKSDB_METRICS, **ROCKSDB_STATISTICS}
+ALL_OPTIONS: tuple[ConfigOption[object], ...] = (
+    *(value for name, value in list(globals().items()) if isinstance(value, ConfigOption) and name.isupper()),
+    *_METRICS.values(),
 )
 OPTIONS: dict[str, ConfigOption[object]] = {option.key: option for option in ALL_OPTIONS}

@@ -88,6 +88,7 @@ from firesteel.config import Settings
 from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.plugins import load
 from firesteel.functions.functions import KeyedStateStore
+from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import StateDescriptor
 from firesteel.state.columnar.snapshots import GroupsOf
 from firesteel.state.columnar.store import ColumnarState, one_group
@@ -243,6 +244,9 @@ class KeyedStateBackend(KeyedStateStore):
             StateRestoreError: it has files of another backend, or columns that nobody has asked for.
             StateMigrationError: columns, or what was attached, were written as something else.
         """
+
+    def show_metrics(self, group: MetricGroup) -> None:  # most have none
+        """Have metrics of its own in the group of the operator; called once, before the operator is opened."""
 
     @abstractmethod
     def close(self) -> None:

@@ -286,20 +286,24 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         stores += [self._outgoing_timers(name, queue, purpose) for name, queue in self._timers.items()]
         base, shared = None, False
         if purpose.shares and not stores and len(self._attached) == 1:
-            ((_, only),) = self._attached.items()
+            (only,) = self._attached.values()
             if isinstance(only, ColumnarState):  # other state has nothing that says what has changed
                 self._deltas = self._deltas or Deltas(only)
                 since, base = self._deltas.begin(purpose)
                 shared = True
                 stores.append(only.outgoing(since))
         if not shared:
-            for attached in self._attached.values():
+            for attached in self._attached_in_chunks():
                 store = attached.outgoing()
                 stores.append(ByKeyGroup(store, attached.divide) if purpose.canonical else store)
         self._snapshot = self._sliced(stores, slice_seconds, purpose)
         self._snapshot.base, self._snapshot.shared = base, shared or self._snapshot.shared
         self._bind()
         return self._snapshot
+
+    def _attached_in_chunks(self) -> list[AttachedState]:
+        """What stands in chunks of a snapshot beside tables and timers."""
+        return list(self._attached.values())
 
     def _outgoing_tables(self, purpose: Purpose) -> list[Outgoing]:
         """All tables, to be written."""

@@ -92,10 +92,12 @@ class _State:
 
     def read(self) -> _Model:
         """All keys and values."""
-        slots = self.state.in_use()
-        keys = zip(*[column.to_pylist() for column in self.state.index.keys(slots)], strict=True)
-        numbers, texts = self.number.get(slots).tolist(), self.text.get(slots).tolist()
-        return dict(zip(keys, zip(numbers, texts, strict=True), strict=True))
+        found: _Model = {}
+        for slots in self.state.pieces():
+            keys = zip(*[column.to_pylist() for column in self.state.index.keys(slots)], strict=True)
+            numbers, texts = self.number.get(slots).tolist(), self.text.get(slots).tolist()
+            found.update(zip(keys, zip(numbers, texts, strict=True), strict=True))
+        return found
 
 
 def _key(rng: random.Random, types: Sequence[pa.DataType]) -> _Key:

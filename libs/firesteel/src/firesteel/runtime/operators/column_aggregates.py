@@ -10,6 +10,7 @@ import pyarrow as pa
 from firesteel.expressions.keys import ColumnKey
 from firesteel.graph.specs import OperatorSpec
 from firesteel.runtime.batch import Batch
+from firesteel.runtime.chain.context import OperatorContext
 from firesteel.runtime.columns.columns import StreamColumns, columns_of
 from firesteel.runtime.operators.base import KeyedPart
 from firesteel.runtime.operators.columnar import ColumnTransform
@@ -65,6 +66,11 @@ class KeyedColumns(ColumnTransform):
         """Keep the state in this backend; before anything is opened."""
         self.key_groups = parameters.key_groups
         self._keep_in(backend.create_keyed_state(parameters), parameters)
+
+    def open(self, context: OperatorContext) -> None:
+        """See ``Operator``."""
+        self.backend.show_metrics(context.metrics.group(self.name))
+        super().open(context)
 
     def keys_of(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """The columns of the keys."""

@@ -18,7 +18,7 @@ from firesteel.functions.functions import KeySelector
 from firesteel.graph.key_groups import KeyGroupAssigner, key_group_range
 from firesteel.graph.key_hash_columns import key_groups_of
 from firesteel.graph.specs import OperatorSpec
-from firesteel.runtime.chain.context import TaskInfo
+from firesteel.runtime.chain.context import OperatorContext, TaskInfo
 from firesteel.runtime.chain.initialization import SnapshotContext
 from firesteel.runtime.checkpoints.restored import OperatorRestored, no_such_part
 from firesteel.runtime.operators.base import KEYED, Transform, method_of
@@ -114,6 +114,11 @@ class KeyedTransform(Transform):
         """Keep the state in this backend; before anything is opened."""
         self.key_groups, self.key_group_of = parameters.key_groups, parameters.key_group_of
         self.keyed = backend.create_keyed_state(parameters)
+
+    def open(self, context: OperatorContext) -> None:
+        """See ``Operator``."""
+        self.keyed.show_metrics(context.metrics.group(self.name))
+        super().open(context)
 
     def look_ahead(self, records: Sequence[Any], input_index: int) -> None:
         """Read the keys of all of them at once."""

@@ -61,6 +61,7 @@ from firesteel.runtime.task.metrics import MetricRegistry
 from firesteel.runtime.task.parts import TaskInput, TaskReporter
 from firesteel.runtime.task.task import StreamTask
 from firesteel.runtime.task.thread import TaskThread
+from firesteel.state.attempt_directories import attempt_name, remove_abandoned
 from firesteel.state.backend import load_state_backend
 
 
@@ -263,9 +264,13 @@ class Deployer:
         )
 
     def _state_directory(self, descriptor: TaskDescriptor) -> str:
-        """For the files of state backends: it goes with the job's blobs, if nobody else removes it before."""
-        chain = self._deployment.blobs[descriptor.chain]
-        return os.path.join(os.path.dirname(chain), "state", descriptor.execution_id)
+        """For the files of state backends: it goes with the job's blobs, if nobody else removes it before.
+
+        Those of slots that were killed are removed.
+        """
+        parent = os.path.join(os.path.dirname(self._deployment.blobs[descriptor.chain]), "state")
+        remove_abandoned(parent)
+        return os.path.join(parent, attempt_name(descriptor.execution_id))
 
     def _checkpoint_storage(self) -> CheckpointStorage:
         if self._storage is None:

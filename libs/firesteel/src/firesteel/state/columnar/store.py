@@ -1,7 +1,8 @@
 """Keyed state in arrays: one row of values for each key.
 
 An operator finds the slots of a batch's keys with ``slots``, calls ``touch`` before it writes to values of slots, and
-then reads and writes the arrays of its columns as it likes. ``release`` forgets keys.
+then reads and writes the arrays of its columns as it likes. ``release`` forgets keys. Slots are good until keys are
+looked for again: some backends keep rows elsewhere, and have some of them in slots only.
 
 It is state of a backend (``state/backend.py``), with chunks that are streams of Arrow: what is written while a snapshot
 runs is copied first, for the slots at hand only. The columns of a chunk are those of the key and then those of the
@@ -11,7 +12,7 @@ values.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -66,10 +67,13 @@ class ColumnarState(AttachedColumns):
         key_groups: those that the subtask owns.
 
     Attributes:
+        evicts: slots may be given to other keys when keys are looked for.
         index: the slots of keys.
         columns: by name.
         mark: what is changed from now on is marked with it; goes up with each snapshot.
     """
+
+    evicts: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -172,8 +176,22 @@ class ColumnarState(AttachedColumns):
         if self._changed is not None:
             self._changed.set(slots, self.mark)
 
+    def fill(self, column: StateColumn, value: int) -> None:
+        """Give all keys of now a value in a column that none of them had until now."""
+        slots = self.in_use()
+        self.touch(slots)
+        column.set(slots, value)
+
+    def pieces(self) -> Iterator[Ints]:
+        """The slots of all keys, some at a time; they are good until the next ones are asked for."""
+        yield self.in_use()
+
+    def cursor(self) -> SlotCursor:
+        """Goes round all keys."""
+        return SlotCursor(self)
+
     def in_use(self) -> Ints:
-        """The slots of all keys."""
+        """The slots of all keys that have one."""
         return np.flatnonzero(self._owner.values[: self.index.capacity])
 
     def _make_room(self, capacity: int) -> None:
@@ -285,17 +303,25 @@ class ColumnarState(AttachedColumns):
         slots = self.slots(batch.columns[:width])
         self.touch(slots)
         for field, values in zip(list(batch.schema)[width:], batch.columns[width:], strict=True):
-            column = self.columns.get(field.name)
-            if column is None or (field.name in self._unasked and widened(column.codec.data_type, field.type)):
-                column = self.column(field.name, field.type)  # subtasks of before may differ in the type
-                self._unasked.add(field.name)
-            wanted = column.codec.data_type
-            if field.type != wanted:
-                if not widened(field.type, wanted):
-                    reason = f"its values were {field.type}, and are to be {wanted}"
-                    raise StateMigrationError(self.name, field.name, reason)
-                values = values.cast(wanted)
+            column = self._restored_column(field.name, field.type)
+            if field.type != column.codec.data_type:
+                values = values.cast(column.codec.data_type)
             column.set(slots, column.codec.numbers(values))
+
+    def _restored_column(self, name: str, data_type: pa.DataType) -> StateColumn:
+        """The column for values that were written with a type.
+
+        Raises:
+            StateMigrationError: they do not become those of now.
+        """
+        column = self.columns.get(name)
+        if column is None or (name in self._unasked and widened(column.codec.data_type, data_type)):
+            column = self.column(name, data_type)  # subtasks of before may differ in the type
+            self._unasked.add(name)
+        wanted = column.codec.data_type
+        if data_type != wanted and not widened(data_type, wanted):
+            raise StateMigrationError(self.name, name, f"its values were {data_type}, and are to be {wanted}")
+        return column
 
     def close(self) -> None:
         """Forget everything; idempotent."""
@@ -305,6 +331,25 @@ class ColumnarState(AttachedColumns):
         self.index = KeyIndex(self.key_types)
         self.columns, self._owner, self._room = {}, GrowingArray(np.uint16), 0
         self._changed, self._removed, self._removed_count = None, [], 0
+
+
+class SlotCursor:
+    """Goes round the slots of a state, some at a time.
+
+    Args:
+        state: whose.
+    """
+
+    def __init__(self, state: ColumnarState) -> None:
+        self._state, self._at = state, 0
+
+    def next(self, count: int) -> Ints:
+        """The next ones; some of them may be in no use."""
+        capacity = self._state.index.capacity
+        start = min(self._at, capacity)
+        end = min(capacity, start + count)
+        self._at = 0 if end >= capacity else end
+        return np.arange(start, end)
 
 
 class _Slots(Rows):

@@ -157,7 +157,7 @@ class BatchStates(KeyedStateStore):
             self._last = None
 
     def forget(self) -> None:
-        """A batch is over."""
+        """A batch is over, or slots are good no more."""
         self._last = None
 
 
@@ -274,11 +274,9 @@ class TtlColumnValueState(ColumnValueState):
         super().__init__(states, descriptor)
         self._life = life
         self._time = states.state.column(name, pa.int64())
-        self._cursor = 0
+        self._cursor = states.state.cursor()
         if not known:
-            slots = states.state.in_use()
-            states.state.touch(slots)
-            self._time.set(slots, life.now())
+            states.state.fill(self._time, life.now())
 
     def get(self, keys: Keys) -> pa.Array:
         life, now = self._life, self._life.now()
@@ -323,8 +321,8 @@ class TtlColumnValueState(ColumnValueState):
 
     def _sweep(self, accesses: int) -> None:
         """Look at the slots behind those that were looked at last."""
-        capacity = self._states.state.index.capacity
-        end = min(capacity, self._cursor + accesses * self._life.cleanup_size)
-        if end > self._cursor:
-            self.drop(self._expired(np.arange(self._cursor, end)))
-        self._cursor = 0 if end >= capacity else end
+        slots = self._cursor.next(accesses * self._life.cleanup_size)
+        if self._states.state.evicts:
+            self._states.forget()
+        if slots.size:
+            self.drop(self._expired(slots))

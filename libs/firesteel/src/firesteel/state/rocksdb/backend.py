@@ -1,8 +1,9 @@
 """The state backend ``rocksdb``.
 
 What states are, their types, time-to-live and migration are those of ``hashmap``; the tables below are on disk
-(``table.py``). A database is made when the first table is: operators whose state is all in columns have none. Timers
-and columns are in memory, and in chunks of a snapshot; tables are in its files. Files of a database are named, in
+(``table.py``), and so is state in columns (``columns.py``). A database is made when the first table is, or when columns
+are to be written. Timers and what operators attach are in memory, and in chunks of a snapshot; all else is in its
+files. Files of a database are named, in
 checkpoints, by the database that has written them first and their name there: numbers of files repeat from attempt to
 attempt, with other contents.
 """
@@ -14,15 +15,21 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, ClassVar, Final
 
+import pyarrow as pa
+
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError, StateMigrationError, StateRestoreError
+from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import StateDescriptor
+from firesteel.state.attempt_directories import attempt_directory
 from firesteel.state.backend import KeyedStateParameters, StateBackend
+from firesteel.state.columnar.snapshots import COLUMNS
+from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.heap import TABLE, HeapKeyedState, Part, SweepsAtEachRecord
 from firesteel.state.heap_migration import converter_between
 from firesteel.state.heap_states import Kind
@@ -30,12 +37,14 @@ from firesteel.state.heap_ttl import DROPS, Life
 from firesteel.state.keys import NO_KEY
 from firesteel.state.rocksdb import key_bytes
 from firesteel.state.rocksdb.canonical import OutgoingEntries
-from firesteel.state.rocksdb.database import Database
-from firesteel.state.rocksdb.directories import attempt_directory
+from firesteel.state.rocksdb.columns import ColumnsOnDisk
+from firesteel.state.rocksdb.database import Database, Pair
+from firesteel.state.rocksdb.metrics import show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.rocksdb.table import OutgoingFiles, RocksTable, TableStore, TableSweeper, moved, range_of
 from firesteel.state.schema import LostKeysError
 from firesteel.state.snapshots import (
+    AttachedState,
     Outgoing,
     Purpose,
     SlicedSnapshot,
@@ -104,6 +113,7 @@ class RocksDBSnapshot(SlicedSnapshot):
                     [number, info.to_json()]
                     for number, info in zip(self._files.numbers, self._files.states, strict=True)
                 ],
+                "columns": {str(number): plain for number, plain in self._files.columns.items()},
                 "next": self._files.next_number,
                 "files": names,
             }
@@ -141,7 +151,7 @@ class _ChunksOf(WrittenState):
 class RocksDBKeyedState(HeapKeyedState):
     """All keyed state of one operator of one subtask."""
 
-    __slots__ = ("_closed", "_directory", "_incarnation", "_names", "_settings", "_store")
+    __slots__ = ("_closed", "_columns", "_directory", "_incarnation", "_names", "_settings", "_store")
 
     def __init__(self, parameters: KeyedStateParameters, settings: RocksDBSettings) -> None:
         super().__init__(parameters)
@@ -151,11 +161,20 @@ class RocksDBKeyedState(HeapKeyedState):
         self._incarnation = uuid.uuid4().hex[:16]
         self._names: dict[str, str] = {}
         self._closed = False
+        self._columns: dict[str, ColumnsOnDisk] = {}
 
     @property
     def database(self) -> Database | None:
-        """None as long as there is no table."""
+        """None as long as there is nothing in it."""
         return None if self._store is None else self._store.database
+
+    def show_metrics(self, group: MetricGroup) -> None:
+        """Those of the database that the settings ask for."""
+        show(group, self._settings, self._property)
+
+    def _property(self, name: str) -> str | None:
+        database = self.database
+        return None if database is None else database.property(name)
 
     # -- tables
 
@@ -232,9 +251,24 @@ class RocksDBKeyedState(HeapKeyedState):
                 if not any(key in before for before in islice(tables, number)):
                     yield key
 
+    # -- columns
+
+    def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
+        """New state in arrays, in front of the database."""
+        given = self._parameters
+        made = ColumnsOnDisk(name, key_types, given.key_groups_of, given.key_groups, self._opened)
+        self.attach(made)
+        self._columns[name] = made
+        return made
+
+    def _attached_in_chunks(self) -> list[AttachedState]:
+        return [attached for name, attached in self._attached.items() if name not in self._columns]
+
     # -- snapshots
 
     def _outgoing_tables(self, purpose: Purpose) -> list[Outgoing]:
+        for columns in self._columns.values():
+            columns.home()
         if self._store is None:
             return []
         if purpose.canonical:
@@ -308,6 +342,10 @@ class RocksDBKeyedState(HeapKeyedState):
         store = self._store = self._open(exists=True, next_number=contents["next"])
         for number, plain in contents["tables"]:
             info = StateInfo.from_json(plain)
+            if info.kind == COLUMNS:
+                self._columns_of(info).take_files(store, number, contents["columns"][str(number)])
+                self._clip(store, number, first.key_groups)
+                continue
             made: Any = store.table(info, number)
             self._restored.setdefault(_place(info), []).append(Part(info, made))
             self._clip(store, number, first.key_groups)
@@ -324,7 +362,7 @@ class RocksDBKeyedState(HeapKeyedState):
         own = self._parameters.key_groups
         for foreign in (range(theirs.start, own.start), range(own.stop, theirs.stop)):
             if foreign:
-                store.database.delete_range(*range_of(number, foreign))
+                store.database.forget_range(*range_of(number, foreign))
 
     def _copy(self, store: TableStore, written: WrittenState, contents: Mapping[str, Any], name: str) -> None:
         """Entries of own key groups out of another database."""
@@ -334,16 +372,28 @@ class RocksDBKeyedState(HeapKeyedState):
         other = Database(self._directory, operator, self._settings, memory, exists=True, name=name)
         try:
             for number, plain in contents["tables"]:
-                table = _table_of(self._restored_part(StateInfo.from_json(plain)))
-                batch: list[tuple[bytes, bytes | None]] = []
+                here = self._copier(StateInfo.from_json(plain), contents.get("columns", {}).get(str(number)))
+                batch: list[Pair] = []
                 for place, data in other.scan(*range_of(number, self._parameters.key_groups)):
-                    batch.append((moved(place, table.number), data))
+                    batch.append(here(place, data))
                     if len(batch) >= _COPIED:
                         store.database.write(batch)
                         batch.clear()
                 store.database.write(batch)
         finally:
             other.close()
+
+    def _copier(self, info: StateInfo, plain: dict[str, Any] | None) -> Callable[[bytes, bytes], Pair]:
+        """What entries of another database are in this one."""
+        if info.kind == COLUMNS:
+            assert plain is not None
+            return self._columns_of(info).take_rows_of(plain)
+        number = _table_of(self._restored_part(info)).number
+        return lambda place, data: (moved(place, number), data)
+
+    def _columns_of(self, info: StateInfo) -> ColumnsOnDisk:
+        self._taker(info)  # refuses what does not fit
+        return self._columns[info.name]
 
     # -- the end
 
@@ -364,7 +414,7 @@ class RocksDBKeyedState(HeapKeyedState):
         self.key = NO_KEY
         store, self._store = self._store, None
         if store is not None:
-            store.database.close()
+            store.close()
         self._closed = True
         if self._directory:
             self._remove_directory()

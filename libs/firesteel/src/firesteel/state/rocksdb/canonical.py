@@ -1,4 +1,4 @@
-"""Tables on their way into a savepoint: entry by entry, out of a view of the database."""
+"""Tables and columns on their way into a savepoint: entry by entry, out of a view of the database."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from firesteel.state.snapshots import Block
 
 
 class OutgoingEntries(OutgoingFiles):
-    """All tables on their way into the database, and then into chunks, in the form of ``hashmap``.
+    """All tables and columns on their way into the database, and then into chunks, in the form of ``hashmap``.
 
     Args:
-        store: has the tables.
+        store: has them.
     """
 
     fewest: ClassVar[int] = 64
@@ -30,18 +30,24 @@ class OutgoingEntries(OutgoingFiles):
 
     def next_block(self, entries: int) -> Block | None:
         """Bring some entries into the database; when all are there, the next entries of it, of one key group."""
-        if self._left:
-            return super().next_block(entries)
+        if self.drain(entries):
+            return Block(0, b"")
         if self._store.outgoing is self:
             self._take_view()
         while self._view is not None and self._table < len(self.numbers):
             group, found = self._view.next(self.numbers[self._table], entries)
             if found:
-                packed = [entry_in(place, data) for place, data in found]
-                what = f"keys of state {self._names[self._table]!r}"
-                return Block(len(packed), dumps(what.__str__, ([], [], packed)), self._table, group)
+                return Block(len(found), self._written(found), self._table, group)
             self._table += 1
         return None
+
+    def _written(self, found: list[tuple[bytes, bytes]]) -> bytes:
+        columns = self._store.columns.get(self.numbers[self._table])
+        if columns is not None:
+            return columns.stream_of(found)
+        name = self._names[self._table]
+        packed = [entry_in(place, data) for place, data in found]
+        return dumps(lambda: f"keys of state {name!r}", ([], [], packed))
 
     def _take_view(self) -> None:
         self._store.outgoing = None
@@ -50,8 +56,8 @@ class OutgoingEntries(OutgoingFiles):
     def finish(self) -> None:
         """Bring all of it into the database at once; later changes may be written there then."""
         try:
-            while self._left:
-                super().next_block(self.most)
+            while self.drain(self.most):
+                pass
             if self._store.outgoing is self:
                 self._take_view()
         except Exception as error:

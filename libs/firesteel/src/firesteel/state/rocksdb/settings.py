@@ -25,7 +25,7 @@ _SMALLEST_BUFFER: Final = 64 << 10
 
 @dataclass(frozen=True)
 class RocksDBSettings:
-    """Attributes: see the options of these names."""
+    """Attributes: see the options of these names; metrics and statistics are those that are shown."""
 
     managed: bool = options.ROCKSDB_MEMORY_MANAGED.default
     fixed_per_slot: int | None = options.ROCKSDB_MEMORY_FIXED.default
@@ -43,6 +43,9 @@ class RocksDBSettings:
     threads: int = options.ROCKSDB_THREADS.default
     open_files: int = options.ROCKSDB_OPEN_FILES.default
     directories: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    statistics: tuple[str, ...] = ()
+    family_as_variable: bool = False
 
     @classmethod
     def read(cls, settings: Settings) -> RocksDBSettings:
@@ -69,20 +72,49 @@ class RocksDBSettings:
             settings.get(options.ROCKSDB_THREADS),
             settings.get(options.ROCKSDB_OPEN_FILES),
             tuple(path for path in map(str.strip, directories.split(",")) if path),
+            tuple(name for name, option in options.ROCKSDB_METRICS.items() if settings.get(option)),
+            tuple(name for name, option in options.ROCKSDB_STATISTICS.items() if settings.get(option)),
+            settings.get(options.ROCKSDB_METRICS_BY_VARIABLE),
         )
+
+
+class ObjectMemory:
+    """What may be in front of the databases; all that keep something there have equal shares.
+
+    Args:
+        total: bytes.
+
+    Attributes:
+        shares: how many keep something there.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.shares = 0
+        self._lock = threading.Lock()
+
+    def join(self, count: int = 1) -> None:
+        """There are so many more; fewer for a negative number."""
+        with self._lock:
+            self.shares += count
+
+    @property
+    def share(self) -> int:
+        """Bytes of each."""
+        return self.total // max(1, self.shares)
 
 
 class Memory(NamedTuple):
     """Of all databases of a slot.
 
     Attributes:
-        objects: bytes for objects in front of all databases.
+        objects: for objects in front of all databases.
         write_buffer: bytes of one.
         cache: of blocks.
         buffers: what counts write buffers; None = each database by itself.
     """
 
-    objects: int
+    objects: ObjectMemory
     write_buffer: int
     cache: Cache
     buffers: WriteBufferManager | None
@@ -109,12 +141,12 @@ def memory_of(settings: RocksDBSettings, managed: int) -> Memory:
 def _divided(settings: RocksDBSettings, managed: int) -> Memory:
     total = settings.fixed_per_slot or managed or UNSAID
     if not settings.managed and settings.fixed_per_slot is None:
-        return Memory(int(total * _OBJECTS), settings.write_buffer, Cache(settings.block_cache), None)
+        return Memory(ObjectMemory(int(total * _OBJECTS)), settings.write_buffer, Cache(settings.block_cache), None)
     objects = int(total * _OBJECTS)
     for_buffers = max(int((total - objects) * settings.write_buffer_ratio), _SMALLEST_BUFFER * _BUFFERS_AT_LEAST)
     blocks = max(total - objects - for_buffers, min(_LEAST_BLOCKS, total))
     one = max(min(settings.write_buffer, for_buffers // _BUFFERS_AT_LEAST), _SMALLEST_BUFFER)
-    return Memory(objects, one, Cache(blocks), WriteBufferManager(for_buffers, False))
+    return Memory(ObjectMemory(objects), one, Cache(blocks), WriteBufferManager(for_buffers, False))
 
 
 def database_options(settings: RocksDBSettings, memory: Memory) -> Options:
@@ -144,6 +176,8 @@ def database_options(settings: RocksDBSettings, memory: Memory) -> Options:
     made.set_stats_dump_period_sec(0)
     made.set_stats_persist_period_sec(0)
     made.set_paranoid_checks(True)
+    if settings.statistics:
+        made.enable_statistics()
     environment = Env()
     environment.lower_thread_pool_cpu_priority()
     made.set_env(environment)

@@ -16,14 +16,16 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from firesteel.common.own_copies import ATOMS
 from firesteel.core.short_repr import short_repr
+from firesteel.state.columnar.snapshots import Rows
 from firesteel.state.heap_snapshot import dumps
 from firesteel.state.heap_ttl import Drop, Life
 from firesteel.state.rocksdb.database import Database, Linking, Pair
 from firesteel.state.rocksdb.key_bytes import decode, decode_exactly, encode, encode_exactly
+from firesteel.state.rocksdb.settings import ObjectMemory
 from firesteel.state.snapshots import Block, Outgoing, StateInfo
 from firesteel.state.tables import MISSING, is_frozen
 
@@ -50,14 +52,36 @@ class _Packed(bytes):
     """A value of a layer that was serialised when it was handed out."""
 
 
+class StoredColumns(Protocol):
+    """State in columns that is in the same database."""
+
+    number: int
+    info: StateInfo
+
+    def begin(self) -> Rows:
+        """What has changed until now, on its way into the database."""
+
+    def write_removed(self, most: int) -> bool:
+        """Tell the database of some keys that had been removed when a snapshot began; whether there are any."""
+
+    def end(self) -> None:
+        """The snapshot is in the database, or was given up."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What files have to say beside the rows."""
+
+    def stream_of(self, entries: Sequence[tuple[bytes, bytes]]) -> bytes:
+        """Rows of the database as a chunk has them."""
+
+
 class TableStore:
-    """The tables of a database, and what they share.
+    """The tables and columns of a database, and what they share.
 
     Args:
         database: their entries.
         group_of: the key group of a key.
         groups_of: the key groups of many.
-        memory: bytes of objects, for all tables.
+        memory: for objects, of all databases.
         next_number: of a table.
 
     Attributes:
@@ -70,11 +94,12 @@ class TableStore:
         database: Database,
         group_of: Callable[[Any], int],
         groups_of: Callable[[Sequence[Any]], Sequence[int]],
-        memory: int,
+        memory: ObjectMemory,
         next_number: int = 1,
     ) -> None:
         self.database, self.group_of, self.groups_of = database, group_of, groups_of
         self.tables: dict[int, RocksTable] = {}
+        self.columns: dict[int, StoredColumns] = {}
         self.next_number = next_number
         self.linking: Linking | None = None
         self.outgoing: OutgoingFiles | None = None
@@ -83,14 +108,32 @@ class TableStore:
 
     def table(self, info: StateInfo, number: int = 0) -> RocksTable:
         """A table; a new one unless it has a number."""
-        if not number:
-            number, self.next_number = self.next_number, self.next_number + 1
+        number = number or self._new_number()
+        self._memory.join()
         made = self.tables[number] = RocksTable(self, number, info)
         return made
+
+    def add_columns(self, columns: StoredColumns, number: int = 0) -> int:
+        """State in columns is kept here, too; its number, which is a new one unless it has one."""
+        number = number or self._new_number()
+        self.columns[number] = columns
+        self._memory.join()
+        return number
+
+    def _new_number(self) -> int:
+        number, self.next_number = self.next_number, self.next_number + 1
+        return number
+
+    def close(self) -> None:
+        """Close the database and remove its folder."""
+        self._memory.join(-len(self.tables) - len(self.columns))
+        self.tables, self.columns = {}, {}
+        self.database.close()
 
     def drop(self, table: RocksTable) -> None:
         """Forget a table and all that is in it; a snapshot that has begun has it still."""
         del self.tables[table.number]
+        self._memory.join(-1)
         self._dropped.append(table.number)
         self.tidy()
 
@@ -118,7 +161,17 @@ class TableStore:
 
     def room_of(self, entry: int) -> int:
         """How many entries of such a size a young dict may have."""
-        return max(self._memory // max(1, len(self.tables)) // 3 // entry, 1)
+        return max(self._memory.share // 3 // entry, 1)
+
+    @property
+    def share(self) -> int:
+        """Bytes of objects of each table, and of each state in columns."""
+        return self._memory.share
+
+    @property
+    def shares(self) -> int:
+        """Into how many the memory is divided."""
+        return self._memory.shares
 
 
 class RocksTable(MutableMapping[Any, Any]):
@@ -504,7 +557,7 @@ class TableSweeper:
 
 
 class OutgoingFiles(Outgoing):
-    """All tables on their way into the database, and then into a folder of linked files.
+    """All tables and columns on their way into the database, and then into a folder of linked files.
 
     Args:
         store: has the tables.
@@ -517,8 +570,13 @@ class OutgoingFiles(Outgoing):
 
     def __init__(self, store: TableStore, path: str) -> None:
         store.wait_until_free()
+        self._columns: list[tuple[StoredColumns, Rows]] = [
+            (columns, columns.begin()) for columns in store.columns.values()
+        ]
         self.states = [table.info for table in store.tables.values()]
-        self.numbers = list(store.tables)
+        self.states += [columns.info for columns in store.columns.values()]
+        self.numbers = [*store.tables, *store.columns]
+        self.columns: dict[int, Any] = {}
         self.next_number = store.next_number
         self.error: BaseException | None = None
         self.linking: Linking | None = None
@@ -539,12 +597,25 @@ class OutgoingFiles(Outgoing):
             self.error = self.error or error
             return value
 
-    def next_block(self, entries: int) -> Block | None:
-        """Bring some entries into the database; none go into chunks."""
+    def drain(self, entries: int) -> bool:
+        """Bring some entries into the database; False = all of them are there."""
         for table in self._left.values():
             table.drain(entries)
             if not table.layers:
                 del self._left[id(table)]
+            return True
+        while self._columns:
+            columns, rows = self._columns[-1]
+            if columns.write_removed(entries) or rows.take(entries) is not None:
+                return True
+            columns.end()
+            self.columns[columns.number] = columns.to_json()
+            self._columns.pop()
+        return False
+
+    def next_block(self, entries: int) -> Block | None:
+        """Bring some entries into the database; none go into chunks."""
+        if self.drain(entries):
             return Block(0, b"")
         if self._store.outgoing is self:
             self._store.outgoing = None
@@ -563,5 +634,8 @@ class OutgoingFiles(Outgoing):
     def end(self) -> None:
         """No more is brought there for this snapshot."""
         self._left = {}
+        for columns, _ in self._columns:
+            columns.end()
+        self._columns = []
         if self._store.outgoing is self:
             self._store.outgoing = None

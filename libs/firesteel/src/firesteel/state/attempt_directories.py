@@ -1,4 +1,4 @@
-"""Directories of ``state.backend.rocksdb.localdir``: one for each attempt, removed when its process is gone.
+"""Directories of state on local disks: one for each attempt, removed when its process is gone.
 
 The name of a directory says which process made it: id and time of start, since ids repeat. Whoever makes one removes
 those of processes on this host that are over, however they ended.
@@ -18,7 +18,7 @@ from typing import Final
 
 from firesteel.core.errors import ConfigurationError
 
-_NAME: Final = re.compile(r"firesteel-rocksdb-([\w.-]+?)-(\d+)-(\d+)-[0-9a-f]{12}")
+_NAME: Final = re.compile(r"firesteel-state-([\w.]+)-(\d+)-(\d+)-[\w-]+")
 
 
 def attempt_directory(directories: Sequence[str], operator: str) -> str:
@@ -32,16 +32,25 @@ def attempt_directory(directories: Sequence[str], operator: str) -> str:
     try:
         os.makedirs(parent, exist_ok=True)
         remove_abandoned(parent)
-        made = os.path.join(parent, f"firesteel-rocksdb-{_host()}-{os.getpid()}-{_started(os.getpid())}-{token}")
+        made = os.path.join(parent, attempt_name(token))
         os.mkdir(made)
     except OSError as error:
         raise ConfigurationError(f"state.backend.rocksdb.localdir: {parent} can't be used: {error}") from error
     return made
 
 
+def attempt_name(token: str) -> str:
+    """The name of a directory of this process."""
+    return f"firesteel-state-{_host()}-{os.getpid()}-{_started(os.getpid())}-{token}"
+
+
 def remove_abandoned(parent: str) -> None:
-    """Remove what processes of this host have left that are over."""
-    for name in os.listdir(parent):
+    """Remove what processes of this host have left that are over; nothing happens if there is no such directory."""
+    try:
+        names = os.listdir(parent)
+    except FileNotFoundError:
+        return
+    for name in names:
         found = _NAME.fullmatch(name)
         if found is not None and found[1] == _host() and _started(int(found[2])) != int(found[3]):
             shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
