@@ -121,7 +121,14 @@ class FakeStore:
                 self.uploads[upload] = request.bucket, request.key, {}
                 return respond(200, f"<R><UploadId>{upload}</UploadId></R>".encode())
             case "GET uploads":
-                return respond(200, b"<R></R>")  # as MinIO, which lists uploads of whole keys only
+                found = [name for name, (_, key, _) in self.uploads.items() if key == request.query["prefix"]]
+                xml = [
+                    f"<Upload><Key>{request.query['prefix']}</Key><UploadId>{name}</UploadId></Upload>"
+                    for name in found
+                ]
+                return respond(
+                    200, f"<R>{''.join(xml)}</R>".encode()
+                )  # as MinIO, which lists uploads to whole keys only
         upload = request.query["uploadId"]
         if upload not in self.uploads:
             return error(request, 404, "NoSuchUpload")

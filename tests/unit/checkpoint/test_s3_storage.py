@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import pickle
 from collections.abc import Callable
@@ -420,7 +419,7 @@ def test_state_goes_up_in_parts_while_it_comes(store: FakeStore) -> None:
     assert isinstance(handle, FileState)
     assert handle == FileState(handle.path, len(LARGE), checksum(LARGE))
     assert [len(data) for _, data in sorted(upload[2].items())] == [PART, PART, len(LARGE) - 2 * PART]
-    assert not [key for key in store.keys if ".upload-" in key]
+    assert not [key for key in store.keys if ".upload" in key]
     assert storage.read_state(handle) == LARGE
 
 
@@ -447,6 +446,7 @@ def test_a_lost_answer_is_no_failure(verb: str, store: FakeStore, clock: _Time) 
     assert store.lose_answers == []
     storage.dispose(f"s3://bucket/{ROOT}/chk-1/_metadata", [handle.path])
     assert store.keys == []
+    assert store.uploads == {}
 
 
 @pytest.mark.parametrize("verb", ["POST uploads", "PUT part", "POST upload"])
@@ -458,6 +458,25 @@ def test_nothing_is_left_of_an_upload_that_failed(verb: str, store: FakeStore, c
         written(storage, LARGE)
     assert store.uploads == {}
     assert store.keys == [f"{ROOT}/chk-1/_open"]
+
+
+def test_parts_that_could_not_be_removed_at_once_go_with_the_checkpoint(store: FakeStore, clock: _Time) -> None:
+    storage = storage_of()
+    storage.prepare(1)
+    stream = storage.open_state_stream(1, "Count")
+    stream.write(LARGE)
+    full = "no space left on device"
+    store.fault = lambda request: error(request, 500, "InternalError", full) if request.method != "GET" else None
+    with pytest.raises(CheckpointStorageError, match="is full") as caught:
+        stream.write(LARGE)
+        stream.close()
+    assert caught.value.__cause__ is not None
+    assert "may be left" in caught.value.__cause__.__notes__[0]
+    store.fault = lambda request: None
+    assert len(store.uploads) == 1
+    storage.discard(1)
+    assert store.uploads == {}
+    assert store.keys == []
 
 
 def test_a_complete_that_fails_behind_its_first_line_is_no_success(store: FakeStore, clock: _Time) -> None:
@@ -656,16 +675,6 @@ def test_small_state_stays_in_its_handle(store: FakeStore) -> None:
         stream.write(b"small")
         assert stream.close() == InlineState(b"small")
     assert not store.requests
-
-
-def test_upload_ids_of_any_kind_have_records() -> None:
-    from firesteel.checkpoint.places import S3Place
-    from firesteel.checkpoint.s3_states import record_of, upload_of
-
-    for upload in ("simple", "a/b+c==", "x" * 300, base64.b64encode(b"\xff" * 40).decode(), "~._-"):
-        assert upload_of(record_of(S3Place("bucket", "a/b"), upload).key) == ("a/b", upload)
-    for key in ("a/b", "a/b.upload-\xff", "a.upload-x/b"):
-        assert upload_of(key) is None
 
 
 def test_errors_travel_between_processes(store: FakeStore) -> None:

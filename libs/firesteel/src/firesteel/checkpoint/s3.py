@@ -7,7 +7,7 @@
         chk-7/_open            until this goes, state may be written for the checkpoint
         chk-7/<unique>         state of this checkpoint only
         shared/7-<unique>      state that several checkpoints may use
-        <any>.upload-<id>      parts of this one are going up
+        <any>.upload           parts of this one are going up
 
 There are no directories in an object store: whoever has written state looks whether ``_open`` is still there, and
 whoever gives a checkpoint up removes it before all else. So either of them finds what is of no use.
@@ -23,7 +23,7 @@ from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import StateHandle, checksum
 from firesteel.checkpoint.places import S3Place, StatePlaces, is_s3, s3_place
-from firesteel.checkpoint.s3_client import NoSuchObjectError, ObjectExistsError, S3RefusedError
+from firesteel.checkpoint.s3_client import PROBE, NoSuchObjectError, ObjectExistsError, S3RefusedError
 from firesteel.checkpoint.s3_states import upload_of
 from firesteel.checkpoint.state_files import METADATA
 from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
@@ -83,11 +83,8 @@ class S3CheckpointStorage(CheckpointStorage):
 
     def check(self) -> None:
         """See whether bucket and credentials are good for writing."""
-        probe = self.root / f"_probe-{uuid.uuid4().hex}"
         try:
-            next(iter(self._client.find(probe)), None)
-            self._client.put(probe, b"")
-            self._client.delete(probe.bucket, [probe.key])
+            self._client.check(self.root)
         except S3RefusedError as error:
             raise ConfigurationError(f"{_KEY} = {self.base}: {error}") from error
 
@@ -240,7 +237,7 @@ class S3CheckpointStorage(CheckpointStorage):
         if not stays:
             gone |= folders.get(_SHARED, set()) - kept
             if self._own:
-                gone |= {key for name, keys in folders.items() if name.startswith("_probe-") for key in keys}
+                gone |= {key for name, keys in folders.items() if name.startswith(PROBE) for key in keys}
         self._states.remove(bucket, gone)
         if self._own and not stays:
             for key, upload in self._client.uploads(self._below()):
@@ -271,5 +268,5 @@ class S3CheckpointStorage(CheckpointStorage):
 
     def _number_of_shared(self, key: str) -> int | None:
         upload = upload_of(key)
-        found = _OF_A_CHECKPOINT.match((key if upload is None else upload[0]).rpartition("/")[2])
+        found = _OF_A_CHECKPOINT.match((upload or key).rpartition("/")[2])
         return None if found is None else int(found[1])

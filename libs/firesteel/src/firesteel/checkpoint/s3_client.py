@@ -15,7 +15,9 @@ import random
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -52,6 +54,9 @@ _CLOCK: Final = SystemClock()
 AMAZON: Final = "s3.amazonaws.com"
 MOST_OF_A_PAGE: Final = 1000
 """Keys in one answer to a listing, and in one request that deletes."""
+PROBE: Final = "_probe-"
+"""Begin of the names of objects by which is tried whether objects can be written."""
+_FEW_ATTEMPTS: Final = 2
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
 _BUSY: Final = frozenset(
     {
@@ -139,6 +144,18 @@ class S3Client:
     def __repr__(self) -> str:
         return f"S3Client({self.endpoint})"
 
+    def check(self, place: S3Place) -> None:
+        """See whether objects can be listed, written and removed at a place; makes few attempts.
+
+        Raises:
+            S3RefusedError: they can't, until somebody changes something.
+            CheckpointStorageError: not for now, or it can't be told.
+        """
+        probe = place / f"{PROBE}{uuid.uuid4().hex}"
+        self._page(place, "", None, "", 1, f"{place} can't be listed", _FEW_ATTEMPTS)
+        self._put(probe, b"", {}, f"nothing can be written to {place}", _FEW_ATTEMPTS)
+        self.delete(place.bucket, [probe.key])
+
     # -- objects
 
     def put(self, place: S3Place, data: bytes, *, new: bool = False) -> None:
@@ -153,16 +170,20 @@ class S3Client:
             ObjectExistsError: it is there; perhaps by this very call, whose first answer was lost.
             CheckpointStorageError: it can't be written.
         """
-        headers: dict[str, Any] = {"Content-Type": "application/octet-stream"}
-        if new:
-            headers["If-None-Match"] = "*"
+        self._put(place, data, {"If-None-Match": "*"} if new else {}, f"{place} can't be written")
+
+    def _put(
+        self, place: S3Place, data: bytes, headers: dict[str, Any], what: str, attempts: int | None = None
+    ) -> None:
+        headers["Content-Type"] = "application/octet-stream"
         if not data:
             headers["Content-Length"] = "0"
         self._call(
-            f"{place} can't be written",
+            what,
             lambda minio: minio._put_object(place.bucket, place.key, data, dict(headers)),
             place,
             writes=True,
+            attempts=attempts,
         )
 
     def get(self, place: S3Place, start: int = 0, length: int | None = None) -> tuple[bytes, int]:
@@ -221,7 +242,14 @@ class S3Client:
                 return
 
     def _page(
-        self, place: S3Place, delimiter: str, token: str | None, after: str, most: int, what: str
+        self,
+        place: S3Place,
+        delimiter: str,
+        token: str | None,
+        after: str,
+        most: int,
+        what: str,
+        attempts: int | None = None,
     ) -> tuple[list[Listed], str | None]:
         query: dict[str, Any] = {
             "list-type": "2",
@@ -241,7 +269,7 @@ class S3Client:
             found = [Listed(one.object_name or "", one.size or 0) for one in objects]
             return found, following if truncated else None
 
-        return self._call(what, ask, place)
+        return self._call(what, ask, place, attempts=attempts)
 
     def delete(self, bucket: str, keys: Collection[str]) -> None:
         """Remove objects; those that are not there are none.
@@ -273,14 +301,18 @@ class S3Client:
 
     # -- uploads in parts
 
-    def begin_upload(self, place: S3Place) -> str:
-        """Begin an upload in parts; returns its id."""
-        return self._call(
-            f"{place} can't be written",
-            lambda minio: minio._create_multipart_upload(place.bucket, place.key, {}),
-            place,
-            writes=True,
-        )
+    def begin_upload(self, place: S3Place) -> tuple[str, bool]:
+        """Begin an upload in parts; returns its id, and whether no other one can have been begun by this call, of which
+        nobody has heard."""
+        asked = 0
+
+        def ask(minio: Minio) -> str:
+            nonlocal asked
+            asked += 1
+            return minio._create_multipart_upload(place.bucket, place.key, {})
+
+        upload = self._call(f"{place} can't be written", ask, place, writes=True)
+        return upload, asked == 1
 
     def upload_part(self, place: S3Place, upload: str, number: int, data: bytes) -> str:
         """Upload a part; returns its tag.
@@ -312,27 +344,28 @@ class S3Client:
 
         self._call(f"{place} can't be written", ask, place, writes=True)
 
-    def abort_upload(self, place: S3Place, upload: str, *, once: bool = False) -> None:
-        """Forget the parts; an upload that was ended is forgotten.
-
-        Args:
-            place: of the object.
-            upload: its id.
-            once: make one attempt only.
+    def abort_uploads(self, place: S3Place) -> None:
+        """Forget the parts of all uploads to a key.
 
         Raises:
             CheckpointStorageError: it can't be done.
         """
-        try:
-            self._call(
-                f"the parts of {place} can't be removed",
-                lambda minio: minio._abort_multipart_upload(place.bucket, place.key, upload),
-                place,
-                writes=True,
-                attempts=1 if once else None,
-            )
-        except (NoSuchUploadError, NoSuchObjectError):
-            return
+        for key, upload in self.uploads(place):
+            if key == place.key:
+                self.abort_upload(place, upload)
+
+    def abort_upload(self, place: S3Place, upload: str) -> None:
+        """Forget the parts; an upload that was ended is forgotten.
+
+        Raises:
+            CheckpointStorageError: it can't be done.
+        """
+
+        def ask(minio: Minio) -> None:
+            minio._abort_multipart_upload(place.bucket, place.key, upload)
+
+        with suppress(NoSuchUploadError, NoSuchObjectError):
+            self._call(f"the parts of {place} can't be removed", ask, place, writes=True)
 
     def uploads(self, place: S3Place) -> list[tuple[str, str]]:
         """Keys and ids of uploads that were begun and not ended, as far as the server can tell (MinIO tells those of
@@ -482,10 +515,10 @@ class S3Client:
                 )
             case NameResolutionError():
                 return f"the name of {self.endpoint} can't be resolved ({_OPTION})"
-            case ConnectTimeoutError():
-                return f"{self.endpoint} has not taken a connection within {self._connect:g} s"
             case NewConnectionError():
                 return f"{self.endpoint} takes no connections ({_last(error)})"
+            case ConnectTimeoutError():
+                return f"{self.endpoint} has not taken a connection within {self._connect:g} s"
             case ReadTimeoutError():
                 return f"{self.endpoint} has not answered within {self._read:g} s"
         return f"the connection to {self.endpoint} broke ({type(error).__name__}: {_last(error)})"

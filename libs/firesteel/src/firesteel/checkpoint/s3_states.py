@@ -1,13 +1,12 @@
 """Pieces of state and metadata in an object store: written in parts while they come, read in blocks.
 
 An object is there as a whole or not at all. One that is larger than a part goes up in parts, which the server keeps
-until they are put together; beside it stands an empty object meanwhile, whose key names the upload, so that whoever
-cleans up finds the parts of a writer that died: ``<key>.upload-<id>``.
+until they are put together; an empty object ``<key>.upload`` stands beside it from before the first of them, so that
+whoever cleans up finds the parts of a writer that died: MinIO lists uploads to a key that one knows only.
 """
 
 from __future__ import annotations
 
-import base64
 import io
 import os
 import threading
@@ -29,7 +28,7 @@ from firesteel.checkpoint.storage import StateWriter
 from firesteel.config import Settings, options
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
 
-_UPLOAD: Final = ".upload-"
+_UPLOAD: Final = ".upload"
 _FIRST_BLOCK, _LARGEST_BLOCK = 256 << 10, 8 << 20
 _GROWS_EVERY: Final = 1000
 """Parts after which they are twice as large: a store takes 10,000 of them."""
@@ -181,28 +180,21 @@ class S3States:
         """
         gone = list(keys)
         for key in gone:
-            upload = upload_of(key)
-            if upload is not None:
-                self.client.abort_upload(S3Place(bucket, upload[0]), upload[1])
+            of = upload_of(key)
+            if of is not None:
+                self.client.abort_uploads(S3Place(bucket, of))
         if gone:
             self.client.delete(bucket, gone)
 
 
-def record_of(place: S3Place, upload: str) -> S3Place:
-    """Of an upload."""
-    name = base64.urlsafe_b64encode(upload.encode()).decode().rstrip("=")
-    return S3Place(place.bucket, f"{place.key}{_UPLOAD}{name}")
+def record_of(place: S3Place) -> S3Place:
+    """Of uploads to a key."""
+    return S3Place(place.bucket, f"{place.key}{_UPLOAD}")
 
 
-def upload_of(key: str) -> tuple[str, str] | None:
-    """Key of the object and id of the upload that a record names; None = it is none."""
-    object_key, found, name = key.rpartition(_UPLOAD)
-    if not found or "/" in name:
-        return None
-    try:
-        return object_key, base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode()
-    except ValueError:
-        return None
+def upload_of(key: str) -> str | None:
+    """The key of the object that a record is of; None = it is none."""
+    return key.removesuffix(_UPLOAD) if key.endswith(_UPLOAD) else None
 
 
 def _long_enough(handle: FileState, size: int) -> None:
@@ -228,7 +220,8 @@ class _ObjectWriter(StateWriter):
         self._what = f"state of {hint!r}" if hint else "state"
         self._still_wanted, self._part_size, self._places = still_wanted, part_size, places
         self._buffer = bytearray()
-        self._upload = ""
+        self._recorded = False
+        self._upload, self._alone = "", True
         self._parts: list[_PartOnItsWay] = []
         self._closed = False
         self._length = 0
@@ -270,8 +263,9 @@ class _ObjectWriter(StateWriter):
         for part in self._parts:
             part.raise_if_failed()
         if not self._upload:
-            self._upload = self._client.begin_upload(self._place)
-            self._client.put(record_of(self._place, self._upload), b"")
+            self._recorded = True
+            self._client.put(record_of(self._place), b"")
+            self._upload, self._alone = self._client.begin_upload(self._place)
         data = bytes(self._buffer)
         self._buffer = bytearray()
         self._parts.append(
@@ -299,7 +293,9 @@ class _ObjectWriter(StateWriter):
             )
         if self._upload:
             with suppress(CheckpointStorageError):  # it goes with the checkpoint
-                self._client.delete(self._place.bucket, [record_of(self._place, self._upload).key])
+                if not self._alone:
+                    self._client.abort_uploads(self._place)
+                self._client.delete(self._place.bucket, [record_of(self._place).key])
 
     def _leaving_nothing(self, action: Callable[[], None]) -> None:
         try:
@@ -328,9 +324,9 @@ class _ObjectWriter(StateWriter):
         for part in self._parts:
             part.wait()
         self._parts.clear()
-        if self._upload:
-            self._client.abort_upload(self._place, self._upload, once=True)
-            self._client.delete(self._place.bucket, [record_of(self._place, self._upload).key])
+        if self._recorded:
+            self._client.abort_uploads(self._place)
+            self._client.delete(self._place.bucket, [record_of(self._place).key])
 
 
 class _PartOnItsWay:
