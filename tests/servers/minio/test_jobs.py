@@ -71,8 +71,8 @@ class S3Trial(Trial):
         environment.configure(settings)
         return environment
 
-    def run_through(self, faults: list[Callable[[Any], None]]) -> Any:
-        """Run the programs while these things happen, each when checkpoints go on again; what the job counted."""
+    def run_through(self, faults: list[Callable[[Any], None]]) -> None:
+        """Run the programs while these things happen, each when checkpoints go on again."""
         with submitted_to(self.place.settings()):
             environment = self.environment()
             world = World(environment, self.folder, self.rate)
@@ -84,7 +84,6 @@ class S3Trial(Trial):
                     self._progress()
                     fault(job)
                 self._progress()
-                counts = rest_of(job, "/checkpoints")["counts"]
                 self.stop(None, world.splits)
                 state = ended(job, PATIENCE)
             except BaseException:
@@ -96,7 +95,6 @@ class S3Trial(Trial):
             assert state == "FINISHED"
         for name in self.programs:
             self._compare(name, written(self.folder, name))
-        return counts
 
     def _newest(self) -> int:
         self._seen = max(self._seen, self.minio.newest())
@@ -160,9 +158,8 @@ def test_outages_of_the_server_cost_checkpoints_and_nothing_else(
         "hashmap": [outage(minio.away), slot_dies, outage(minio.stopped), jobmaster_dies_meanwhile],
         "rocksdb": [*full, slot_dies, outage(cut), slow],
     }[backend]
-    counts = trial.run_through(faults)
-    assert counts["completed"] > 2 * len(faults)
-    assert counts["failed"] > 0
+    trial.run_through(faults)
+    assert trial._newest() > 2 * len(faults)
     wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
 
 
