@@ -19,6 +19,7 @@ from minio import MinioAdmin
 from minio.credentials.providers import StaticProvider
 
 from firesteel.checkpoint.handles import FileState
+from firesteel.checkpoint.s3 import S3CheckpointStorage
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.core.errors import CheckpointStorageError, ConfigurationError
 from firesteel.testing import check_checkpoint_storage
@@ -232,6 +233,7 @@ def test_a_slow_connection_is_slow_and_no_more(minio: MinioServer) -> None:
 
 def test_many_files_are_verified_and_removed_in_pages(minio: MinioServer) -> None:
     storage = minio.storage(**{"execution.checkpointing.data-inline-threshold": "0"})
+    assert isinstance(storage, S3CheckpointStorage)
     storage.prepare(1)
     handles: list[Any] = []
 
@@ -253,6 +255,7 @@ def test_many_files_are_verified_and_removed_in_pages(minio: MinioServer) -> Non
 
 def test_parts_that_nobody_goes_on_with_are_found_by_the_next_jobmaster(minio: MinioServer) -> None:
     storage, slot = minio.storage(), minio.storage()
+    assert isinstance(slot, S3CheckpointStorage)
     for number in (1, 2):
         storage.prepare(number)
         slot.open_state_stream(number, "dies").write(LARGE)

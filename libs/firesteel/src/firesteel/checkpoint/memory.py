@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import InlineState, StateHandle
-from firesteel.checkpoint.places import StatePlaces, is_s3
+from firesteel.checkpoint.places import is_s3
+from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import GROUP, CheckpointStorage, StateWriter, StorageParameters
 from firesteel.config import options
 from firesteel.config.values import show_memory
@@ -31,7 +32,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     def __init__(self, parameters: StorageParameters) -> None:
         settings = parameters.settings
         self._most = settings.get(options.CHECKPOINTING_MAX_MEMORY_STATE)
-        self._places = StatePlaces(settings)
+        self._reader = StateReader(settings)
         directory = settings.get(options.CHECKPOINTING_DIRECTORY)
         self._files: CheckpointStorage | None = None
         if directory:
@@ -56,7 +57,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
         """A stream over the bytes of a handle; those of files are read as well, of a job that has changed storages."""
-        return self._places.open_state(handle)
+        return self._reader.open_state(handle)
 
     # -- the JobMaster
 
@@ -67,7 +68,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     def verify(self, handles: Iterable[StateHandle]) -> None:
         """Memory is there; files of another storage are looked at."""
-        self._places.verify(handles)
+        self._reader.verify(handles)
 
     def write_metadata(self, checkpoint_id: int, data: bytes) -> str:
         """Keep them, or create the file."""
@@ -81,7 +82,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     def read_metadata(self, location: str) -> tuple[str, bytes]:
         """Those that are kept, or a file: of a job that had a directory."""
         if not location.startswith(_PREFIX):
-            return self._places.read_metadata(location)
+            return self._reader.read_metadata(location)
         if location not in self._metadata:
             raise CheckpointCorruptedError(location, "there is no such checkpoint in the JobMaster's memory")
         return location, self._metadata[location]

@@ -22,10 +22,11 @@ from collections.abc import Collection, Iterable
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import StateHandle, checksum
-from firesteel.checkpoint.places import S3Place, StatePlaces, is_s3, s3_place
+from firesteel.checkpoint.places import S3Place, is_s3, s3_place
 from firesteel.checkpoint.s3_client import PROBE, NoSuchObjectError, ObjectExistsError, S3RefusedError
 from firesteel.checkpoint.s3_states import upload_of
 from firesteel.checkpoint.state_files import METADATA
+from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
 from firesteel.config import options
 from firesteel.core.errors import CheckpointNumberTakenError, CheckpointStorageError, ConfigurationError
@@ -64,8 +65,8 @@ class S3CheckpointStorage(CheckpointStorage):
         self._own = settings.get(options.CHECKPOINTING_CREATE_SUBDIRECTORY)
         self.root = self.base / parameters.job_id if self._own else self.base
         self._threshold = settings.get(options.CHECKPOINTING_INLINE_THRESHOLD)
-        self._places = StatePlaces(settings)
-        self._states = self._places.s3
+        self._reader = StateReader(settings)
+        self._states = self._reader.s3
         self._client = self._states.client
         self._tried: dict[int, str] = {}
         """Checksums of metadata that this object has tried to write and not removed: they may come later."""
@@ -104,7 +105,7 @@ class S3CheckpointStorage(CheckpointStorage):
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
         """A stream over the bytes of a handle."""
-        return self._places.open_state(handle)
+        return self._reader.open_state(handle)
 
     # -- the JobMaster
 
@@ -134,7 +135,7 @@ class S3CheckpointStorage(CheckpointStorage):
 
     def verify(self, handles: Iterable[StateHandle]) -> None:
         """Look at the sizes of objects."""
-        self._places.verify(handles)
+        self._reader.verify(handles)
 
     def write_metadata(self, checkpoint_id: int, data: bytes) -> str:
         """Put the object if there is none."""
@@ -156,7 +157,7 @@ class S3CheckpointStorage(CheckpointStorage):
 
     def read_metadata(self, location: str) -> tuple[str, bytes]:
         """Of an object, or of the directory with it."""
-        return self._places.read_metadata(location)
+        return self._reader.read_metadata(location)
 
     def left_behind(self, below: int) -> list[tuple[int, str, bytes | None]]:
         """Directories and shared files of checkpoints; none where the directory is not the job's alone."""
