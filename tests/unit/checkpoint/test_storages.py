@@ -214,7 +214,10 @@ def test_a_location_is_the_file_its_directory_or_a_uri(tmp_path: Path) -> None:
     [
         ({"execution.checkpointing.storage": "filesystem"}, "'filesystem' needs execution.checkpointing.dir"),
         ({"execution.checkpointing.storage": "nowhere"}, "called 'nowhere'; known: filesystem, jobmanager"),
-        ({"execution.checkpointing.dir": "s3://bucket/x"}, r"mounted on all hosts \(file:///...\), not at s3://"),
+        (
+            {"execution.checkpointing.dir": "hdfs://name/x"},
+            r"or of an object store \(s3://bucket/...\), not of hdfs://",
+        ),
         ({"execution.checkpointing.dir": "relative/x"}, "the path has to be absolute"),
         ({"execution.checkpointing.dir": "file://host/x"}, "a file URI names no host"),
         ({"execution.checkpointing.storage": "jobmanager", "execution.checkpointing.dir": "hdfs:///x"}, "hdfs://"),

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.config import Settings, options
+from firesteel.config.option import ConfigOption
 from firesteel.service.registration import RegistrationSettings
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.restart_strategies import NoRestart, RestartStrategy, restart_strategy
 
-READ_IN_SLOTS: Final = (
+READ_IN_SLOTS: Final[tuple[ConfigOption[Any], ...]] = (
     options.BATCH_MAX_COLUMNAR_RECORDS,
     options.BATCH_MAX_RECORDS,
     options.CHECKPOINTING_AFTER_TASKS_FINISH,
@@ -49,6 +50,7 @@ READ_IN_SLOTS: Final = (
     options.ROCKSDB_WRITE_BUFFERS,
     options.ROCKSDB_WRITE_BUFFER_RATIO,
     options.STATE_BACKEND,
+    *options.S3_OPTIONS,
 )
 """Options that slots look at."""
 

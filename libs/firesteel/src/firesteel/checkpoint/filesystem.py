@@ -22,14 +22,9 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import FileState, InlineState, RunningChecksum, StateHandle, checksum
-from firesteel.checkpoint.state_files import (
-    METADATA,
-    local_path,
-    open_state_file,
-    read_metadata_file,
-    told,
-    verify_state_files,
-)
+from firesteel.checkpoint.places import is_s3
+from firesteel.checkpoint.state_files import METADATA, local_path, told
+from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
 from firesteel.config import options
 from firesteel.core.errors import CheckpointNumberTakenError, CheckpointStorageError, ConfigurationError
@@ -65,6 +60,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
                 f"the checkpoint storage 'filesystem' needs {_KEY}, a directory that all hosts of the cluster see"
             )
         self.base = local_path(directory, _KEY)
+        self._reader = StateReader(settings)
         self._own = settings.get(options.CHECKPOINTING_CREATE_SUBDIRECTORY)
         self.root = self.base / parameters.job_id if self._own else self.base
         self._threshold = settings.get(options.CHECKPOINTING_INLINE_THRESHOLD)
@@ -94,7 +90,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
         """A stream over the bytes of a handle."""
-        return io.BytesIO(handle.data) if isinstance(handle, InlineState) else open_state_file(handle)
+        return self._reader.open_state(handle)
 
     # -- the JobMaster
 
@@ -115,7 +111,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def verify(self, handles: Iterable[StateHandle]) -> None:
         """Look at the size of each file."""
-        verify_state_files(handles)
+        self._reader.verify(handles)
 
     def write_metadata(self, checkpoint_id: int, data: bytes) -> str:
         """Write a file under another name and link it to its own."""
@@ -156,7 +152,7 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def read_metadata(self, location: str) -> tuple[str, bytes]:
         """Of a file, or of the directory with it."""
-        return read_metadata_file(location)
+        return self._reader.read_metadata(location)
 
     def left_behind(self, below: int) -> list[tuple[int, str, bytes | None]]:
         """Directories and shared files of checkpoints; none where the directory is not the job's alone."""
@@ -187,6 +183,8 @@ class FileSystemCheckpointStorage(CheckpointStorage):
 
     def dispose(self, location: str, files: Collection[str], keep: Collection[str] = ()) -> None:
         """Remove the metadata, then the files, then what is left in the directory."""
+        if is_s3(location):
+            return
         metadata = local_path(location, "checkpoint path")
         if self.root not in metadata.parents:
             return

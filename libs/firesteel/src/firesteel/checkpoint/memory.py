@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Collection, Iterable
 from typing import BinaryIO, Final
 
-from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage
 from firesteel.checkpoint.handles import InlineState, StateHandle
-from firesteel.checkpoint.state_files import open_state_file, read_metadata_file, verify_state_files
-from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
+from firesteel.checkpoint.places import is_s3
+from firesteel.checkpoint.state_reader import StateReader
+from firesteel.checkpoint.storage import GROUP, CheckpointStorage, StateWriter, StorageParameters
 from firesteel.config import options
 from firesteel.config.values import show_memory
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
+from firesteel.core.plugins import load
 
 _PREFIX: Final = "memory:"
 
@@ -32,14 +32,22 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     def __init__(self, parameters: StorageParameters) -> None:
         settings = parameters.settings
         self._most = settings.get(options.CHECKPOINTING_MAX_MEMORY_STATE)
-        has_directory = bool(settings.get(options.CHECKPOINTING_DIRECTORY))
-        self._files = FileSystemCheckpointStorage(parameters) if has_directory else None
+        self._reader = StateReader(settings)
+        directory = settings.get(options.CHECKPOINTING_DIRECTORY)
+        self._files: CheckpointStorage | None = None
+        if directory:
+            self._files = load(GROUP, "s3" if is_s3(directory) else "filesystem")(parameters)
         self._metadata: dict[str, bytes] = {}
 
     @property
     def persistent(self) -> bool:
         """If there is a directory."""
         return self._files is not None
+
+    def check(self) -> None:
+        """See whether metadata can be written, if there is a directory."""
+        if self._files is not None:
+            self._files.check()
 
     # -- slots
 
@@ -49,7 +57,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
         """A stream over the bytes of a handle; those of files are read as well, of a job that has changed storages."""
-        return io.BytesIO(handle.data) if isinstance(handle, InlineState) else open_state_file(handle)
+        return self._reader.open_state(handle)
 
     # -- the JobMaster
 
@@ -60,7 +68,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
 
     def verify(self, handles: Iterable[StateHandle]) -> None:
         """Memory is there; files of another storage are looked at."""
-        verify_state_files(handles)
+        self._reader.verify(handles)
 
     def write_metadata(self, checkpoint_id: int, data: bytes) -> str:
         """Keep them, or create the file."""
@@ -74,7 +82,7 @@ class JobManagerCheckpointStorage(CheckpointStorage):
     def read_metadata(self, location: str) -> tuple[str, bytes]:
         """Those that are kept, or a file: of a job that had a directory."""
         if not location.startswith(_PREFIX):
-            return read_metadata_file(location)
+            return self._reader.read_metadata(location)
         if location not in self._metadata:
             raise CheckpointCorruptedError(location, "there is no such checkpoint in the JobMaster's memory")
         return location, self._metadata[location]

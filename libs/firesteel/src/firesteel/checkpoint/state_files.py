@@ -41,8 +41,8 @@ def local_path(text: str, what: str) -> Path:
     parts = urlsplit(text)
     if parts.scheme and "://" in text and parts.scheme != "file":
         raise ConfigurationError(
-            f"{what} = {text!r}: the checkpoint storage 'filesystem' has files in directories that are mounted on all "
-            f"hosts (file:///...), not at {parts.scheme}://"
+            f"{what} = {text!r}: paths are of directories that are mounted on all hosts (file:///...), or of an object "
+            f"store (s3://bucket/...), not of {parts.scheme}://"
         )
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost"):

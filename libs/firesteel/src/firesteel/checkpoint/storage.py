@@ -1,9 +1,9 @@
 """The contract of checkpoint storages.
 
-A **checkpoint storage** is a plain class, found by the name in ``execution.checkpointing.storage``: ``jobmanager`` and
-``filesystem`` are built in, others come by the entry point group ``firesteel.checkpoint_storages``. It is made with
-``StorageParameters``, once in the JobMaster and once in each slot of a job, and must not do any I/O then: what it can
-tell from the settings alone (a directory is missing, or of a scheme it does not know) it raises as
+A **checkpoint storage** is a plain class, found by the name in ``execution.checkpointing.storage``: ``jobmanager``,
+``filesystem`` and ``s3`` are built in, others come by the entry point group ``firesteel.checkpoint_storages``. It is
+made with ``StorageParameters``, once in the JobMaster and once in each slot of a job, and must not do any I/O then:
+what it can tell from the settings alone (a directory is missing, or of a scheme it does not know) it raises as
 ``ConfigurationError``. ``firesteel.testing.check_checkpoint_storage`` holds a storage against what follows.
 
 All methods may block, and are called on threads that may wait; one storage object may be called by several threads at
@@ -45,6 +45,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import InlineState, StateHandle, checksum
+from firesteel.checkpoint.places import is_s3
 from firesteel.config import Settings, options
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
 from firesteel.core.plugins import load
@@ -111,6 +112,14 @@ class CheckpointStorage(ABC):
     @abstractmethod
     def persistent(self) -> bool:
         """Whether metadata outlive the JobMaster."""
+
+    def check(self) -> None:  # noqa: B027 # most have nothing to look at
+        """See whether checkpoints can be written with these settings, before a job starts that has none.
+
+        Raises:
+            ConfigurationError: they can't, until somebody changes something.
+            CheckpointStorageError: not for now, or it can't be told.
+        """
 
     # -- slots
 
@@ -238,11 +247,11 @@ class CheckpointStorage(ABC):
 
 
 def storage_name(settings: Settings) -> str:
-    """The name of the storage that settings ask for: as Flink, ``filesystem`` if there is a directory."""
-    named = settings.get(options.CHECKPOINTING_STORAGE)
-    if named:
-        return named
-    return "filesystem" if settings.get(options.CHECKPOINTING_DIRECTORY) else "jobmanager"
+    """The name of the storage that settings ask for: as Flink, ``filesystem`` if there is a directory; ``s3`` if
+    that is in an object store, which is a file system to Flink."""
+    directory = settings.get(options.CHECKPOINTING_DIRECTORY)
+    named = settings.get(options.CHECKPOINTING_STORAGE) or ("filesystem" if directory else "jobmanager")
+    return "s3" if named == "filesystem" and directory and is_s3(directory) else named
 
 
 def load_checkpoint_storage(parameters: StorageParameters) -> CheckpointStorage:

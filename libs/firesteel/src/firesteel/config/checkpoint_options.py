@@ -138,11 +138,15 @@ CHECKPOINTING_STORAGE: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.storage",
     STRING,
     None,
-    "Where checkpoints go: jobmanager, filesystem, or a plug-in by its name. Not set: filesystem if there is a "
-    "directory, else jobmanager.",
+    "Where checkpoints go: jobmanager, filesystem (files, or an object store if the directory begins with s3://), or a "
+    "plug-in by its name. Not set: filesystem if there is a directory, else jobmanager.",
 )
 CHECKPOINTING_DIRECTORY: ConfigOption[str | None] = ConfigOption(
-    "execution.checkpointing.dir", STRING, None, "Directory of checkpoints, which all hosts see."
+    "execution.checkpointing.dir",
+    STRING,
+    None,
+    "Directory of checkpoints, which all hosts see; or s3://bucket/path in an object store (options s3.*, needs "
+    "firesteel[s3]).",
 )
 SAVEPOINT_DIRECTORY: ConfigOption[str | None] = ConfigOption(
     "execution.checkpointing.savepoint-dir",
@@ -155,7 +159,7 @@ CHECKPOINTING_INCREMENTAL = ConfigOption(
     BOOL,
     False,
     "Checkpoints write only what has changed since an earlier one, where the state can (state in columns) and the "
-    "storage can (filesystem); not with several checkpoints under way at once.",
+    "storage can (files and object stores); not with several checkpoints under way at once.",
 )
 CHECKPOINTING_MAX_DELTA_RATIO = ConfigOption(
     "firesteel.checkpointing.incremental.max-delta-ratio",

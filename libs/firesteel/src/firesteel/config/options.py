@@ -15,6 +15,7 @@ from firesteel.config.program_options import *  # noqa: F403
 from firesteel.config.recovery_options import *  # noqa: F403
 from firesteel.config.rocksdb_metric_options import *  # noqa: F403
 from firesteel.config.rocksdb_metric_options import ROCKSDB_METRICS, ROCKSDB_STATISTICS
+from firesteel.config.s3_options import *  # noqa: F403
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)

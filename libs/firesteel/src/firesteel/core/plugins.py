@@ -12,6 +12,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "firesteel.checkpoint_storages": {
         "filesystem": "firesteel.checkpoint.filesystem:FileSystemCheckpointStorage",
         "jobmanager": "firesteel.checkpoint.memory:JobManagerCheckpointStorage",
+        "s3": "firesteel.checkpoint.s3:S3CheckpointStorage",
     },
     "firesteel.executors": {
         "local": "firesteel.client.embedded:EmbeddedExecutor",
@@ -38,7 +39,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
 }
 """Entry-point group -> name -> ``module:attribute``."""
-EXTRAS: Final = {"rocksdict": "rocksdb"}
+EXTRAS: Final = {"minio": "s3", "rocksdict": "rocksdb"}
 """Packages that built-in plug-ins need -> the extra that installs them."""
 
 

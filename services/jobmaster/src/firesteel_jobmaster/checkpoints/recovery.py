@@ -83,6 +83,8 @@ class Recovery:
                     f"{done.error}. Nothing was changed. Give it the directory of a whole checkpoint, "
                     "<execution.checkpointing.dir>/<job id>/chk-<n>"
                 )
+            if done.refused:
+                raise StateRestoreError(f"The job can't take checkpoints: {done.error}")
             raise StateRestoreError(f"The job can't go on from its checkpoints: {done.error}. They stay where they are")
         self._completed.recovered(done)
         try:

@@ -170,6 +170,7 @@ class Done:
         stored: of ``Complete``: the store was asked, so that the checkpoint may be in it although there is an error.
         corrupted: no repeat will help.
         of_user: of ``Recover``: what can't be read is the checkpoint that the user wants the job to start from.
+        refused: of ``Recover``: there are none, and none can be taken with these settings.
         fenced: another JobMaster leads the job.
         hung: it was given up, since it took too long; what it may still do harms nothing.
         removed: of ``Undo``: the checkpoint is not in the store, whatever else could not be done.
@@ -184,6 +185,7 @@ class Done:
     stored: bool = False
     corrupted: bool = False
     of_user: bool = False
+    refused: bool = False
     fenced: bool = False
     hung: bool = False
     removed: bool = False

@@ -355,6 +355,13 @@ class CheckpointWorker:
                 recovered.append(Recovered(entry, read_own(self.storage, self._job_id, entry)))
             except CheckpointCorruptedError as error:
                 damaged.append(Damaged(entry.checkpoint_id, str(error)))
+        if not entries and not damaged and path is None:
+            try:
+                self.storage.check()
+            except ConfigurationError as error:
+                return Done(work, error=str(error), corrupted=True, refused=True)
+            except CheckpointStorageError as error:
+                logger.warning("checkpoints can't be written for now: %s", error)
         if not entries and not damaged and path is not None:
             try:
                 recovered.append(Recovered(None, read_whole(self.storage, path)))

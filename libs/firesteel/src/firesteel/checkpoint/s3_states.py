@@ -1,0 +1,443 @@
+"""Pieces of state and metadata in an object store: written in parts while they come, read in blocks.
+
+An object is there as a whole or not at all. One that is larger than a part goes up in parts, which the server keeps
+until they are put together; an empty object ``<key>.upload`` stands beside it from before the first of them, so that
+whoever cleans up finds the parts of a writer that died: MinIO lists uploads to a key that one knows only.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import BinaryIO, Final
+
+from firesteel.checkpoint.handles import FileState, InlineState, RunningChecksum, StateHandle
+from firesteel.checkpoint.places import S3Place, s3_place
+from firesteel.checkpoint.s3_client import (
+    BeyondEndError,
+    NoSuchObjectError,
+    NoSuchUploadError,
+    S3Client,
+)
+from firesteel.checkpoint.state_files import METADATA
+from firesteel.checkpoint.storage import StateWriter
+from firesteel.config import Settings, options
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
+
+_UPLOAD: Final = ".upload"
+_FIRST_BLOCK, _LARGEST_BLOCK = 256 << 10, 8 << 20
+_GROWS_EVERY: Final = 1000
+"""Parts after which they are twice as large: a store takes 10,000 of them."""
+_FEW_FILES: Final = 8
+"""So many are looked at one by one, and more by listing, if that is shorter."""
+_LOOKERS: Final = 16
+
+
+class S3States:
+    """Reads what is in object stores, and makes writers.
+
+    Args:
+        client: of the server.
+        part_size: bytes of the first parts of what is large.
+        concurrent: parts that go up at once.
+    """
+
+    def __init__(self, client: S3Client, part_size: int, concurrent: int) -> None:
+        self.client, self._part_size = client, part_size
+        self._places = threading.BoundedSemaphore(concurrent)
+
+    @classmethod
+    def of(cls, settings: Settings) -> S3States:
+        """What settings ask for; without I/O.
+
+        Raises:
+            ConfigurationError: they are wrong.
+        """
+        return cls(S3Client(settings), settings.get(options.S3_PART_SIZE), settings.get(options.S3_CONCURRENT_PARTS))
+
+    def writer(self, place: S3Place, hint: str, threshold: int, still_wanted: Callable[[], bool]) -> StateWriter:
+        """A writer of a new object.
+
+        Args:
+            place: of the object, which nobody else uses.
+            hint: what it is, for people.
+            threshold: what is smaller stays in its handle.
+            still_wanted: asked when the object is there: whether somebody still wants it.
+        """
+        return _ObjectWriter(self.client, place, hint, threshold, still_wanted, self._part_size, self._places)
+
+    # -- reading
+
+    def open(self, handle: FileState) -> BinaryIO:
+        """A seekable stream over the bytes of a handle.
+
+        Raises:
+            CheckpointCorruptedError: the object is missing, or too short.
+            CheckpointStorageError: it can't be read for now.
+        """
+        stream = _ObjectStream(self.client, s3_place(handle.path, "state file"), handle)
+        stream.begin()
+        return io.BufferedReader(stream, buffer_size=1 << 16)
+
+    def verify(self, handles: Iterable[FileState]) -> None:
+        """Look at the sizes of objects; those of many that stand together are read from a listing.
+
+        Raises:
+            CheckpointCorruptedError: one is missing, or too short.
+            CheckpointStorageError: it can't be told for now.
+        """
+        ends: dict[S3Place, FileState] = {}
+        for handle in handles:
+            place = s3_place(handle.path, "state file")
+            known = ends.get(place)
+            if known is None or known.offset + known.length < handle.offset + handle.length:
+                ends[place] = handle
+        together: dict[tuple[str, str], dict[str, FileState]] = {}
+        for place, handle in ends.items():
+            folder = place.key.rpartition("/")[0]
+            together.setdefault((place.bucket, folder), {})[place.key] = handle
+        one_by_one: list[tuple[S3Place, FileState]] = []
+        for (bucket, folder), wanted in together.items():
+            left = wanted if len(wanted) <= _FEW_FILES else self._verify_listed(bucket, folder, wanted)
+            one_by_one += [(S3Place(bucket, key), handle) for key, handle in left.items()]
+        if len(one_by_one) <= _FEW_FILES:
+            for place, handle in one_by_one:
+                self._verify_one(place, handle)
+            return
+        with ThreadPoolExecutor(_LOOKERS, "objects") as threads:
+            looks = [threads.submit(self._verify_one, place, handle) for place, handle in one_by_one]
+            try:
+                for look in looks:
+                    look.result()
+            finally:
+                for look in looks:
+                    look.cancel()
+
+    def _verify_listed(self, bucket: str, folder: str, wanted: dict[str, FileState]) -> dict[str, FileState]:
+        """Returns those that are still to be looked at, where too many others stand between them."""
+        left = dict(wanted)
+        last = max(left)
+        first = min(left)
+        most = 1000 + 20 * len(wanted)
+        prefix = S3Place(bucket, f"{folder}/" if folder else "")
+        for seen, one in enumerate(self.client.find(prefix, after=first[:-1])):
+            handle = left.pop(one.key, None)
+            if handle is not None:
+                _long_enough(handle, one.size)
+            if not left or one.key >= last or seen >= most:
+                break
+        else:
+            seen = 0
+        if left and seen < most:
+            raise CheckpointCorruptedError(next(iter(left.values())).path, self._missing())
+        return left
+
+    def _verify_one(self, place: S3Place, handle: FileState) -> None:
+        size = self.client.size(place)
+        if size is None:
+            raise CheckpointCorruptedError(handle.path, self._missing())
+        _long_enough(handle, size)
+
+    def _missing(self) -> str:
+        return f"the object is missing at {self.client.endpoint}"
+
+    def read_metadata(self, place: S3Place) -> tuple[str, bytes]:
+        """Path and bytes of the metadata that are at a place, or in the directory that it is.
+
+        Raises:
+            CheckpointCorruptedError: there are none.
+            CheckpointStorageError: they can't be read for now.
+        """
+        tries = [place] if place.key.rpartition("/")[2] == METADATA else [place / METADATA, place]
+        for one in tries:
+            with suppress(NoSuchObjectError):
+                return str(one), self.client.get(one)[0]
+        raise CheckpointCorruptedError(str(tries[0]), f"{self._no_metadata(tries[0])} at {self.client.endpoint}")
+
+    def _no_metadata(self, metadata: S3Place) -> str:
+        directory = metadata.key.rpartition("/")[0]
+        below = S3Place(metadata.bucket, f"{directory}/")
+        found = [
+            name
+            for one in self.client.find(below, "/")
+            if (name := one.key[len(below.key) :].rstrip("/")).startswith("chk-")
+        ]
+        if found:
+            return f"there is no checkpoint, for it has no metadata; checkpoints in this directory: {', '.join(found)}"
+        return "there is no checkpoint"
+
+    # -- removing
+
+    def remove(self, bucket: str, keys: Iterable[str]) -> None:
+        """Remove objects, and the parts of uploads whose records are among them.
+
+        Raises:
+            CheckpointStorageError: not all could be removed.
+        """
+        gone = list(keys)
+        for key in gone:
+            of = upload_of(key)
+            if of is not None:
+                self.client.abort_uploads(S3Place(bucket, of))
+        if gone:
+            self.client.delete(bucket, gone)
+
+
+def record_of(place: S3Place) -> S3Place:
+    """Of uploads to a key."""
+    return S3Place(place.bucket, f"{place.key}{_UPLOAD}")
+
+
+def upload_of(key: str) -> str | None:
+    """The key of the object that a record is of; None = it is none."""
+    return key.removesuffix(_UPLOAD) if key.endswith(_UPLOAD) else None
+
+
+def _long_enough(handle: FileState, size: int) -> None:
+    needed = handle.offset + handle.length
+    if size < needed:
+        raise CheckpointCorruptedError(handle.path, f"it is cut off: {size} bytes are there of {needed}")
+
+
+class _ObjectWriter(StateWriter):
+    """Gathers small state; of what is larger, parts go up on threads of their own while more comes."""
+
+    def __init__(
+        self,
+        client: S3Client,
+        place: S3Place,
+        hint: str,
+        threshold: int,
+        still_wanted: Callable[[], bool],
+        part_size: int,
+        places: threading.BoundedSemaphore,
+    ) -> None:
+        self._client, self._place, self._threshold = client, place, threshold
+        self._what = f"state of {hint!r}" if hint else "state"
+        self._still_wanted, self._part_size, self._places = still_wanted, part_size, places
+        self._buffer = bytearray()
+        self._recorded = False
+        self._upload, self._alone = "", True
+        self._parts: list[_PartOnItsWay] = []
+        self._closed = False
+        self._length = 0
+        self._checksum = RunningChecksum()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._check()
+        with memoryview(data).cast("B") as view:
+            self._checksum.update(view)
+            self._length += len(view)
+            position = 0
+            while position < len(view):
+                size = self._part_size << (len(self._parts) // _GROWS_EVERY)
+                piece = view[position : position + size - len(self._buffer)]
+                self._buffer += piece
+                position += len(piece)
+                if len(self._buffer) >= size:
+                    self._leaving_nothing(self._send)
+
+    def close(self) -> StateHandle:
+        self._check()
+        if not self._upload and len(self._buffer) < max(self._threshold, 1 if self._threshold else 0):
+            self._closed = True
+            return InlineState(bytes(self._buffer))
+        self._leaving_nothing(self._finish)
+        self._closed = True
+        return FileState(str(self._place), self._length, self._checksum.hexdigest())
+
+    def abort(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._drop()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise CheckpointStorageError(f"{self._what}: its writer was closed before")
+
+    def _send(self) -> None:
+        for part in self._parts:
+            part.raise_if_failed()
+        if not self._upload:
+            self._recorded = True
+            self._client.put(record_of(self._place), b"")
+            self._upload, self._alone = self._client.begin_upload(self._place)
+        data = bytes(self._buffer)
+        self._buffer = bytearray()
+        self._parts.append(
+            _PartOnItsWay(self._client, self._place, self._upload, len(self._parts) + 1, data, self._places)
+        )
+
+    def _finish(self) -> None:
+        if self._upload:
+            if self._buffer:
+                self._send()
+            tags = [part.tag() for part in self._parts]
+            try:
+                self._client.complete_upload(self._place, self._upload, tags)
+            except NoSuchUploadError:
+                if self._client.size(self._place) != self._length:  # else it was done, and the answer was lost
+                    raise
+        else:
+            self._client.put(self._place, bytes(self._buffer))
+            self._buffer = bytearray()
+        if not self._still_wanted():
+            with suppress(CheckpointStorageError):  # whoever did not want it any more looks again
+                self._client.delete(self._place.bucket, [self._place.key])
+            raise CheckpointStorageError(
+                f"{self._what} can't be written to {self._place}: the checkpoint was given up meanwhile"
+            )
+        if self._upload:
+            with suppress(CheckpointStorageError):  # it goes with the checkpoint
+                if not self._alone:
+                    self._client.abort_uploads(self._place)
+                self._client.delete(self._place.bucket, [record_of(self._place).key])
+
+    def _leaving_nothing(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except NoSuchUploadError:
+            self._closed = True
+            self._drop()
+            raise CheckpointStorageError(
+                f"{self._what} can't be written to {self._place}: the upload was ended, perhaps because the checkpoint "
+                "was given up meanwhile"
+            ) from None
+        except CheckpointStorageError as error:
+            self._closed = True
+            try:
+                self._drop()
+            except CheckpointStorageError:
+                error.add_note(f"a part of it may be left at {self._place}")
+            raise CheckpointStorageError(f"{self._what}: {error}") from error
+        except BaseException:
+            self.abort()
+            raise
+
+    def _drop(self) -> None:
+        """Remove what is there; what can't be, goes with the checkpoint."""
+        self._buffer = bytearray()
+        for part in self._parts:
+            part.wait()
+        self._parts.clear()
+        if self._recorded:
+            self._client.abort_uploads(self._place)
+            self._client.delete(self._place.bucket, [record_of(self._place).key])
+
+
+class _PartOnItsWay:
+    """A thread that uploads a part; waits until fewer than the most go up at once."""
+
+    def __init__(
+        self,
+        client: S3Client,
+        place: S3Place,
+        upload: str,
+        number: int,
+        data: bytes,
+        places: threading.BoundedSemaphore,
+    ) -> None:
+        self._tag = ""
+        self._error: BaseException | None = None
+        places.acquire()
+
+        def run() -> None:
+            nonlocal data
+            try:
+                self._tag = client.upload_part(place, upload, number, data)
+            except BaseException as error:  # raised where the writer is
+                self._error = error
+            finally:
+                data = b""
+                places.release()
+
+        self._thread = threading.Thread(target=run, name=f"firesteel-upload-{number}", daemon=True)
+        self._thread.start()
+
+    def raise_if_failed(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def wait(self) -> None:
+        self._thread.join()
+
+    def tag(self) -> str:
+        self.wait()
+        self.raise_if_failed()
+        return self._tag
+
+
+class _ObjectStream(io.RawIOBase):
+    """Some bytes of an object as a file. A block is read at once; blocks grow while they follow each other."""
+
+    def __init__(self, client: S3Client, place: S3Place, handle: FileState) -> None:
+        self._client, self._place, self._handle = client, place, handle
+        self._position = 0
+        self._start, self._block, self._size = 0, b"", _FIRST_BLOCK
+
+    def begin(self) -> None:
+        """Read the first block.
+
+        Raises:
+            CheckpointCorruptedError: the object is missing, or too short.
+        """
+        if self._handle.length:
+            self._fetch(0)
+            return
+        size = self._client.size(self._place)
+        if size is None:
+            raise self._gone()
+        _long_enough(self._handle, size)
+
+    def _fetch(self, position: int) -> None:
+        follows = bool(self._block) and position == self._start + len(self._block)
+        self._size = min(self._size * 2, _LARGEST_BLOCK) if follows else _FIRST_BLOCK
+        length = min(self._size, self._handle.length - position)
+        self._block = b""
+        try:
+            data, whole = self._client.get(self._place, self._handle.offset + position, length)
+        except NoSuchObjectError:
+            raise self._gone() from None
+        except BeyondEndError:
+            _long_enough(self._handle, self._client.size(self._place) or 0)
+            raise CheckpointStorageError(f"{self._place} can't be read: the server says that it ends before") from None
+        _long_enough(self._handle, whole)
+        if len(data) != length:
+            raise CheckpointStorageError(
+                f"{self._place} can't be read: {len(data)} bytes have come instead of {length}"
+            )
+        self._start, self._block = position, data
+
+    def _gone(self) -> CheckpointCorruptedError:
+        return CheckpointCorruptedError(self._handle.path, f"the object is missing at {self._client.endpoint}")
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._handle.length}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override] # a writable buffer, in typeshed's words
+        room = min(len(buffer), max(0, self._handle.length - self._position))
+        if not room:
+            return 0
+        if not self._start <= self._position < self._start + len(self._block):
+            self._fetch(self._position)
+        begin = self._position - self._start
+        piece = self._block[begin : begin + room]
+        memoryview(buffer)[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        self._block = b""
+        super().close()

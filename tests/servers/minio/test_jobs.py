@@ -1,0 +1,185 @@
+"""Jobs whose checkpoints are in a real MinIO, which is killed, stopped, full and slow meanwhile: no record is lost or
+comes twice, no job ends, and nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.common import Configuration
+from firesteel.datastream import StreamExecutionEnvironment
+from tests.integration.embedded.programs import ended, rest_of, submitted_to
+from tests.integration.processes.cluster import PATIENCE
+from tests.integration.recovery.places import JOBMASTER, SLOT, Processes, processes
+from tests.integration.recovery.programs import PROGRAMS, World
+from tests.integration.recovery.stepped_sink import written
+from tests.integration.recovery.stepped_storage import plugin
+from tests.integration.recovery.trials import Trial
+from tests.servers.minio.server import MinioServer, SlowProxy, can_mount
+from tests.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A cluster of processes."""
+    with plugin(tmp_path_factory.mktemp("plugin")) as path, processes(path) as place:
+        yield place
+
+
+@pytest.fixture
+def proxy(minio: MinioServer) -> Iterator[SlowProxy]:
+    """Between the job and the server."""
+    proxy = SlowProxy(minio.port)
+    yield proxy
+    proxy.close()
+
+
+@dataclass
+class S3Trial(Trial):
+    """A trial whose checkpoints are in MinIO.
+
+    Args:
+        minio: the server.
+        port: by which the job reaches it.
+    """
+
+    minio: MinioServer = None  # type: ignore[assignment] # behind arguments with defaults
+    port: int = 0
+
+    def environment(self, checkpoints: bool = True) -> StreamExecutionEnvironment:
+        environment = super().environment(checkpoints)
+        settings = Configuration()
+        more = {
+            "execution.checkpointing.storage": "filesystem",
+            "execution.checkpointing.tolerable-failed-checkpoints": "1000000",
+            "execution.checkpointing.interval": "300 ms",
+            "execution.checkpointing.data-inline-threshold": "1 kb",
+            "execution.checkpointing.incremental": "true",
+            "execution.checkpointing.timeout": "20 s",
+            "s3.endpoint": f"http://127.0.0.1:{self.port}",
+            "s3.connection.timeout": "2 s",
+            "s3.attempts.maximum": "2",
+            "firesteel.s3.retry-timeout": "2 s",
+        }
+        for key, value in {**self.minio.settings(), **more}.items():
+            settings.set_string(key, value)
+        environment.configure(settings)
+        return environment
+
+    def run_through(self, faults: list[Callable[[Any], None]]) -> None:
+        """Run the programs while these things happen, each when checkpoints go on again."""
+        with submitted_to(self.place.settings()):
+            environment = self.environment()
+            world = World(environment, self.folder, self.rate)
+            for name in self.programs:
+                world.sink(PROGRAMS[name].build(world), name)
+            job = environment.execute_async(" and ".join(self.programs))
+            try:
+                for fault in faults:
+                    self._progress()
+                    fault(job)
+                self._progress()
+                self.stop(None, world.splits)
+                state = ended(job, PATIENCE)
+            except BaseException:
+                self._tell(job)
+                job.cancel().result()
+                raise
+            if state != "FINISHED":
+                self._tell(job)
+            assert state == "FINISHED"
+        for name in self.programs:
+            self._compare(name, written(self.folder, name))
+
+    def _newest(self) -> int:
+        self._seen = max(self._seen, self.minio.newest())
+        return self._seen
+
+
+def failed_checkpoints(job: Any) -> int:
+    """So many so far."""
+    return int(rest_of(job, "/checkpoints")["counts"]["failed"])
+
+
+def records_read(job: Any) -> int:
+    """By all tasks so far."""
+    return sum(int(vertex["metrics"]["read-records"]) for vertex in rest_of(job)["vertices"])
+
+
+def outage(fault: Callable[[], AbstractContextManager[None]]) -> Callable[[Any], None]:
+    """As long as it lasts, checkpoints fail and are counted, and records flow."""
+
+    def happens(job: Any) -> None:
+        with fault():
+            before = failed_checkpoints(job)
+            wait_until(lambda: failed_checkpoints(job) > before, "a checkpoint fails and is counted")
+            records = records_read(job)
+            wait_until(lambda: records_read(job) > records, "records flow")
+            assert rest_of(job)["state"] == "RUNNING"
+
+    return happens
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_outages_of_the_server_cost_checkpoints_and_nothing_else(
+    backend: str, place: Processes, minio: MinioServer, proxy: SlowProxy, tmp_path: Path
+) -> None:
+    trial = S3Trial(place, tmp_path, ["keyed"], backend, minio=minio, port=proxy.port, rate=1000)
+
+    @contextmanager
+    def cut() -> Iterator[None]:
+        proxy.rate = 100  # bytes in a second: nothing comes to an end
+        try:
+            yield
+        finally:
+            proxy.rate = None
+
+    def slow(job: Any) -> None:
+        proxy.rate = 200_000
+        trial._progress()
+        proxy.rate = None
+
+    def slot_dies(job: Any) -> None:
+        place.kill(SLOT, tmp_path, trial._chance)
+
+    def jobmaster_dies_meanwhile(job: Any) -> None:
+        """Its successor waits for the server, and goes on from the last checkpoint."""
+        with minio.stopped():
+            place.kill(JOBMASTER, tmp_path, trial._chance)
+            wait_until(lambda: place._jobmaster() is not None, "there is another JobMaster")
+
+    full = [outage(minio.full)] if can_mount() else []
+    faults = {
+        "hashmap": [outage(minio.away), slot_dies, outage(minio.stopped), jobmaster_dies_meanwhile],
+        "rocksdb": [*full, slot_dies, outage(cut), slow],
+    }[backend]
+    trial.run_through(faults)
+    assert trial._newest() > 2 * len(faults)
+    wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
+
+
+def test_a_job_that_can_take_no_checkpoints_does_not_begin(
+    place: Processes, minio: MinioServer, tmp_path: Path
+) -> None:
+    trial = S3Trial(place, tmp_path, ["keyed"], minio=minio, port=minio.port)
+    with submitted_to(place.settings()):
+        environment = trial.environment()
+        settings = Configuration()
+        settings.set_string("s3.secret-key", "this is another one")
+        environment.configure(settings)
+        world = World(environment, tmp_path)
+        world.sink(PROGRAMS["keyed"].build(world), "keyed")
+        job = environment.execute_async("no checkpoints")
+        assert ended(job, PATIENCE) == "FAILED"
+        told = str(rest_of(job, "/exceptions"))
+    assert "The job can't take checkpoints" in told
+    assert "the secret key does not belong to it" in told
+    for secret in ("this is another one", minio.password):
+        assert secret not in told + place.cluster.logs() + place.log()
+        shown = [str(rest_of(job, path)) for path in ("", "/config", "/checkpoints", "/checkpoints/config")]
+        assert secret not in "".join(shown)
