@@ -138,12 +138,12 @@ def lock(packages: list[str]) -> None:
     upgrade = [part for package in packages for part in ("--upgrade-package", package)] or ["--upgrade"]
     options = ["--universal", "--python-version", "3.11", "--generate-hashes", "--no-annotate", "--no-header", "-q"]
     options += ["--no-emit-index-url", "--no-emit-find-links", *upgrade]
-    runtime = "libs/firesteel/pyproject.toml"
+    runtime = ["libs/firesteel/pyproject.toml", "--extra", "otel", "--extra", "rocksdb"]
     jobs = {
         "installer": ["requirements/installer.in"],
         "build": ["requirements/build.in"],
-        "runtime": [runtime, "--extra", "rocksdb"],
-        "dev": [runtime, "--extra", "rocksdb", "requirements/dev.in", "-c", "requirements/runtime.txt"],
+        "runtime": runtime,
+        "dev": [*runtime, "requirements/dev.in", "-c", "requirements/runtime.txt"],
         "data": ["requirements/data.in", "--no-deps"],
     }
     for name, sources in jobs.items():

@@ -35,6 +35,7 @@ from firesteel.service.daemon_threads import DaemonThread
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel.service.leaving import Leaving
+from firesteel.service.measured import JOBMANAGER, Measured, numbers, of_job
 from firesteel.service.retries import until_it_works
 from firesteel_dispatcher import instructions as do
 from firesteel_dispatcher.access import RestAccess
@@ -42,13 +43,14 @@ from firesteel_dispatcher.clean_up import CleanUps, Remains
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.details import Archive, ArchiveCache, JobDetails
 from firesteel_dispatcher.history import History
-from firesteel_dispatcher.job import JobEndedError, Moment, Phase
+from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase
 from firesteel_dispatcher.job_settings import client_timeout, client_timeout_or_none
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
 from firesteel_dispatcher.news import JobNews
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.submission import Submission, fingerprint_of
 from firesteel_dispatcher.submitted import submitted_archive
+from firesteel_dispatcher.views import job_values
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -151,6 +153,21 @@ class DispatcherService(Service):
             self.now,
             self._heartbeats.heard,
         )
+
+    @property
+    def apps(self) -> list[web.Application]:
+        """Of both ports."""
+        return [self.app, self.rest]
+
+    async def measured(self) -> list[Measured]:
+        """Its own, and those of all jobs that run: their JobMasters have ports that nobody knows."""
+        labels = {"host": self.host}
+        jobs = await self.details.of_running()
+        return [
+            *await super().measured(),
+            *numbers(JOBMANAGER, {"numRunningJobs": sum(job.get("state") not in ENDED for job in jobs)}, labels),
+            *(one for job in jobs if job for one in of_job(job["jid"], job["name"], job_values(job), labels)),
+        ]
 
     def now(self) -> Moment:
         """For events of the core."""

@@ -22,6 +22,7 @@ from firesteel.rpc import RpcClient
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate
+from firesteel.service.measured import Measured, of_job
 from firesteel.service.retries import until_it_works
 from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.host import HostService
@@ -96,6 +97,14 @@ class JobMasterService(Service):
         if self._candidate is not None:
             await self._candidate.lead()
             await self._candidate.announce(self.address, "")
+
+    async def measured(self) -> list[Measured]:
+        """Also the jobs that run here."""
+        found, labels = await super().measured(), {"host": self.host}
+        for job_id, job in self._jobs.items():
+            if not job.acknowledged.is_set():
+                found += of_job(job_id, job.core.graph.job_graph.name, job.core.job_values(), labels)
+        return found
 
     async def start_job(self, message: m.StartJob) -> m.JobStarted:
         """Run a job; a job that is here already goes on, if it is the same.

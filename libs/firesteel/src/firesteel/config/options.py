@@ -12,6 +12,7 @@ from firesteel.config.memory_options import *  # noqa: F403
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of
 from firesteel.config.program_options import *  # noqa: F403
 from firesteel.config.recovery_options import *  # noqa: F403
+from firesteel.config.reporter_options import *  # noqa: F403
 
 _ZERO = timedelta(0)
 _MILLISECOND = timedelta(milliseconds=1)

@@ -201,7 +201,7 @@ class TaskFailure:
         return cls(**plain)
 
 
-METRIC_NAMES = (
+METRIC_TOTALS = (
     "numRecordsIn",
     "numRecordsOut",
     "numBytesIn",
@@ -209,10 +209,12 @@ METRIC_NAMES = (
     "busyTimeMs",
     "idleTimeMs",
     "backPressuredTimeMs",
-    "currentInputWatermark",
-    "currentOutputWatermark",
 )
-"""What a slot reports for each task: running totals (names without the per-second suffix), and watermarks.
+"""Running totals that a slot reports for each task."""
+METRIC_RATES = {name: f"{name}PerSecond" for name in METRIC_TOTALS}
+"""Totals -> their rates, which a slot reports as well: over the last minute, or since the task began."""
+METRIC_NAMES = (*METRIC_TOTALS, *METRIC_RATES.values(), "currentInputWatermark", "currentOutputWatermark")
+"""What a slot reports for each task: totals, rates, and watermarks.
 
 Sources have no ``currentInputWatermark``; tasks with two inputs have ``currentInput1Watermark`` and so on as well.
 """

@@ -24,7 +24,7 @@ from firesteel.runtime.checkpoints.restoring import Restoring
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.operators import Consumer
-from firesteel.runtime.task.activity import Activity, ActivityTimes
+from firesteel.runtime.task.activity import Activity, ActivityTimes, Rates
 from firesteel.runtime.task.failures import describe_failure
 from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.runtime.task.loop import Handle, TaskLoop
@@ -99,7 +99,7 @@ class StreamTask:
         self._waits_for_commit = needs_commit or services.final
         self._opened: list[Any] = []
         self._flushed = True
-        self._activity = ActivityTimes(loop.clock)
+        self._activity, self._rates = ActivityTimes(loop.clock), Rates(loop.clock)
         self._machine = StateMachine(info.full_name, ExecutionState.DEPLOYING, EXECUTION_MOVES, loop.clock)
         self._checkpoints = TaskCheckpoints(
             info,
@@ -135,12 +135,12 @@ class StreamTask:
         return self._machine.is_terminal
 
     def metrics(self) -> dict[str, Any]:
-        """Running totals, named as in ``firesteel.protocol.deployment.METRIC_NAMES``, and those of user functions.
+        """Named as in ``firesteel.protocol.deployment.METRIC_NAMES``, and those of user functions.
 
         From any thread.
         """
         busy, idle, back_pressured = self._activity.totals_ms()
-        return {
+        totals = {
             "numRecordsIn": self.executor.records_in,
             "numRecordsOut": self.executor.records_out,
             "numBytesIn": self._inputs.bytes_in,
@@ -148,6 +148,10 @@ class StreamTask:
             "busyTimeMs": busy,
             "idleTimeMs": idle,
             "backPressuredTimeMs": back_pressured,
+        }
+        return {
+            **totals,
+            **self._rates.of(totals),
             "currentOutputWatermark": self.executor.output_watermark,
             **self._inputs.input_watermarks(self.executor.input_watermark),
             USER_METRICS: self._context.metrics.values(),

@@ -1,0 +1,17 @@
+"""Options of metrics and traces: who they are reported to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firesteel.config.option import LIST, ConfigOption
+
+METRICS_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+    "metrics.reporters",
+    LIST,
+    None,
+    "Names of the metric reporters that are used; each is described by metrics.reporter.<name>.*, above all by "
+    "metrics.reporter.<name>.factory.class. Not set: all that are described.",
+)
+REPORTER_PREFIXES: Final = ("metrics.reporter.",)
+"""Keys that begin so name a reporter and one of its parameters."""
