@@ -13,5 +13,12 @@ METRICS_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
     "Names of the metric reporters that are used; each is described by metrics.reporter.<name>.*, above all by "
     "metrics.reporter.<name>.factory.class. Not set: all that are described.",
 )
-REPORTER_PREFIXES: Final = ("metrics.reporter.",)
+TRACES_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+    "traces.reporters",
+    LIST,
+    None,
+    "Names of the trace reporters that are used; each is described by traces.reporter.<name>.*, above all by "
+    "traces.reporter.<name>.factory.class. Not set: all that are described.",
+)
+REPORTER_PREFIXES: Final = ("metrics.reporter.", "traces.reporter.")
 """Keys that begin so name a reporter and one of its parameters."""

@@ -119,6 +119,8 @@ class Deployment:
         config: effective settings, text to text.
         managed_memory: bytes for state backends, of all tasks of the slot together; filled in by the TaskManager; 0 =
             its memory is not configured.
+        trace: ``traceparent`` of the span above those of the tasks' attempts, and plain ``TraceReporter``s
+            (``reporters``); empty = nothing is traced.
     """
 
     job_id: str
@@ -135,6 +137,7 @@ class Deployment:
     python_files: tuple[str, ...] = ()
     secret: str = field(default="", repr=False)
     managed_memory: int = 0
+    trace: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -146,6 +149,7 @@ class Deployment:
             "placement": self.placement.packed,
             "blobs": dict(self.blobs),
             "config": dict(self.config),
+            "trace": dict(self.trace),
         }
 
     @classmethod

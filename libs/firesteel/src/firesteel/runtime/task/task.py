@@ -72,6 +72,8 @@ class StreamTask:
         restore: TaskRestore | None = None,
     ) -> None:
         self.info, self.plan, self.loop = info, plan, loop
+        self.within: Callable[[Callable[[], None]], None] | None = None
+        """Calls what the task does; None = it is called as it is."""
         self.runnable = False
         self.executor = ChainExecutor(plan, guard, token)
         self._time = TaskTime(self.executor, loop, watermark_interval, self.wake)
@@ -240,6 +242,12 @@ class StreamTask:
 
     def step(self) -> None:
         """Slices of the chain and batches of the input, then some of a snapshot that is being written out."""
+        if self.within is None:
+            self._step()
+        else:
+            self.within(self._step)
+
+    def _step(self) -> None:
         began = _now()
         if self._input_ended:
             self.runnable = False
@@ -422,7 +430,10 @@ class StreamTask:
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
-            action()
+            if self.within is None:
+                action()
+            else:
+                self.within(action)
         except BaseException as error:  # user code; whatever it raises fails the task
             self.on_error(error)
 
