@@ -144,7 +144,7 @@ def test_check_warns_once_for_each_kind() -> None:
         {
             "taskmanager.memory.segment-size": "1728m",
             "pekko.ask.timeout": "10 s",
-            "metrics.reporter.prom.port": 9249,
+            "metrics.latency.interval": 9249,
             "parallelism.defaults": 3,
             "my.own.key": 1,
             "env.java.home": "/opt/java",
@@ -153,7 +153,7 @@ def test_check_warns_once_for_each_kind() -> None:
     )
     renamed, unused, unknown = settings.check()
     assert "state.backend is now state.backend.type" in renamed
-    for key in ("taskmanager.memory.segment-size", "pekko.ask.timeout", "metrics.reporter.prom.port"):
+    for key in ("taskmanager.memory.segment-size", "pekko.ask.timeout", "metrics.latency.interval"):
         assert key in unused
     assert "env.java.home" not in unused
     assert "parallelism.defaults (from program; did you mean parallelism.default" in unknown

@@ -10,9 +10,9 @@ import firesteel
 from firesteel.config import Settings, options
 from firesteel_jobmaster.settings import READ_IN_SLOTS, JobMasterSettings
 
-IN_SLOTS = ("runtime", "checkpoint", "state")
+IN_SLOTS = ("runtime", "checkpoint", "state", "traces")
 """Packages whose code reads settings in slots only, or in slots too."""
-NOT_IN_SLOTS = ("checkpoint/closing.py",)
+NOT_IN_SLOTS = ("checkpoint/closing.py", "traces/settings.py")
 """Modules in them that are for coordinators."""
 
 

@@ -10,6 +10,8 @@ import pytest
 from firesteel.functions.functions import MapFunction
 from firesteel.graph.specs import OperatorKind
 from firesteel.metrics import Counter, Distribution, Meter, MetricGroup
+from firesteel.protocol.deployment import METRIC_RATES, METRIC_TOTALS
+from firesteel.runtime.task.activity import Rates
 from firesteel.runtime.task.metrics import MetricRegistry
 from tests.unit.runtime.support import ManualClock, line, opened, run, spec
 
@@ -63,7 +65,7 @@ def test_a_meter_shows_events_per_second_of_its_time_span(registry: MetricRegist
 def test_a_distribution_shows_percentiles(registry: MetricRegistry) -> None:
     distribution = registry.group("Map").distribution("size")
     assert isinstance(distribution, Distribution)
-    assert registry.values() == {"Map.size_count": 0}
+    assert registry.values() == {"Map.size_count": 0, "Map.size_sum": 0.0}
     for value in range(1, 101):
         distribution.update(value)
     values = registry.values()
@@ -153,3 +155,20 @@ def test_functions_get_the_group_of_their_operator(clock: ManualClock) -> None:
     plan = opened(chain, clock, metrics=registry)
     run(plan, [1, 2, 3])
     assert registry.values() == {"first.records.seen": 3, "second.records.seen": 3}
+
+
+def test_rates_are_those_of_the_last_minute(clock: ManualClock) -> None:
+    rates = Rates(clock)
+    totals: dict[str, float] = dict.fromkeys(METRIC_TOTALS, 0)
+    assert set(rates.of(totals)) == set(METRIC_RATES.values())
+    for _ in range(200):
+        clock.now += 1
+        totals = {name: total + 10 for name, total in totals.items()}
+        found = rates.of(totals)
+    assert found == dict.fromkeys(METRIC_RATES.values(), 10.0)
+    clock.now += 30
+    assert 4 < rates.of(totals)["numRecordsInPerSecond"] < 7, "half a minute without records"
+    for _ in range(70):
+        clock.now += 1
+        found = rates.of(totals)
+    assert found == dict.fromkeys(METRIC_RATES.values(), 0.0)

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import hmac
-import os
-from pathlib import Path
-
 from aiohttp import web
 
 from firesteel.config import Settings, options
 from firesteel.config.addresses import is_loopback
 from firesteel.core.errors import ConfigurationError, UnauthorizedError
 from firesteel.core.refusals import RefusalLog
-from firesteel.core.secret import read_secret_file, rest_token
-from firesteel.service.connections import authenticated
+from firesteel.service.bearer import BearerTokens
 
 
-class RestAccess:
+class RestAccess(BearerTokens):
     """Checks tokens.
 
     Args:
@@ -30,17 +25,9 @@ class RestAccess:
     def __init__(
         self, tokens: tuple[str, ...], all_paths: bool, refusals: RefusalLog, cancel_is_free: bool = False
     ) -> None:
+        super().__init__(tokens)
         self.cancel_is_free = cancel_is_free and not all_paths
-        self._accepted = [f"Bearer {token}".encode() for token in tokens]
         self.all_paths, self._refusals = all_paths, refusals
-
-    def is_known(self, request: web.Request) -> bool:
-        """Whether a request has a token that opens everything; its connection is none of a stranger then."""
-        given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-        if not any([hmac.compare_digest(given, accepted) for accepted in self._accepted]):  # all: time tells nothing
-            return False
-        authenticated(request)
-        return True
 
     def check(self, request: web.Request) -> None:
         """Let a request pass.
@@ -60,16 +47,6 @@ class RestAccess:
             f"The token {what}: {needed} needs Authorization: Bearer with the token of {options.REST_TOKEN_FILE.key}, "
             f"or, where that is not set, with the one that is made from {options.SECRET_FILE.key}."
         )
-
-
-def tokens_of(settings: Settings, secret: str, config_directory: str | os.PathLike[str] | None) -> tuple[str, ...]:
-    """The tokens that open the REST API: that of the token file, and the one that is made from the secret.
-
-    Raises:
-        ConfigurationError: the file can't be used.
-    """
-    made, path = rest_token(secret), settings.get(options.REST_TOKEN_FILE)
-    return (made,) if path is None else (read_secret_file(Path(config_directory or "") / path), made)
 
 
 def check_binding(settings: Settings, host: str) -> None:

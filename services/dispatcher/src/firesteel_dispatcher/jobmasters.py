@@ -57,6 +57,7 @@ class JobMasterCalls:
         spawn: runs calls in the background.
         now: the moment.
         patience: seconds for which the JobMaster of a job that has ended is still told to cancel it.
+        trace_of: ``traceparent`` of a job's submission.
     """
 
     def __init__(
@@ -67,9 +68,10 @@ class JobMasterCalls:
         spawn: Spawn,
         now: Callable[[], Moment],
         patience: float,
+        trace_of: Callable[[str], str] = lambda job_id: "",
     ) -> None:
         self._core, self._graphs, self._perform, self._spawn = core, graphs, perform, spawn
-        self._now, self._patience = now, patience
+        self._now, self._patience, self._trace_of = now, patience, trace_of
         self._running: set[str] = set()
         self.listed: dict[str, m.RunningJob] = {}
         """What the host told last, by job id."""
@@ -123,6 +125,7 @@ class JobMasterCalls:
             message = m.StartJob(
                 graph.to_plain(), where.dispatcher, where.token, where.resourcemanager.address, where.dispatcher,
                 where.term, job.takeovers, job.takeover_cause, tuple(job.former),
+                self._trace_of(job_id),
             )  # fmt: skip
             answer = await host.start_job(message)
             if answer.jobmaster_token in job.former:

@@ -178,13 +178,22 @@ class JobHandlers:
         """Submit a job: it is stored when this answers."""
         service = self._service
         received: Path | None = None
+        traces, job = service.traces, ("", "")
+        trace = traces.begin(request.headers.get("traceparent"))
         try:
             received = await service.on_disk(service.store.receive)
             limit = service.settings.max_content_length
             submission = await read_submission(request, received, client_versions(), limit)
-            await service.submit(submission, received)
+            job = submission.graph.job_id, submission.graph.name
+            traces.step(trace, "Upload")
+            await service.submit(submission, received, trace)
+            traces.ended(trace, *job)
         except OSError as error:
+            traces.ended(trace, *job, error=str(error))
             return not_stored(error, service.store.directory)
+        except Exception as error:
+            traces.ended(trace, *job, error=f"{type(error).__name__}: {error}")
+            raise
         finally:
             if received is not None and received.exists():
                 await service.on_disk(service.store.drop, received)

@@ -35,7 +35,10 @@ from firesteel.service.daemon_threads import DaemonThread
 from firesteel.service.heartbeat import HeartbeatMonitor
 from firesteel.service.leaders import Candidate, PeerLeader
 from firesteel.service.leaving import Leaving
+from firesteel.service.measured import JOBMANAGER, Measured, numbers, of_job
 from firesteel.service.retries import until_it_works
+from firesteel.traces.settings import trace_reporters
+from firesteel.traces.tracing import tracing_of
 from firesteel_dispatcher import instructions as do
 from firesteel_dispatcher.access import RestAccess
 from firesteel_dispatcher.checkpoint_requests import SavepointRequest
@@ -44,13 +47,15 @@ from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.details import Archive, ArchiveCache, JobDetails
 from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.history import History
-from firesteel_dispatcher.job import JobEndedError, Moment, Phase
+from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase
 from firesteel_dispatcher.job_settings import client_timeout, client_timeout_or_none
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
 from firesteel_dispatcher.news import JobNews
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.submission import Submission, fingerprint_of
 from firesteel_dispatcher.submitted import submitted_archive
+from firesteel_dispatcher.traces import SubmissionTraces, Submitting
+from firesteel_dispatcher.views import job_values
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -134,8 +139,16 @@ class DispatcherService(Service):
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
         self.news = JobNews(self.core)
         self.disposals = Disposals()
+        self._tracing = tracing_of(trace_reporters(cluster_settings), "dispatcher")
+        self.traces = SubmissionTraces(None if self._tracing is None else self._tracing.export, clock)
         self._calls = JobMasterCalls(
-            self.core, self._graphs, self.perform, self.spawn, self.now, 2 * settings.heartbeat_timeout
+            self.core,
+            self._graphs,
+            self.perform,
+            self.spawn,
+            self.now,
+            2 * settings.heartbeat_timeout,
+            self.traces.of,
         )
         cache = ArchiveCache(settings.history_cache)
         self.history = History(
@@ -154,6 +167,21 @@ class DispatcherService(Service):
             self.now,
             self._heartbeats.heard,
         )
+
+    @property
+    def apps(self) -> list[web.Application]:
+        """Of both ports."""
+        return [self.app, self.rest]
+
+    async def measured(self) -> list[Measured]:
+        """Its own, and those of all jobs that run: their JobMasters have ports that nobody knows."""
+        labels = {"host": self.host}
+        jobs = await self.details.of_running()
+        return [
+            *await super().measured(),
+            *numbers(JOBMANAGER, {"numRunningJobs": sum(job.get("state") not in ENDED for job in jobs)}, labels),
+            *(one for job in jobs if job for one in of_job(job["jid"], job["name"], job_values(job), labels)),
+        ]
 
     def now(self) -> Moment:
         """For events of the core."""
@@ -279,6 +307,8 @@ class DispatcherService(Service):
             except TimeoutError:
                 logger.error("the store of jobs does not answer: it is left as it is")
         self._disk.shutdown(wait=False)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     async def on_stopped(self) -> None:
         """Another Dispatcher may lead."""
@@ -346,8 +376,13 @@ class DispatcherService(Service):
 
     # -- what users want
 
-    async def submit(self, submission: Submission, received: Path) -> None:
+    async def submit(self, submission: Submission, received: Path, trace: Submitting | None = None) -> None:
         """Store a job and have it run; when this returns it is safe.
+
+        Args:
+            submission: what was read.
+            received: the directory with its files.
+            trace: of the request; None = nobody began one.
 
         Raises:
             JobConflictError: another job has its id.
@@ -365,6 +400,9 @@ class DispatcherService(Service):
             archive = submitted_archive(graph, self.cluster_settings, now.epoch_ms)
             job = StoredJob(graph, fingerprint, now.epoch_ms)
             await self.on_disk(self.store.put, job, received, submission.blobs)
+            if trace is not None:
+                self.traces.step(trace, "Store")
+                self.traces.known(trace, graph.job_id)
             self._graphs[graph.job_id] = graph
             again = self._follows_jobmasters
             self.perform(self.core.submitted(graph.job_id, graph.name, fingerprint, archive, now, timeout, again))

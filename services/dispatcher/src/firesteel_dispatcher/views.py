@@ -171,9 +171,14 @@ def subtask_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int
     )
 
 
+def job_values(archive: Archive) -> dict[str, Any]:
+    """Metrics of a job by their names: those of restarts and checkpoints."""
+    return {**archive.get("restarts", {}), **(archive.get("checkpoints") or {}).get("metrics", {})}
+
+
 def job_metrics(archive: Archive, names: str | None) -> list[dict[str, Any]]:
     """/jobs/:jobid/metrics: those of restarts and checkpoints; all ids without ``names``."""
-    found = {**archive.get("restarts", {}), **(archive.get("checkpoints") or {}).get("metrics", {})}
+    found = job_values(archive)
     if names is None:
         return [{"id": name} for name in found]
     return [{"id": name, "value": str(found[name])} for name in names.split(",") if name in found]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -22,7 +23,10 @@ from firesteel.rpc import RpcClient
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate
+from firesteel.service.measured import Measured, of_job
 from firesteel.service.retries import until_it_works
+from firesteel.traces.settings import trace_reporters
+from firesteel.traces.tracing import Tracing, tracing_of
 from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.host import HostService
 from firesteel_jobmaster.routes import host_routes, job_routes
@@ -87,6 +91,8 @@ class JobMasterService(Service):
         self._graphs: dict[str, JobGraph] = {}
         self._rpc: RpcClient | None = None
         self._calls = BackgroundTasks("calls of the jobmaster")
+        self._trace_reporters = trace_reporters(settings)
+        self._tracing: Tracing | None = None
         if takes_jobs:
             self.app.add_routes(host_routes(self, secret, clock))
         self.app.add_routes(job_routes(self, secret, clock))
@@ -96,6 +102,14 @@ class JobMasterService(Service):
         if self._candidate is not None:
             await self._candidate.lead()
             await self._candidate.announce(self.address, "")
+
+    async def measured(self) -> list[Measured]:
+        """Also the jobs that run here."""
+        found, labels = await super().measured(), {"host": self.host}
+        for job_id, job in self._jobs.items():
+            if not job.acknowledged.is_set():
+                found += of_job(job_id, job.core.graph.job_graph.name, job.core.job_values(), labels)
+        return found
 
     async def start_job(self, message: m.StartJob) -> m.JobStarted:
         """Run a job; a job that is here already goes on, if it is the same.
@@ -154,6 +168,8 @@ class JobMasterService(Service):
     ) -> JobMaster:
         if self._rpc is None:
             self._rpc = RpcClient(self.session, self._secret, self._clock)
+        if self._tracing is None:
+            self._tracing = tracing_of(self._trace_reporters, "jobmaster")
         left = None
         if checkpoint_store is None:
             left = self._left.setdefault(graph.job_id, _Left())
@@ -172,6 +188,7 @@ class JobMasterService(Service):
             may_recover=left is None or left.jobmasters > 1,
             leaders=leaders or self._leaders,
             attempts=attempts,
+            tracing=self._tracing,
         )
         self._jobs[graph.job_id], self._graphs[graph.job_id] = job, graph
         self.spawn(self._forget_later(job), f"end of job {graph.job_id}")
@@ -224,8 +241,10 @@ class JobMasterService(Service):
         await self._calls.drain(DRAIN_SECONDS)
 
     async def on_stop(self) -> None:
-        """Give up calls that nobody answers."""
+        """Give up calls that nobody answers; the last spans leave."""
         await self._calls.close()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     async def on_stopped(self) -> None:
         """Another host may lead."""

@@ -14,7 +14,7 @@ from firesteel.core.errors import GraphError, PeerUnreachableError, ProgramError
 from firesteel.core.ids import AllocationId, VertexId
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureEntry, FailureRecord, SharedSlot, Slot
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.graph.job_archive import CLEAN_UP, archive_of, job_timestamps
+from firesteel.graph.job_archive import CLEAN_UP, archive_of, job_timestamps, restart_times
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.plan import job_plan
 from firesteel.protocol import messages as m
@@ -193,6 +193,11 @@ class JobMasterCore:
             archive[CLEAN_UP] = self.checkpoints.coordinator.completed.clean_up(self.state.name)
             self._archive = archive
         return archive
+
+    def job_values(self) -> dict[str, int | str]:
+        """Metrics of the job: restarts and checkpoints."""
+        times = restart_times(self.graph, self.graph.clock.epoch_ms())
+        return {**times, **self.checkpoints.coordinator.statistics.metrics()}
 
     # -- from its start to its end
 

@@ -39,6 +39,7 @@ from firesteel.config import Settings
 from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ConfigurationError, FencedError, FiresteelError, ProgramError
 from firesteel.core.process import myself
+from firesteel.core.secret import rest_token
 from firesteel.ha.services import (
     HighAvailabilityServices,
     LeaderRetrieval,
@@ -51,6 +52,7 @@ from firesteel.protocol import messages as m
 from firesteel.service.background import first_of
 from firesteel.service.leaders import CHECK_SECONDS
 from firesteel.service.logs import setup_logging
+from firesteel.service.reporting import report_metrics
 from firesteel_jobmaster.app import JobMasterService
 from firesteel_jobmaster.attempts import JobAttempts, attempts_of
 from firesteel_jobmaster.checkpoints.queue import in_a_thread
@@ -118,6 +120,7 @@ class _JobProcess:
         service = JobMasterService(
             settings=service_settings, secret=order.secret, clock=SystemClock(), takes_jobs=False
         )
+        report_metrics(service, service_settings, (rest_token(order.secret),), has_ports=False)
         try:
             address = await service.start(order.bind_host, 0, order.advertised_host)
             me = myself()

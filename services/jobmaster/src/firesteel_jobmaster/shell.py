@@ -28,6 +28,8 @@ from firesteel.rpc import RpcClient, answers
 from firesteel.service.lanes import Calls, Spawn
 from firesteel.service.logs import log_fields
 from firesteel.service.retries import FIRST_PAUSE, Failure, repeated
+from firesteel.traces.context import TraceContext
+from firesteel.traces.tracing import Tracing
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.attempts import JobAttempts
 from firesteel_jobmaster.checkpoints.pending import Savepoint
@@ -39,6 +41,7 @@ from firesteel_jobmaster.dispatcher import DispatcherReporter
 from firesteel_jobmaster.resourcemanager import ResourceManagerLink
 from firesteel_jobmaster.settings import JobMasterSettings
 from firesteel_jobmaster.taskmanagers import TaskManagerLinks, Together
+from firesteel_jobmaster.traces import JobTraces
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -67,6 +70,7 @@ class JobMaster:
         run_blocking: has a function that may block done elsewhere; default: in a thread.
         leaders: say where the ResourceManager is; default: where ``start`` says.
         attempts: remember which attempts were used; default: those of this JobMaster are the first.
+        tracing: exports traces; None = there are none.
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class JobMaster:
         run_blocking: RunBlocking | None = None,
         leaders: LeaderRetrieval | None = None,
         attempts: JobAttempts | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.job_id, self.address, self.token = job_graph.job_id, address, token
         worker = CheckpointWorker(
@@ -106,6 +111,15 @@ class JobMaster:
             job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
             first_attempt=attempts.first if attempts is not None else 0,
         )  # fmt: skip
+        self._traces: JobTraces | None = None
+        self._trace_reporters: list[dict[str, Any]] = []
+        if tracing is not None:
+            statistics = self.core.checkpoints.coordinator.statistics
+            self._traces = JobTraces(
+                tracing.export, self.core.graph, TraceContext.parse(start.trace), lambda: statistics.last_restored
+            )
+            statistics.on_end = self._traces.checkpoint_ended
+            self._trace_reporters = [reporter.to_plain() for reporter in tracing.reporters]
         self._attempts, self._notes = attempts, Calls("numbers of attempts", spawn_call)
         self.start_message = start
         """As a host would have to be told now: with the Dispatcher that leads."""
@@ -361,6 +375,8 @@ class JobMaster:
                 except Exception as error:
                     self._crash(f"carrying out {type(instruction).__name__} after {doing}", error)
                     return otherwise
+        if self._traces is not None:
+            self._traces.look()
         if self.core.is_followed:
             self.followed_by_another.set()
         self._changed.set()
@@ -537,6 +553,7 @@ class JobMaster:
         self, taskmanager_id: str, gateway: TaskManagerGateway, allocation: str, deployment: Deployment
     ) -> None:
         """Have tasks run; said again while the answer may be lost: who has taken them takes them once."""
+        trace = {} if self._traces is None else self._traces.for_slots(self._trace_reporters)
         await self._notes.done()  # a JobMaster that follows must not use the same numbers
         placement = deployment.placement
         if len(placement.peers) > PACKED_AT_ONCE:
@@ -544,7 +561,7 @@ class JobMaster:
         if self.core.is_terminal:
             return
         ids = [task.execution_id for task in deployment.tasks]
-        plain = {**deployment.to_plain(), "placement": placement.id}
+        plain = {**deployment.to_plain(), "placement": placement.id, "trace": trace}
         message = m.SubmitTasks(self.job_id, allocation, self.token, plain, self.start_message.blob_address)
 
         async def submit() -> None:

@@ -20,6 +20,7 @@ from firesteel.service.base import Service
 from firesteel.service.heartbeat import HeartbeatMonitor, is_silence
 from firesteel.service.leaders import Candidate
 from firesteel.service.leaving import Leaving
+from firesteel.service.measured import JOBMANAGER, Measured, numbers
 from firesteel.service.retries import repeated, until_it_works
 from firesteel.service.versions import differences, own_versions
 from firesteel_resourcemanager import instructions as i
@@ -129,6 +130,17 @@ class ResourceManagerService(Service):
         for instruction in instructions:
             logger.debug("%s", instruction)
             self.spawn(self._do(instruction), type(instruction).__name__)
+
+    async def measured(self) -> list[Measured]:
+        """Also TaskManagers and slots."""
+        table = self.core.table.taskmanagers.values()
+        total = sum(len(taskmanager.slots) for taskmanager in table)
+        slots = {
+            "numRegisteredTaskManagers": len(table),
+            "taskSlotsTotal": total,
+            "taskSlotsAvailable": total - sum(taskmanager.held for taskmanager in table),
+        }
+        return [*await super().measured(), *numbers(JOBMANAGER, slots, {"host": self.host})]
 
     @property
     def now(self) -> float:

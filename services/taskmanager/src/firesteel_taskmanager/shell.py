@@ -24,6 +24,7 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
+from firesteel.service.measured import TASKMANAGER, Measured, numbers
 from firesteel.service.versions import own_versions
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.blobs import BlobCache
@@ -31,6 +32,7 @@ from firesteel_taskmanager.channels import ChannelServer
 from firesteel_taskmanager.core import TaskManagerCore
 from firesteel_taskmanager.executors import ExecutorFactory, ExecutorSupervisor, FixedExecutor
 from firesteel_taskmanager.jobmasters import JobMasterLinks
+from firesteel_taskmanager.measured import of_slots
 from firesteel_taskmanager.memory import MemoryWatch, offer_to_oom_killer, warn_if_too_large
 from firesteel_taskmanager.python_environments import PythonEnvironments
 from firesteel_taskmanager.resourcemanager import ResourceManagerLink
@@ -90,6 +92,19 @@ class TaskManagerService(Service):
         """Job -> id -> packed placement; those that were shared last."""
         self._alarm = asyncio.Event()
         self._idle = asyncio.Event()
+
+    async def measured(self) -> list[Measured]:
+        """Its own, those of its slots, of their tasks and of these' functions."""
+        labels = {"host": self.host, "tm_id": self.taskmanager_id}
+        in_slots = sum(slot.process.memory for slot in self.core.slots if slot.process is not None)
+        memory = {"Memory_Slots_Used": in_slots}
+        if self._memory is not None:
+            memory |= {"Memory_Slots_Max": (self.core.memory_limit or 0) * len(self.core.slots)}
+        return [
+            *self.process_use.measure(TASKMANAGER, labels),
+            *numbers((*TASKMANAGER, "Status"), memory, labels),
+            *of_slots(self.core.slots, labels),
+        ]
 
     # -- life
 

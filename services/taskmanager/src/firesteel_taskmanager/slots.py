@@ -83,6 +83,8 @@ class Task:
     failure: Mapping[str, Any] | None = None
     """Why it is being cancelled, if it counts as failed; it ends with that."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    descriptor: Mapping[str, Any] = field(default_factory=dict)
+    """What the slot was told to run, with the job's name."""
     requests: int = 0
     """How often it has asked for splits."""
     taken: int = 0

@@ -143,6 +143,7 @@ class TaskDecisions:
             task = slot.tasks[descriptor["execution_id"]]
             if not task.sent and not task.is_final:
                 task.sent = True
+                task.descriptor = {**descriptor, "restore": None, "job_name": deployment.get("job_name", "")}
                 wanted.append(descriptor)
         if not wanted:
             return []

@@ -25,6 +25,7 @@ from firesteel.protocol.provider import Provider
 from firesteel.rpc.client import RpcClient
 from firesteel.runtime.slot.slot_main import slot_main
 from firesteel.service.leaving import Leaving
+from firesteel.service.reporting import report_metrics
 from firesteel.spark.embedded import EmbeddedFleet
 
 logger = logging.getLogger(__name__)
@@ -108,6 +109,7 @@ class EmbeddedCluster:
 
     async def _run(self, service: Any) -> None:
         self._services.append(service)
+        report_metrics(service, self._settings, (rest_token(self._secret),))
         await service.start("127.0.0.1", 0)
 
     def ensure_slots(self, count: int) -> None:

@@ -13,6 +13,7 @@ from firesteel.config.memory_options import *  # noqa: F403
 from firesteel.config.option import BOOL, DURATION, FLOAT, INT, MEMORY, STRING, ConfigOption, enum_of
 from firesteel.config.program_options import *  # noqa: F403
 from firesteel.config.recovery_options import *  # noqa: F403
+from firesteel.config.reporter_options import *  # noqa: F403
 from firesteel.config.rocksdb_metric_options import *  # noqa: F403
 from firesteel.config.rocksdb_metric_options import ROCKSDB_METRICS, ROCKSDB_STATISTICS
 from firesteel.config.s3_options import *  # noqa: F403

@@ -119,6 +119,8 @@ class Deployment:
         config: effective settings, text to text.
         managed_memory: bytes for state backends, of all tasks of the slot together; filled in by the TaskManager; 0 =
             its memory is not configured.
+        trace: ``traceparent`` of the span above those of the tasks' attempts, and plain ``TraceReporter``s
+            (``reporters``); empty = nothing is traced.
     """
 
     job_id: str
@@ -135,6 +137,7 @@ class Deployment:
     python_files: tuple[str, ...] = ()
     secret: str = field(default="", repr=False)
     managed_memory: int = 0
+    trace: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -146,6 +149,7 @@ class Deployment:
             "placement": self.placement.packed,
             "blobs": dict(self.blobs),
             "config": dict(self.config),
+            "trace": dict(self.trace),
         }
 
     @classmethod
@@ -201,7 +205,7 @@ class TaskFailure:
         return cls(**plain)
 
 
-METRIC_NAMES = (
+METRIC_TOTALS = (
     "numRecordsIn",
     "numRecordsOut",
     "numBytesIn",
@@ -209,10 +213,12 @@ METRIC_NAMES = (
     "busyTimeMs",
     "idleTimeMs",
     "backPressuredTimeMs",
-    "currentInputWatermark",
-    "currentOutputWatermark",
 )
-"""What a slot reports for each task: running totals (names without the per-second suffix), and watermarks.
+"""Running totals that a slot reports for each task."""
+METRIC_RATES = {name: f"{name}PerSecond" for name in METRIC_TOTALS}
+"""Totals -> their rates, which a slot reports as well: over the last minute, or since the task began."""
+METRIC_NAMES = (*METRIC_TOTALS, *METRIC_RATES.values(), "currentInputWatermark", "currentOutputWatermark")
+"""What a slot reports for each task: totals, rates, and watermarks.
 
 Sources have no ``currentInputWatermark``; tasks with two inputs have ``currentInput1Watermark`` and so on as well.
 """

@@ -289,6 +289,7 @@ class StartJob(Message):
         takeover: how many JobMasters of this job were lost before, as far as this Dispatcher knows.
         takeover_cause: why the last of them was lost.
         given_up: fencing tokens of those that were lost last; a host that still runs one of them kills it first.
+        trace: ``traceparent`` of the submission's span; empty = it was not traced.
     """
 
     job_graph: Mapping[str, Any]
@@ -300,6 +301,7 @@ class StartJob(Message):
     takeover: int = 0
     takeover_cause: str = ""
     given_up: tuple[str, ...] = field(default=(), repr=False)
+    trace: str = ""
 
 
 @dataclass(frozen=True)

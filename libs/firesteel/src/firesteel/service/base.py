@@ -6,16 +6,18 @@ import asyncio
 import logging
 from collections.abc import Collection, Coroutine
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import web
 
-from firesteel.config.addresses import is_wildcard
+from firesteel.config.addresses import is_loopback, is_wildcard
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.refusals import RefusalLog
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.leaving import Leaving, way_out
 from firesteel.service.listener import Listener
+from firesteel.service.measured import JOBMANAGER, Measured, ProcessUse
 from firesteel.service.middlewares import BODY_LIMIT, AcceptedNames, middlewares
 
 logger = logging.getLogger(__name__)
@@ -44,8 +46,12 @@ class Service:
         self.background = BackgroundTasks(name, self._background_failed)
         self.failure: BaseException | None = None
         """The first exception that ended a background task; a service's own process ends non-zero with it."""
+        self.process_use = ProcessUse()
         self._drain_seconds = drain_seconds
         self._listeners: list[Listener] = []
+        self._also: list[tuple[web.Application, range, str]] = []
+        self.is_open_to_others = False
+        """One of its ports can be reached from other hosts."""
         self._session: aiohttp.ClientSession | None = None
         self._address = ""
         self._started = self._stopping = False
@@ -61,6 +67,20 @@ class Service:
         app = web.Application(middlewares=middlewares(self.names, self.refusals), client_max_size=body_limit)
         app.add_routes([web.get("/health", self._health), web.get("/ready", self._ready)])
         return app
+
+    @property
+    def apps(self) -> list[web.Application]:
+        """Those whose ports people may know."""
+        return [self.app]
+
+    @property
+    def host(self) -> str:
+        """Under which others find it."""
+        return urlsplit(self.address).hostname or ""
+
+    async def measured(self) -> list[Measured]:
+        """What it measures, for those who report it; derived classes say more."""
+        return self.process_use.measure(JOBMANAGER, {"host": self.host, "service": self.name})
 
     @property
     def address(self) -> str:
@@ -112,6 +132,8 @@ class Service:
         )
         try:
             self._address = await self.listen(self.app, host, port, advertised_host)
+            for app, ports, key in self._also:
+                await self._listen_on_one(app, host, ports, advertised_host, key)
             await self.on_start()
         except BaseException:
             await self.stop()
@@ -119,6 +141,29 @@ class Service:
         self._started = True
         logger.info("%s listens on %s", self.name, self._address)
         return self._address
+
+    def listen_also(self, app: web.Application, ports: range, key: str) -> None:
+        """When it starts, open one more port at the same address: the first of these that is free.
+
+        Args:
+            app: made by ``new_app``.
+            ports: to try.
+            key: of the option that names them, for messages.
+        """
+        self._also.append((app, ports, key))
+
+    async def _listen_on_one(
+        self, app: web.Application, host: str, ports: range, advertised_host: str, key: str
+    ) -> None:
+        for port in ports:
+            try:
+                address = await self.listen(app, host, port, advertised_host)
+            except OSError as error:
+                if port == ports[-1]:
+                    raise OSError(error.errno, f"{error.strerror or error}; no port of {key} is free") from error
+            else:
+                logger.info("%s listens on %s, too (%s)", self.name, address, key)
+                return
 
     async def listen(
         self, app: web.Application, host: str, port: int, advertised_host: str = "", *, next_free: bool = False
@@ -142,6 +187,8 @@ class Service:
                     f"{self.name} binds to all interfaces ({host or 'no address'}): say under which name others find it"
                 )
             self.names.any_address = True
+        if not is_loopback(host):
+            self.is_open_to_others = True
         for name in (host, advertised_host):
             if name and not is_wildcard(name):
                 self.names.add(name)

@@ -26,11 +26,14 @@ from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ConfigurationError, RunDirectoryError
 from firesteel.core.run_directory import RunDirectory, private_directory
 from firesteel.core.running_clusters import name_of_installation
+from firesteel.core.secret import rest_token
 from firesteel.ha.services import HighAvailabilityServices, LeaderRetrieval, load_high_availability, load_retrieval
 from firesteel.service.background import first_of
 from firesteel.service.base import Service
+from firesteel.service.bearer import tokens_of
 from firesteel.service.logs import setup_logging
 from firesteel.service.pid_file import AlreadyRunningError, PidFile
+from firesteel.service.reporting import report_metrics
 
 logger = logging.getLogger(__name__)
 R = TypeVar("R", bound=LeaderRetrieval)
@@ -95,6 +98,15 @@ class ProcessContext:
             ConfigurationError: it can't be used.
         """
         return self._closed_at_the_end(load_retrieval(self.settings))
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Those that open the REST API, as far as this host knows them: it may have no token file."""
+        try:
+            return tokens_of(self.settings, self.secret, self.config_directory)
+        except ConfigurationError as error:
+            logger.info("%s", error)
+            return (rest_token(self.secret),)
 
     def _closed_at_the_end(self, opened: R) -> R:
         self.at_end.callback(opened.close)
@@ -179,6 +191,7 @@ def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> i
             stack.callback(context.run_directory.remove)
             stack.enter_context(context.at_end)
             plan = build(context)
+            report_metrics(plan.service, context.settings, context.tokens)
         except (ConfigurationError, RunDirectoryError) as error:
             return _refuse(name, str(error))
         _raise_file_limit()

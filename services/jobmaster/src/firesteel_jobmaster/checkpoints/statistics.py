@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,6 +43,7 @@ class CheckpointRecord:
         discarded: it was subsumed and removed.
         savepoint: format of a savepoint; None = it is a checkpoint.
         stop: the job ends with it.
+        attempts: (vertex id, subtask) -> attempt, of those that have acknowledged.
     """
 
     id: int
@@ -56,6 +57,7 @@ class CheckpointRecord:
     discarded: bool = False
     savepoint: str | None = None
     stop: str = ""
+    attempts: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -102,6 +104,8 @@ class CheckpointStatistics:
         self._under_way: dict[int, CheckpointRecord] = {}
         self._latest: dict[str, CheckpointRecord] = {}
         self._restored: dict[str, Any] | None = None
+        self.on_end: Callable[[CheckpointRecord], None] = lambda record: None
+        """Told of each checkpoint that is complete or has failed; one that failed before its barriers has the id 0."""
         self._counts = dict.fromkeys(("restored", "total", "in_progress", "completed", "failed"), 0)
 
     @property
@@ -132,22 +136,26 @@ class CheckpointStatistics:
         if record is not None:
             values = (now_ms, *(_number(metrics.get(name)) for name in METRICS))
             record.acknowledged.setdefault(execution.vertex.id, {})[execution.subtask] = values
+            record.attempts[execution.vertex.id, execution.subtask] = execution.attempt
 
     def complete(self, checkpoint_id: int, now_ms: int, location: str) -> None:
         """It is complete."""
         record = self._end(checkpoint_id, COMPLETED, now_ms)
         if record is not None:
             record.location = location
+            self.on_end(record)
 
     def fail(self, checkpoint_id: int | None, now_ms: int, message: str) -> None:
         """It failed; without an id: before its barriers were sent."""
         if checkpoint_id is None:
             self._counts["total"] += 1
             self._counts["failed"] += 1
+            self.on_end(CheckpointRecord(0, now_ms, {}, status=FAILED, ended_ms=now_ms, message=message))
             return
         record = self._end(checkpoint_id, FAILED, now_ms)
         if record is not None:
             record.message = message
+            self.on_end(record)
 
     def _end(self, checkpoint_id: int, status: str, now_ms: int) -> CheckpointRecord | None:
         record = self._under_way.pop(checkpoint_id, None)
@@ -174,6 +182,12 @@ class CheckpointStatistics:
             "is_savepoint": savepoint,
             "external_path": location,
         }
+
+    @property
+    def last_restored(self) -> tuple[int, int] | None:
+        """The checkpoint from which the job went on last, and when (epoch ms)."""
+        found = self._restored
+        return None if found is None else (int(found["id"]), int(found["restore_timestamp"]))
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data; newest first."""

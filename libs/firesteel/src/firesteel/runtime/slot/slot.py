@@ -13,7 +13,7 @@ from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.config import Settings
 from firesteel.config.options import EXCHANGE_CHANNEL_WINDOW, EXCHANGE_MAX_CHUNK
 from firesteel.core.clock import Clock
-from firesteel.core.errors import ProtocolError
+from firesteel.core.errors import ConfigurationError, ProtocolError
 from firesteel.functions.source import Split
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
@@ -32,12 +32,17 @@ from firesteel.runtime.task.failures import describe_failure
 from firesteel.runtime.task.interrupts import FIRST_INTERRUPT_SECONDS, CancelToken, Guard, Interrupter
 from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.thread import TaskThread
+from firesteel.traces.context import TraceContext
+from firesteel.traces.settings import TraceReporter
+from firesteel.traces.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 _COLLECT: Final = (50_000, 20, 50)
 """Thresholds of the garbage collector: records come and go by the thousand, and hardly any is part of a cycle."""
 FIRST_METRICS_SECONDS: Final = 0.25
 METRICS_SECONDS: Final = 1.0
+TRACES_SECONDS: Final = 1.0
+"""For the last spans; a process that does not return is killed soon after."""
 RELEASE_INTERRUPT_SECONDS: Final = 0.5
 PEER_LOSS_SECONDS: Final = 0.5
 """A broken connection to another slot fails our tasks only after this time: if that slot's process died, its own
@@ -86,6 +91,7 @@ class Slot:
         """The last attempt of each subtask that was here."""
         self._pending: list[_Pending] = []
         self._main_blob: str | None = None
+        self._tracing: Tracing | None = None
         self._guards: list[Guard] = [interrupter.main]
         self._interrupt_at: float | None = None
         self._interrupt_every = 30.0
@@ -300,11 +306,31 @@ class Slot:
                 with self._lock:
                     self._guards.append(task.guard)
             self._collects.serve(descriptor.execution_id, task.task.plan.consumers, task.on_error)
+            self._trace_below(task, descriptor, deployment.trace)
             built.append(task)
         for task in built:
             task.start()
         gc.freeze()
         gc.set_threshold(*_COLLECT)
+
+    def _trace_below(self, task: RunningTask, descriptor: TaskDescriptor, trace: Mapping[str, Any]) -> None:
+        """Spans that functions of the task open with OpenTelemetry are below that of its attempt."""
+        above = TraceContext.parse(trace.get("traceparent"))
+        if above is None:
+            return
+        if self._tracing is None:
+            try:
+                self._tracing = Tracing(map(TraceReporter.from_plain, trace["reporters"]), "slot")
+            except ConfigurationError as error:
+                logger.warning("spans of user functions are not exported: %s", error)
+                return
+            self._tracing.serve_users()
+        task.task.within = self._tracing.below(above.below(descriptor.execution_id))
+
+    def close_traces(self) -> None:
+        """The last spans of user functions leave."""
+        if self._tracing is not None:
+            self._tracing.close(TRACES_SECONDS)
 
     def _prepare(self, deployment: Deployment, token: CancelToken) -> None:
         settings = Settings(dict(deployment.config), "job")

@@ -121,6 +121,7 @@ def serve(launch: SlotLaunch, attempt: int, environment: str) -> Outcome | Messa
             channel.start()
             loop.run()
             all_ended = slot.join_threads()
+            slot.close_traces()
         return ended, "" if all_ended else "a blocking function had not returned"
     except (ConfigurationError, FleetError, ProtocolError) as error:
         return ended, str(error)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from firesteel.core.clock import Clock
 from firesteel.functions.metrics import Counter, Distribution, Meter, MetricGroup
+from firesteel.runtime.task.activity import Rate
 
 __all__ = ["MetricRegistry", "Value"]
 
@@ -21,8 +22,6 @@ _LONGEST_NAME: Final = 255
 _LONGEST_TEXT: Final = 256
 _REMEMBERED: Final = 1000
 """Values of a distribution that percentiles are made of: the last ones."""
-_STEPS: Final = 12
-"""Points of a meter's time span at which its count is kept."""
 _QUANTILES: Final = {"median": 0.5, "p75": 0.75, "p90": 0.9, "p95": 0.95, "p98": 0.98, "p99": 0.99, "p999": 0.999}
 _UNFIT: Final = str.maketrans(dict.fromkeys(" .:,", "_"))
 """As Flink does: a dot separates the parts of an id."""
@@ -60,8 +59,7 @@ class _Counter(_Metric, Counter):
 
 class _Meter(_Metric, Meter):
     def __init__(self, clock: Clock, seconds: int) -> None:
-        self._clock, self._seconds, self._count = clock, seconds, 0
-        self._points: deque[tuple[float, int]] = deque([(clock.monotonic(), 0)])
+        self._rate, self._count = Rate(clock, seconds), 0
 
     def mark_event(self, value: int = 1) -> None:
         """It happened."""
@@ -73,14 +71,7 @@ class _Meter(_Metric, Meter):
 
     def values(self) -> dict[str, Value]:
         """Events per second since the time span began, or since the start if that is later."""
-        now, points = self._clock.monotonic(), self._points
-        while len(points) > 1 and points[1][0] <= now - self._seconds:
-            points.popleft()
-        then, before = points[0]
-        rate = (self._count - before) / (now - then) if now > then else 0.0
-        if now - points[-1][0] >= self._seconds / _STEPS:
-            points.append((now, self._count))
-        return {"": rate}
+        return {"": self._rate.of(self._count)}
 
 
 class _Distribution(_Metric, Distribution):
@@ -99,7 +90,7 @@ class _Distribution(_Metric, Distribution):
     def values(self) -> dict[str, Value]:
         """Of all values count, sum, min, max, mean; of the last ones deviation and percentiles."""
         if not self._count:
-            return {"_count": 0}
+            return {"_count": 0, "_sum": 0.0}
         found: dict[str, Value] = {
             "_count": self._count,
             "_sum": self._sum,

@@ -25,7 +25,7 @@ from firesteel.runtime.checkpoints.restoring import Restoring
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices, TaskCheckpoints
 from firesteel.runtime.exchange.channels import OutputChannel
 from firesteel.runtime.operators import Consumer
-from firesteel.runtime.task.activity import Activity, ActivityTimes
+from firesteel.runtime.task.activity import Activity, ActivityTimes, Rates
 from firesteel.runtime.task.failures import describe_failure
 from firesteel.runtime.task.interrupts import CancelToken, Guard
 from firesteel.runtime.task.loop import Handle, TaskLoop
@@ -73,6 +73,8 @@ class StreamTask:
         restore: TaskRestore | None = None,
     ) -> None:
         self.info, self.plan, self.loop = info, plan, loop
+        self.within: Callable[[Callable[[], None]], None] | None = None
+        """Calls what the task does; None = it is called as it is."""
         self.runnable = False
         self.executor = ChainExecutor(plan, guard, token)
         self._time = TaskTime(self.executor, loop, watermark_interval, self.wake)
@@ -106,7 +108,7 @@ class StreamTask:
         self._stopping = False
         """A savepoint is complete with which the job stops: all that is left is to end."""
         self._flushed = True
-        self._activity = ActivityTimes(loop.clock)
+        self._activity, self._rates = ActivityTimes(loop.clock), Rates(loop.clock)
         self._machine = StateMachine(info.full_name, ExecutionState.DEPLOYING, EXECUTION_MOVES, loop.clock)
         self._checkpoints = TaskCheckpoints(
             info,
@@ -144,12 +146,12 @@ class StreamTask:
         return self._machine.is_terminal
 
     def metrics(self) -> dict[str, Any]:
-        """Running totals, named as in ``firesteel.protocol.deployment.METRIC_NAMES``, and those of user functions.
+        """Named as in ``firesteel.protocol.deployment.METRIC_NAMES``, and those of user functions.
 
         From any thread.
         """
         busy, idle, back_pressured = self._activity.totals_ms()
-        return {
+        totals = {
             "numRecordsIn": self.executor.records_in,
             "numRecordsOut": self.executor.records_out,
             "numBytesIn": self._inputs.bytes_in,
@@ -157,6 +159,10 @@ class StreamTask:
             "busyTimeMs": busy,
             "idleTimeMs": idle,
             "backPressuredTimeMs": back_pressured,
+        }
+        return {
+            **totals,
+            **self._rates.of(totals),
             "currentOutputWatermark": self.executor.output_watermark,
             **self._inputs.input_watermarks(self.executor.input_watermark),
             USER_METRICS: self._context.metrics.values(),
@@ -247,6 +253,12 @@ class StreamTask:
 
     def step(self) -> None:
         """Slices of the chain and batches of the input, then some of a snapshot that is being written out."""
+        if self.within is None:
+            self._step()
+        else:
+            self.within(self._step)
+
+    def _step(self) -> None:
         began = _now()
         if self._input_ended:
             self.runnable = False
@@ -527,7 +539,10 @@ class StreamTask:
 
     def _guarded(self, action: Callable[[], None]) -> None:
         try:
-            action()
+            if self.within is None:
+                action()
+            else:
+                self.within(action)
         except BaseException as error:  # user code; whatever it raises fails the task
             self.on_error(error)
 

@@ -1,0 +1,24 @@
+"""Options of metrics and traces: who they are reported to."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firesteel.config.option import LIST, ConfigOption
+
+METRICS_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+    "metrics.reporters",
+    LIST,
+    None,
+    "Names of the metric reporters that are used; each is described by metrics.reporter.<name>.*, above all by "
+    "metrics.reporter.<name>.factory.class. Not set: all that are described.",
+)
+TRACES_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+    "traces.reporters",
+    LIST,
+    None,
+    "Names of the trace reporters that are used; each is described by traces.reporter.<name>.*, above all by "
+    "traces.reporter.<name>.factory.class. Not set: all that are described.",
+)
+REPORTER_PREFIXES: Final = ("metrics.reporter.", "traces.reporter.")
+"""Keys that begin so name a reporter and one of its parameters."""

@@ -1,0 +1,86 @@
+"""Traces of submissions: from the first byte of a request to the job that is stored."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from firesteel.core.clock import Clock
+from firesteel.traces.context import TraceContext
+from firesteel.traces.tracing import Span, Value
+
+KEPT: Final = 1000
+"""Jobs whose submission is remembered until their JobMaster is told of it."""
+
+
+@dataclass
+class Submitting:
+    """A submission that is under way.
+
+    Attributes:
+        context: of its span.
+        parent: that the client has named.
+        begin_ms: epoch.
+        steps: name -> when it was over (epoch ms), in order.
+    """
+
+    context: TraceContext
+    parent: TraceContext | None
+    begin_ms: int
+    steps: dict[str, int] = field(default_factory=dict)
+
+
+class SubmissionTraces:
+    """Makes the trace of each submission.
+
+    Args:
+        export: takes spans; None = nothing is traced.
+        clock: stamps them.
+    """
+
+    def __init__(self, export: Callable[[Iterable[Span]], None] | None, clock: Clock) -> None:
+        self._export, self._clock = export, clock
+        self._of_jobs: OrderedDict[str, TraceContext] = OrderedDict()
+
+    def begin(self, header: str | None) -> Submitting:
+        """A request has come; its ``traceparent`` may name a span of the client."""
+        parent = TraceContext.parse(header)
+        context = TraceContext.new() if parent is None else parent.child()
+        return Submitting(context, parent, self._clock.epoch_ms())
+
+    def step(self, submitting: Submitting, name: str) -> None:
+        """Something of it is done."""
+        submitting.steps[name] = self._clock.epoch_ms()
+
+    def known(self, submitting: Submitting, job_id: str) -> None:
+        """Which job it is: its JobMaster goes on with the trace."""
+        if self._export is not None:
+            self._of_jobs.setdefault(job_id, submitting.context)
+            while len(self._of_jobs) > KEPT:
+                self._of_jobs.popitem(last=False)
+
+    def of(self, job_id: str) -> str:
+        """The ``traceparent`` of a job's submission; empty = none is known."""
+        context = self._of_jobs.get(job_id)
+        return "" if context is None else context.header
+
+    def ended(self, submitting: Submitting, job_id: str = "", name: str = "", error: str = "") -> None:
+        """The request is answered.
+
+        Args:
+            submitting: it.
+            job_id, name: of the job, as far as they are known.
+            error: why it was refused.
+        """
+        if self._export is None:
+            return
+        about: dict[str, Value] = {key: value for key, value in (("job.id", job_id), ("job.name", name)) if value}
+        context, at = submitting.context, submitting.begin_ms
+        end = self._clock.epoch_ms()
+        found = [Span(context, "Submission", at, end, submitting.parent, about, error=error)]
+        for step, then in submitting.steps.items():
+            found.append(Span(context.child(), step, at, then, context, about))
+            at = then
+        self._export(found)

@@ -1,0 +1,257 @@
+"""Traces of a job: its start, each checkpoint, each recovery. Spans are made of what is over, from recorded times."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from firesteel.core.ids import VertexId
+from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureEntry
+from firesteel.graph.execution_states import ExecutionState
+from firesteel.traces.context import TraceContext
+from firesteel.traces.tracing import Span, Value
+from firesteel_jobmaster.checkpoints.statistics import COMPLETED, METRICS, CheckpointRecord
+
+logger = logging.getLogger(__name__)
+KEPT_CHECKPOINTS: Final = 32
+"""So many of the last ones a recovery may be linked to."""
+_PHASES: Final = {"start_delay_ms": "StartDelay", "alignment_ms": "Alignment", "sync_ms": "Sync", "async_ms": "Async"}
+"""Of a subtask's part in a checkpoint, in their order."""
+
+
+class JobTraces:
+    """Looks at the graph of a job after each event; exports spans of what is over.
+
+    Args:
+        export: takes spans.
+        graph: of the job.
+        start: the span of the submission; None = there is none.
+        restored: says from which checkpoint the job went on last, and since when (epoch ms); None = from none yet.
+    """
+
+    def __init__(
+        self,
+        export: Callable[[Iterable[Span]], None],
+        graph: ExecutionGraph,
+        start: TraceContext | None,
+        restored: Callable[[], tuple[int, int] | None],
+    ) -> None:
+        self._export, self._graph, self._restored = export, graph, restored
+        self._job: dict[str, Value] = {"job.id": graph.job_graph.job_id, "job.name": graph.job_graph.name}
+        self._checkpoints: OrderedDict[int, TraceContext] = OrderedDict()
+        self._begin_ms = graph.clock.epoch_ms()
+        self._entry: FailureEntry | None = None
+        self._is_over = self._is_later = False
+        """The present start or recovery has ended; it is not the first one."""
+        self._links: list[TraceContext] = []
+        self._parent: TraceContext | None = None
+        if graph.failures:  # a JobMaster before this one was lost
+            self._entry = graph.failures[-1]
+            self.root = TraceContext.new()
+            self._links = [] if start is None else [start]
+        else:
+            self.root = TraceContext.new() if start is None else start.child()
+            self._parent = start
+
+    def for_slots(self, reporters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What slots that are told to run tasks now have to know (``Deployment.trace``)."""
+        return {"traceparent": self.root.header, "reporters": list(reporters)}
+
+    # -- starts and recoveries
+
+    def look(self) -> None:
+        """Something has happened."""
+        self._safely(self._look)
+
+    def _safely(self, work: Callable[[], None]) -> None:
+        """What goes wrong here is no matter of the job."""
+        try:
+            work()
+        except Exception:
+            logger.exception("a trace of job %s is lost", self._graph.job_graph.job_id)
+            self._is_over = True
+
+    def _look(self) -> None:
+        graph = self._graph
+        entry = graph.failures[-1] if graph.failures else None
+        if entry is not None and entry is not self._entry:
+            if not self._is_over:
+                self._end_phase(_reason(entry))
+            self._entry, self._is_over, self._is_later = entry, False, True
+            self._links, self._parent = [self.root], None
+            self.root, self._begin_ms = TraceContext.new(), entry.root.timestamp_ms
+        if self._is_over:
+            return
+        if graph.all_run():
+            self._end_phase("")
+        elif graph.state.is_terminal_state():
+            failed = graph.state.name == "FAILED" and self._entry is not None
+            self._end_phase(_reason(self._entry) if failed and self._entry is not None else "")
+
+    def _end_phase(self, error: str) -> None:
+        self._is_over = True
+        end = self._graph.clock.epoch_ms()
+        recovers, links = self._entry is not None, list(self._links)
+        attributes: dict[str, Value] = {**self._job, "job.state": self._graph.state.name}
+        if self._entry is not None:
+            attributes |= self._about_failure(self._entry)
+        restored = self._restored()
+        if restored is not None and restored[1] >= self._begin_ms:
+            attributes["checkpoint.id"] = restored[0]
+            if restored[0] in self._checkpoints:
+                links.append(self._checkpoints[restored[0]])
+        new = self._graph.executions()
+        if self._is_later:
+            new = [one for one in new if one.machine.entered_ms[ExecutionState.CREATED] >= self._begin_ms]
+        root = Span(
+            self.root,
+            "Recovery" if recovers else "JobInitialization",
+            self._begin_ms,
+            end,
+            self._parent,
+            attributes,
+            links,
+            error,
+            self._first_running(new),
+        )
+        self._export(
+            [root, *self._steps(new, recovers), *(s for one in new for s in self._attempt(one, restored, end))]
+        )
+
+    @staticmethod
+    def _about_failure(entry: FailureEntry) -> dict[str, Value]:
+        root = entry.root
+        said = {
+            "failure.class": root.failure.get("error_class"),
+            "failure.message": root.failure.get("message"),
+            "failure.task": root.task_name,
+            "taskmanager.id": root.taskmanager_id,
+        }
+        return {name: str(value)[:1000] for name, value in said.items() if value}
+
+    def _steps(self, new: list[Execution], recovers: bool) -> list[Span]:
+        """What happened one after the other."""
+        stamps = [one.machine.entered_ms for one in new]
+        created = min((at[ExecutionState.CREATED] for at in stamps), default=self._begin_ms)
+        scheduled = [at[ExecutionState.SCHEDULED] for at in stamps if ExecutionState.SCHEDULED in at]
+        taken = [at[ExecutionState.INITIALIZING] for at in stamps if ExecutionState.INITIALIZING in at]
+        found: list[Span] = []
+        if recovers:
+            ends = [end for one in new if (end := self._end_of_former(one)) is not None]
+            cancelled = max(ends, default=self._begin_ms)
+            found.append(self._step("Cancelling", self._begin_ms, cancelled))
+            if created > cancelled:
+                found.append(self._step("RestartDelay", cancelled, created))
+        if scheduled:
+            found.append(self._step("Slots", created if recovers else self._begin_ms, max(scheduled)))
+            if taken:
+                found.append(self._step("Deployment", min(scheduled), max(taken)))
+        return found
+
+    def _end_of_former(self, execution: Execution) -> int | None:
+        attempts = self._graph.vertices[VertexId(execution.vertex.id)].subtasks[execution.subtask].attempts
+        if len(attempts) < 2:
+            return None
+        ended: int = max(attempts[-2].machine.entered_ms.values())
+        return ended if ended >= self._begin_ms else None
+
+    def _step(self, name: str, begin_ms: int, end_ms: int) -> Span:
+        return Span(self.root.child(), name, begin_ms, end_ms, self.root, self._job)
+
+    @staticmethod
+    def _first_running(new: list[Execution]) -> dict[str, int]:
+        running = [at for one in new if (at := one.machine.entered_ms.get(ExecutionState.RUNNING)) is not None]
+        return {"first task is RUNNING": min(running)} if running else {}
+
+    def _attempt(self, execution: Execution, restored: tuple[int, int] | None, now: int) -> list[Span]:
+        """An attempt until it was RUNNING, or ended before."""
+        at = execution.machine.entered_ms
+        begin = at.get(ExecutionState.SCHEDULED)
+        if begin is None:
+            return []
+        end = at.get(ExecutionState.RUNNING) or (at[execution.state] if execution.state.is_terminal else now)
+        context = self.root.below(execution.id)
+        attributes = {**self._of_task(execution.vertex.id, execution.vertex.name, execution.subtask)}
+        attributes["attempt"] = execution.attempt
+        if execution.slot is not None:
+            attributes["taskmanager.id"] = execution.slot.taskmanager_id
+        failed = execution.state is ExecutionState.FAILED and ExecutionState.RUNNING not in at
+        cause = execution.machine.history[-1].cause if failed else ""
+        found = [Span(context, "Attempt", begin, end, self.root, attributes, error=cause)]
+        sent, taken = at.get(ExecutionState.DEPLOYING), at.get(ExecutionState.INITIALIZING)
+        if sent is not None and taken is not None:
+            found.append(Span(context.child(), "Deploy", sent, taken, context, attributes))
+            name = "Initialize" if restored is None else "Restore"
+            found.append(Span(context.child(), name, taken, end, context, attributes))
+        return found
+
+    def _of_task(self, vertex_id: str, name: str, subtask: int) -> dict[str, Value]:
+        return {**self._job, "vertex.id": vertex_id, "vertex.name": name, "subtask": subtask}
+
+    # -- checkpoints
+
+    def checkpoint_ended(self, record: CheckpointRecord) -> None:
+        """A checkpoint is complete, or has failed."""
+        self._safely(lambda: self._end_checkpoint(record))
+
+    def _end_checkpoint(self, record: CheckpointRecord) -> None:
+        root = TraceContext.new()
+        completed = record.status == COMPLETED
+        attributes: dict[str, Value] = {**self._job, "checkpoint.status": record.status}
+        if record.id:
+            attributes["checkpoint.id"] = record.id
+        if completed:
+            self._checkpoints[record.id] = root
+            while len(self._checkpoints) > KEPT_CHECKPOINTS:
+                self._checkpoints.popitem(last=False)
+            attributes |= {
+                "checkpoint.size": record.total("checkpointed_size"),
+                "checkpoint.full_size": record.total("state_size"),
+                "checkpoint.location": record.location,
+            }
+        error = "" if completed else record.message or "the checkpoint failed"
+        found = [Span(root, "Checkpoint", record.trigger_ms, record.ended_ms, None, attributes, [self.root], error)]
+        names = {vertex.id: vertex.name for vertex in self._graph.job_graph.vertices}
+        acknowledged = [
+            (vertex_id, subtask, values)
+            for vertex_id, subtasks in record.acknowledged.items()
+            for subtask, values in subtasks.items()
+        ]
+        begun = [record.trigger_ms + values[1 + METRICS.index("start_delay_ms")] for _, _, values in acknowledged]
+        if begun:
+            trigger = min(max(record.trigger_ms, min(begun)), record.ended_ms)
+            found.append(Span(root.child(), "Trigger", record.trigger_ms, trigger, root, attributes))
+        for vertex_id, subtask, values in acknowledged:
+            about = self._of_task(vertex_id, names.get(vertex_id, ""), subtask)
+            about |= {"attempt": record.attempts.get((vertex_id, subtask), 0)}
+            found += _subtask(root, record, values, {**about, "checkpoint.id": record.id})
+        if completed and acknowledged:
+            last = max(values[0] for _, _, values in acknowledged)
+            found.append(Span(root.child(), "Completion", last, record.ended_ms, root, attributes))
+            told = {**attributes, "tasks": sum(record.subtasks.values())}
+            found.append(Span(root.child(), "Commit", record.ended_ms, record.ended_ms, root, told))
+        self._export(found)
+
+
+def _subtask(
+    root: TraceContext, record: CheckpointRecord, values: tuple[int, ...], attributes: Mapping[str, Value]
+) -> list[Span]:
+    """From the trigger to the acknowledgement; its phases follow each other. Clocks of hosts differ: they are cut."""
+    figures = dict(zip(METRICS, values[1:], strict=True))
+    end = max(values[0], record.trigger_ms)
+    context = root.child()
+    sizes = {f"checkpoint.{name}": figures[name] for name in METRICS if name not in _PHASES}
+    found = [Span(context, "Subtask", record.trigger_ms, end, root, {**attributes, **sizes})]
+    at = record.trigger_ms
+    for name, shown in _PHASES.items():
+        then = min(at + max(0, figures[name]), end)
+        found.append(Span(context.child(), shown, at, then, context, attributes))
+        at = then
+    return found
+
+
+def _reason(entry: FailureEntry) -> str:
+    failure: Mapping[str, Any] = entry.root.failure
+    return f"{failure.get('error_class', '')}: {failure.get('message', '')}"[:1000]

@@ -1,0 +1,67 @@
+"""What a TaskManager measures of the tasks in its slots, and of their user functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from firesteel.functions.metrics import USER_METRICS
+from firesteel.protocol.deployment import METRIC_TOTALS
+from firesteel.service.measured import TASKMANAGER, Measured, numbers, summaries_of
+from firesteel_taskmanager.slots import Slot, Task
+
+_TASK: Final = (*TASKMANAGER, "job", "task")
+_OPERATOR: Final = (*_TASK, "operator")
+_TIMES: Final = {name: f"accumulate{name[0].upper()}{name[1:]}" for name in METRIC_TOTALS if name.endswith("TimeMs")}
+"""Totals of time -> Flink's names of them."""
+
+
+def of_slots(slots: Iterable[Slot], labels: Mapping[str, str]) -> list[Measured]:
+    """Of all tasks that run."""
+    found: list[Measured] = []
+    for slot in slots:
+        job = {**labels, "job_id": slot.job_id}
+        for task in slot.tasks.values():
+            if not task.is_final and task.metrics:
+                found += _of_task(task, job)
+    return found
+
+
+def _of_task(task: Task, of_job: Mapping[str, str]) -> list[Measured]:
+    what = task.descriptor
+    labels = {
+        **of_job,
+        "job_name": str(what.get("job_name", "")),
+        "task_id": str(what.get("vertex_id", "")),
+        "task_name": str(what.get("vertex_name", "")),
+        "task_attempt_id": task.execution_id,
+        "task_attempt_num": str(what.get("attempt", 0)),
+        "subtask_index": str(what.get("subtask", 0)),
+    }
+    own = {_TIMES.get(name, name): value for name, value in task.metrics.items() if "." not in name}
+    found = numbers(_TASK, own, labels)
+    user = task.metrics.get(USER_METRICS)
+    return found + _of_functions(user, labels) if isinstance(user, Mapping) else found
+
+
+def _of_functions(values: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:
+    """Ids are ``<operator>.<group>.<name>``: the operator is a label, as in Flink."""
+    summaries, used = summaries_of(values)
+    found = [
+        Measured(_scope(path), path[-1], count, _of_operator(path, labels), total, quantiles)
+        for name, (count, total, quantiles) in summaries.items()
+        if len(path := name.split(".")) > 1
+    ]
+    for name, value in values.items():
+        path = name.split(".")
+        if name not in used and len(path) > 1:
+            found += numbers(_scope(path), {path[-1]: value}, _of_operator(path, labels))
+    return found
+
+
+def _scope(path: list[str]) -> tuple[str, ...]:
+    return (*_OPERATOR, *path[1:-1])
+
+
+def _of_operator(path: list[str], labels: Mapping[str, str]) -> dict[str, str]:
+    return {**labels, "operator_name": path[0]}

@@ -1,0 +1,240 @@
+"""What a cluster shows of itself to others, while a job runs on it: metrics for Prometheus, traces over OTLP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.integration.processes.cluster import Cluster, free_ports, running_cluster, wait_until
+from tests.integration.processes.otlp import Received, Receiver, receiver
+
+PROGRAM = """
+import os
+import sys
+
+from opentelemetry import trace
+
+from firesteel.common import WatermarkStrategy
+from firesteel.datastream import MapFunction, RuntimeContext, StreamExecutionEnvironment
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+
+
+class Measures(MapFunction):
+    def open(self, runtime_context: RuntimeContext) -> None:
+        group = runtime_context.get_metrics_group().add_group("numbers")
+        self.seen, self.marks, self.sizes = group.counter("seen"), group.meter("rate"), group.distribution("size")
+        group.gauge("answer", lambda: 42)
+        self.tracer, self.count = trace.get_tracer("of the user"), 0
+
+    def map(self, value: int) -> int:
+        self.count += 1
+        if self.count % 50 == 1:
+            with self.tracer.start_as_current_span("my work"), self.tracer.start_as_current_span("a part of it"):
+                pass
+        if self.count % 10 == 0 and os.path.exists(BREAK):
+            os.unlink(BREAK)
+            raise ValueError("broken on purpose")
+        self.seen.inc()
+        self.marks.mark_event()
+        self.sizes.update(value % 10)
+        return value
+
+
+BREAK = sys.argv[1]
+env = StreamExecutionEnvironment.get_execution_environment()
+rate = RateLimiterStrategy.per_second(100)
+numbers = env.from_source(
+    DataGeneratorSource(lambda i: i, rate_limiter_strategy=rate), WatermarkStrategy.no_watermarks(), "numbers"
+)
+numbers.key_by(lambda i: i % 100).map(Measures()).name("look, up").filter(lambda i: i < 0).print()
+env.execute("watched job")
+"""
+SLOTS = {"numRegisteredTaskManagers": 1, "taskSlotsTotal": 2, "taskSlotsAvailable": 0}
+Values = dict[str, list[tuple[dict[str, str], float]]]
+
+
+@pytest.fixture(scope="module")
+def ports() -> tuple[int, int]:
+    first, second = free_ports(2)
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def traces() -> Iterator[Receiver]:
+    with receiver() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def watched(ports: tuple[int, int], traces: Receiver) -> Iterator[Cluster]:
+    """A cluster that runs a job in two slots and takes checkpoints."""
+    options = {
+        "metrics.reporter.prom.factory.class": "org.apache.flink.metrics.prometheus.PrometheusReporterFactory",
+        "taskmanager.rpc.port": ports[0],
+        "execution.checkpointing.interval": "300 ms",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.delay": "10 ms",
+        "traces.reporters": "otel",
+        "traces.reporter.otel.exporter.endpoint": traces.endpoint,
+        "traces.reporter.otel.exporter.http-headers": "x-key:abc",
+    }
+    with running_cluster(options=options) as cluster:
+        program = cluster.folder / "program.py"
+        program.write_text(PROGRAM)
+        done = cluster.firesteel("run", "-d", "-p", "2", str(program), str(cluster.folder / "break"))
+        assert done.returncode == 0, done.stdout + done.stderr + cluster.logs()
+        yield cluster
+
+
+def values_at(address: str) -> Values:
+    """Name -> labels and values."""
+    found: Values = {}
+    with urlopen(f"{address}/metrics", timeout=20) as answer:
+        for family in text_string_to_metric_families(answer.read().decode()):
+            for sample in family.samples:
+                found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+def test_a_taskmanager_shows_its_tasks_and_their_functions(watched: Cluster, ports: tuple[int, int]) -> None:
+    def counted() -> Values | None:
+        values = values_at(f"http://127.0.0.1:{ports[0]}")
+        seen = values.get("flink_taskmanager_job_task_operator_numbers_seen", [])
+        return values if len(seen) == 2 and all(value > 20 for _, value in seen) else None
+
+    values = wait_until(counted, "both subtasks have counted")
+    assert values is not None
+    (job,) = watched.rest("GET", "/jobs/overview")[1]["jobs"]
+    rates = values["flink_taskmanager_job_task_numRecordsInPerSecond"]
+    assert len(rates) == 4, "two vertices of two subtasks"
+    for labels, _ in rates:
+        assert labels["job_id"] == job["jid"]
+        assert labels["job_name"] == "watched_job"
+        assert labels["host"] == "127_0_0_1"
+        assert labels.keys() >= {"tm_id", "task_id", "task_name", "task_attempt_num", "subtask_index"}
+    of_maps = [value for labels, value in rates if "look" in labels["task_name"]]
+    assert {labels["subtask_index"] for labels, _ in rates} == {"0", "1"}
+    assert len(of_maps) == 2
+    assert all(5 < value < 200 for value in of_maps), of_maps
+    parts = [
+        {labels["task_attempt_id"]: value for labels, value in values[f"flink_taskmanager_job_task_{name}PerSecond"]}
+        for name in ("busyTimeMs", "idleTimeMs", "backPressuredTimeMs")
+    ]
+    for attempt in parts[0]:
+        assert sum(part[attempt] for part in parts) == pytest.approx(1000, abs=20)
+    operator = "flink_taskmanager_job_task_operator_numbers_"
+    assert {labels["operator_name"] for labels, _ in values[f"{operator}seen"]} == {"look__up"}
+    assert [value for _, value in values[f"{operator}answer"]] == [42, 42]
+    assert all(value > 0 for _, value in values[f"{operator}rate"])
+    quantiles = {labels["quantile"]: value for labels, value in values[f"{operator}size"]}
+    assert 0 <= quantiles["0.5"] <= 9
+    assert set(quantiles) == {"0.5", "0.75", "0.9", "0.95", "0.98", "0.99", "0.999"}
+    assert sum(value for _, value in values[f"{operator}size_count"]) > 40
+    assert values["flink_taskmanager_Status_JVM_Memory_Heap_Used"][0][1] > 1 << 20
+
+
+def test_the_dispatcher_shows_the_jobs(watched: Cluster) -> None:
+    def completed() -> Values | None:
+        values = values_at(watched.rest_url)
+        done = values.get("flink_jobmanager_job_numberOfCompletedCheckpoints", [])
+        return values if done and done[0][1] > 0 else None
+
+    values = wait_until(completed, "a checkpoint is complete")
+    assert values is not None
+    assert values["flink_jobmanager_numRunningJobs"][0][1] == 1
+    ((labels, duration),) = values["flink_jobmanager_job_lastCheckpointDuration"]
+    assert duration >= 0
+    assert labels["job_name"] == "watched_job"
+    assert values["flink_jobmanager_job_uptime"][0][1] > 0
+    assert values["flink_jobmanager_job_numRestarts"] == [(labels, 0)]
+
+
+def test_the_resourcemanager_shows_slots(watched: Cluster) -> None:
+    values = values_at(watched.the("resourcemanager").address)
+    assert {name: values[f"flink_jobmanager_{name}"][0][1] for name in SLOTS} == SLOTS
+
+
+def attempts_below(traces: Receiver, root: Received) -> list[Received]:
+    """Spans of attempts below that of a start."""
+    return traces.below(root, "Attempt")
+
+
+def test_a_submission_and_the_start_of_its_job_are_one_trace(watched: Cluster, traces: Receiver) -> None:
+    (start,) = wait_until(lambda: traces.named("JobInitialization"), "the job's start is traced") or []
+    (submission,) = wait_until(lambda: traces.named("Submission"), "the submission is traced") or []
+    (job,) = watched.rest("GET", "/jobs/overview")[1]["jobs"]
+    assert (submission.trace, submission.id) == (start.trace, start.parent)
+    assert submission.attributes["job.id"] == start.attributes["job.id"] == job["jid"]
+    assert {span.name for span in traces.below(submission)} == {"Upload", "Store", "JobInitialization"}
+    wait_until(lambda: len(traces.below(start)) >= 6, "steps and attempts are there")
+    assert {span.name for span in traces.below(start)} == {"Slots", "Deployment", "Attempt"}
+    attempts = attempts_below(traces, start)
+    assert {(one.attributes["vertex.id"], one.attributes["subtask"]) for one in attempts} == {
+        (vertex, subtask) for vertex in {one.attributes["vertex.id"] for one in attempts} for subtask in (0, 1)
+    }
+    assert len(attempts) == 4
+    for attempt in attempts:
+        assert attempt.attributes["attempt"] == 0
+        assert start.begin <= attempt.begin <= attempt.end <= start.end
+        assert {span.name for span in traces.below(attempt)} >= {"Deploy", "Initialize"}
+    assert (start.error, submission.error) == ("", "")
+    assert {span.resource["firesteel.part"] for span in (submission, start)} == {"dispatcher", "jobmaster"}
+    assert start.resource["service.name"] == "firesteel"
+    assert {headers.get("x-key") for headers in traces.headers} == {"abc"}
+
+
+def test_spans_of_functions_are_below_those_of_their_attempts(watched: Cluster, traces: Receiver) -> None:
+    (start,) = wait_until(lambda: traces.named("JobInitialization"), "the job's start is traced") or []
+    maps = [one for one in attempts_below(traces, start) if "look" in one.attributes["vertex.name"]]
+    assert len(maps) == 2
+    for attempt in maps:
+        (first, *_) = wait_until(lambda a=attempt: traces.below(a, "my work"), "a user's span is there") or []  # type: ignore[misc]
+        assert first.resource["firesteel.part"] == "slot"
+        assert [span.name for span in traces.below(first)] == ["a part of it"]
+
+
+def test_each_checkpoint_is_a_trace_with_its_phases(watched: Cluster, traces: Receiver) -> None:
+    done = wait_until(lambda: traces.named("Checkpoint", checkpoint_status="COMPLETED"), "a checkpoint is traced") or []
+    checkpoint = done[0]
+    (start,) = traces.named("JobInitialization")
+    assert (checkpoint.parent, checkpoint.links) == ("", [(start.trace, start.id)])
+    wait_until(lambda: traces.below(checkpoint, "Commit"), "all of it is there")
+    below = traces.below(checkpoint)
+    subtasks = [span for span in below if span.name == "Subtask"]
+    assert {span.name for span in below} == {"Trigger", "Subtask", "Completion", "Commit"}
+    assert len(subtasks) == 4
+    for subtask in subtasks:
+        assert subtask.attributes.keys() >= {"job.id", "vertex.id", "vertex.name", "subtask", "attempt"}
+        phases = sorted(traces.below(subtask), key=lambda span: (span.begin, span.end))
+        assert {span.name for span in phases} == {"StartDelay", "Alignment", "Sync", "Async"}
+        assert all(subtask.begin <= span.begin <= span.end <= subtask.end for span in phases)
+        assert checkpoint.begin <= subtask.begin <= subtask.end <= checkpoint.end
+
+
+def test_a_recovery_is_linked_to_what_was_before(watched: Cluster, traces: Receiver) -> None:
+    (start,) = wait_until(lambda: traces.named("JobInitialization"), "the job's start is traced") or []
+    wait_until(lambda: traces.named("Checkpoint", checkpoint_status="COMPLETED"), "a checkpoint is traced")
+    (watched.folder / "break").touch()
+    (recovery,) = wait_until(lambda: traces.named("Recovery"), "the recovery is traced") or []
+    assert recovery.trace != start.trace
+    assert recovery.attributes["failure.message"] == "broken on purpose"
+    assert recovery.attributes["failure.class"].endswith("ValueError")
+    assert recovery.events == ["first task is RUNNING"]
+    assert recovery.error == ""
+    number = recovery.attributes["checkpoint.id"]
+    (checkpoint,) = traces.named("Checkpoint", checkpoint_id=number)
+    assert recovery.links == [(start.trace, start.id), (checkpoint.trace, checkpoint.id)]
+    wait_until(lambda: len(attempts_below(traces, recovery)) == 4, "its attempts are there")
+    names = {span.name for span in traces.below(recovery)}
+    assert names >= {"Cancelling", "Slots", "Deployment", "Attempt"}
+    for attempt in attempts_below(traces, recovery):
+        assert attempt.attributes["attempt"] > 0
+        assert {span.name for span in traces.below(attempt)} >= {"Deploy", "Restore"}
+    later = wait_until(
+        lambda: [span for span in traces.named("Checkpoint") if span.links == [(recovery.trace, recovery.id)]],
+        "checkpoints go on",
+    )
+    assert later

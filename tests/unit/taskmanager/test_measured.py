@@ -1,0 +1,64 @@
+"""What a TaskManager measures: scopes and labels of tasks and of user functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firesteel.service.measured import Measured
+from firesteel_taskmanager.measured import of_slots
+from tests.unit.taskmanager.cores import CANCELLATION, deployment, make, register, request
+
+TASK = {
+    "execution_id": "v_0_2", "vertex_id": "v", "vertex_name": "Map -> Sink", "subtask": 0, "attempt": 2,
+}  # fmt: skip
+LABELS = {
+    "tm_id": "tm", "job_id": "job", "job_name": "words", "task_id": "v", "task_name": "Map -> Sink",
+    "task_attempt_id": "v_0_2", "task_attempt_num": "2", "subtask_index": "0",
+}  # fmt: skip
+
+
+def measured(metrics: dict[str, Any], state: str = "RUNNING") -> list[Measured]:
+    core = make()
+    core.request_slot(request(), 0.0)
+    register(core)
+    core.offer_answered(["a"], ["a"], 0.0)
+    core.tasks.begin_deploy("job", "a", ["v_0_2"], CANCELLATION, 0.0)
+    core.tasks.deploy("job", "a", {**deployment(), "tasks": [TASK], "job_name": "words"})
+    core.tasks.metrics(1, {"tasks": {"v_0_2": metrics}})
+    core.tasks.state(1, {"execution_id": "v_0_2", "state": state}, 0)
+    return of_slots(core.slots, {"tm_id": "tm"})
+
+
+def named(found: list[Measured]) -> dict[str, float]:
+    return {".".join((*one.scope, one.name)): one.value for one in found}
+
+
+def test_totals_rates_and_watermarks_have_the_labels_of_their_task() -> None:
+    found = measured({"numRecordsIn": 7, "numRecordsInPerSecond": 0.5, "busyTimeMs": 12, "split.a.watermark": 3})
+    assert named(found) == {
+        "taskmanager.job.task.numRecordsIn": 7,
+        "taskmanager.job.task.numRecordsInPerSecond": 0.5,
+        "taskmanager.job.task.accumulateBusyTimeMs": 12,
+    }
+    assert all(one.labels == LABELS for one in found)
+
+
+def test_metrics_of_functions_have_their_operator_as_a_label() -> None:
+    user = {
+        "Map.calls": 3, "Map.table.hits": 4, "Map.text": "words", "Map.size_count": 2, "Map.size_sum": 5.0,
+        "Map.size_min": 1.0, "Map.size_median": 2.5,
+    }  # fmt: skip
+    found = measured({"user": user})
+    assert named(found) == {
+        "taskmanager.job.task.operator.size": 2,
+        "taskmanager.job.task.operator.calls": 3,
+        "taskmanager.job.task.operator.table.hits": 4,
+        "taskmanager.job.task.operator.size_min": 1.0,
+    }
+    assert all(one.labels == {**LABELS, "operator_name": "Map"} for one in found)
+    (size,) = [one for one in found if one.name == "size"]
+    assert (size.total, size.quantiles) == (5.0, {0.5: 2.5})
+
+
+def test_a_task_that_has_ended_is_not_shown() -> None:
+    assert measured({"numRecordsIn": 7}, "FINISHED") == []
