@@ -359,7 +359,7 @@ class DispatcherService(Service):
             if self.closing:
                 raise ClosingError
             timeout, now = client_timeout(graph), self.now()
-            archive = submitted_archive(graph, self.cluster_settings, now.epoch_ms)
+            archive = await asyncio.to_thread(submitted_archive, graph, self.cluster_settings, now.epoch_ms)
             job = StoredJob(graph, fingerprint, now.epoch_ms)
             await self.on_disk(self.store.put, job, received, submission.blobs)
             self._graphs[graph.job_id] = graph
