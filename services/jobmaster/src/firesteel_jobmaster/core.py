@@ -120,6 +120,10 @@ class JobMasterCore:
         """SCHEDULED attempts by their slots."""
         self._placements: dict[str, Placement] = {}
         """Of those that are being deployed, by TaskManager."""
+        self._to_schedule: set[int] = set()
+        """Regions that are started again."""
+        self._starts_soon = False
+        """What is in ``_start_when_settled`` is started by ``go_on``."""
         self._goes_on = False
         """``go_on`` will be called."""
         self._restarts = Restarts(self.graph, settings.new_restart_strategy(), settings.failover_by_region)
@@ -472,7 +476,9 @@ class JobMasterCore:
         Args:
             regions: that may have all their slots, beside those that get some now.
         """
-        if not self.waits_for_slots or not (self._deployed or self.pool.is_full) or not self.checkpoints.is_settled:
+        if not self.waits_for_slots or not (self._deployed or self.pool.is_full):
+            return
+        if not self.checkpoints.is_settled or self._starts_soon:
             return
         unused = self.pool.unused()
         regions = self.graph.place(unused).union(regions)
@@ -497,7 +503,8 @@ class JobMasterCore:
             self.pool.use(slot.allocation_id)
             self._to_deploy.append((slot, tasks))
         self._placements.clear()
-        self._deploy_some()
+        if len(self._to_deploy) <= DEPLOYED_AT_ONCE:
+            self._deploy_some()
 
     def _deploy_some(self) -> None:
         """Submit what stands first among that which is to be deployed."""
@@ -536,9 +543,19 @@ class JobMasterCore:
         if self._to_cancel:
             self._cancel_some()
             self._check_end()
+        elif self._starts_soon:
+            self._starts_soon = False
+            self._start_settled()
+        elif self._to_schedule:
+            self._schedule_again()
         else:
             self._deploy_some()
         return self._take()
+
+    @property
+    def _is_unfinished(self) -> bool:
+        """Whether something is left of long decisions."""
+        return bool(self._to_cancel or self._starts_soon or self._to_schedule or self._to_deploy)
 
     def _note(self, taskmanagers: Iterable[str]) -> None:
         """Tasks are about to run there; they do when it was noted."""
@@ -849,11 +866,7 @@ class JobMasterCore:
         """See ``checkpoints.of_job.Core``: what has waited for that is deployed."""
         if not self.is_active:
             return
-        again = [e for e in self._start_when_settled if self._is_live(e.id)]
-        self._start_when_settled = []
-        if again:
-            self._start_again(again)
-        elif self._splits is not None and not self._has_begun:
+        if not self._start_settled() and self._splits is not None and not self._has_begun:
             point = self.checkpoints.restore_point()
             try:
                 self._splits.begin(point)
@@ -863,6 +876,14 @@ class JobMasterCore:
             if point is not None:
                 self.checkpoints.restarting()
         self._schedule(range(len(self.graph.regions)))
+
+    def _start_settled(self) -> bool:
+        """Start what has waited; whether there was something."""
+        again = [e for e in self._start_when_settled if self._is_live(e.id)]
+        self._start_when_settled = []
+        if again and self.is_active:
+            self._start_again(again)
+        return bool(again)
 
     # -- failures
 
@@ -969,15 +990,20 @@ class JobMasterCore:
         if not ready:
             return
         again = [execution for region in ready for execution in self.graph.restart(region)]
+        many = len(again) > CANCELLED_AT_ONCE
         if not self._restarts:
             self._ending_since = None
             self._out.append(do.ClearTimer(CANCEL_TIMER))
             self._move(JobStatus.RUNNING, f"restarted {len(again)} tasks")
-        self._start_again(again)
+        if many:
+            self._start_when_settled += again
+            self._starts_soon = True
+        else:
+            self._start_again(again)
 
     def _start_again(self, executions: Sequence[Execution]) -> None:
         """These new attempts are to be deployed: sources begin anew, or go on from the checkpoint."""
-        if not self.checkpoints.is_settled:
+        if not self.checkpoints.is_settled or self._starts_soon:
             self._start_when_settled += executions
             return
         for execution in executions:
@@ -991,9 +1017,16 @@ class JobMasterCore:
             self._sources_failed(error, executions)
             return
         self._declare()
-        self._schedule({self.graph.region_of(execution) for execution in executions})
         if self.waits_for_slots:
             self._out.append(do.SetTimer(SLOTS_TIMER, self._settings.slot_request_timeout))
+        self._to_schedule |= {self.graph.region_of(execution) for execution in executions}
+        if len(executions) <= CANCELLED_AT_ONCE:
+            self._schedule_again()
+
+    def _schedule_again(self) -> None:
+        """Deploy what is started again, as far as its slots are there."""
+        regions, self._to_schedule = self._to_schedule, set()
+        self._schedule(regions)
 
     # -- the way to the last slot given back
 
@@ -1086,7 +1119,7 @@ class JobMasterCore:
             self._declares = False
             if self.accepts_slots:
                 self._declare()
-        if (self._to_cancel or self._to_deploy) and not self._goes_on:
+        if self._is_unfinished and not self._goes_on:
             self._goes_on = True
             self._out.append(do.GoOn())
         out, self._out = self._out, []
