@@ -243,8 +243,14 @@ class Scale:
         self._wait("heartbeat", 10.0)
         self._for_job(job_id, lambda jobmaster: jobmaster.trigger_checkpoint(m.TriggerJobCheckpoint("one")))
         self._until("checkpoint", lambda: job.completed == total)
-        self._for_job(job_id, lambda jobmaster: jobmaster.details())
-        self._wait("look", 0.2)
+        seen: list[Any] = []
+
+        async def look() -> None:
+            seen.append(await cluster.dispatcher.service.details.of(job_id, _SINK))
+
+        cluster.dispatcher.run(look)
+        self._until("look", lambda: bool(seen))
+        assert [len(vertex["subtasks"]) for vertex in seen[0]["vertices"]] == [0, self.parallelism]
         failed = next(iter(job.running))
         error = {"kind": "user", "error_class": "ValueError", "message": "no", "traceback": "", "recoverable": True}
         job.running.pop(failed).ends(failed, "FAILED", error)
@@ -318,13 +324,24 @@ class Scale:
 @contextmanager
 def _measured(world: ScaleWorld) -> Iterator[None]:
     run, call_soon, call_at = asyncio.Handle._run, ProcessLoop.call_soon, ProcessLoop.call_at
+    run_in_executor = ProcessLoop.run_in_executor
+
+    elsewhere = 0.0
 
     def timed(handle: Any) -> Any:
-        began = time.thread_time()
+        began, before = time.thread_time(), elsewhere
         try:
             return run(handle)
         finally:
-            world.cost.worked(handle._loop.process.name, time.thread_time() - began, handle)
+            world.cost.worked(handle._loop.process.name, time.thread_time() - began - (elsewhere - before), handle)
+
+    def in_a_thread(loop: ProcessLoop, *arguments: Any) -> Any:
+        nonlocal elsewhere
+        began = time.thread_time()
+        try:
+            return run_in_executor(loop, *arguments)
+        finally:
+            elsewhere += time.thread_time() - began
 
     def soon(loop: ProcessLoop, *arguments: Any, **named: Any) -> Any:
         world.awake(loop.process)
@@ -338,6 +355,7 @@ def _measured(world: ScaleWorld) -> Iterator[None]:
         mock.patch.object(asyncio.Handle, "_run", timed),
         mock.patch.object(ProcessLoop, "call_soon", soon),
         mock.patch.object(ProcessLoop, "call_at", at),
+        mock.patch.object(ProcessLoop, "run_in_executor", in_a_thread),
         mock.patch.object(cluster_module, "SlotProcess", ScaleSlot),
         mock.patch("tests.simulation.storage.SimulatedStorage.verify"),
         mock.patch("firesteel_taskmanager.shell.identify", return_value=None),

@@ -1,11 +1,11 @@
-"""A job at parallelism 2 that counts until it is told to stop; then it is known what it has read."""
+"""A job that counts until it is told to stop; then it is known what it has read."""
 
 from __future__ import annotations
 
 import json
 from typing import Final
 
-from tests.integration.processes.cluster import Cluster, wait_until
+from tests.integration.processes.cluster import PATIENCE, Cluster, wait_until
 from tests.integration.processes.test_coordinators import Running
 from tests.integration.processes.test_open_doors import running_tasks
 
@@ -28,7 +28,8 @@ class Numbers(Source):
     boundedness = Boundedness.BOUNDED
 
     def enumerator(self):
-        return EnumeratorSpec("static", {"splits": [Split(name, {}).to_plain() for name in "ab"]})
+        names = [f"{chr(97 + i % 26)}{i // 26 or ''}" for i in range(env.get_parallelism())]
+        return EnumeratorSpec("static", {"splits": [Split(name, {}).to_plain() for name in names]})
 
     def create_reader(self, context):
         return Reader()
@@ -91,22 +92,32 @@ class NumbersJob(Running):
         cluster: in which it is to run, and that has no other.
         rest: what its program makes of the stream ``numbers`` of splits and numbers; it ends with ``env.execute()``.
         arguments: of the program, from ``sys.argv[3]`` on.
-        rate: records in a second for each of the two splits; 0 = at full speed.
+        rate: records in a second for each split; 0 = at full speed.
         options: of the job, as ``key=value``.
+        parallelism: of all of it; there are as many splits, named a, b, ...
+        seconds: to wait for all tasks to run.
     """
 
     def __init__(
-        self, cluster: Cluster, rest: str, *arguments: str, rate: int = 0, options: tuple[str, ...] = ()
+        self,
+        cluster: Cluster,
+        rest: str,
+        *arguments: str,
+        rate: int = 0,
+        options: tuple[str, ...] = (),
+        parallelism: int = 2,
+        seconds: float = PATIENCE,
     ) -> None:
+        self.parallelism = parallelism
         self.folder = cluster.folder / "numbers"
         self.folder.mkdir()
         program = cluster.folder / "numbers.py"
         program.write_text(SOURCE + rest)
         definitions = [word for option in options for word in ("-D", option)]
         given = (str(program), str(self.folder), str(rate), *arguments)
-        done = cluster.firesteel("run", "-d", "-p", "2", *definitions, *given)
+        done = cluster.firesteel("run", "-d", "-p", str(parallelism), *definitions, *given)
         assert done.returncode == 0, done.stdout + done.stderr
-        wait_until(lambda: running_tasks(cluster) == 4, "all tasks run")
+        wait_until(lambda: running_tasks(cluster) == 2 * parallelism, "all tasks run", seconds)
         (job,) = cluster.rest("GET", "/jobs/overview")[1]["jobs"]
         super().__init__(cluster, job["jid"])
 
@@ -120,4 +131,4 @@ class NumbersJob(Running):
         wait_until(lambda: self.job_now().get("state") in ("FINISHED", "FAILED"), "the job ends", seconds)
         exceptions = self.cluster.rest("GET", f"/jobs/{self.job}/exceptions")
         assert self.job_now()["state"] == "FINISHED", json.dumps(exceptions)
-        assert len(self.read()) == 2
+        assert len(self.read()) == self.parallelism

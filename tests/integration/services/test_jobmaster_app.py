@@ -65,7 +65,7 @@ def test_a_job_from_submission_to_its_end() -> None:
         splits = await others.jobmaster.request_splits(m.RequestSplits(ids[0], 1))
         assert [s["id"] for s in splits.splits] == ["a"]
         await others.jobmaster.report_metrics(m.ReportMetrics({ids[0]: {"numRecordsOut": 5}}))
-        details = (await others.jobmaster.details()).archive
+        details = (await others.jobmaster.details(m.LookAtJob())).archive
         assert details["state"] == "RUNNING"
         assert sum(v["metrics"]["write-records"] for v in details["vertices"]) == 5
         await others.report("FINISHED", *ids)
@@ -76,7 +76,9 @@ def test_a_job_from_submission_to_its_end() -> None:
         assert {c["allocation_id"] for c in others.calls("free_slot")} == {f"{i:032x}" for i in (0, 1)}
         assert {c["state"] for c in others.calls("job_state_changed")} == {"RUNNING"}
         assert len(others.calls("register_jobmaster")) == 1
-        assert (await others.jobmaster.details()).archive["state"] == "FINISHED", "late questions are answered"
+        assert (await others.jobmaster.details(m.LookAtJob())).archive["state"] == "FINISHED", (
+            "late questions are answered"
+        )
 
     run(test)
 
@@ -208,7 +210,7 @@ def test_cancel_never_overtakes_the_submit() -> None:
         await others.wait_for("submit_tasks", 2)
         assert others.jobmaster is not None
         await others.jobmaster.cancel()
-        assert (await others.jobmaster.details()).archive["state"] == "CANCELLING"
+        assert (await others.jobmaster.details(m.LookAtJob())).archive["state"] == "CANCELLING"
         assert not others.calls("cancel_tasks")
         gate.set()
         assert (await others.wait_for("job_finished"))["archive"]["state"] == "CANCELED"
@@ -298,7 +300,7 @@ def test_an_odd_message_is_refused_and_hurts_nobody() -> None:
         with pytest.raises(RpcFault, match="no task 'nobody'"):
             await others.jobmaster.end_of_data(m.ExecutionRef("nobody"))
         await others.report("RUNNING", "nobody")
-        assert (await others.jobmaster.details()).archive["state"] == "RUNNING"
+        assert (await others.jobmaster.details(m.LookAtJob())).archive["state"] == "RUNNING"
 
     run(test)
 

@@ -44,7 +44,7 @@ class World:
         return self.taskmanager.jobmaster
 
     async def state(self) -> str:
-        return str((await self.jobmaster.details()).archive["state"])
+        return str((await self.jobmaster.details(m.LookAtJob())).archive["state"])
 
 
 @asynccontextmanager

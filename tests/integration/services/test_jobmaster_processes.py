@@ -159,7 +159,11 @@ until = eventually
 
 async def state_of(others: Others, started: m.JobStarted) -> str:
     client = RpcClient(others.session, SECRET, others.clock)
-    return str((await JobMasterGateway(client, started.address, started.jobmaster_token).details()).archive["state"])
+    return str(
+        (await JobMasterGateway(client, started.address, started.jobmaster_token).details(m.LookAtJob())).archive[
+            "state"
+        ]
+    )
 
 
 def test_a_job_in_a_process_of_its_own_from_its_start_to_its_end(folder: Path) -> None:
@@ -287,7 +291,7 @@ def test_another_dispatcher_adopts_a_job_and_hears_of_its_end(folder: Path) -> N
             (listed,) = (await host.calls.list_jobs()).jobs
             assert listed.job_id == A
             jobmaster = JobMasterGateway(client, listed.address, listed.jobmaster_token)
-            assert (await jobmaster.details()).archive["state"] == "FINISHED"
+            assert (await jobmaster.details(m.LookAtJob())).archive["state"] == "FINISHED"
             await jobmaster.adopt(m.AdoptJob(next_dispatcher.address, "d2"))
             assert (await next_dispatcher.wait_for("job_finished"))["archive"]["state"] == "FINISHED"
             await until(lambda: not host.entry(A).exists())

@@ -16,6 +16,7 @@ from firesteel.checkpoint.store import DirectoryCheckpointStore
 from firesteel.core.errors import CheckpointStorageError
 from firesteel_jobmaster.checkpoints.work import Close, Collect, Complete, Discard, Dispose
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
+from tests.archives import seen
 from tests.unit.checkpoint_faults.doubles import Faults, FaultyStorage
 from tests.unit.checkpoint_faults.test_bad_input import signed
 from tests.unit.checkpoint_faults.test_faults import inner
@@ -239,4 +240,4 @@ def test_two_tasks_that_can_not_read_one_checkpoint_count_as_one(tmp_path: Path)
             path.write_bytes(data)
     job.kill_tasks()
     job.until(job.has_completed(1), "a checkpoint after the restart")
-    assert job.core.archive()["checkpoints"]["restored"]["id"] == before
+    assert seen(job.core)["checkpoints"]["restored"]["id"] == before

@@ -33,6 +33,7 @@ from firesteel_jobmaster.checkpoints.work import Work
 from firesteel_jobmaster.checkpoints.worker import CheckpointWorker
 from firesteel_jobmaster.core import JobMasterCore
 from firesteel_jobmaster.settings import JobMasterSettings
+from tests.archives import seen
 from tests.unit.jobmaster.jobs import JOB
 from tests.unit.runtime.mini_job import MAX_PARALLELISM, SHELVES, Checkpoint, ListSource, MiniJob, Shelf, ShelfSink
 from tests.unit.runtime.mini_job import Vertex as MiniVertex
@@ -368,7 +369,7 @@ class WholeJob:
             self.attempt = None
 
     def message(self) -> str:
-        failure = self.core.archive().get("failure")
+        failure = seen(self.core).get("failure")
         return str(failure["message"]) if failure else ""
 
     def has_completed(self, count: int) -> Callable[[], bool]:

@@ -13,13 +13,14 @@ from firesteel.config import Settings
 from firesteel.config.options import OPTIONS
 from firesteel.core.clock import SystemClock
 from firesteel.graph.execution_graph import ExecutionGraph
-from firesteel.graph.job_archive import archive_of
+from firesteel.graph.job_archive import TASKMANAGERS, archive_of
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo
 from firesteel_dispatcher import views
 from firesteel_dispatcher.answers import json_answer
 from firesteel_dispatcher.job_settings import client_timeout
 from firesteel_dispatcher.submitted import submitted_archive
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
+from tests.archives import with_rows
 
 SHA = "a" * 64
 IO = {
@@ -42,7 +43,7 @@ def graph() -> JobGraph:
 
 @pytest.fixture
 def archive() -> dict[str, Any]:
-    return archive_of(ExecutionGraph(graph(), SystemClock()))
+    return with_rows(archive_of(ExecutionGraph(graph(), SystemClock())))
 
 
 def failure(message: str = "boom", at: int = 50) -> dict[str, Any]:
@@ -210,9 +211,7 @@ def test_the_result_says_how_the_job_ended(archive: dict[str, Any], state: str, 
 
 
 def test_a_taskmanager_shows_what_it_runs(archive: dict[str, Any]) -> None:
-    subtasks = archive["vertices"][1]["subtasks"]
-    subtasks[0] |= {"status": "RUNNING", "taskmanager-id": "tm"}
-    subtasks[1] |= {"status": "FINISHED", "taskmanager-id": "tm"}
+    archive[TASKMANAGERS] = {"tm": 1}
     tasks = tasks_by_taskmanager([archive, {**archive, "jid": "other"}])
     assert tasks == {("tm", "0" * 32): 1, ("tm", "other"): 1}
     found = {

@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from firesteel.core.ids import AllocationId
 from firesteel.graph.execution_graph import ExecutionGraph, FailureRecord, Slot
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.graph.job_archive import archive_of
+from firesteel.graph.job_archive import TASKMANAGERS, archive_of
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol.deployment import Deployment, Placement, TaskFailure
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster.deployments import deployment_of, placement_of
+from tests.archives import with_rows
 from tests.unit.jobmaster.jobs import job, vertex, vertex_id
 
 E = ExecutionState
@@ -130,7 +131,7 @@ def test_archive_in_flinks_terms() -> None:
     first.report(E.RUNNING, "test")
     first.update_metrics({"numRecordsIn": 7, "busyTimeMs": 12.5})
     clock.advance(3)
-    archive = json.loads(json.dumps(archive_of(graph)))
+    archive = json.loads(json.dumps(with_rows(archive_of(graph))))
     assert archive["maxParallelism"] == 256
     assert archive["timestamps"]["INITIALIZING"] == 1000
     assert archive["timestamps"]["FAILED"] == 0
@@ -152,12 +153,15 @@ def test_archive_in_flinks_terms() -> None:
     }
     assert two["status-duration"]["RUNNING"] == -1
     assert archive["status-counts"]["RUNNING"] == 1
+    assert archive[TASKMANAGERS] == {"tm": 2}
+    first.report(E.FINISHED, "test")
+    assert archive_of(graph)[TASKMANAGERS] == {"tm": 1}, "what has ended is not there any more"
     assert [n["id"] for n in archive["plan"]["nodes"]] == [v["id"]]
     assert archive["failure"] is None
 
 
 def test_archive_of_an_unplaced_job() -> None:
-    archive = archive_of(ExecutionGraph(job(vertex(1, 1)), ManualClock()))
+    archive = with_rows(archive_of(ExecutionGraph(job(vertex(1, 1)), ManualClock())))
     (subtask,) = archive["vertices"][0]["subtasks"]
     assert (subtask["endpoint"], subtask["start-time"], subtask["duration"]) == ("(unassigned)", -1, -1)
     assert archive["net-runtime"] == 0
@@ -170,7 +174,7 @@ def test_the_failure_history_is_bounded_and_keeps_the_reason() -> None:
         entry = graph.record_failure(FailureRecord(plain, i), rank=3)
     assert entry.add(FailureRecord(plain | {"message": "the reason"}, 40), rank=1)
     assert not entry.add(FailureRecord(plain | {"message": "another"}, 41), rank=1)
-    archive = archive_of(graph)
+    archive = with_rows(archive_of(graph))
     messages = [e["message"] for e in archive["exceptions"]]
     assert messages == [*(f"number {i}" for i in range(24, 39)), "the reason"]
     assert [e["message"] for e in archive["exceptions"][-1]["concurrent"]] == ["number 39", "another"]

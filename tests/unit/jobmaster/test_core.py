@@ -8,6 +8,7 @@ from firesteel.core.errors import ProtocolError
 from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.settings import JobMasterSettings
+from tests.archives import seen
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex, vertex_id
 
 
@@ -48,7 +49,7 @@ def test_finishes_and_gives_everything_back() -> None:
     assert len(d.seen(do.ReportEnd)) == len(d.seen(do.DisconnectResourceManager)) == 1
     assert [s.state for s in d.seen(do.ReportState)] == ["CREATED", "RUNNING", "FINISHED"]
     assert d.offer(5) == ()
-    archive = d.core.archive()
+    archive = seen(d.core)
     assert archive["vertices"][0]["metrics"]["read-records"] == 10
     assert archive["vertices"][0]["metrics"]["read-records-complete"] is True
 
@@ -77,7 +78,7 @@ def test_a_failed_task_fails_the_job_after_the_others_were_cancelled() -> None:
     d.report(bad, "FAILED", failure())
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
-    archive = d.core.archive()
+    archive = seen(d.core)
     assert archive["failure"]["message"] == "boom"
     assert archive["failure"]["vertex_name"] == "V1"
     assert archive["failure"]["subtask"] == 0
@@ -93,8 +94,8 @@ def test_the_users_error_is_the_reason_even_if_its_consequence_was_heard_first()
     d.report(neighbour, "FAILED", failure("external", "connection to tm-1 broke"))
     d.report(guilty, "FAILED", failure("user", "division by zero"))
     d.finish_cancelled()
-    assert d.core.archive()["failure"]["message"] == "division by zero"
-    (entry,) = d.core.archive()["exceptions"]
+    assert seen(d.core)["failure"]["message"] == "division by zero"
+    (entry,) = seen(d.core)["exceptions"]
     assert [e["message"] for e in entry["concurrent"]] == [
         "connection to tm-1 broke (tm-1 is slot 1 of TaskManager tm (process 101))"
     ]
@@ -107,7 +108,7 @@ def test_a_lost_slot_is_the_reason_rather_than_the_broken_connection() -> None:
     d.did(d.core.fail_slot("tm", "tm-1", "process 101 was killed by signal 9"))
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
-    message = d.core.archive()["failure"]["message"]
+    message = seen(d.core)["failure"]["message"]
     assert "Slot 1 of TaskManager tm (process 101)" in message
     assert "killed by signal 9" in message
 
@@ -126,7 +127,7 @@ def test_a_lost_slot_is_the_reason_in_whatever_order_its_taskmanager_says_so(ord
         assert do.SetTimer("reason", 0.2) in d.all
     d.did(d.core.fail_slot("tm", "tm-1", "killed by signal 9"))
     assert d.core.state.name == "FAILED"
-    assert "killed by signal 9" in d.core.archive()["failure"]["message"]
+    assert "killed by signal 9" in seen(d.core)["failure"]["message"]
 
 
 def test_a_broken_connection_is_the_reason_if_nothing_better_comes() -> None:
@@ -137,7 +138,7 @@ def test_a_broken_connection_is_the_reason_if_nothing_better_comes() -> None:
     assert d.core.state.name == "FAILING"
     d.did(d.core.timer_fired("reason"))
     assert d.core.state.name == "FAILED"
-    assert d.core.archive()["failure"]["message"] == "connection broke"
+    assert seen(d.core)["failure"]["message"] == "connection broke"
 
 
 def test_a_loss_that_the_taskmanager_reports_task_by_task_is_a_reason_at_once() -> None:
@@ -148,7 +149,7 @@ def test_a_loss_that_the_taskmanager_reports_task_by_task_is_a_reason_at_once() 
     d.report(d.ids()[0], "FAILED", lost)
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
-    assert d.core.archive()["failure"]["message"] == "slot process 100 is gone"
+    assert seen(d.core)["failure"]["message"] == "slot process 100 is gone"
 
 
 def test_a_slot_killed_because_it_would_not_end_is_not_the_reason() -> None:
@@ -160,7 +161,7 @@ def test_a_slot_killed_because_it_would_not_end_is_not_the_reason() -> None:
     d.did(d.core.fail_slot("tm", "tm-1", "killed"))
     d.did(d.core.timer_fired("reason"))
     assert d.core.state.name == "FAILED"
-    assert d.core.archive()["failure"]["message"] == "connection broke"
+    assert seen(d.core)["failure"]["message"] == "connection broke"
 
 
 def test_cancel() -> None:
@@ -175,7 +176,7 @@ def test_cancel() -> None:
     assert d.state(d.ids()[0]) == d.state(d.ids()[1]) == "CANCELED"
     d.finish_cancelled()
     assert d.core.state.name == "CANCELED"
-    assert d.core.archive()["failure"] is None
+    assert seen(d.core)["failure"] is None
     assert len(d.seen(do.ReleaseSlot)) == 2
     assert d.core.cancel("late") == []
 
@@ -208,7 +209,7 @@ def test_slot_request_timeout_names_what_is_needed_and_what_came() -> None:
     d.offer(0)
     d.did(d.core.timer_fired("slots"))
     assert d.core.state.name == "FAILED"
-    reason = d.core.archive()["failure"]
+    reason = seen(d.core)["failure"]
     assert reason["error_class"] == "firesteel.core.errors.NoResourceAvailableError"
     assert "needs 2 slots (2 for group 'default')" in reason["message"]
     assert "1 of them came within 7 s" in reason["message"]
@@ -228,7 +229,7 @@ def test_no_resources() -> None:
     d.start()
     d.did(d.core.notify_no_resources(m.NotifyNoResources(2, 1, "No more can be started.")))
     assert d.core.state.name == "FAILED"
-    assert "the cluster has 1 in all" in d.core.archive()["failure"]["message"]
+    assert "the cluster has 1 in all" in seen(d.core)["failure"]["message"]
 
 
 def test_no_resources_is_ignored_by_a_job_that_runs() -> None:
@@ -247,7 +248,7 @@ def test_a_refused_submit_fails_the_job_with_the_reason() -> None:
     assert {i for c in d.seen(do.CancelSlotTasks) for i in c.execution_ids} == {d.ids()[1], d.ids()[3]}
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
-    assert "blob cccc is not there" in d.core.archive()["failure"]["message"]
+    assert "blob cccc is not there" in seen(d.core)["failure"]["message"]
     assert {r.allocation_id for r in d.seen(do.ReleaseSlot)} == {"tm-0", "tm-1"}
 
 
@@ -264,7 +265,7 @@ def test_lost_taskmanager() -> None:
     for id_ in d.ids():
         d.report(id_, "CANCELED", tm="left")
     assert d.core.state.name == "FAILED"
-    assert "gave no sign of life" in d.core.archive()["failure"]["message"]
+    assert "gave no sign of life" in seen(d.core)["failure"]["message"]
     d.did(d.core.taskmanager_lost("right", "again"))
 
 
@@ -273,7 +274,7 @@ def test_a_slot_that_never_came_fails_a_waiting_job_only() -> None:
     d.start()
     d.did(d.core.fail_slot("tm", "unknown", "its worker did not start: no python3"))
     assert d.core.state.name == "FAILED"
-    assert "no python3" in d.core.archive()["failure"]["message"]
+    assert "no python3" in seen(d.core)["failure"]["message"]
     other = Driver(two_by_two())
     other.running()
     assert other.core.fail_slot("tm", "unknown", "old news") == []
@@ -308,7 +309,7 @@ def test_a_task_that_is_cancelled_by_nobody_fails_the_job() -> None:
     d.report(d.ids()[0], "CANCELED")
     d.finish_cancelled()
     assert d.core.state.name == "FAILED"
-    assert "nobody cancelled it" in d.core.archive()["failure"]["message"]
+    assert "nobody cancelled it" in seen(d.core)["failure"]["message"]
 
 
 @pytest.mark.parametrize("error", [None, {"strange": 1}])
@@ -319,7 +320,7 @@ def test_a_failure_without_or_with_a_malformed_reason(error: dict[str, Any] | No
     d.finish_cancelled()
     d.did(d.core.timer_fired("reason"))
     assert d.core.state.name == "FAILED"
-    assert d.core.archive()["failure"]["kind"] == "external"
+    assert seen(d.core)["failure"]["kind"] == "external"
 
 
 def test_heartbeats_make_up_for_lost_reports() -> None:
@@ -344,7 +345,7 @@ def test_a_task_that_its_taskmanager_forgot_is_lost_after_two_heartbeats() -> No
     d.did(d.core.taskmanager_heartbeat("tm", beat))
     assert d.core.state.name == "FAILING"
     d.finish_cancelled()
-    assert "does not run V1 (1/2)#0 any more" in d.core.archive()["failure"]["message"]
+    assert "does not run V1 (1/2)#0 any more" in seen(d.core)["failure"]["message"]
 
 
 def test_tasks_are_not_missed_before_their_submit_was_answered() -> None:

@@ -15,6 +15,7 @@ from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.work import Done, Prepare
 from firesteel_jobmaster.settings import JobMasterSettings
+from tests.archives import seen
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, vertex
 
 TMS = ("left", "right")
@@ -243,7 +244,7 @@ class World(RuleBasedStateMachine):
             states = {e.state.name for e in core.graph.executions()}
             assert states <= {"FINISHED", "CANCELED", "FAILED"}
             assert (core.state.name == "FINISHED") == (states == {"FINISHED"}) or core.state.name == "CANCELED"
-            assert (core.archive()["failure"] is not None) == (core.state.name == "FAILED") or (
+            assert (seen(core)["failure"] is not None) == (core.state.name == "FAILED") or (
                 core.state.name == "CANCELED"
             )
 

@@ -6,6 +6,7 @@ from firesteel.protocol import messages as m
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.restart_strategies import FixedDelay
 from firesteel_jobmaster.settings import JobMasterSettings
+from tests.archives import seen
 from tests.unit.jobmaster.jobs import Driver, failure, job, tasks_of, two_by_two, vertex, vertex_id
 
 
@@ -52,7 +53,7 @@ def test_a_failed_task_is_restarted_with_its_region_in_the_same_slots() -> None:
     for id_ in d.ids():
         d.report(id_, "FINISHED")
     assert d.core.state.name == "FINISHED"
-    assert d.core.archive()["restarts"]["numRestarts"] == 1
+    assert seen(d.core)["restarts"]["numRestarts"] == 1
 
 
 def test_nothing_starts_before_every_old_task_has_ended() -> None:
@@ -79,7 +80,7 @@ def test_the_strategy_ends_the_job_with_the_last_failure() -> None:
     d.report(d.ids()[0], "FAILED", failure(message="second"))
     assert d.core.state.name == "FAILING"
     d.finish_cancelled()
-    archive = d.core.archive()
+    archive = seen(d.core)
     assert archive["state"] == "FAILED"
     assert archive["failure"]["message"] == "second"
     assert [e["message"] for e in archive["exceptions"]] == ["first", "second"]
@@ -103,7 +104,7 @@ def test_such_a_failure_ends_a_job_that_is_being_restarted_too() -> None:
     d.report(second, "FAILED", {**failure(message="never"), "recoverable": False})
     assert d.core.state.name == "FAILING"
     d.finish_cancelled()
-    assert d.core.archive()["failure"]["message"] == "never"
+    assert seen(d.core)["failure"]["message"] == "never"
     fire(d)
     assert d.core.state.name == "FAILED"
 
@@ -115,7 +116,7 @@ def test_consequences_are_no_failures_of_their_own() -> None:
     d.report(ids[0], "FAILED", failure("external", "connection lost"))
     d.report(ids[3], "FAILED", failure("user", "the reason"))
     d.finish_cancelled()
-    (entry,) = d.core.archive()["exceptions"]
+    (entry,) = seen(d.core)["exceptions"]
     assert entry["message"] == "the reason"
     assert [e["message"] for e in entry["concurrent"]] == ["connection lost"]
     fire(d)
@@ -212,8 +213,8 @@ def test_a_lost_taskmanager_is_one_failure() -> None:
         d.report(id_, "RUNNING", tm="tm" if int(id_.split("_")[1]) > 1 else "other")
     d.did(d.core.taskmanager_lost("tm", "gone"))
     assert d.core.state.name == "RESTARTING"
-    assert len(d.core.archive()["exceptions"]) == 1
-    assert d.core.archive()["restarts"]["numRestarts"] == 1
+    assert len(seen(d.core)["exceptions"]) == 1
+    assert seen(d.core)["restarts"]["numRestarts"] == 1
 
 
 def test_slots_that_do_not_come_back_are_a_failure_of_their_own() -> None:
@@ -225,7 +226,7 @@ def test_slots_that_do_not_come_back_are_a_failure_of_their_own() -> None:
     assert d.core.state.name == "RUNNING", "a job that ran before waits for slot.request.timeout"
     fire(d, 300.0, "slots")
     assert d.core.state.name == "FAILED"
-    assert "slot.request.timeout" in d.core.archive()["failure"]["message"]
+    assert "slot.request.timeout" in seen(d.core)["failure"]["message"]
 
 
 def test_a_slot_whose_tasks_do_not_end_is_given_up() -> None:

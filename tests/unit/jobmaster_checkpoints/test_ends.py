@@ -15,6 +15,7 @@ from firesteel_jobmaster.checkpoints import completed as completed_module
 from firesteel_jobmaster.checkpoints import restoring as restoring_module
 from firesteel_jobmaster.checkpoints.work import Complete, Done, Recover, Work
 from firesteel_jobmaster.checkpoints.worker import Call
+from tests.archives import seen
 from tests.unit.jobmaster import jobs
 from tests.unit.jobmaster_checkpoints.test_of_job import CORRUPTED, Cluster, cluster, retained
 
@@ -88,8 +89,8 @@ def test_slots_that_never_come_fail_a_takeover_and_what_could_not_be_read_stays(
     found.do(found.core.resourcemanager_connected())
     found.advance(301)
     assert found.state == "FAILED"
-    assert "slot.request.timeout" in found.core.archive()["failure"]["message"]
-    assert found.core.archive()[CLEAN_UP] == "touch nothing"
+    assert "slot.request.timeout" in seen(found.core)["failure"]["message"]
+    assert seen(found.core)[CLEAN_UP] == "touch nothing"
     assert retained(tmp_path) == ["chk-2"]
 
 
@@ -99,7 +100,7 @@ def test_a_cancelled_takeover_removes_what_the_user_does_not_keep(tmp_path: Path
     found, _ = follower(tmp_path, store)
     found.start()
     found.do(found.core.cancel("by a test"))
-    assert found.core.archive()[CLEAN_UP] == "remove"
+    assert seen(found.core)[CLEAN_UP] == "remove"
     assert retained(tmp_path) == []
 
 
@@ -113,7 +114,7 @@ def test_a_checkpoint_that_does_not_fit_the_next_version_stays(tmp_path: Path, m
     away.unreadable = False
     found.start()
     assert found.state == "FAILED"
-    assert found.core.archive()[CLEAN_UP] == "touch nothing"
+    assert seen(found.core)[CLEAN_UP] == "touch nothing"
     assert retained(tmp_path) == ["chk-2"]
 
 
@@ -165,6 +166,6 @@ def test_no_file_goes_when_a_damaged_checkpoint_fails_the_job(tmp_path: Path) ->
     found.advance(1)
     found.fail_a_task(CORRUPTED, "chk-2/x: its checksum is wrong")
     assert found.state == "FAILED"
-    assert "No file of a checkpoint was removed" in found.core.archive()["failure"]["message"]
+    assert "No file of a checkpoint was removed" in seen(found.core)["failure"]["message"]
     assert retained(tmp_path) == ["chk-1", "chk-2"]
     assert released(found) == {None}

@@ -6,13 +6,16 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from typing import Any, Final
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import RpcError
+from firesteel.graph.job_archive import unpacked
+from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import JobMasterGateway
 from firesteel.rpc import RpcClient
+from firesteel.service.background import in_slices
 from firesteel.service.retries import is_gone
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import Instruction
@@ -93,8 +96,9 @@ class JobDetails:
         self._core, self._clock, self._most_age, self._patience = core, clock, most_age, patience
         self._cache, self._read, self._spawn, self._perform = cache, read, spawn, perform
         self._now, self._heard = now, heard
-        self._last: dict[str, tuple[float, Archive]] = {}
-        self._asking: dict[str, asyncio.Task[None]] = {}
+        self._last: dict[str, dict[str, tuple[float, Archive]]] = {}
+        """Job -> vertex of which the subtasks were asked for, empty: of none -> when, and the answer."""
+        self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     def connect(self, client: RpcClient) -> None:
         """Has to come first."""
@@ -102,23 +106,28 @@ class JobDetails:
 
     def outdated(self, job_id: str) -> None:
         """The job has changed: the next question goes to the JobMaster."""
-        if job_id in self._last:
-            self._last[job_id] = (float("-inf"), self._last[job_id][1])
+        for vertex_id, (_, archive) in self._last.get(job_id, {}).items():
+            self._last[job_id][vertex_id] = (float("-inf"), archive)
 
     def forget(self, job_id: str) -> None:
         """The job has ended, or is forgotten."""
         self._last.pop(job_id, None)
 
-    async def of(self, job_id: str) -> Archive:
-        """Everything about a job: from its JobMaster while it runs, else as it ended.
+    async def of(self, job_id: str, vertex_id: str = "") -> Archive:
+        """A job: from its JobMaster while it runs, else as it ended.
+
+        Args:
+            job_id: of the job.
+            vertex_id: whose subtasks are wanted, if any are.
 
         Raises:
             UnknownJobError: there is no such job.
             DamagedEntryError: its end can't be read any more.
         """
         job = self._core.job(job_id)
-        await self._refresh(job)
-        return await self._of_ended(job) if job.ended else self._known(job)
+        await self._refresh(job, vertex_id)
+        archive = await self._of_ended(job) if job.ended else self._known(job, vertex_id)
+        return await in_slices(_with_rows(archive, vertex_id))
 
     async def refresh(self) -> None:
         """Ask all JobMasters, as a heartbeat."""
@@ -130,18 +139,19 @@ class JobDetails:
         if job is not None:
             await self._refresh(job)
 
-    async def _refresh(self, job: JobRecord) -> None:
-        last = self._last.get(job.id)
+    async def _refresh(self, job: JobRecord, vertex_id: str = "") -> None:
+        last = self._last.get(job.id, {}).get(vertex_id)
         is_new = last is not None and self._clock.monotonic() - last[0] < self._most_age
         if job.phase is not Phase.LED or is_new:
             return
-        asking = self._asking.get(job.id)
+        question = job.id, vertex_id
+        asking = self._asking.get(question)
         if asking is None:
-            asking = self._spawn(self._ask(job), f"details of job {job.id}")
+            asking = self._spawn(self._ask(job, vertex_id), f"details of job {job.id}")
             if asking is None:  # the service stops
                 return
-            self._asking[job.id] = asking
-            asking.add_done_callback(lambda _: self._asking.pop(job.id, None))
+            self._asking[question] = asking
+            asking.add_done_callback(lambda _: self._asking.pop(question, None))
         await asyncio.wait([asking], timeout=self._patience)
 
     async def overviews(self) -> list[Mapping[str, Any]]:
@@ -173,9 +183,9 @@ class JobDetails:
             self._cache.put(job.id, archive)
         return archive
 
-    def _known(self, job: JobRecord) -> Archive:
+    def _known(self, job: JobRecord, vertex_id: str = "") -> Archive:
         """What was heard last, with the state that is known now."""
-        last = self._last.get(job.id)
+        last = self._last.get(job.id, {}).get(vertex_id)
         archive = last[1] if last is not None else job.archive or {}
         now = self._now().epoch_ms
         start = archive.get("start-time", now)
@@ -184,12 +194,12 @@ class JobDetails:
             PROGRESS: job.progress, "firesteel-settings": (job.archive or {}).get("firesteel-settings", {}),
         }  # fmt: skip
 
-    async def _ask(self, job: JobRecord) -> None:
+    async def _ask(self, job: JobRecord, vertex_id: str) -> None:
         assert job.jobmaster is not None
         asked = address, token = job.jobmaster
         gateway = JobMasterGateway(self._client, address, token)
         try:
-            answer = (await gateway.details()).archive
+            answer = (await gateway.details(m.LookAtJob((vertex_id,) if vertex_id else ()))).archive
         except RpcError as error:
             if is_gone(error):
                 text = f"the JobMaster of the job is lost: {error}"
@@ -201,6 +211,21 @@ class JobDetails:
             return
         self._heard(job.id)
         if not job.ended:
-            self._last[job.id] = (self._clock.monotonic(), answer)
+            self._last.setdefault(job.id, {})[vertex_id] = (self._clock.monotonic(), answer)
             if answer["state"] not in ENDED:  # an end is told by the JobMaster itself
                 self._core.state_changed(job.id, str(answer["state"]), answer.get("timestamps", {}))
+
+
+def _with_rows(archive: Archive, vertex_id: str) -> Generator[None, None, Archive]:
+    """An archive with the rows of one vertex, if there is such one."""
+    vertices = []
+    for vertex in archive.get("vertices", ()):
+        rows: list[Mapping[str, Any]] = []
+        for packed in vertex["subtasks"] if vertex["id"] == vertex_id else ():
+            if isinstance(packed, str):
+                rows += unpacked(packed)
+                yield
+            else:
+                rows.append(packed)
+        vertices.append({**vertex, "subtasks": rows})
+    return {**archive, "vertices": vertices}

@@ -12,10 +12,10 @@ from firesteel.core.backoff import pauses
 from firesteel.core.errors import GraphError, RpcError, class_name
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol import messages as m
-from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway
+from firesteel.protocol.gateways import JobMasterGateway, JobMasterHostGateway, ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
-from firesteel.service.leaders import PeerLeader
+from firesteel.service.leader_link import LeaderChannel
 from firesteel.service.retries import Failure, is_gone, repeated, until_it_works
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import AdoptJob, CancelJob, Instruction
@@ -36,15 +36,15 @@ class Addresses:
         dispatcher: internal base URL of this Dispatcher.
         token: its fencing token.
         term: orders it among Dispatchers.
-        host: the JobMaster host.
-        resourcemanager: the ResourceManager.
+        host: to the JobMaster host.
+        resourcemanager: to the ResourceManager.
     """
 
     dispatcher: str
     token: str
     term: int
-    host: PeerLeader
-    resourcemanager: PeerLeader
+    host: LeaderChannel[JobMasterHostGateway]
+    resourcemanager: LeaderChannel[ResourceManagerGateway]
 
 
 class JobMasterCalls:
@@ -116,15 +116,15 @@ class JobMasterCalls:
         if delay:
             await asyncio.sleep(delay)
 
-        async def start() -> None:
+        async def start(host: JobMasterHostGateway) -> None:
             graph = self._graphs.get(job_id)
             if graph is None or not self._core.may_start(job_id):
                 return
-            host, where = JobMasterHostGateway(self._client, self._addresses.host.address), self._addresses
-            job = self._core.job(job_id)
+            where, job = self._addresses, self._core.job(job_id)
+            resourcemanager, _ = where.resourcemanager.where()
             message = m.StartJob(
-                graph.to_plain(), where.dispatcher, where.token, where.resourcemanager.address, where.dispatcher,
-                where.term, job.takeovers, job.takeover_cause, tuple(job.former),
+                graph.to_plain(), where.dispatcher, where.token, resourcemanager, where.dispatcher, where.term,
+                job.takeovers, job.takeover_cause, tuple(job.former),
                 self._trace_of(job_id),
             )  # fmt: skip
             answer = await host.start_job(message)
@@ -139,7 +139,7 @@ class JobMasterCalls:
                 self._perform(self._core.unreachable(job_id, str(error), self._now()))
             return True
 
-        await repeated(start, failed, pauses(FIRST_PAUSE, LONGEST_PAUSE))
+        await self._addresses.host.ask(start, failed, pauses(FIRST_PAUSE, LONGEST_PAUSE))
 
     async def _ask_host(self) -> None:
         def failed(error: Failure) -> bool:
@@ -147,10 +147,8 @@ class JobMasterCalls:
             self._perform(self._core.host_away(str(error), self._now()))
             return True
 
-        answer = await repeated(
-            lambda: JobMasterHostGateway(self._client, self._addresses.host.address).list_jobs(),
-            failed,
-            pauses(FIRST_PAUSE, LONGEST_PAUSE),
+        answer = await self._addresses.host.ask(
+            lambda host: host.list_jobs(), failed, pauses(FIRST_PAUSE, LONGEST_PAUSE)
         )
         self.listed = {job.job_id: job for job in answer.jobs}
         running = {job.job_id: (job.address, job.jobmaster_token) for job in answer.jobs}

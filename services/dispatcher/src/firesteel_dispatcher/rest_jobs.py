@@ -58,7 +58,8 @@ class JobHandlers:
 
     async def subtask(self, request: web.Request) -> web.StreamResponse:
         """A subtask, or one of its attempts."""
-        archive, match = await self._service.details.of(job_id_of(request)), request.match_info
+        match = request.match_info
+        archive = await self._service.details.of(job_id_of(request), match["vertex_id"])
         attempt = int(match["attempt"]) if "attempt" in match else None
         return json_answer(views.subtask_attempt(archive, match["vertex_id"], int(match["subtask"]), attempt))
 
@@ -82,8 +83,8 @@ class JobHandlers:
         """A handler that shows a vertex of a job."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            archive = await self._service.details.of(job_id_of(request))
-            return json_answer(view(archive, request.match_info["vertex_id"]))
+            vertex_id = request.match_info["vertex_id"]
+            return json_answer(view(await self._service.details.of(job_id_of(request), vertex_id), vertex_id))
 
         return handle
 
@@ -91,8 +92,9 @@ class JobHandlers:
         """A handler that shows metrics; it gets the parts of the path and the query, the latter below."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            archive = await self._service.details.of(job_id_of(request))
-            return json_answer(view(archive, {**request.query, **request.match_info}))
+            match = request.match_info
+            archive = await self._service.details.of(job_id_of(request), match.get("vertex_id", ""))
+            return json_answer(view(archive, {**request.query, **match}))
 
         return handle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -33,7 +33,8 @@ from firesteel.rpc import RpcClient, answers
 from firesteel.service.base import Service
 from firesteel.service.daemon_threads import DaemonThread
 from firesteel.service.heartbeat import HeartbeatMonitor
-from firesteel.service.leaders import Candidate, PeerLeader
+from firesteel.service.leader_link import LeaderChannel
+from firesteel.service.leaders import Candidate
 from firesteel.service.leaving import Leaving
 from firesteel.service.measured import JOBMANAGER, Measured, numbers, of_job
 from firesteel.service.retries import until_it_works
@@ -129,8 +130,8 @@ class DispatcherService(Service):
         self.closing = False
         self._listener = listener
         self._candidate = Candidate(ha, DISPATCHER)
-        self._host = PeerLeader(ha, JOBMASTER_HOST, self._host_changed)
-        self._resourcemanager = PeerLeader(ha, RESOURCEMANAGER)
+        self._host = LeaderChannel(ha, JOBMASTER_HOST, JobMasterHostGateway, lambda: self.client, self._host_changed)
+        self._resourcemanager = LeaderChannel(ha, RESOURCEMANAGER, ResourceManagerGateway, lambda: self.client)
         self._takes_over = takes_over
         self._disk = DaemonThread("dispatcher-store")
         self._submitting = asyncio.Lock()
@@ -298,8 +299,8 @@ class DispatcherService(Service):
 
     async def on_stop(self) -> None:
         """Let the store go."""
-        self._host.stop()
-        self._resourcemanager.stop()
+        self._host.close()
+        self._resourcemanager.close()
         if self._store is not None:
             try:
                 async with asyncio.timeout(_STORE_SECONDS):
@@ -397,7 +398,7 @@ class DispatcherService(Service):
             if self.closing:
                 raise ClosingError
             timeout, now = client_timeout(graph), self.now()
-            archive = submitted_archive(graph, self.cluster_settings, now.epoch_ms)
+            archive = await asyncio.to_thread(submitted_archive, graph, self.cluster_settings, now.epoch_ms)
             job = StoredJob(graph, fingerprint, now.epoch_ms)
             await self.on_disk(self.store.put, job, received, submission.blobs)
             if trace is not None:
@@ -478,7 +479,7 @@ class DispatcherService(Service):
         Raises:
             RpcError: the ResourceManager does not answer.
         """
-        return await ResourceManagerGateway(self.client, self._resourcemanager.address).overview()
+        return await self._resourcemanager.gateway().overview()
 
     def shut_down_cluster(self) -> None:
         """End all jobs, then the JobMaster host, the ResourceManager and this process; returns at once."""
@@ -499,22 +500,14 @@ class DispatcherService(Service):
         for job in running:
             if not job.ended:
                 logger.warning("job %s has not ended within %g s", job.id, self.settings.shutdown_timeout)
-        host = JobMasterHostGateway(self.client, self._host.address, timeout=_SHUTDOWN_CALL)
-        resourcemanager = ResourceManagerGateway(self.client, self._resourcemanager.address, timeout=_SHUTDOWN_CALL)
         deadline = self.clock.monotonic() + self.settings.shutdown_timeout
-        await self._tell_to_end("JobMaster host", host, self._host, deadline)
-        await self._tell_to_end("ResourceManager", resourcemanager, self._resourcemanager, deadline)
+        await self._tell_to_end("JobMaster host", lambda: self._host.gateway(_SHUTDOWN_CALL).shut_down(), deadline)
+        end_resourcemanager = lambda: self._resourcemanager.gateway(_SHUTDOWN_CALL).shut_down()  # noqa: E731
+        await self._tell_to_end("ResourceManager", end_resourcemanager, deadline)
         self.request_stop(Leaving.END_CLUSTER)
 
-    async def _tell_to_end(
-        self, name: str, gateway: JobMasterHostGateway | ResourceManagerGateway, leader: PeerLeader, deadline: float
-    ) -> None:
+    async def _tell_to_end(self, name: str, shut_down: Callable[[], Awaitable[None]], deadline: float) -> None:
         """Have a service end with all that it looks after; one that is away may be on its way back."""
-
-        async def shut_down() -> None:
-            gateway.address = leader.address
-            await gateway.shut_down()
-
         waits = pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
         in_time = lambda: self.clock.monotonic() < deadline  # noqa: E731
         if not await until_it_works(f"end of the {name}", shut_down, in_time, waits=waits):

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-_LIVE: Final = frozenset({"DEPLOYING", "INITIALIZING", "RUNNING", "CANCELING"})
+from firesteel.graph.job_archive import TASKMANAGERS
+
 _RESOURCE: Final = {
     "cpuCores": 0.0, "taskHeapMemory": 0, "taskOffHeapMemory": 0, "managedMemory": 0, "networkMemory": 0,
     "extendedResources": {},
@@ -34,11 +35,11 @@ UNKNOWN: Final = -1
 def tasks_by_taskmanager(archives: Iterable[Mapping[str, Any]]) -> Counter[tuple[str, str]]:
     """How many tasks of each job each TaskManager runs: (TaskManager id, job id) -> count."""
     return Counter(
-        (subtask["taskmanager-id"], archive["jid"])
-        for archive in archives
-        for vertex in archive["vertices"]
-        for subtask in vertex["subtasks"]
-        if subtask["status"] in _LIVE
+        {
+            (taskmanager_id, archive["jid"]): count
+            for archive in archives
+            for taskmanager_id, count in archive.get(TASKMANAGERS, {}).items()
+        }
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from firesteel.config import Settings
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
-from firesteel.graph.job_archive import CLEAN_UP, TASK_METRICS
+from firesteel.graph.job_archive import CLEAN_UP, TASK_METRICS, TASKMANAGERS
 from firesteel_dispatcher.job_settings import all_for_job
 
 Archive = Mapping[str, Any]
@@ -23,7 +23,7 @@ _PARALLELISM = "parallelism.default"
 _NOT_IN_DETAILS = frozenset(
     {
         "vertices", "failure", "exceptions", "exceptions-dropped", "config", "net-runtime", "firesteel-settings",
-        "checkpoints", "restarts", CLEAN_UP,
+        "checkpoints", "restarts", CLEAN_UP, TASKMANAGERS,
     }
 )  # fmt: skip
 
@@ -34,7 +34,7 @@ class UnknownVertexError(FiresteelError):
 
 def job_overview(archive: Archive) -> dict[str, Any]:
     """One item of /jobs/overview."""
-    tasks = Counter(subtask["status"] for vertex in archive["vertices"] for subtask in vertex["subtasks"])
+    tasks: Counter[str] = sum((Counter(vertex["tasks"]) for vertex in archive["vertices"]), Counter())
     return {
         "jid": archive["jid"],
         "name": archive["name"],

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from firesteel.common.job_status import JobStatus
 from firesteel.connectors.enumerators import create_enumerator
 from firesteel.core.clock import Clock
 from firesteel.core.errors import GraphError, PeerUnreachableError, ProgramError, ProtocolError, RpcError
-from firesteel.core.ids import AllocationId, VertexId
+from firesteel.core.ids import AllocationId, VertexId, execution_id
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, FailureEntry, FailureRecord, SharedSlot, Slot
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.graph.job_archive import CLEAN_UP, archive_of, job_timestamps, restart_times
+from firesteel.graph.job_archive import CLEAN_UP, archive_in_slices, job_timestamps, restart_times
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.plan import job_plan
 from firesteel.protocol import messages as m
@@ -44,6 +44,8 @@ COMMIT_PAUSE = 1.0
 """Seconds until a job commits once more that has lost a slot meanwhile; no strategy limits that."""
 REASON_SECONDS = 0.2
 """A job that fails because a task lost its connection to another waits so long for what happened to that one."""
+CANCELLED_AT_ONCE, DEPLOYED_AT_ONCE = 1000, 200
+"""Tasks, and slots, in one slice: a large job must not keep others waiting."""
 USED_TIMEOUTS = 3
 """So many heartbeat timeouts after the job had its last slot at a TaskManager, none of its tasks runs there: what was
 to be freed is, or the TaskManager is lost to everybody."""
@@ -113,6 +115,18 @@ class JobMasterCore:
         self.checkpoints = JobCheckpoints(self, settings.checkpoints, clock, lambda: self._splits, may_recover)
         self._start_when_settled: list[Execution] = []
 
+        self._to_cancel: deque[tuple[Execution, str]] = deque()
+        """And why."""
+        self._to_deploy: deque[tuple[Slot, list[Execution]]] = deque()
+        """SCHEDULED attempts by their slots."""
+        self._placements: dict[str, Placement] = {}
+        """Of those that are being deployed, by TaskManager."""
+        self._to_schedule: set[int] = set()
+        """Regions that are started again."""
+        self._starts_soon = False
+        """What is in ``_start_when_settled`` is started by ``go_on``."""
+        self._goes_on = False
+        """``go_on`` will be called."""
         self._restarts = Restarts(self.graph, settings.new_restart_strategy(), settings.failover_by_region)
         self._ending_since: float | None = None
         self._ending: FailureEntry | None = None
@@ -184,14 +198,16 @@ class JobMasterCore:
             and self._clock.monotonic() - heard >= self._settings.orphan_timeout
         )
 
-    def archive(self) -> dict[str, Any]:
-        """The job as plain data (contents: ``firesteel.graph.job_archive``)."""
+    def look(self, wanted: Collection[str] | None = None) -> Generator[None, None, dict[str, Any]]:
+        """The job as plain data, in slices; see ``firesteel.graph.job_archive.archive_in_slices``."""
         if self._archive is not None:
             return self._archive
-        archive = {**archive_of(self.graph, self._plan), "checkpoints": self.checkpoints.to_plain()}
+        seen = yield from archive_in_slices(self.graph, self._plan, wanted)
+        archive = {**seen, "checkpoints": self.checkpoints.to_plain()}
         if self.is_terminal:
             archive[CLEAN_UP] = self.checkpoints.coordinator.completed.clean_up(self.state.name)
-            self._archive = archive
+            if wanted is None:
+                self._archive = archive
         return archive
 
     def job_values(self) -> dict[str, int | str]:
@@ -398,7 +414,7 @@ class JobMasterCore:
             executions = self.graph.executions_in(slot.allocation_id)
             # Tell its TaskManager too: if that is not gone itself, nothing of the slot may stay behind.
             self._drop(slot, f"lost: {cause}")
-            running = [e for e in executions if e.state not in (ExecutionState.CREATED, ExecutionState.SCHEDULED)]
+            running = [e for e in executions if e.state is not ExecutionState.CREATED]
             if not any(not e.state.is_terminal for e in running):
                 self._unused_slot_lost(slot, executions, cause)
             ended += [e for e in running if not e.state.is_terminal]
@@ -433,6 +449,7 @@ class JobMasterCore:
         """A slot is not the job's any more; another one is asked for if it is needed."""
         self.pool.remove(slot.allocation_id)
         self.graph.unplace(slot.allocation_id)
+        self._placements.clear()
         self._out.append(do.ReleaseSlot(slot.taskmanager_id, slot.allocation_id, cause))
         self._declares = True
 
@@ -469,9 +486,14 @@ class JobMasterCore:
         Args:
             regions: that may have all their slots, beside those that get some now.
         """
-        if not self.waits_for_slots or not (self._deployed or self.pool.is_full) or not self.checkpoints.is_settled:
+        if not self.waits_for_slots or not (self._deployed or self.pool.is_full):
             return
-        regions = self.graph.place(self.pool.unused()).union(regions)
+        if not self.checkpoints.is_settled or self._starts_soon:
+            return
+        unused = self.pool.unused()
+        regions = self.graph.place(unused).union(regions)
+        for slot in filter(self.graph.is_placed, unused):
+            self.pool.use(slot.allocation_id)
         ready = [number for number in sorted(regions) if self.graph.is_ready(number)]
         if ready:
             self._deploy(self.graph.in_regions(ready))
@@ -483,26 +505,67 @@ class JobMasterCore:
         by_slot: dict[int, tuple[Slot, list[Execution]]] = {}
         for execution in new:
             execution.machine.move(ExecutionState.SCHEDULED, "all slots are there")
-            execution.machine.move(ExecutionState.DEPLOYING, "submitted to its slot")
             shared = self.graph.shared_slot(execution)
             assert shared.slot is not None, execution.task_name
             by_slot.setdefault(shared.number, (shared.slot, []))[1].append(execution)
         self._note(slot.taskmanager_id for slot, _ in by_slot.values())
-        by_taskmanager: dict[str, Placement] = {}
-        by_regions: dict[frozenset[int], Placement] = {}
         for _, (slot, tasks) in sorted(by_slot.items()):
             self.pool.use(slot.allocation_id)
-            placement = by_taskmanager.get(slot.taskmanager_id)
-            if placement is None:
-                held = self.pool.at(slot.taskmanager_id)
-                inside = [e for one in held for e in self.graph.executions_in(one.allocation_id)]
-                regions = frozenset(map(self.graph.region_of, inside))
-                placement = by_regions.get(regions) or placement_of(self.graph, regions)
-                by_taskmanager[slot.taskmanager_id] = by_regions[regions] = placement
+            self._to_deploy.append((slot, tasks))
+        self._placements.clear()
+        if len(self._to_deploy) <= DEPLOYED_AT_ONCE:
+            self._deploy_some()
+
+    def _deploy_some(self) -> None:
+        """Submit what stands first among that which is to be deployed."""
+        for _ in range(min(len(self._to_deploy), DEPLOYED_AT_ONCE)):
+            slot, tasks = self._to_deploy.popleft()
+            tasks = [e for e in tasks if e.state is ExecutionState.SCHEDULED]
+            if not tasks or not self.is_active or self.graph.region_of(tasks[0]) in self._restarts:
+                continue  # they have failed with their slot, or are about to be cancelled
+            for execution in tasks:
+                execution.machine.move(ExecutionState.DEPLOYING, "submitted to its slot")
             deployment = deployment_of(
-                self.graph, slot.allocation_id, tasks, placement, self._settings.for_slots, self.checkpoints.restore_of
+                self.graph,
+                slot.allocation_id,
+                tasks,
+                self._placement_at(slot.taskmanager_id),
+                self._settings.for_slots,
+                self.checkpoints.restore_of,
             )
             self._out.append(do.SubmitSlot(slot.taskmanager_id, slot.allocation_id, deployment))
+
+    def _placement_at(self, taskmanager_id: str) -> Placement:
+        """Of all regions that have tasks at a TaskManager: the same for all whose regions are the same."""
+        placement = self._placements.get(taskmanager_id)
+        if placement is None:
+            held = self.pool.at(taskmanager_id)
+            inside = [e for one in held for e in self.graph.executions_in(one.allocation_id)]
+            regions = frozenset(map(self.graph.region_of, inside))
+            key = ",".join(map(str, sorted(regions)))
+            placement = self._placements.get(key) or placement_of(self.graph, regions)
+            self._placements[taskmanager_id] = self._placements[key] = placement
+        return placement
+
+    def go_on(self) -> list[do.Instruction]:
+        """The next slice of long decisions: tasks are cancelled before others are deployed."""
+        self._goes_on = False
+        if self._to_cancel:
+            self._cancel_some()
+            self._check_end()
+        elif self._starts_soon:
+            self._starts_soon = False
+            self._start_settled()
+        elif self._to_schedule:
+            self._schedule_again()
+        else:
+            self._deploy_some()
+        return self._take()
+
+    @property
+    def _is_unfinished(self) -> bool:
+        """Whether something is left of long decisions."""
+        return bool(self._to_cancel or self._starts_soon or self._to_schedule or self._to_deploy)
 
     def _note(self, taskmanagers: Iterable[str]) -> None:
         """Tasks are about to run there; they do when it was noted."""
@@ -603,8 +666,8 @@ class JobMasterCore:
         return self._take()
 
     def _metrics(self, tasks: Mapping[str, Mapping[str, Any]]) -> None:
-        for execution_id, metrics in tasks.items():
-            execution = self.graph.execution(execution_id)
+        for id_, metrics in tasks.items():
+            execution = self.graph.execution(id_)
             if execution is not None:
                 execution.update_metrics(metrics)
 
@@ -818,11 +881,7 @@ class JobMasterCore:
         """See ``checkpoints.of_job.Core``: what has waited for that is deployed."""
         if not self.is_active:
             return
-        again = [e for e in self._start_when_settled if self._is_live(e.id)]
-        self._start_when_settled = []
-        if again:
-            self._start_again(again)
-        elif self._splits is not None and not self._has_begun:
+        if not self._start_settled() and self._splits is not None and not self._has_begun:
             point = self.checkpoints.restore_point()
             try:
                 self._splits.begin(point)
@@ -832,6 +891,14 @@ class JobMasterCore:
             if point is not None:
                 self.checkpoints.restarting()
         self._schedule(range(len(self.graph.regions)))
+
+    def _start_settled(self) -> bool:
+        """Start what has waited; whether there was something."""
+        again = [e for e in self._start_when_settled if self._is_live(e.id)]
+        self._start_when_settled = []
+        if again and self.is_active:
+            self._start_again(again)
+        return bool(again)
 
     # -- failures
 
@@ -938,19 +1005,26 @@ class JobMasterCore:
         if not ready:
             return
         again = [execution for region in ready for execution in self.graph.restart(region)]
+        many = len(again) > CANCELLED_AT_ONCE
         if not self._restarts:
             self._ending_since = None
             self._out.append(do.ClearTimer(CANCEL_TIMER))
             self._move(JobStatus.RUNNING, f"restarted {len(again)} tasks")
-        self._start_again(again)
+        if many:
+            self._start_when_settled += again
+            self._starts_soon = True
+        else:
+            self._start_again(again)
 
     def _start_again(self, executions: Sequence[Execution]) -> None:
         """These new attempts are to be deployed: sources begin anew, or go on from the checkpoint."""
-        if not self.checkpoints.is_settled:
+        if not self.checkpoints.is_settled or self._starts_soon:
             self._start_when_settled += executions
             return
-        self._submitted = {id_ for id_ in self._submitted if self._is_live(id_)}
-        self._missed = {id_: since for id_, since in self._missed.items() if self._is_live(id_)}
+        for execution in executions:
+            before = execution_id(VertexId(execution.vertex.id), execution.subtask, execution.attempt - 1)
+            self._submitted.discard(before)
+            self._missed.pop(before, None)
         try:
             if self._splits is not None:
                 self._splits.restart(executions, self.checkpoints.restarting())
@@ -958,9 +1032,16 @@ class JobMasterCore:
             self._sources_failed(error, executions)
             return
         self._declare()
-        self._schedule({self.graph.region_of(execution) for execution in executions})
         if self.waits_for_slots:
             self._out.append(do.SetTimer(SLOTS_TIMER, self._settings.slot_request_timeout))
+        self._to_schedule |= {self.graph.region_of(execution) for execution in executions}
+        if len(executions) <= CANCELLED_AT_ONCE:
+            self._schedule_again()
+
+    def _schedule_again(self) -> None:
+        """Deploy what is started again, as far as its slots are there."""
+        regions, self._to_schedule = self._to_schedule, set()
+        self._schedule(regions)
 
     # -- the way to the last slot given back
 
@@ -968,8 +1049,18 @@ class JobMasterCore:
         if self._ending_since is None:
             self._ending_since = self._clock.monotonic()
         self.checkpoints.coordinator.tasks_failed(cause)
+        wanted = list(self.graph.executions() if executions is None else executions)
+        if len(wanted) > CANCELLED_AT_ONCE:  # a TaskManager hears of all that it has to cancel at the same time
+            wanted.sort(key=lambda e: e.slot.taskmanager_id if e.slot is not None else "")
+        self._to_cancel.extend((execution, cause) for execution in wanted)
+        self._cancel_some()
+        self._check_end()
+
+    def _cancel_some(self) -> None:
+        """Cancel what stands first among that which is to be cancelled."""
         by_slot: dict[tuple[str, str], list[str]] = {}
-        for execution in self.graph.executions() if executions is None else executions:
+        for _ in range(min(len(self._to_cancel), CANCELLED_AT_ONCE)):
+            execution, cause = self._to_cancel.popleft()
             if execution.state.is_terminal or execution.state is ExecutionState.CANCELING:
                 continue
             if execution.slot is None or not execution.machine.can(ExecutionState.CANCELING):
@@ -982,7 +1073,6 @@ class JobMasterCore:
         if by_slot and self._settings.cancellation_timeout:
             # The TaskManager kills the slot after the timeout and says so; this is for one that does not.
             self._out.append(do.SetTimer(CANCEL_TIMER, self._settings.cancellation_timeout + CANCEL_GRACE))
-        self._check_end()
 
     def _give_up_tasks(self) -> None:
         cause = "did not end in time; its slot is released"
@@ -1044,6 +1134,9 @@ class JobMasterCore:
             self._declares = False
             if self.accepts_slots:
                 self._declare()
+        if self._is_unfinished and not self._goes_on:
+            self._goes_on = True
+            self._out.append(do.GoOn())
         out, self._out = self._out, []
         if self._checks:
             self._checks = False

@@ -15,13 +15,15 @@ from firesteel.core.log_files import keep_newest, last_lines
 from firesteel.core.process import ProcessId, ask_to_end, is_running, kill
 from firesteel.core.run_directory import RunDirectory, private_directory
 from firesteel.graph.job_graph import JobGraph
+from firesteel.ha.retrieval import FixedLeaders
 from firesteel.ha.services import DISPATCHER, JOBMASTER_HOST, RESOURCEMANAGER, HighAvailabilityServices
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
-from firesteel.service.leaders import Candidate, PeerLeader
+from firesteel.service.leader_link import LeaderChannel
+from firesteel.service.leaders import Candidate
 from firesteel.service.leaving import Leaving
 from firesteel.service.retries import until_it_works
 from firesteel_jobmaster.host_core import (
@@ -85,7 +87,9 @@ class HostService(Service):
         super().__init__("jobmaster", host_names=host_names, drain_seconds=DRAIN_SECONDS)
         self._settings, self._secret, self._clock = settings, secret, clock
         self._candidate = Candidate(ha, JOBMASTER_HOST) if ha is not None else None
-        self._leaders = {} if ha is None else {name: PeerLeader(ha, name) for name in (DISPATCHER, RESOURCEMANAGER)}
+        leaders = ha or FixedLeaders({})
+        self._dispatcher = LeaderChannel(leaders, DISPATCHER, DispatcherGateway, lambda: self._client)
+        self._resourcemanager = LeaderChannel(leaders, RESOURCEMANAGER, ResourceManagerGateway, lambda: self._client)
         self._registry = Registry(cluster_directory)
         self._logs = (
             run_directory.subdir(FOLDER) if log_directory is None else private_directory(log_directory / FOLDER)
@@ -148,17 +152,11 @@ class HostService(Service):
         """Whether it waits while another JobMaster host leads."""
         return self._candidate is not None and self._candidate.is_standby
 
-    def _where(self, component: str, otherwise: str) -> str:
-        """Where a service is now; where leaders are not elected, as a job was told."""
-        peer = self._leaders.get(component)
-        elected = peer.elected if peer is not None else None
-        return otherwise if elected is None else elected.address
-
     async def on_start(self) -> None:
         """Hear the template, and look after the processes."""
         self._rpc = RpcClient(self.session, self._secret, self._clock)  # whoever knows the port may call already
-        for peer in self._leaders.values():
-            peer.start()
+        self._dispatcher.start()
+        self._resourcemanager.start()
         if self._candidate is not None:
             await self._candidate.announce(self.address, "")
             self.spawn(self._candidate.hold(), "leadership")
@@ -228,12 +226,11 @@ class HostService(Service):
         lost = m.JobMasterLost(job_id, job.cause, job.token)
 
         async def tell_resourcemanager() -> None:
-            address = self._where(RESOURCEMANAGER, job.start.resourcemanager_address)
-            await ResourceManagerGateway(self._client, address).forget_jobmaster(lost)
+            resourcemanager = self._resourcemanager.gateway(otherwise=job.start.resourcemanager_address)
+            await resourcemanager.forget_jobmaster(lost)
 
         async def tell_dispatcher() -> None:
-            address = self._where(DISPATCHER, job.start.dispatcher_address)
-            await DispatcherGateway(self._client, address).jobmaster_lost(lost)
+            await self._dispatcher.gateway(otherwise=job.start.dispatcher_address).jobmaster_lost(lost)
 
         self.spawn(
             until_it_works(f"loss of job {job_id}", tell_resourcemanager),
@@ -383,8 +380,8 @@ class HostService(Service):
 
     async def on_stop(self) -> None:
         """End the template."""
-        for peer in self._leaders.values():
-            peer.stop()
+        self._dispatcher.close()
+        self._resourcemanager.close()
         await self.template.close()
 
     async def on_stopped(self) -> None:

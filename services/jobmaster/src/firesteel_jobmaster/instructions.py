@@ -160,6 +160,11 @@ class ReportEnd:
 
 
 @dataclass(frozen=True)
+class GoOn:
+    """Have others be served, then call ``go_on``: something is left of a long decision."""
+
+
+@dataclass(frozen=True)
 class SetTimer:
     """Call ``timer_fired(name)`` after so many seconds; replaces a timer of the same name."""
 
@@ -193,6 +198,7 @@ Instruction = (
     | ReleaseSlot
     | ReportState
     | ReportEnd
+    | GoOn
     | SetTimer
     | ClearTimer
 )

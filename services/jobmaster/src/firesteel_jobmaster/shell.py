@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from firesteel.protocol.gateways import DispatcherGateway, JobMasterGateway, Tas
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.split_messages import OperatorEvents
 from firesteel.rpc import RpcClient, answers
+from firesteel.service.background import in_slices
 from firesteel.service.lanes import Calls, Spawn
 from firesteel.service.logs import log_fields
 from firesteel.service.retries import FIRST_PAUSE, Failure, repeated
@@ -45,6 +47,8 @@ from firesteel_jobmaster.traces import JobTraces
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+PERFORMED_AT_ONCE = 200
+"""Instructions that are carried out in one slice."""
 PACKED_AT_ONCE = 200
 """Slots up to which a placement is packed on the event loop."""
 LONGEST_SUBMIT_DELAY = 5.0
@@ -130,8 +134,11 @@ class JobMaster:
         self.crashed = asyncio.Event()
         """An exception that nobody expected has stopped it: another one has to take over (``crash_cause``)."""
         self.crash_cause = ""
-        self._rpc, self._spawn, self._interval = rpc, spawn, settings.heartbeat_interval
+        self._rpc, self._spawn, self._spawn_call, self._interval = rpc, spawn, spawn_call, settings.heartbeat_interval
         self._changed = asyncio.Event()
+        self._waiting: deque[tuple[do.Instruction, str]] = deque()
+        """Instructions, and what they came from."""
+        self._is_performing = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
         dispatcher = DispatcherGateway(rpc, start.dispatcher_address, start.dispatcher_token)
         self._dispatcher = DispatcherReporter(dispatcher, self.job_id, token, clock, spawn_call)
@@ -346,9 +353,9 @@ class JobMaster:
         self._event(f"timer {name}", lambda: self.core.timer_fired(name))
 
     @answers(JobMasterGateway.details)
-    def details(self, _: m.Empty) -> m.JobDetails:
+    async def details(self, message: m.LookAtJob) -> m.JobDetails:
         """See ``JobMasterGateway``."""
-        return m.JobDetails(self.core.archive())
+        return m.JobDetails(await in_slices(self.core.look(message.vertices)))
 
     @answers(JobMasterGateway.collect)
     async def collect(self, message: m.CollectFromJob) -> m.CollectedFromJob:
@@ -369,12 +376,15 @@ class JobMaster:
             except Exception as error:
                 self._crash(f"handling {doing}", error)
                 return otherwise
-            for instruction in instructions:
-                try:
-                    self._perform(instruction)
-                except Exception as error:
-                    self._crash(f"carrying out {type(instruction).__name__} after {doing}", error)
-                    return otherwise
+            self._waiting.extend((instruction, doing) for instruction in instructions)
+            if not self._is_performing:
+                self._perform_some()
+                if self._waiting:
+                    self._is_performing = self._spawn_call(self._perform_others(), "instructions") is not None
+                while self._waiting and not self._is_performing:  # the host stops
+                    self._perform_some()
+            if self.crashed.is_set():
+                return otherwise
         if self._traces is not None:
             self._traces.look()
         if self.core.is_followed:
@@ -383,6 +393,26 @@ class JobMaster:
         self._changed = asyncio.Event()
         return answer
 
+    def _perform_some(self) -> None:
+        """Carry out what stands first, in the order in which it was decided."""
+        for _ in range(PERFORMED_AT_ONCE):
+            if not self._waiting:
+                return
+            instruction, doing = self._waiting.popleft()
+            try:
+                self._perform(instruction)
+            except Exception as error:
+                self._crash(f"carrying out {type(instruction).__name__} after {doing}", error)
+
+    async def _perform_others(self) -> None:
+        try:
+            while self._waiting:
+                await asyncio.sleep(0)
+                with log_fields(job=self.job_id):
+                    self._perform_some()
+        finally:
+            self._is_performing = False
+
     def _crash(self, doing: str, error: Exception) -> None:
         """A fault of ours: what this one believes is not known to be true any more, so that another has to take over.
 
@@ -390,6 +420,7 @@ class JobMaster:
         """
         logger.critical("the JobMaster fails while %s", doing, exc_info=error)
         self.crash_cause = f"failed while {doing}: {type(error).__qualname__}: {error}"
+        self._waiting.clear()
         for name in list(self._timers):
             self._clear_timer(name)
         self._taskmanagers.close()
@@ -422,7 +453,9 @@ class JobMaster:
             case do.ReportState(state, timestamps):
                 self._dispatcher.state(state, timestamps)
             case do.ReportEnd():
-                self._dispatcher.end(self.core.archive())
+                self._report_end()
+            case do.GoOn():
+                asyncio.get_running_loop().call_soon(self._event, "what is left of it", self.core.go_on)
             case do.CheckpointWork(work):
                 self._checkpoint_work.add(work)
             case do.NoteAttempts(first_unused, taskmanagers):
@@ -586,6 +619,24 @@ class JobMaster:
             self._event("a refused submit", lambda: self.core.submit_failed(allocation, ids, cause))
         else:
             self._event("a submit", lambda: self.core.tasks_submitted(ids))
+
+    def _report_end(self) -> None:
+        look = self.core.look()
+        try:
+            next(look)
+        except StopIteration as end:
+            self._dispatcher.end(end.value)
+        else:
+            self._spawn_call(self._report_large_end(look), "end of the job")
+
+    async def _report_large_end(self, look: Generator[None, None, dict[str, Any]]) -> None:
+        try:
+            archive = await in_slices(look)
+        except Exception as error:
+            self._crash("looking at the end of the job", error)
+        else:
+            if not self.crashed.is_set():
+                self._dispatcher.end(archive)
 
     def _set_timer(self, name: str, seconds: float) -> None:
         self._clear_timer(name)

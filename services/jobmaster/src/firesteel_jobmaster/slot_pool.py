@@ -24,7 +24,7 @@ class SlotPool:
         self._at: dict[str, dict[str, Slot]] = {}
         """By TaskManager."""
         self._unused: dict[str, Slot] = {}
-        """That nothing was deployed into."""
+        """That hold nothing."""
         self._idle_since: dict[str, float] = {}
         self._closed = False
 
@@ -56,7 +56,7 @@ class SlotPool:
         return list(self._at)
 
     def unused(self) -> list[Slot]:
-        """Those that nothing was deployed into."""
+        """Those that hold nothing."""
         return list(self._unused.values())
 
     def offer(self, slot: Slot) -> bool:
@@ -92,7 +92,7 @@ class SlotPool:
         return allocation_id in self._idle_since
 
     def use(self, allocation_id: str) -> None:
-        """The job uses a slot, perhaps again."""
+        """Something has its place in a slot, or is deployed there again."""
         self._idle_since.pop(allocation_id, None)
         self._unused.pop(allocation_id, None)
 

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from firesteel.core.ids import new_allocation_id
+from firesteel.core.ids import AllocationIds, new_allocation_id
 from firesteel.protocol.fleet import SlotOutcome
 from firesteel.protocol.messages import RegisterTaskManager, SlotStatus
 from firesteel_resourcemanager.executor import Executor
@@ -40,7 +40,7 @@ class ResourceManagerCore:
     Args:
         settings: timeouts and bounds.
         now: monotonic seconds.
-        allocation_ids: makes allocation ids.
+        allocation_ids: makes allocation ids; default: in a row.
         worker_ids: makes ids of workers.
         active: whether the driver can start workers.
         slots_outlive_driver: whether slots go on when the fleet is lost.
@@ -50,7 +50,7 @@ class ResourceManagerCore:
         self,
         settings: ResourceManagerSettings,
         now: float,
-        allocation_ids: Callable[[], str] = new_allocation_id,
+        allocation_ids: Callable[[], str] | None = None,
         *,
         worker_ids: Callable[[], str] = new_allocation_id,
         active: bool = False,
@@ -62,7 +62,7 @@ class ResourceManagerCore:
         self.executors = Executors(self.table.taskmanagers, settings.spare_cores)
         self.workers = Workers(self.registry, worker_ids, active)
         self._life = SlotLife(self.registry, self.executors)
-        self._manager = SlotManager(self.registry, self.executors, self.workers, allocation_ids)
+        self._manager = SlotManager(self.registry, self.executors, self.workers, allocation_ids or AllocationIds())
 
     @property
     def jobs(self) -> dict[str, Job]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 from typing import NewType
@@ -34,6 +35,19 @@ def new_job_id() -> JobId:
 def new_allocation_id() -> AllocationId:
     """A random allocation id."""
     return AllocationId(secrets.token_hex(16))
+
+
+class AllocationIds:
+    """Makes allocation ids that differ in their last digits only, so that lists of many of them pack well.
+
+    Those of two makers have different first digits.
+    """
+
+    def __init__(self) -> None:
+        self._prefix, self._numbers = secrets.token_hex(10), itertools.count()
+
+    def __call__(self) -> AllocationId:
+        return AllocationId(f"{self._prefix}{next(self._numbers):012x}")
 
 
 def new_fencing_token() -> FencingToken:

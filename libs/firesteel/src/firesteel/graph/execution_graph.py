@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import heapq
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -367,8 +368,9 @@ class ExecutionGraph:
         self._by_id = {e.id: e for v in self.vertices.values() for e in v.executions()}
         self._by_allocation: dict[AllocationId, SharedSlot] = {}
         self._region_tallies = [RegionTally() for _ in self.regions]
-        self._unplaced = {shared.number: shared for shared in self.shared_slots}
-        """Shared slots that may have something to run and have no slot."""
+        self._unplaced = list(range(len(self.shared_slots)))
+        """Heap of the numbers of shared slots that may have something to run and have no slot."""
+        self._are_unplaced = set(self._unplaced)
         for number, region in enumerate(self.regions):
             for subtask in region:
                 self.tally.count(subtask.current, self._region_tallies[number])
@@ -418,7 +420,7 @@ class ExecutionGraph:
             new.append(execution)
             execution.slot = subtask.shared.slot
             if execution.slot is None:
-                self._unplaced[subtask.shared.number] = subtask.shared
+                self._wants_slot(subtask.shared)
             self._next_attempt = max(self._next_attempt, execution.attempt + 1)
         return new
 
@@ -501,16 +503,16 @@ class ExecutionGraph:
 
         Neighbours of a group go to neighbouring slots of one TaskManager. Returns the regions that have got some.
         """
-        free = [s for s in slots if s.allocation_id not in self._by_allocation]
-        if not free or not self._unplaced:
-            return set()
-        free.sort(key=lambda s: (s.taskmanager_id, s.slot_index))
-        waiting = [self._unplaced[number] for number in sorted(self._unplaced)]
-        self._unplaced = {shared.number: shared for shared in waiting if self._runs_something(shared)}
+        free = deque(
+            sorted((s for s in slots if not self.is_placed(s)), key=lambda s: (s.taskmanager_id, s.slot_index))
+        )
         regions: set[int] = set()
-        for shared, slot in zip(list(self._unplaced.values()), free, strict=False):
-            shared.slot = slot
-            del self._unplaced[shared.number]
+        while free and self._unplaced:
+            shared = self.shared_slots[heapq.heappop(self._unplaced)]
+            self._are_unplaced.discard(shared.number)
+            if not self._runs_something(shared):
+                continue
+            slot = shared.slot = free.popleft()
             self._by_allocation[slot.allocation_id] = shared
             for member in shared.members:
                 self._region_tallies[member.region].unplaced -= 1
@@ -518,6 +520,15 @@ class ExecutionGraph:
                 if member.current.state is ExecutionState.CREATED:
                     member.current.slot = slot
         return regions
+
+    def is_placed(self, slot: Slot) -> bool:
+        """Whether a slot holds something, or is about to."""
+        return slot.allocation_id in self._by_allocation
+
+    def _wants_slot(self, shared: SharedSlot) -> None:
+        if shared.number not in self._are_unplaced:
+            self._are_unplaced.add(shared.number)
+            heapq.heappush(self._unplaced, shared.number)
 
     @staticmethod
     def _runs_something(shared: SharedSlot) -> bool:
@@ -528,7 +539,7 @@ class ExecutionGraph:
         shared = self._by_allocation.pop(AllocationId(allocation_id), None)
         if shared is not None:
             shared.slot = None
-            self._unplaced[shared.number] = shared
+            self._wants_slot(shared)
             for member in shared.members:
                 self._region_tallies[member.region].unplaced += 1
                 if member.current.state is ExecutionState.CREATED:

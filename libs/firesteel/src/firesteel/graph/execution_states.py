@@ -44,6 +44,8 @@ class ExecutionState(Enum):
     FAILED = "FAILED"
     RECONCILING = "RECONCILING"
 
+    __hash__ = object.__hash__  # that of Enum is Python code, and each move of each task looks states up
+
     @property
     def is_terminal(self) -> bool:
         """Whether the attempt has ended."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Generator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from firesteel.common.job_status import JobStatus
 from firesteel.core.state_machine import StateMachine
 from firesteel.graph.execution_graph import Execution, ExecutionGraph, ExecutionJobVertex, FailureRecord
-from firesteel.graph.execution_states import ExecutionState
+from firesteel.graph.execution_states import TERMINAL_STATES, ExecutionState, aggregate_state
 from firesteel.graph.plan import job_plan
 
 _COUNTERS = {
@@ -29,6 +33,14 @@ CLEAN_UP = "checkpoint-clean-up"
 """Of a job that has ended: what becomes of its checkpoints (``firesteel.checkpoint.closing``); None = nothing."""
 IF_CANCELLED = "checkpoint-clean-up-if-cancelled"
 """Of a job that nobody leads: the same for the case that it is cancelled before somebody does."""
+TASKMANAGERS = "firesteel-taskmanagers"
+"""How many of the job's tasks run at each TaskManager."""
+ROWS_AT_ONCE = 200
+"""Subtasks that are looked at in one slice, and packed into one text."""
+_LIVE = frozenset(
+    {ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING, ExecutionState.CANCELING}
+)
+_VALUES = {state: state.value for state in ExecutionState}
 _DOWN = (JobStatus.FAILING, JobStatus.RESTARTING, JobStatus.CANCELLING)
 _FAILED = (JobStatus.FAILING, JobStatus.FAILED)
 _TIMED_STATES = (
@@ -41,13 +53,41 @@ _TIMED_STATES = (
 
 
 def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Everything about a job, in Flink's names: epoch milliseconds; -1 = not yet, 0 in ``timestamps`` = never.
+    """Everything about a job at once; see ``archive_in_slices``."""
+    return at_once(archive_in_slices(graph, plan))
+
+
+def at_once(slices: Generator[None, None, dict[str, Any]]) -> dict[str, Any]:
+    """An archive that is made in slices, without pauses."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            archive: dict[str, Any] = end.value
+            return archive
+
+
+def archive_in_slices(
+    graph: ExecutionGraph, plan: Mapping[str, Any] | None = None, wanted: Collection[str] | None = None
+) -> Generator[None, None, dict[str, Any]]:
+    """A job in Flink's names: epoch milliseconds; -1 = not yet, 0 in ``timestamps`` = never.
+
+    A large job is looked at in slices, between which others may have their turn. The rows of subtasks are packed
+    (``rows_of`` gives them back), so that they are cheap to send and to keep.
 
     Args:
         graph: of the job.
         plan: of its JobGraph, if it was made before.
+        wanted: ids of the vertices whose subtasks are of interest; None = of all. What is said of all subtasks
+            together is always there.
+
+    Returns:
+        The archive.
     """
     now = graph.clock.epoch_ms()
+    vertices, at = [], Counter[str]()
+    for vertex in graph.vertices.values():
+        vertices.append((yield from _vertex(vertex, now, at, wanted is None or vertex.vertex.id in wanted)))
     job = graph.job_graph
     stamps = job_timestamps(graph)
     end = stamps[graph.state.name] if graph.is_terminal else -1
@@ -67,8 +107,9 @@ def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> 
         "maxParallelism": _max_parallelism(job.config),
         "timestamps": stamps,
         "plan": dict(plan if plan is not None else job_plan(job)),
-        "vertices": [_vertex(v, now) for v in graph.vertices.values()],
-        "status-counts": _counts(v.state for v in graph.vertices.values()),
+        "vertices": vertices,
+        "status-counts": {**dict.fromkeys(_VALUES.values(), 0), **Counter(v["status"] for v in vertices)},
+        TASKMANAGERS: dict(at),
         "exceptions": [
             {**_failure(f.root), "concurrent": [_failure(one) for one in f.concurrent]} for f in graph.failures
         ],
@@ -77,6 +118,23 @@ def archive_of(graph: ExecutionGraph, plan: Mapping[str, Any] | None = None) -> 
         "restarts": restart_times(graph, end if end >= 0 else now),
         "config": dict(job.config),
     }
+
+
+def unpacked(text: str) -> list[dict[str, Any]]:
+    """The rows in one packed text.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        rows: list[dict[str, Any]] = json.loads(zlib.decompress(base64.b64decode(text)))
+    except zlib.error as error:
+        raise ValueError(f"malformed rows: {error}") from error
+    return rows
+
+
+def _packed(rows: list[dict[str, Any]]) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)).decode()
 
 
 def job_timestamps(graph: ExecutionGraph) -> dict[str, int]:
@@ -111,11 +169,6 @@ def _max_parallelism(config: Mapping[str, str]) -> int:
         return -1
 
 
-def _counts(states: Iterable[ExecutionState]) -> dict[str, int]:
-    counted = Counter(states)
-    return {state.value: counted[state] for state in ExecutionState}
-
-
 def _failure(record: FailureRecord) -> dict[str, Any]:
     return {
         **record.failure,
@@ -126,39 +179,72 @@ def _failure(record: FailureRecord) -> dict[str, Any]:
     }
 
 
-def _vertex(job_vertex: ExecutionJobVertex, now: int) -> dict[str, Any]:
-    vertex = job_vertex.vertex
-    subtasks = [
-        {**_subtask(one.current, now), "attempts": [_subtask(e, now) for e in one.attempts[:-1]]}
-        for one in job_vertex.subtasks
-    ]
-    started = [s["start-time"] for s in subtasks if s["start-time"] >= 0]
-    start = min(started, default=-1)
-    end = max(s["end-time"] for s in subtasks) if all(e.state.is_terminal for e in job_vertex.executions()) else -1
+@dataclass
+class _Sums:
+    """Of the current attempts of a vertex."""
+
+    states: Counter[ExecutionState] = field(default_factory=Counter)
+    first: int = -1
+    last: int = -1
+    totals: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*_COUNTERS, *_TIMES), 0))
+    complete: bool = True
+
+    def add(self, execution: Execution, at: Counter[str]) -> None:
+        """One more; ``at`` counts the live ones by TaskManager."""
+        state, slot = execution.state, execution.slot
+        self.states[state] += 1
+        if state in _LIVE and slot is not None:
+            at[slot.taskmanager_id] += 1
+        entered = execution.machine.entered_ms
+        start = entered.get(ExecutionState.DEPLOYING, -1)
+        if start >= 0 and (self.first < 0 or start < self.first):
+            self.first = start
+        if state in TERMINAL_STATES:
+            self.last = max(self.last, entered[state])
+        self.complete = self.complete and execution.metrics_complete
+        if execution.metrics:
+            for name, value in _totals(execution).items():
+                self.totals[name] += value
+
+
+def _vertex(
+    job_vertex: ExecutionJobVertex, now: int, at: Counter[str], wanted: bool
+) -> Generator[None, None, dict[str, Any]]:
+    vertex, sums, packed = job_vertex.vertex, _Sums(), list[str]()
+    for first in range(0, vertex.parallelism, ROWS_AT_ONCE):
+        some = job_vertex.subtasks[first : first + ROWS_AT_ONCE]
+        for one in some:
+            sums.add(one.current, at)
+        if wanted:
+            rows = [{**_row(one.current, now), "attempts": [_row(e, now) for e in one.attempts[:-1]]} for one in some]
+            packed.append(_packed(rows))
+        if vertex.parallelism > ROWS_AT_ONCE:
+            yield
+    ended = sum(sums.states[state] for state in TERMINAL_STATES) == vertex.parallelism
     return {
         "id": vertex.id,
         "name": vertex.name,
         "parallelism": vertex.parallelism,
         "maxParallelism": vertex.max_parallelism,
         "slotSharingGroupId": vertex.slot_sharing_group,
-        "status": job_vertex.state.value,
-        "start-time": start,
-        "end-time": end,
-        "duration": _duration(start, end, now),
-        "tasks": _counts(e.state for e in job_vertex.executions()),
-        "metrics": _sum_metrics([s["metrics"] for s in subtasks]),
-        "subtasks": subtasks,
+        "status": aggregate_state(sums.states, vertex.parallelism).value,
+        "start-time": sums.first,
+        "end-time": sums.last if ended else -1,
+        "duration": _duration(sums.first, sums.last if ended else -1, now),
+        "tasks": {value: sums.states[state] for state, value in _VALUES.items()},
+        "metrics": _shown(sums.totals, sums.complete),
+        "subtasks": packed,
     }
 
 
-def _subtask(execution: Execution, now: int) -> dict[str, Any]:
-    machine = execution.machine
-    start = machine.entered_ms.get(ExecutionState.DEPLOYING, -1)
-    end = machine.entered_ms[execution.state] if execution.state.is_terminal else -1
-    slot = execution.slot
+def _row(execution: Execution, now: int) -> dict[str, Any]:
+    machine, state, slot = execution.machine, execution.state, execution.slot
+    entered = machine.entered_ms
+    start = entered.get(ExecutionState.DEPLOYING, -1)
+    end = entered[state] if state in TERMINAL_STATES else -1
     return {
         "subtask": execution.subtask,
-        "status": execution.state.value,
+        "status": _VALUES[state],
         "attempt": execution.attempt,
         "endpoint": slot.endpoint if slot else "(unassigned)",
         "taskmanager-id": slot.taskmanager_id if slot else "(unassigned)",
@@ -166,10 +252,10 @@ def _subtask(execution: Execution, now: int) -> dict[str, Any]:
         "start_time": start,
         "end-time": end,
         "duration": _duration(start, end, now),
-        "metrics": _metrics(execution),
+        "metrics": _shown(_totals(execution), execution.metrics_complete),
         TASK_METRICS: {**execution.metrics, **execution.user_metrics},
         "status-duration": _status_durations(machine, now),
-        "timestamps": {state.value: machine.entered_ms.get(state, 0) for state in ExecutionState},
+        "timestamps": {value: entered.get(state, 0) for state, value in _VALUES.items()},
     }
 
 
@@ -179,28 +265,20 @@ def _duration(start: int, end: int, now: int) -> int:
 
 def _status_durations(machine: StateMachine[ExecutionState], now: int) -> dict[str, int]:
     left = {t.before: t.at_ms for t in machine.history}
-    return {
-        state.value: left.get(state, now) - machine.entered_ms[state] if state in machine.entered_ms else -1
-        for state in _TIMED_STATES
-    }
+    entered = machine.entered_ms
+    return {_VALUES[s]: left.get(s, now) - entered[s] if s in entered else -1 for s in _TIMED_STATES}
 
 
-def _metrics(execution: Execution) -> dict[str, Any]:
+def _totals(execution: Execution) -> dict[str, float]:
+    metrics = execution.metrics
+    return {name: metrics.get(ours, 0) for name, ours in (*_COUNTERS.items(), *_TIMES.items())}
+
+
+def _shown(totals: Mapping[str, float], complete: bool) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for name, ours in _COUNTERS.items():
-        values[name] = int(execution.metrics.get(ours, 0))
-        values[f"{name}-complete"] = execution.metrics_complete
-    for name, ours in _TIMES.items():
-        total = execution.metrics.get(ours, 0)
-        values[name] = float(total) if name == "accumulated-busy-time" else int(total)
-    return values
-
-
-def _sum_metrics(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
     for name in _COUNTERS:
-        result[name] = sum(p[name] for p in parts)
-        result[f"{name}-complete"] = all(p[f"{name}-complete"] for p in parts)
+        values[name] = int(totals[name])
+        values[f"{name}-complete"] = complete
     for name in _TIMES:
-        result[name] = sum(p[name] for p in parts)
-    return result
+        values[name] = float(totals[name]) if name == "accumulated-busy-time" else int(totals[name])
+    return values

@@ -182,7 +182,7 @@ class JobMasterGateway(Gateway):
     adopt = Method(m.AdoptJob, by=_DISPATCHER + _HOST)
     """Another Dispatcher leads: tell it the state of the job, and from now on all that follows."""
 
-    details = Method(m.Empty, m.JobDetails, by=_DISPATCHER)
+    details = Method(m.LookAtJob, m.JobDetails, by=_DISPATCHER)
     """Everything about the job."""
 
     collect = Method(m.CollectFromJob, m.CollectedFromJob, by=_DISPATCHER, waits=lambda message: message.wait_ms / 1000)

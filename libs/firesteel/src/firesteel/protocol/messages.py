@@ -449,8 +449,15 @@ class CollectedFromJob(Message):
 
 
 @dataclass(frozen=True)
+class LookAtJob(Message):
+    """What somebody wants to see: the job, and the subtasks of these vertices."""
+
+    vertices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class JobDetails(Message):
-    """Everything about the job, the same that ``JobFinished`` archives at its end; it travels as it is."""
+    """The job as ``firesteel.graph.job_archive`` has it; it travels as it is."""
 
     archive: Mapping[str, Any]
 
@@ -486,6 +493,10 @@ class JobFinished(Message):
     job_id: str
     archive: Mapping[str, Any]
     jobmaster_token: str = ""
+
+    def to_plain(self) -> dict[str, Any]:
+        """The archive is plain."""
+        return {"job_id": self.job_id, "archive": self.archive, "jobmaster_token": self.jobmaster_token}
 
 
 @dataclass(frozen=True)

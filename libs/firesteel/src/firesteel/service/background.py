@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -82,3 +83,14 @@ async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
     finally:
         for task in tasks:
             task.cancel()
+
+
+async def in_slices(work: Generator[None, None, T]) -> T:
+    """Do long work a slice at a time, between which the loop has its turn; returns what it returns."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await asyncio.sleep(0)

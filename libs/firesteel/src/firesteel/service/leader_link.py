@@ -1,29 +1,96 @@
-"""The channel to the ResourceManager: who leads, the registration there, and what is said to it under that."""
+"""Channels to those who lead: who that is, the registration there, and what is said to them.
+
+``LeaderChannel`` finds who leads a component, for each call and each repeat of it anew; Dispatcher and JobMaster host
+speak so with their peers. ``LeaderLink`` is one to the ResourceManager, under a registration: JobMasters and
+TaskManagers have it. JobMasters do not look for a Dispatcher: the one that leads adopts them, with a term that they
+check, so that what they say goes to nobody who was deposed (``firesteel_jobmaster.dispatcher``).
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import FencedError, PeerUnreachableError, ProtocolError, RpcError
 from firesteel.ha.retrieval import RESOURCEMANAGER, LeaderRetrieval
 from firesteel.protocol.gateways import ResourceManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
-from firesteel.protocol.method import DEFAULT_TIMEOUT, Channel
+from firesteel.protocol.method import DEFAULT_TIMEOUT, Channel, Gateway
 from firesteel.service.leaders import PeerLeader
 from firesteel.service.registration import Answer, Registration, RegistrationSettings
-from firesteel.service.retries import repeated
+from firesteel.service.retries import Failure, repeated
 
 logger = logging.getLogger(__name__)
+G = TypeVar("G", bound=Gateway)
+T = TypeVar("T")
 ANSWER_SECONDS: Final = 5.0
 """How long the answer to a registration is waited for by those who hear of the new leader before it."""
 _REFUSALS: Final = frozenset({RpcCode.BAD_REQUEST, RpcCode.VERSION, RpcCode.NO_RESOURCES})
 
 
-class LeaderLink:
+class LeaderChannel(Generic[G]):
+    """Calls to whoever leads a component. ``start`` has to come first, on the event loop.
+
+    Args:
+        leaders: say where the leader is.
+        component: see ``firesteel.ha.retrieval``.
+        gateway: makes the calls.
+        channel: carries them; asked for when there is something to say.
+        changed: called on the event loop when another leader is known.
+        address: where the leader is when leaders are not elected; empty: where ``leaders`` say.
+    """
+
+    def __init__(
+        self,
+        leaders: LeaderRetrieval,
+        component: str,
+        gateway: Callable[[Channel, str, str, float], G],
+        channel: Callable[[], Channel],
+        changed: Callable[[], None] = lambda: None,
+        address: str = "",
+    ) -> None:
+        self._leader = PeerLeader(leaders, component, changed)
+        self._component, self._make, self._channel, self._address = component, gateway, channel, address
+
+    def start(self) -> None:
+        """Follow who leads.
+
+        Raises:
+            ConfigurationError: it can't be known.
+        """
+        self._leader.start()
+
+    def close(self) -> None:
+        """Follow nobody any longer. Idempotent."""
+        self._leader.stop()
+
+    def where(self, otherwise: str = "") -> tuple[str, str]:
+        """Address and token of the leader, as far as they are known; where leaders are not elected, the other one."""
+        leader, otherwise = self._leader.leader, otherwise or self._address
+        if otherwise and self._leader.elected is None:
+            return otherwise, ""
+        return ("", "") if leader is None else (leader.address, leader.token)
+
+    def gateway(self, timeout: float = DEFAULT_TIMEOUT, otherwise: str = "") -> G:
+        """For a call to the leader of now; ``otherwise`` as in ``where``."""
+        return self._make(self._channel(), *self.where(otherwise), timeout)
+
+    async def ask(
+        self,
+        call: Callable[[G], Awaitable[T]],
+        goes_on: Callable[[Failure], bool],
+        waits: Iterable[float],
+        otherwise: str = "",
+        timeout: float = DEFAULT_TIMEOUT,
+    ) -> T:
+        """Make a call, again and again, each time to the leader of then; see ``repeated``."""
+        return await repeated(lambda: call(self.gateway(timeout, otherwise)), goes_on, waits)
+
+
+class LeaderLink(LeaderChannel[ResourceManagerGateway]):
     """Registers, and again after every loss; ``keep`` runs it. ``start`` has to come first, on the event loop.
 
     Args:
@@ -53,28 +120,19 @@ class LeaderLink:
         ended: Callable[[str], None],
         address: str = "",
     ) -> None:
-        self._channel, self._register, self._clock = channel, register, clock
+        super().__init__(leaders, RESOURCEMANAGER, ResourceManagerGateway, channel, self._leader_changed, address)
+        self._register, self._clock = register, clock
         self._needed, self._on_registered, self._on_lost, self._on_ended = needed, registered, lost, ended
-        self._address = address
-        self._leader = PeerLeader(leaders, RESOURCEMANAGER, self._leader_changed)
         self._bond = Registration(settings, clock)
         self._alarm, self._registered, self._answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._answered.set()  # no registration is on its way
         self._calling: asyncio.Task[tuple[str, float]] | None = None
         self.is_closed = False
 
-    def start(self) -> None:
-        """Follow who leads.
-
-        Raises:
-            ConfigurationError: it can't be known.
-        """
-        self._leader.start()
-
     def close(self) -> None:
         """Register no more; what is registered stays so. Idempotent."""
         self.is_closed = True
-        self._leader.stop()
+        super().close()
         self._alarm.set()
 
     @property
@@ -87,12 +145,12 @@ class LeaderLink:
         """Of the ResourceManager that leads, as far as is known here; empty before the first registration."""
         return self._bond.token
 
-    def gateway(self, timeout: float = DEFAULT_TIMEOUT) -> ResourceManagerGateway:
+    def gateway(self, timeout: float = DEFAULT_TIMEOUT, otherwise: str = "") -> ResourceManagerGateway:
         """For calls under the registration, or to the leader without one."""
-        address, token = self._where()
+        address, token = self.where(otherwise)
         if self.is_registered or not token:
             token = self._bond.token
-        return ResourceManagerGateway(self._channel(), address, token, timeout)
+        return self._make(self._channel(), address, token, timeout)
 
     def heard(self) -> None:
         """The leader gave a sign of life."""
@@ -165,15 +223,8 @@ class LeaderLink:
         except RpcError as error:
             logger.warning("the ResourceManager did not hear %s: %s", what, error)
 
-    def _where(self) -> tuple[str, str]:
-        """Address and token of the leader, as far as they are known before the registration."""
-        leader = self._leader.leader
-        if self._address and self._leader.elected is None:
-            return self._address, ""
-        return ("", "") if leader is None else (leader.address, leader.token)
-
     def _leader_changed(self) -> None:
-        address, token = self._where()
+        address, token = self.where()
         if self.is_closed or (self._bond.is_registered and token and token == self._bond.token):
             return
         was_registered, cause = self._bond.is_registered, f"the ResourceManager at {address} leads"
@@ -185,7 +236,7 @@ class LeaderLink:
             self._on_lost(cause)
 
     async def _call(self) -> None:
-        gateway = ResourceManagerGateway(self._channel(), *self._where())
+        gateway = super().gateway()
         self._answered.clear()
         try:
             token, interval = await self._ask(gateway)
