@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,18 @@ from tests.integration.recovery.programs import PROGRAMS, World
 from tests.integration.recovery.stepped_sink import written
 from tests.integration.recovery.stepped_storage import plugin
 from tests.integration.recovery.trials import Trial
-from tests.servers.minio.server import MinioServer, SlowProxy, can_mount
+from tests.servers.minio.server import BUCKET, MinioServer, SlowProxy, can_mount
 from tests.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
-    """A cluster of processes."""
-    with plugin(tmp_path_factory.mktemp("plugin")) as path, processes(path) as place:
-        yield place
+def place(tmp_path_factory: pytest.TempPathFactory, minio: MinioServer) -> Iterator[Processes]:
+    """A cluster of processes, which have MinIO's credentials in their environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", minio.user)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", minio.password)
+        with plugin(tmp_path_factory.mktemp("plugin")) as path, processes(path) as place:
+            yield place
 
 
 @pytest.fixture
@@ -46,10 +49,12 @@ class S3Trial(Trial):
     Args:
         minio: the server.
         port: by which the job reaches it.
+        more: settings.
     """
 
     minio: MinioServer = None  # type: ignore[assignment] # behind arguments with defaults
     port: int = 0
+    more: dict[str, str] = field(default_factory=dict)
 
     def environment(self, checkpoints: bool = True) -> StreamExecutionEnvironment:
         environment = super().environment(checkpoints)
@@ -66,8 +71,9 @@ class S3Trial(Trial):
             "s3.attempts.maximum": "2",
             "firesteel.s3.retry-timeout": "2 s",
         }
-        for key, value in {**self.minio.settings(), **more}.items():
-            settings.set_string(key, value)
+        for key, value in {**self.minio.settings(), **more, **self.more}.items():
+            if "-key" not in key or key in self.more:  # credentials come by other ways
+                settings.set_string(key, value)
         environment.configure(settings)
         return environment
 
@@ -129,7 +135,11 @@ def outage(fault: Callable[[], AbstractContextManager[None]]) -> Callable[[Any],
 def test_outages_of_the_server_cost_checkpoints_and_nothing_else(
     backend: str, place: Processes, minio: MinioServer, proxy: SlowProxy, tmp_path: Path
 ) -> None:
-    trial = S3Trial(place, tmp_path, ["keyed"], backend, minio=minio, port=proxy.port, rate=1000)
+    file = tmp_path / "credentials"
+    file.touch(mode=0o600)
+    file.write_text(f"[default]\naws_access_key_id={minio.user}\naws_secret_access_key={minio.password}\n")
+    more = {"firesteel.s3.credentials-file": str(file)} if backend == "rocksdb" else {}
+    trial = S3Trial(place, tmp_path, ["keyed"], backend, rate=1000, minio=minio, port=proxy.port, more=more)
 
     @contextmanager
     def cut() -> Iterator[None]:
@@ -163,15 +173,33 @@ def test_outages_of_the_server_cost_checkpoints_and_nothing_else(
     wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
 
 
+def test_a_job_goes_on_from_a_retained_checkpoint(place: Processes, minio: MinioServer, tmp_path: Path) -> None:
+    retained = {"execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION"}
+    trial = S3Trial(place, tmp_path, ["keyed"], minio=minio, port=minio.port, more=retained)
+    with submitted_to(place.settings()):
+        environment = trial.environment()
+        world = World(environment, tmp_path)
+        world.sink(PROGRAMS["keyed"].build(world), "keyed")
+        job = environment.execute_async("first")
+        trial._progress()
+        job.cancel().result()
+        assert ended(job, PATIENCE) == "CANCELED"
+    objects = [one.object_name or "" for one in minio.client().list_objects(BUCKET, recursive=True)]
+    (metadata,) = [name for name in objects if name.endswith("/_metadata")]
+    trial.more = {"execution.state-recovery.path": f"s3://{BUCKET}/{metadata.removesuffix('/_metadata')}"}
+    trial.run_through([])
+    for name in objects:  # they are the user's
+        minio.client().remove_object(BUCKET, name)
+    wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
+
+
 def test_a_job_that_can_take_no_checkpoints_does_not_begin(
     place: Processes, minio: MinioServer, tmp_path: Path
 ) -> None:
-    trial = S3Trial(place, tmp_path, ["keyed"], minio=minio, port=minio.port)
+    wrong = {"s3.access-key": minio.user, "s3.secret-key": "this is another one"}
+    trial = S3Trial(place, tmp_path, ["keyed"], minio=minio, port=minio.port, more=wrong)
     with submitted_to(place.settings()):
         environment = trial.environment()
-        settings = Configuration()
-        settings.set_string("s3.secret-key", "this is another one")
-        environment.configure(settings)
         world = World(environment, tmp_path)
         world.sink(PROGRAMS["keyed"].build(world), "keyed")
         job = environment.execute_async("no checkpoints")

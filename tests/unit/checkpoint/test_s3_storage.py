@@ -478,6 +478,23 @@ def test_parts_that_could_not_be_removed_at_once_go_with_the_checkpoint(store: F
     assert store.keys == []
 
 
+def test_a_store_that_hangs_is_not_asked_to_clean_up(store: FakeStore, clock: _Time) -> None:
+    storage = storage_of()
+    storage.prepare(1)
+    stream = storage.open_state_stream(1, "Count")
+    stream.write(LARGE)
+    store.fault = _hangs
+    before = len(store.requests)
+    with pytest.raises(CheckpointStorageError, match="has not answered") as caught:
+        stream.close()
+    assert {request.verb for request in store.requests[before:]} <= {"PUT part", "POST upload"}
+    assert "may be left" in caught.value.__cause__.__notes__[0]  # type: ignore[union-attr]
+    store.fault = lambda request: None
+    storage.discard(1)
+    assert store.uploads == {}
+    assert store.keys == []
+
+
 def test_a_complete_that_fails_behind_its_first_line_is_no_success(store: FakeStore, clock: _Time) -> None:
     storage = storage_of()
     storage.prepare(1)

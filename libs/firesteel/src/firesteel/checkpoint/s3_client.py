@@ -80,6 +80,10 @@ class S3RefusedError(CheckpointStorageError):
     """The store has said no, and will say so again until somebody changes something."""
 
 
+class S3AwayError(CheckpointStorageError):
+    """Nobody answers there. What was asked for may be done all the same, and later."""
+
+
 class NoSuchObjectError(Exception):
     """There is no object of this key in the bucket."""
 
@@ -438,8 +442,7 @@ class S3Client:
                     text = f"{what}: {self._reason(error, place, writes)}"
                     if attempt > 1:
                         text += f" ({attempt} attempts in {self.clock.monotonic() - began:.1f} s)"
-                    kind = S3RefusedError if _code(error) in _DEFINITE or _untrusted(error) else CheckpointStorageError
-                    raise kind(text) from None  # errors of the client carry whole answers
+                    raise _kind(error)(text) from None  # errors of the client carry whole answers
                 logger.debug("%s: %s; again in %.2f s", what, type(error).__name__, pause)
                 self._pause(pause)
                 attempt += 1
@@ -656,6 +659,12 @@ def _sort_out(error: Exception) -> None:
         raise ObjectExistsError from None
     if code == "InvalidRange" or _status(error) == 416:
         raise BeyondEndError from None
+
+
+def _kind(error: Exception) -> type[CheckpointStorageError]:
+    if _code(error) in _DEFINITE or _untrusted(error):
+        return S3RefusedError
+    return S3AwayError if isinstance(error, HTTPError | OSError) else CheckpointStorageError
 
 
 def _is_passing(error: Exception) -> bool:

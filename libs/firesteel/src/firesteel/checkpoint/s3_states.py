@@ -21,6 +21,7 @@ from firesteel.checkpoint.s3_client import (
     BeyondEndError,
     NoSuchObjectError,
     NoSuchUploadError,
+    S3AwayError,
     S3Client,
 )
 from firesteel.checkpoint.state_files import METADATA
@@ -243,7 +244,7 @@ class _ObjectWriter(StateWriter):
 
     def close(self) -> StateHandle:
         self._check()
-        if not self._upload and len(self._buffer) < max(self._threshold, 1 if self._threshold else 0):
+        if not self._upload and len(self._buffer) < self._threshold:
             self._closed = True
             return InlineState(bytes(self._buffer))
         self._leaving_nothing(self._finish)
@@ -310,6 +311,8 @@ class _ObjectWriter(StateWriter):
         except CheckpointStorageError as error:
             self._closed = True
             try:
+                if isinstance(error, S3AwayError):  # to ask it for more would keep the next checkpoint waiting
+                    raise
                 self._drop()
             except CheckpointStorageError:
                 error.add_note(f"a part of it may be left at {self._place}")
