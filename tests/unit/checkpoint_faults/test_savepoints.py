@@ -13,9 +13,9 @@ import pytest
 
 from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.handles import FileState
+from firesteel.checkpoint.reader import inspect, read_savepoint, table_of
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
 from firesteel.runtime.task import task as task_module
-from firesteel.state.savepoint_reader import inspect, read_savepoint, table_of
 from firesteel_jobmaster.checkpoints.pending import Savepoint
 from tests.unit.checkpoint_faults.whole_job import KEYS, OPEN, WholeJob
 
@@ -50,14 +50,14 @@ def until_done(job: WholeJob, trigger_id: str = TRIGGER) -> str:
     return str(result(job, trigger_id)["location"])
 
 
-def begun(directory: Path, seed: int = 0, parallelism: int = 2, **settings: str) -> WholeJob:
+def begun(directory: Path, seed: int = 0, parallelism: int = 2, **settings: Any) -> WholeJob:
     """A job that has taken a checkpoint, and has some way to go."""
     job = WholeJob(directory, seed, parallelism, **settings)
     job.until(job.has_completed(1), "a checkpoint")
     return job
 
 
-def going_on(directory: Path, location: str, before: WholeJob, parallelism: int, **settings: str) -> WholeJob:
+def going_on(directory: Path, location: str, before: WholeJob, parallelism: int, **settings: Any) -> WholeJob:
     """A job that is started from a savepoint, and shows its results beside those of the one before."""
     return WholeJob(directory, 7, parallelism, shelf=before.shelf, **{PATH: location, **settings})
 
