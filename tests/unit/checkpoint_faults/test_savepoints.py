@@ -13,9 +13,9 @@ import pytest
 
 from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.handles import FileState
+from firesteel.checkpoint.reader import inspect, read_savepoint, table_of
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
 from firesteel.runtime.task import task as task_module
-from firesteel.state.savepoint_reader import inspect, read_savepoint, table_of
 from firesteel_jobmaster.checkpoints.pending import Savepoint
 from tests.unit.checkpoint_faults.whole_job import KEYS, OPEN, WholeJob
 

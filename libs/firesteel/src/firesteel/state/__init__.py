@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from firesteel.state.savepoint_reader import Savepoint
+from importlib import import_module
+from typing import Any
 
 __all__ = ["read_savepoint"]
 
 
-def read_savepoint(path: str) -> Savepoint:
-    """Opens a savepoint, or a retained checkpoint; see ``firesteel.state.savepoint_reader``."""
-    from firesteel.state import savepoint_reader  # operators import this package, and need none of it
+def read_savepoint(path: str) -> Any:
+    """Opens a savepoint, or a retained checkpoint: ``firesteel.checkpoint.reader.read_savepoint``.
 
-    return savepoint_reader.read_savepoint(path)
+    Returns:
+        a ``firesteel.checkpoint.reader.Savepoint``.
+    """
+    return import_module("firesteel.checkpoint.reader").read_savepoint(path)  # which stands on state, not under it

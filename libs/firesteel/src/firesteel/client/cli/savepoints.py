@@ -7,13 +7,13 @@ import json
 import uuid
 from pathlib import Path
 
+from firesteel.checkpoint.reader import inspect, table_of
 from firesteel.client.cli import exit_codes
 from firesteel.client.cli.definitions import settings_of
 from firesteel.client.connections import close_connections, connect
 from firesteel.client.console import Console
 from firesteel.core.errors import ConfigurationError
 from firesteel.core.ids import parse_job_id
-from firesteel.state.savepoint_reader import inspect, table_of
 
 
 def savepoint(parsed: argparse.Namespace, console: Console) -> int:
