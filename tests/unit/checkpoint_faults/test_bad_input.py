@@ -178,7 +178,7 @@ def test_what_is_no_checkpoint_is_told(
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("s3://bucket/chk-1", "not at s3://"),
+        ("s3://bucket/chk-1", "there are no credentials for the object store"),
         ("chk-1", "the path has to be absolute"),
         ("/dev/null/chk-1", "the file is missing"),
         ("/a\0b", "holds no zero byte"),

@@ -50,6 +50,9 @@ READ_IN_SLOTS: Final[tuple[ConfigOption[Any], ...]] = (
     options.ROCKSDB_WRITE_BUFFERS,
     options.ROCKSDB_WRITE_BUFFER_RATIO,
     options.STATE_BACKEND,
+    options.ROCKSDB_METRICS_BY_VARIABLE,
+    *options.ROCKSDB_METRICS.values(),
+    *options.ROCKSDB_STATISTICS.values(),
     *options.S3_OPTIONS,
 )
 """Options that slots look at."""
