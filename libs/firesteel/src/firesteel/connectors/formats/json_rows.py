@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from firesteel.common.typeinfo import RowTypeInfo, TypeDescriptor, TypeInformati
 from firesteel.connectors.file_format import StreamFormat
 from firesteel.connectors.formats.arranged import lists_of
 from firesteel.connectors.formats.json_shapes import quick_parser
-from firesteel.connectors.formats.json_values import has_decimals, json_reader, json_writer
+from firesteel.connectors.formats.json_values import decimal_or_float, has_decimals, json_reader, json_writer
 from firesteel.connectors.formats.type_texts import as_type
 from firesteel.connectors.line_cursor import NOTHING, LineBlocks, ParsedLineCursor
 from firesteel.connectors.malformed import MalformedRecords
@@ -224,7 +223,7 @@ def exact_parser(type_info: TypeInformation | None, *, fail_on_missing_field: bo
         read = json_reader(type_info, fail_on_missing_field=fail_on_missing_field)
     needs_value = isinstance(type_info, RowTypeInfo)
     exact = type_info is not None and has_decimals(type_info)
-    decoder = json.JSONDecoder(parse_float=Decimal if exact else None, parse_constant=_no_constant)
+    decoder = json.JSONDecoder(parse_float=decimal_or_float if exact else None, parse_constant=_no_constant)
 
     def parse(data: bytes) -> Any:
         try:

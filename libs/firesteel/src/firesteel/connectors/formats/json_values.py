@@ -80,7 +80,7 @@ def _basic_reader(declared: BasicTypeInfo) -> Convert:
         return _integer_reader(INTEGERS.get(basic))
     if basic in (BasicType.FLOAT, BasicType.DOUBLE, BasicType.BIG_DEC):
         makes: dict[BasicType, Convert] = {
-            BasicType.BIG_DEC: Decimal, BasicType.FLOAT: lambda value: to_float(float(value)), BasicType.DOUBLE: float,
+            BasicType.BIG_DEC: _decimal, BasicType.FLOAT: lambda value: to_float(float(value)), BasicType.DOUBLE: float,
         }  # fmt: skip
         return _number_reader(makes[basic], parse)
     if basic is BasicType.BOOLEAN:
@@ -117,6 +117,24 @@ def _integer_reader(bits: int | None) -> Convert:
         return value if bits is None else integer(value, bits)
 
     return read
+
+
+class _NoDecimal(float):
+    """A number of which no decimal can be made."""
+
+
+def decimal_or_float(text: str) -> Decimal | float:
+    """A number with a point or an exponent; one that is no decimal is refused by who wants it as one."""
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return _NoDecimal(text)
+
+
+def _decimal(value: int | float | Decimal) -> Decimal:
+    if type(value) is _NoDecimal:
+        raise ArithmeticError(value)
+    return Decimal(value)
 
 
 def _number_reader(make: Callable[[Any], Any], parse: Callable[[str], Any]) -> Convert:
