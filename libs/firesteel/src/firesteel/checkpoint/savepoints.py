@@ -32,8 +32,8 @@ from firesteel.checkpoint.state_files import (
     open_state_file,
     read_metadata_file,
     told,
-    verify_state_files,
 )
+from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import StateWriter
 from firesteel.config import Settings, options
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ConfigurationError
@@ -115,6 +115,7 @@ class SavepointDirectory(FileSystemCheckpointStorage):
         self._threshold = settings.get(options.CHECKPOINTING_INLINE_THRESHOLD)
         self._buffer = max(settings.get(options.CHECKPOINTING_WRITE_BUFFER), self._threshold, 1)
         self._written = set()
+        self._reader = StateReader(settings)
 
     def directory(self, checkpoint_id: int) -> Path:
         """Always the same."""
@@ -131,7 +132,7 @@ class SavepointDirectory(FileSystemCheckpointStorage):
             CheckpointCorruptedError: a file is missing.
             CheckpointStorageError: they can't be written, or name files elsewhere.
         """
-        verify_state_files(metadata.handles())
+        self.verify(metadata.handles())
         below = f"{self.root}/"
         for file in metadata.files():
             if not file.startswith(below):
