@@ -120,6 +120,11 @@ class MinioServer:
         assert self._process is not None
         self._process.send_signal(number)
 
+    def _stands_still(self) -> bool:
+        assert self._process is not None
+        threads = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
+        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
     def kill(self) -> None:
         """It is gone at once."""
         assert self._process is not None
@@ -130,6 +135,7 @@ class MinioServer:
     def stopped(self) -> Iterator[None]:
         """It stands still, and its connections stay."""
         self.signal(signal.SIGSTOP)
+        wait_until(self._stands_still, "MinIO stands still")
         try:
             yield
         finally:
