@@ -295,8 +295,11 @@ def test_a_savepoint_holds_rows_in_memory_and_on_disk(make: Make) -> None:
     later.add(np.arange(90, 30_000))
     wanted = later.all()
     running = Taking(later.keyed.snapshot(0.0, Purpose(1, canonical=True)), range(GROUPS))
+    steps = 0
     while (taken := running.step()) is None:
-        later.add(np.arange(0, 40_000, 7))
+        steps += 1
+        if steps < 10:
+            later.add(np.arange(0, 40_000, 7))
     assert not taken.files
     assert {chunk.key_group for chunk in taken.chunks} == set(range(GROUPS))
     heap = Counts(HeapKeyedState(KeyedStateParameters(key_groups=range(2, 5), key_groups_of=groups_of)))
