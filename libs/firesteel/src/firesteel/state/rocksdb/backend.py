@@ -344,11 +344,13 @@ class RocksDBKeyedState(HeapKeyedState):
             info = StateInfo.from_json(plain)
             if info.kind == COLUMNS:
                 self._columns_of(info).take_files(store, number, contents["columns"][str(number)])
-                self._clip(store, number, first.key_groups)
                 continue
             made: Any = store.table(info, number)
             self._restored.setdefault(_place(info), []).append(Part(info, made))
-            self._clip(store, number, first.key_groups)
+        own, theirs = self._parameters.key_groups, first.key_groups
+        foreign = [groups for groups in (range(theirs.start, own.start), range(own.stop, theirs.stop)) if groups]
+        numbers = [number for number, _ in contents["tables"]]
+        store.database.forget_ranges([range_of(number, groups) for number in numbers for groups in foreign])
         for position, (other, its) in enumerate(others):
             self._copy(store, other, its, f"from-{position}")
 
@@ -356,13 +358,6 @@ class RocksDBKeyedState(HeapKeyedState):
         os.makedirs(folder)
         for local, name in contents["files"].items():
             written.fetch(name, os.path.join(folder, os.path.basename(local)))
-
-    def _clip(self, store: TableStore, number: int, theirs: range) -> None:
-        """Remove what belongs to key groups of others."""
-        own = self._parameters.key_groups
-        for foreign in (range(theirs.start, own.start), range(own.stop, theirs.stop)):
-            if foreign:
-                store.database.forget_range(*range_of(number, foreign))
 
     def _copy(self, store: TableStore, written: WrittenState, contents: Mapping[str, Any], name: str) -> None:
         """Entries of own key groups out of another database."""
