@@ -103,7 +103,9 @@ class _Model:
             for key, entries in self.of("short-map").items()
         }
         found["map"] = {key: list(entries.items()) for key, entries in found.get("map", {}).items()}
-        there = {name: {key: one for key, one in model.items() if one not in (None, [])} for name, model in found.items()}
+        there = {
+            name: {key: one for key, one in model.items() if one not in (None, [])} for name, model in found.items()
+        }
         there["timers"] = dict.fromkeys(self.timers)
         return {name: model for name, model in there.items() if model}
 
