@@ -26,6 +26,9 @@ from tests.integration.recovery.stepped_storage import FOLDER, NAME
 from tests.waiting import wait_until
 
 ANY_MOMENT = "at a random moment"
+SAVEPOINT, ALIGNED, UNALIGNED = "a savepoint", "an aligned checkpoint", "an unaligned checkpoint"
+WAYS = (SAVEPOINT, ALIGNED, UNALIGNED)
+"""From what a job goes on with another parallelism."""
 INTERVAL_MS = 100
 BACKENDS = ("hashmap", "filesystem", "rocksdb")
 
@@ -75,9 +78,11 @@ class Trial:
         self._seen = 0
         print(f"{self.place.name}, {self.backend}: {', '.join(self.programs)}; FIRESTEEL_TEST_SEED={self.seed}")
 
-    def environment(self, checkpoints: bool = True) -> StreamExecutionEnvironment:
+    def environment(
+        self, checkpoints: bool = True, parallelism: int = PARALLELISM, more: Mapping[str, str] | None = None
+    ) -> StreamExecutionEnvironment:
         """Of the programs; without checkpoints there are no restarts either."""
-        environment = new_environment(PARALLELISM)
+        environment = new_environment(parallelism)
         settings = Configuration()
         for key, value in {
             "execution.checkpointing.storage": NAME,
@@ -87,6 +92,7 @@ class Trial:
             "restart-strategy.fixed-delay.attempts": "100000",
             "restart-strategy.fixed-delay.delay": "20 ms",
             **self.settings,
+            **(more or {}),
         }.items():
             settings.set_string(key, value)
         environment.configure(settings)
@@ -128,6 +134,53 @@ class Trial:
             if state != "FINISHED":
                 self._tell(job)
             assert state == "FINISHED"
+        for name in self.programs:
+            self._compare(name, written(self.folder, name))
+
+    def rescale(self, parallelisms: Sequence[int], ways: Sequence[str]) -> None:
+        """Run the programs to files with one parallelism after the other, and look at the files.
+
+        Args:
+            parallelisms: of the jobs.
+            ways: how each of them but the last one ends, and the next one begins: one of ``WAYS``.
+
+        Raises:
+            AssertionError: something was lost or doubled, or was not at an end in time.
+        """
+        path = ""
+        with submitted_to(self.place.settings()):
+            for parallelism, way in zip(parallelisms, [*ways, ""], strict=True):
+                more = {
+                    "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+                    "execution.checkpointing.unaligned.enabled": str(way == UNALIGNED).lower(),
+                    "execution.state-recovery.path": path,
+                }
+                environment = self.environment(parallelism=parallelism, more={k: v for k, v in more.items() if v})
+                world = World(environment, self.folder, self.rate)
+                for name in self.programs:
+                    world.sink(PROGRAMS[name].build(world), name)
+                job = environment.execute_async(f"{' and '.join(self.programs)} x {parallelism}")
+                self._log.append(f"x {parallelism} from {path or 'the beginning'}, then {way or 'to the end'}")
+                try:
+                    self._progress()
+                    if not way:
+                        self.stop(None, world.splits)
+                    elif way == SAVEPOINT:
+                        path = job.stop_with_savepoint(False, str(self.folder / "savepoints")).result()
+                    else:
+                        job.cancel().result()
+                    state = ended(job, PATIENCE)
+                except BaseException:
+                    self._tell(job)
+                    job.cancel().result()
+                    raise
+                wanted = {SAVEPOINT: "FINISHED", "": "FINISHED"}.get(way, "CANCELED")
+                if state != wanted:
+                    self._tell(job)
+                assert state == wanted
+                if way in (ALIGNED, UNALIGNED):
+                    found = self.folder.glob(f"{FOLDER}/*/chk-*")
+                    path = str(max(found, key=lambda one: int(re.sub(r"\D", "", one.name))))
         for name in self.programs:
             self._compare(name, written(self.folder, name))
 
@@ -262,4 +315,4 @@ class Trial:
             print(error)
 
 
-__all__ = ["ANY_MOMENT", "BACKENDS", "Death", "Trial"]
+__all__ = ["ALIGNED", "ANY_MOMENT", "BACKENDS", "SAVEPOINT", "UNALIGNED", "WAYS", "Death", "Trial"]

@@ -62,8 +62,6 @@ FORMAT_WITH_TIMERS: Final = 2
 """Of those whose timers are in tables; else what is written can be read by versions that know of none such."""
 _SNAPSHOT: Final = "snapshot-"
 """Folders of linked files."""
-_COPIED: Final = 4096
-"""Entries that are copied at a time from one database into another."""
 
 
 class RocksDBSnapshot(SlicedSnapshot):
@@ -409,13 +407,8 @@ class RocksDBKeyedState(HeapKeyedState):
                 if info.kind == TIMERS and info.name not in timers:
                     timers[info.name] = self._timer_table(store, info, store.new_number())
                 here = self._copier(info, contents.get("columns", {}).get(str(number)), timers)
-                batch: list[Pair] = []
-                for place, data in other.scan(*range_of(number, self._parameters.key_groups)):
-                    batch.append(here(place, data))
-                    if len(batch) >= _COPIED:
-                        store.database.write(batch)
-                        batch.clear()
-                store.database.write(batch)
+                groups = range_of(number, self._parameters.key_groups)
+                store.database.ingest(here(place, data) for place, data in other.scan(*groups))
         finally:
             other.close()
 

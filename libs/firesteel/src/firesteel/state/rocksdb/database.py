@@ -11,11 +11,20 @@ import os
 import queue
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from typing import Any, Final
 
-from rocksdict import Checkpoint, Rdict, ReadOptions, WriteBatch, WriteOptions
+from rocksdict import (
+    Checkpoint,
+    IngestExternalFileOptions,
+    Rdict,
+    ReadOptions,
+    SstFileWriter,
+    WriteBatch,
+    WriteOptions,
+)
 
 from firesteel.core.errors import StateDatabaseError
 from firesteel.state.rocksdb.settings import Memory, RocksDBSettings, database_options
@@ -26,6 +35,8 @@ _SCANNED: Final = 1024
 """Entries that are read at a time; no iterator is open between two such times."""
 _MANY: Final = 4096
 """Keys that are looked up at a time."""
+_INGESTED: Final = 1 << 18
+"""Entries of a file that is made to be ingested."""
 _WORTH_COMPACTING: Final = 256 << 10
 """Bytes of a database."""
 _forked_behind = False
@@ -70,7 +81,7 @@ class Database:
                 "this process was forked from one that had opened a RocksDB database, and RocksDB does not work in it",
             )
         self.directory, self.path, self.operator = directory, os.path.join(directory, name), operator
-        options = database_options(settings, memory)
+        options = self._options = database_options(settings, memory)
         options.create_if_missing(not exists)
         self._no_log = WriteOptions()
         self._no_log.disable_wal = True  # type: ignore[method-assign, assignment] # the stubs take it for a method
@@ -120,6 +131,30 @@ class Database:
                 put(key, value)
         with self.told():
             self._db.write(batch, self._no_log)
+
+    def ingest(self, entries: Iterable[Pair]) -> None:
+        """Take over many entries, which come in the order of their keys, where the database has none: they are written
+        once, into files of their own, which become the database's."""
+        made: list[str] = []
+        move = IngestExternalFileOptions()
+        move.set_move_files(True)
+        left = iter(entries)
+        try:
+            for first in left:
+                made.append(os.path.join(self.directory, f"ingested-{len(made)}"))
+                writer = SstFileWriter(self._options)
+                with self.told():
+                    writer.open(made[-1])
+                    for key, value in chain((first,), islice(left, _INGESTED - 1)):
+                        writer[key] = value
+                    writer.finish()
+            if made:
+                with self.told():
+                    self._db.ingest_external_file(made, move)
+        finally:
+            for path in made:
+                with suppress(FileNotFoundError):
+                    os.unlink(path)
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Forget all keys from one to before another."""

@@ -1,0 +1,36 @@
+"""Jobs that go on with more and fewer subtasks, from savepoints and checkpoints: nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.recovery.places import Embedded
+from tests.integration.recovery.trials import ALIGNED, SAVEPOINT, UNALIGNED, WAYS, Trial
+
+pytestmark = pytest.mark.timeout(600)
+PARALLELISMS = (3, 5, 1, 4, 3)
+ROWS = ["keyed", "timers", "windows", "joins"]
+COLUMNS = ["aggregates", "column-windows"]
+BROADCAST = ["broadcast"]
+"""An unaligned checkpoint of these is for the same parallelism, as in Flink."""
+
+
+def test_rocksdb(here: Embedded, folder: Path) -> None:
+    trial = Trial(here, folder, [*ROWS, *COLUMNS, *BROADCAST], "rocksdb", rate=500)
+    trial.rescale(PARALLELISMS, [ALIGNED, SAVEPOINT, ALIGNED, SAVEPOINT])
+
+
+def test_hashmap(here: Embedded, folder: Path) -> None:
+    trial = Trial(here, folder, [*ROWS, *COLUMNS], "hashmap", rate=500)
+    trial.rescale(PARALLELISMS, [UNALIGNED, ALIGNED, UNALIGNED, SAVEPOINT])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_each_way_on_each_backend(here: Embedded, folder: Path, backend: str, way: str) -> None:
+    programs = [*ROWS, *COLUMNS, *([] if way == UNALIGNED else BROADCAST)]
+    settings = {"execution.checkpointing.incremental": "true", "state.backend.rocksdb.memory.fixed-per-slot": "2 mb"}
+    Trial(here, folder, programs, backend, settings=settings).rescale(PARALLELISMS, [way] * 4)
