@@ -24,6 +24,17 @@ def test_a_job_that_can_take_no_checkpoints_does_not_begin(tmp_path: Path) -> No
     assert job.completed == []
 
 
+@pytest.mark.parametrize("directory", ["s3://bucket/checkpoints", "/checkpoints"])
+def test_object_stores_are_looked_at_by_the_first_jobmaster_too(tmp_path: Path, directory: str) -> None:
+    refused = ConfigurationError("there is no bucket 'x'")
+    with mock.patch.object(FileSystemCheckpointStorage, "check", side_effect=refused) as check:
+        job = WholeJob(tmp_path, 7, 1, lambda: inner(tmp_path), **{"execution.checkpointing.dir": directory})
+        job.until(lambda: job.ended, "the end")
+    looked = directory.startswith("s3:")
+    assert check.call_count == int(looked)
+    assert job.state == ("FAILED" if looked else "FINISHED")
+
+
 def test_a_storage_that_is_away_is_no_reason_not_to_begin(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     away = CheckpointStorageError("nobody answers")
     with mock.patch.object(FileSystemCheckpointStorage, "check", side_effect=away):

@@ -64,7 +64,7 @@ class JobCheckpoints:
     ) -> None:
         self.graph, self.settings = core.graph, settings
         self._core, self._sources = core, sources
-        self._may_recover = may_recover or settings.restore_path is not None
+        self._may_recover = may_recover or settings.restore_path is not None or settings.needs_look
         self._restored_from: dict[str, int] = {}
         completed = CompletedCheckpoints(
             core.graph.job_graph, settings, lambda work: core.emit(do.CheckpointWork(work))
@@ -122,7 +122,7 @@ class JobCheckpoints:
     # -- what happens
 
     def start(self) -> None:
-        """The job begins."""
+        """The job begins; before it does, it is looked what there is, and whether checkpoints can be written."""
         if self._may_recover:
             self.coordinator.recover()
 

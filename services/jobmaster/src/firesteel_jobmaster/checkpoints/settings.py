@@ -10,6 +10,8 @@ from firesteel.checkpoint.storage import storage_name
 from firesteel.config import Settings, options
 
 _NOT_SHOWN = ("restore_path", "savepoint_directory", "claim", "ignore_unclaimed", "fall_back")
+_TOLD_BY_SETTINGS = ("jobmanager", "filesystem")
+"""Storages that have nothing to look at; s3 has, and those of others may."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,11 @@ class CheckpointSettings:
             ignore_unclaimed=settings.get(options.STATE_RECOVERY_IGNORE_UNCLAIMED),
             fall_back=settings.get(options.STATE_RECOVERY_FALL_BACK),
         )
+
+    @property
+    def needs_look(self) -> bool:
+        """Whether a look at the storage tells more than its settings (``CheckpointStorage.check``)."""
+        return self.interval > 0 and self.storage not in _TOLD_BY_SETTINGS
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data, for people."""
