@@ -61,6 +61,7 @@ class Trial:
 
     Attributes:
         kills: so many so far.
+        job: that runs.
     """
 
     place: Place
@@ -71,6 +72,7 @@ class Trial:
     rate: int = 2000
     settings: Mapping[str, str] = field(default_factory=dict)
     kills: int = 0
+    job: Any = None
     _log: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -121,7 +123,7 @@ class Trial:
             world = World(environment, self.folder, self.rate)
             for name in self.programs:
                 world.sink(PROGRAMS[name].build(world), name)
-            job = environment.execute_async(" and ".join(self.programs))
+            job = self.job = environment.execute_async(" and ".join(self.programs))
             try:
                 self.die(deaths)
                 then()

@@ -3,7 +3,8 @@ comes twice, no job ends, and nothing is left."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from firesteel.common import Configuration
 from firesteel.datastream import StreamExecutionEnvironment
 from tests.integration.embedded.programs import ended, rest_of, submitted_to
 from tests.integration.processes.cluster import PATIENCE
-from tests.integration.recovery.places import JOBMASTER, SLOT, Processes, processes
+from tests.integration.recovery.places import JOBMASTER, PARALLELISM, SLOT, Processes, processes
 from tests.integration.recovery.programs import PROGRAMS, World
 from tests.integration.recovery.stepped_sink import written
 from tests.integration.recovery.stepped_storage import plugin
@@ -56,10 +57,12 @@ class S3Trial(Trial):
     port: int = 0
     more: dict[str, str] = field(default_factory=dict)
 
-    def environment(self, checkpoints: bool = True) -> StreamExecutionEnvironment:
-        environment = super().environment(checkpoints)
+    def environment(
+        self, checkpoints: bool = True, parallelism: int = PARALLELISM, more: Mapping[str, str] | None = None
+    ) -> StreamExecutionEnvironment:
+        environment = super().environment(checkpoints, parallelism)
         settings = Configuration()
-        more = {
+        of_s3 = {
             "execution.checkpointing.storage": "filesystem",
             "execution.checkpointing.tolerable-failed-checkpoints": "1000000",
             "execution.checkpointing.interval": "300 ms",
@@ -71,7 +74,7 @@ class S3Trial(Trial):
             "s3.attempts.maximum": "2",
             "firesteel.s3.retry-timeout": "2 s",
         }
-        for key, value in {**self.minio.settings(), **more, **self.more}.items():
+        for key, value in {**self.minio.settings(), **of_s3, **self.more, **(more or {})}.items():
             if "-key" not in key or key in self.more:  # credentials come by other ways
                 settings.set_string(key, value)
         environment.configure(settings)
@@ -170,6 +173,24 @@ def test_outages_of_the_server_cost_checkpoints_and_nothing_else(
     }[backend]
     trial.run_through(faults)
     assert trial._newest() > 2 * len(faults)
+    wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_ten_minutes_without_the_server(place: Processes, minio: MinioServer, tmp_path: Path) -> None:
+    trial = S3Trial(place, tmp_path, ["keyed"], "rocksdb", rate=200, minio=minio, port=minio.port)
+
+    def away_for_long(job: Any) -> None:
+        with minio.away():
+            end = time.monotonic() + 600
+            while time.monotonic() < end:
+                failed, records = failed_checkpoints(job), records_read(job)
+                wait_until(lambda: failed_checkpoints(job) > failed, "another checkpoint fails", 60)  # noqa: B023
+                wait_until(lambda: records_read(job) > records, "records flow", 60)  # noqa: B023
+                assert rest_of(job)["state"] == "RUNNING"
+
+    trial.run_through([away_for_long])
     wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
 
 

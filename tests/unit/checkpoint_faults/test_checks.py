@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -27,8 +28,9 @@ def test_a_job_that_can_take_no_checkpoints_does_not_begin(tmp_path: Path) -> No
 @pytest.mark.parametrize("directory", ["s3://bucket/checkpoints", "/checkpoints"])
 def test_object_stores_are_looked_at_by_the_first_jobmaster_too(tmp_path: Path, directory: str) -> None:
     refused = ConfigurationError("there is no bucket 'x'")
+    more: dict[str, Any] = {"execution.checkpointing.dir": directory}
     with mock.patch.object(FileSystemCheckpointStorage, "check", side_effect=refused) as check:
-        job = WholeJob(tmp_path, 7, 1, lambda: inner(tmp_path), **{"execution.checkpointing.dir": directory})
+        job = WholeJob(tmp_path, 7, 1, lambda: inner(tmp_path), **more)
         job.until(lambda: job.ended, "the end")
     looked = directory.startswith("s3:")
     assert check.call_count == int(looked)
