@@ -66,7 +66,7 @@ class Receiver:
         self.logs: list[Logged] = []
         self.headers: list[dict[str, str]] = []
         receiver = self
-        take = {
+        take: dict[str, tuple[Any, Callable[[Any], None]]] = {
             "/v1/traces": (trace_service_pb2.ExportTraceServiceRequest, self.take),
             "/v1/metrics": (metrics_service_pb2.ExportMetricsServiceRequest, self.take_metrics),
             "/v1/logs": (logs_service_pb2.ExportLogsServiceRequest, self.take_logs),
@@ -92,15 +92,16 @@ class Receiver:
         self.address = f"http://127.0.0.1:{self._server.server_port}"
         self.endpoint = f"{self.address}/v1/traces"
         self._grpc = grpc.server(ThreadPoolExecutor(2))
-        trace_service_pb2_grpc.add_TraceServiceServicer_to_server(
-            _answers(self, self.take, trace_service_pb2.ExportTraceServiceResponse), self._grpc
-        )
-        metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(
-            _answers(self, self.take_metrics, metrics_service_pb2.ExportMetricsServiceResponse), self._grpc
-        )
-        logs_service_pb2_grpc.add_LogsServiceServicer_to_server(
-            _answers(self, self.take_logs, logs_service_pb2.ExportLogsServiceResponse), self._grpc
-        )
+        services: list[tuple[Any, Callable[[Any], None], Callable[[], Any]]] = [
+            (trace_service_pb2_grpc.add_TraceServiceServicer_to_server, self.take,
+             trace_service_pb2.ExportTraceServiceResponse),
+            (metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server, self.take_metrics,
+             metrics_service_pb2.ExportMetricsServiceResponse),
+            (logs_service_pb2_grpc.add_LogsServiceServicer_to_server, self.take_logs,
+             logs_service_pb2.ExportLogsServiceResponse),
+        ]  # fmt: skip
+        for add, keep, answer in services:
+            add(_answers(self, keep, answer), self._grpc)
         self.grpc_endpoint = f"http://127.0.0.1:{self._grpc.add_insecure_port('127.0.0.1:0')}"
         self._grpc.start()
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})

@@ -13,7 +13,9 @@ import yaml
 
 from firesteel.config import options
 from firesteel.config.load import load_settings
+from firesteel.config.option import Secret
 from firesteel.config.reporters import reporters_of
+from firesteel.config.s3_options import S3_SECRET_KEY
 from firesteel.metrics import Measured
 from firesteel.metrics.filters import filter_of
 from firesteel.service.base import Service
@@ -54,7 +56,7 @@ def test_services_take_the_settings_that_were_left_for_them(prepare: ModuleType)
     given = prepare.settings("http://minio:9000", "firesteel", "it's $secret")
     settings = load_settings(environ=in_a_shell(prepare.script(given)), config_file=CONFIG)
     assert settings.check() == []
-    assert settings.get(options.OPTIONS["s3.secret-key"]).reveal() == "it's $secret"
+    assert settings.get(S3_SECRET_KEY) == Secret("it's $secret")
     for reporters, port in ((trace_reporters, 4318), (log_reporters, 4318), (otlp_metric_reporters, 4318)):
         (reporter,) = reporters(settings)
         assert reporter.endpoint.startswith(f"http://collector:{port}/v1/")

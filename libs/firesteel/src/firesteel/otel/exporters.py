@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from firesteel import __version__
 from firesteel.core.errors import ConfigurationError
@@ -134,40 +134,58 @@ def _otlp(reporter: OtlpReporter, signal: str) -> Any:
 
 def spans_exporter(reporter: OtlpReporter) -> SpanExporter:
     """For spans."""
-    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-    return _quiet(SpanExporter, Shipment(reporter, TRACES), len)
+    shipment = Shipment(reporter, TRACES)
+
+    class Quiet(SpanExporter):
+        def export(self, spans: Sequence[Any]) -> SpanExportResult:
+            return cast("SpanExportResult", shipment.ship(spans, len(spans)))
+
+        def shutdown(self) -> None:
+            shipment.otlp.shutdown()
+
+        def force_flush(self, timeout_millis: int = 30_000) -> bool:
+            return bool(shipment.otlp.force_flush(timeout_millis))
+
+    return Quiet()
 
 
 def logs_exporter(reporter: OtlpReporter) -> LogRecordExporter:
     """For log records."""
-    from opentelemetry.sdk._logs.export import LogRecordExporter
+    from opentelemetry.sdk._logs.export import LogRecordExporter, LogRecordExportResult
 
-    return _quiet(LogRecordExporter, Shipment(reporter, LOGS), len)
+    shipment = Shipment(reporter, LOGS)
+
+    class Quiet(LogRecordExporter):
+        def export(self, batch: Sequence[Any]) -> LogRecordExportResult:
+            return cast("LogRecordExportResult", shipment.ship(batch, len(batch)))
+
+        def shutdown(self) -> None:
+            shipment.otlp.shutdown()
+
+        def force_flush(self, timeout_millis: int = 30_000) -> bool:
+            return bool(shipment.otlp.force_flush(timeout_millis))
+
+    return Quiet()
 
 
 def metrics_exporter(reporter: OtlpReporter) -> MetricExporter:
     """For what a meter provider has."""
-    from opentelemetry.sdk.metrics.export import MetricExporter
+    from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 
-    def points(data: Any) -> int:
-        scopes = [scope for resource in data.resource_metrics for scope in resource.scope_metrics]
-        return sum(len(metric.data.data_points) for scope in scopes for metric in scope.metrics)
+    shipment = Shipment(reporter, METRICS)
 
-    return _quiet(MetricExporter, Shipment(reporter, METRICS), points)
+    class Quiet(MetricExporter):
+        def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **more: Any) -> MetricExportResult:
+            scopes = [scope for resource in metrics_data.resource_metrics for scope in resource.scope_metrics]
+            points = sum(len(metric.data.data_points) for scope in scopes for metric in scope.metrics)
+            return cast("MetricExportResult", shipment.ship(metrics_data, points, timeout_millis=timeout_millis))
 
+        def shutdown(self, timeout_millis: float = 30_000, **more: Any) -> None:
+            shipment.otlp.shutdown(timeout_millis)
 
-def _quiet(base: type[Any], shipment: Shipment, count: Callable[[Any], int]) -> Any:
-    class Quiet(base):
-        """The SDK's exporter, which says little."""
-
-        def export(self, batch: Any, *_: Any, **more: Any) -> Any:
-            return shipment.ship(batch, count(batch), **more)
-
-        def shutdown(self, *_: Any, **__: Any) -> None:
-            shipment.otlp.shutdown()
-
-        def force_flush(self, timeout_millis: float = 30_000) -> bool:
+        def force_flush(self, timeout_millis: float = 10_000) -> bool:
             return bool(shipment.otlp.force_flush(timeout_millis))
 
     return Quiet()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from firesteel.config import Settings, options
 from firesteel.config.reporters import Reporter, reporters_of
@@ -89,7 +89,7 @@ def _load(reporter: Reporter) -> Callable[[Any], Any]:
         ) from error
     if not callable(factory):
         raise ConfigurationError(f"{reporter.key('factory.class')} = {reporter.factory!r} can't be called")
-    return factory
+    return cast("Callable[[Any], Any]", factory)
 
 
 def _made(reporter: Reporter, factory: Callable[[Any], Any]) -> MetricReporter:
