@@ -172,8 +172,10 @@ class Counting:
 
 
 def test_everything_is_filled(full: ComposeCluster) -> None:
-    job = Counting(full, 100 * KEYS, 500)
+    job = Counting(full, 200 * KEYS, 300)
     job.goes_on()
+    kept = command("docker", "exec", full.the("minio").id, "ls", f"/data/checkpoints/firesteel/{job.job}").stdout
+    assert "chk-" in kept
     query = f"http://127.0.0.1:{full.ports['PROMETHEUS']}/api/v1/query?query="
 
     def all_are_up() -> bool:
@@ -205,8 +207,6 @@ def test_everything_is_filled(full: ComposeCluster) -> None:
     until(lambda: seen().get("/v1/metrics", {}).get("orders") == ["slot"], "meters of functions")
     assert set(seen()["/v1/metrics"]) == {"orders"}, "Prometheus reads the others"
     until(lambda: {part for parts in seen().get("/v1/logs", {}).values() for part in parts} >= set(SERVICES), "logs")
-    kept = command("docker", "exec", full.the("minio").id, "ls", f"/data/checkpoints/firesteel/{job.job}").stdout
-    assert "chk-" in kept
     job.ends_exactly()
 
 
