@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from firesteel.service.logs import FIELDS
+from firesteel.service.otlp_logs import TRACE_FIELD
 
 
 class SlotOutput:
@@ -40,7 +41,7 @@ class SlotOutput:
             level = logging.getLevelNamesMapping().get(level.upper())
         number = level if isinstance(level, int) else logging.INFO
         name = str(message.get("logger") or "firesteel.slot")
-        extra = {field: message[field] for field in FIELDS if message.get(field) is not None}
+        extra = {field: message[field] for field in (*FIELDS, TRACE_FIELD) if message.get(field) is not None}
         logging.getLogger(name).log(number, "%s", message.get("message", ""), extra=extra)
 
     def forget(self, channel: int) -> None:
