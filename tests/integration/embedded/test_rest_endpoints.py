@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,7 +74,7 @@ class World:
         head = f'--{edge}\r\nContent-Disposition: form-data; name="jarfile"; filename="{name}"\r\n\r\n'
         data = head.encode() + content + f"\r\n--{edge}--\r\n".encode()
         kind = f"multipart/form-data; boundary={edge}"
-        status, body, _ = self.call("POST", "/jars/upload", data, **{"Content-Type": kind})
+        status, body, _ = self.call("POST", "/jars/upload", data, True, **{"Content-Type": kind})
         return status, json.loads(body)
 
 
@@ -309,6 +310,10 @@ def metrics(world: World, faults: Faults) -> None:
     )
 
 
+def profiled(world: World, where: str) -> bool:
+    return bool(world.get(f"/{where}/profiler")["profilingList"][0]["status"] == "FINISHED")
+
+
 def samples(world: World, faults: Faults) -> None:
     """Flame graphs hold the user's function; profiles of both kinds of processes come out."""
     path = f"/jobs/{world.job}/vertices/{world.vertex}/flamegraph"
@@ -323,7 +328,7 @@ def samples(world: World, faults: Faults) -> None:
     for where in ("jobmanager", f"taskmanagers/{quote(world.taskmanager, safe='')}"):
         flink_path = "/jobmanager/profiler" if where == "jobmanager" else "/taskmanagers/:taskmanagerid/profiler"
         done(world, faults, "POST", flink_path, f"/{where}/profiler", {"mode": "WALL", "duration": 1})
-        until(lambda where=where: world.get(f"/{where}/profiler")["profilingList"][0]["status"] == "FINISHED", where)
+        until(functools.partial(profiled, world, where), where)
         name = world.get(f"/{where}/profiler")["profilingList"][0]["outputFile"]
         status, page, _ = world.call("GET", f"/{where}/profiler/{name}")
         faults.expect(f"{where}: a page", status == 200 and b"samples" in page and b"<script" not in page, page)
