@@ -14,6 +14,8 @@ import pytest
 from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.reader import inspect, read_savepoint, table_of
+from firesteel.checkpoint.state_reader import StateReader
+from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
 from firesteel.runtime.task import task as task_module
 from firesteel_jobmaster.checkpoints.pending import Savepoint
@@ -75,7 +77,7 @@ def test_a_savepoint_is_whole_and_changes_nothing_for_the_job(tmp_path: Path) ->
     files = [handle for handle in metadata.handles() if isinstance(handle, FileState)]
     assert files
     for handle in files:
-        savepoints.check_file(handle)
+        savepoints.check_file(handle, StateReader(Settings()))
     statistics = job.core.checkpoints.to_plain()
     assert statistics is not None
     assert statistics["latest"]["SAVEPOINT"]["location"] == str(location)

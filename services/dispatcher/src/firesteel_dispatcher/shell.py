@@ -139,7 +139,7 @@ class DispatcherService(Service):
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
         self.news = JobNews(self.core)
-        self.disposals = Disposals()
+        self.disposals = Disposals(cluster_settings)
         self._tracing = tracing_of(trace_reporters(cluster_settings), "dispatcher")
         self.traces = SubmissionTraces(None if self._tracing is None else self._tracing.export, clock)
         self._calls = JobMasterCalls(
