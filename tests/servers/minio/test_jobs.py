@@ -13,7 +13,7 @@ import pytest
 from minio.commonconfig import CopySource
 
 from firesteel.checkpoint.reader import inspect
-from firesteel.checkpoint.savepoints import dispose
+from firesteel.checkpoint.savepoint_places import dispose
 from firesteel.common import Configuration
 from firesteel.config import Settings
 from firesteel.datastream import StreamExecutionEnvironment

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import urllib3
 from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 
-from firesteel.checkpoint import s3_client, s3_states, savepoints
+from firesteel.checkpoint import s3_client, s3_states, savepoint_places, savepoints
 from firesteel.checkpoint.reader import inspect, read_savepoint
-from firesteel.checkpoint.savepoints import savepoint_directory
+from firesteel.checkpoint.savepoint_places import savepoint_directory
+from firesteel.checkpoint.state_reader import StateReader
 from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ConfigurationError
 from tests.unit.checkpoint.fake_s3 import FakeStore, Request
@@ -20,7 +21,7 @@ from tests.unit.checkpoint_faults.whole_job import KEYS, WholeJob
 
 _loops_end = test_savepoints._loops_end
 TARGET = "s3://bucket/savepoints"
-S3 = {
+S3: dict[str, Any] = {
     "s3.endpoint": "http://store:9000", "s3.access-key": "the-key", "s3.secret-key": "the-secret",
     "s3.attempts.maximum": "1", "firesteel.s3.retry-timeout": "1 ms",
 }  # fmt: skip
@@ -70,7 +71,7 @@ def test_a_job_stops_and_goes_on_from_where_it_was_moved(format: str, store: Fak
     second = going_on(tmp_path / "two", elsewhere, job, 3, **S3)
     second.to_end()
     assert sorted(store.keys) == kept
-    savepoints.dispose(f"{elsewhere}/_metadata", SETTINGS)
+    savepoint_places.dispose(f"{elsewhere}/_metadata", SETTINGS)
     assert store.keys == []
 
 
@@ -86,7 +87,7 @@ def test_who_owns_what_a_job_starts_from(claim: str, store: FakeStore, tmp_path:
 
 
 def test_a_checkpoint_that_was_retained_goes_without_what_others_need(store: FakeStore, tmp_path: Path) -> None:
-    more = {
+    more: dict[str, Any] = {
         **S3,
         "execution.checkpointing.dir": "s3://bucket/jobs",
         "execution.checkpointing.num-retained": "3",
@@ -98,7 +99,7 @@ def test_a_checkpoint_that_was_retained_goes_without_what_others_need(store: Fak
     assert len(found) > 1
     first, *others = found
     with pytest.raises(ConfigurationError, match="and no savepoint: nothing was removed"):
-        savepoints.dispose(first, SETTINGS)
+        savepoint_places.dispose(first, SETTINGS)
     metadata = [savepoints.read_savepoint_metadata(path, SETTINGS) for path in found]
     savepoint_directory(first, SETTINGS).remove(metadata[0])
     there = {f"s3://bucket/{key}" for key in store.keys}
@@ -172,14 +173,14 @@ def test_a_damaged_object_is_refused_by_name(store: FakeStore, tmp_path: Path) -
 
 @pytest.mark.parametrize("length", [50_000, 200_000, 245_760 - 19, 245_760])
 def test_what_is_large_goes_up_in_parts_with_head_and_end(length: int, store: FakeStore) -> None:
-    place = savepoints.make_directory(TARGET, "ab" * 16, SETTINGS)
+    place = savepoint_places.make_directory(TARGET, "ab" * 16, SETTINGS)
     directory = savepoint_directory(place, SETTINGS)
     data = bytes(n % 251 for n in range(length))
     with directory.open_state_stream(1, "large") as stream:
         for at in range(0, length, 70_001):
             stream.write(data[at : at + 70_001])
         handle = stream.close()
-    reader = savepoints.StateReader(SETTINGS)
+    reader = StateReader(SETTINGS)
     savepoints.check_file(handle, reader)  # type: ignore[arg-type] # it is in a file
     with reader.open_state(handle) as back:
         assert back.read() == data

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from firesteel.checkpoint import savepoints
+from firesteel.checkpoint import savepoint_places, savepoints
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.reader import inspect, read_savepoint, table_of
 from firesteel.checkpoint.state_reader import StateReader
@@ -268,8 +268,8 @@ def test_only_savepoints_are_disposed_of(tmp_path: Path) -> None:
     location = Path(until_done(job))
     checkpoint = next((tmp_path / "checkpoints").rglob("chk-*/_metadata")).parent
     with pytest.raises(ConfigurationError, match="and no savepoint: nothing was removed"):
-        savepoints.dispose(str(checkpoint))
+        savepoint_places.dispose(str(checkpoint))
     (location / "of somebody else").touch()
-    savepoints.dispose(str(location))
+    savepoint_places.dispose(str(location))
     assert [path.name for path in location.iterdir()] == ["of somebody else"]
     job.to_end()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.checkpoint.assign import TaskRestore
-from firesteel.checkpoint.savepoints import savepoint_directory
+from firesteel.checkpoint.savepoint_places import savepoint_directory
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.checkpoint.store import CompletedCheckpointStore, DirectoryCheckpointStore
 from firesteel.checkpoint.subtask_state import TaskState

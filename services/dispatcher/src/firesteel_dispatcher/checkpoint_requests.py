@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from firesteel.checkpoint import savepoints
+from firesteel.checkpoint import savepoint_places, savepoints
 from firesteel.core.errors import ConfigurationError
 
 _TYPES: Final = ("CONFIGURED", "FULL", "INCREMENTAL")
@@ -88,7 +88,7 @@ async def read_disposal(request: web.Request) -> str:
     path = _text(await _read_body(request), "savepoint-path")
     if not path:
         raise ConfigurationError("savepoint-path is missing: it names the savepoint that is to be removed")
-    savepoints.read_target(path, "savepoint-path")
+    savepoint_places.read_target(path, "savepoint-path")
     return path
 
 
@@ -123,7 +123,7 @@ def _format(body: dict[str, Any]) -> str:
 
 def _directory(body: dict[str, Any], name: str) -> str:
     text = _text(body, name)
-    return savepoints.read_target(text, name) if text else ""
+    return savepoint_places.read_target(text, name) if text else ""
 
 
 def _text(body: dict[str, Any], name: str) -> str | None:

@@ -8,7 +8,7 @@ import uuid
 from collections import OrderedDict
 from typing import Final
 
-from firesteel.checkpoint import savepoints
+from firesteel.checkpoint import savepoint_places
 from firesteel.config import Settings
 from firesteel.core.errors import FiresteelError
 from firesteel.service.daemon_threads import DaemonThreads
@@ -45,7 +45,7 @@ class Disposals:
     async def _dispose(self, trigger_id: str, path: str) -> None:
         failure = ""
         try:
-            await asyncio.get_running_loop().run_in_executor(_THREADS, savepoints.dispose, path, self._settings)
+            await asyncio.get_running_loop().run_in_executor(_THREADS, savepoint_places.dispose, path, self._settings)
             logger.info("savepoint %s was removed", path)
         except (FiresteelError, OSError) as error:
             failure = str(error)

@@ -21,22 +21,17 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage, StateFileWriter, remove_all_but
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.metadata import SAVEPOINT, CheckpointMetadata
-from firesteel.checkpoint.places import is_s3, s3_place
 from firesteel.checkpoint.reading import Plain
-from firesteel.checkpoint.state_files import METADATA, end_of_state, local_path, told
-from firesteel.checkpoint.state_reader import StateReader, s3_is_missing
+from firesteel.checkpoint.state_files import METADATA, end_of_state, told
+from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import StateWriter
 from firesteel.config import Settings, options
-from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError, ConfigurationError
-from firesteel.core.files import sync_directory
-
-if TYPE_CHECKING:
-    from firesteel.checkpoint.s3_savepoints import S3SavepointDirectory
+from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
 
 VERSION: Final = 1
 """Of the files of state."""
@@ -108,62 +103,6 @@ class SavepointDirectory(Protocol):
         Raises:
             CheckpointStorageError: it can't be removed.
         """
-
-
-def savepoint_directory(path: str, settings: Settings | None = None) -> SavepointDirectory:
-    """The directory that a path names, or that its ``_metadata`` are in; nothing is looked at.
-
-    Args:
-        path: of it.
-        settings: of the job or the cluster: options of checkpoints, and of the object store.
-
-    Raises:
-        ConfigurationError: it is no path, or the settings are wrong.
-    """
-    settings = settings or Settings()
-    if is_s3(path):
-        place = s3_place(path, "savepoint path")
-        return _in_s3()(place.parent if place.name == METADATA else place, settings)
-    found = local_path(path, "savepoint path")
-    return LocalSavepointDirectory(found.parent if found.name == METADATA else found, settings)
-
-
-def _in_s3() -> type[S3SavepointDirectory]:
-    try:
-        from firesteel.checkpoint.s3_savepoints import S3SavepointDirectory
-    except ModuleNotFoundError as error:
-        raise s3_is_missing(error) from error
-    return S3SavepointDirectory
-
-
-def read_target(text: str, what: str) -> str:
-    """A directory for savepoints, as somebody has named it.
-
-    Raises:
-        ConfigurationError: it is no path.
-    """
-    return str(s3_place(text, what) if is_s3(text) else local_path(text, what))
-
-
-def make_directory(target: str, job_id: str, settings: Settings | None = None) -> str:
-    """A new directory for a savepoint.
-
-    Raises:
-        CheckpointStorageError: it can't be made.
-        ConfigurationError: the target is no path, or the settings of its object store are wrong.
-    """
-    name = f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
-    if is_s3(target):
-        place = s3_place(target, "target directory") / name
-        _in_s3()(place, settings or Settings()).make()
-        return str(place)
-    base = local_path(target, "target directory")
-    made = base / name
-    with told(f"the savepoint's directory {made} can't be made"):
-        base.mkdir(parents=True, exist_ok=True)
-        made.mkdir()
-        sync_directory(base)
-    return str(made)
 
 
 class LocalSavepointDirectory(FileSystemCheckpointStorage):
@@ -269,43 +208,3 @@ def check_file(handle: FileState, reader: StateReader) -> None:
         stream.seek(handle.offset + handle.length)
         if stream.read(len(end)) != end:
             raise CheckpointCorruptedError(handle.path, "its last line is not what was written")
-
-
-def dispose(path: str, settings: Settings | None = None) -> None:
-    """Remove a savepoint: its metadata first, so that one that is half removed is none.
-
-    Raises:
-        ConfigurationError: it is a checkpoint, or no path.
-        CheckpointError: there is none, it is damaged, or it can't be removed.
-    """
-    metadata = read_savepoint_metadata(path, settings)
-    if info_of(metadata) is None:
-        raise ConfigurationError(
-            f"{path} is checkpoint {metadata.checkpoint_id} of job {metadata.job_id}, and no savepoint: nothing "
-            "was removed. Checkpoints go with their job; one that was retained is removed with its directory"
-        )
-    savepoint_directory(path, settings).remove(metadata)
-
-
-def remove_directory(directory: str, settings: Settings | None = None) -> None:
-    """Remove the directory of a savepoint that did not complete; see ``SavepointDirectory.give_up``."""
-    savepoint_directory(directory, settings).give_up()
-
-
-def remove_claimed(path: str, keep: frozenset[str], settings: Settings | None = None) -> None:
-    """Remove what a job was started from with ``CLAIM``, if it is there; harmless to repeat.
-
-    Args:
-        path: of it.
-        keep: files that are needed.
-        settings: of the job.
-
-    Raises:
-        CheckpointError: it can't be read or removed for now.
-    """
-    try:
-        metadata = read_savepoint_metadata(path, settings)
-    except CheckpointCorruptedError:
-        return
-    if not keep & metadata.files():
-        savepoint_directory(path, settings).remove(metadata)

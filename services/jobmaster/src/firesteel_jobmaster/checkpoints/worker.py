@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 
-from firesteel.checkpoint import savepoints
+from firesteel.checkpoint import savepoint_places
 from firesteel.checkpoint.closing import close_checkpoints, files_of, read_own, read_whole
 from firesteel.checkpoint.metadata import CheckpointMetadata
 from firesteel.checkpoint.storage import CheckpointStorage
@@ -208,7 +208,7 @@ class CheckpointWorker:
                 case Discard(checkpoint_id, files, keep, savepoint):
                     self._discard(checkpoint_id, files, keep, savepoint)
                 case DisposeClaimed(path, keep):
-                    savepoints.remove_claimed(path, keep, self._settings)
+                    savepoint_places.remove_claimed(path, keep, self._settings)
                 case Collect(below, since_ms):
                     self._collect(below, since_ms)
                 case Dispose():
@@ -247,7 +247,7 @@ class CheckpointWorker:
     def _prepare_savepoint(self, work: Prepare, target: str, call: Call) -> Done:
         checkpoint_id = self._next_id(work.above, call)
         try:
-            location = call.location = savepoints.make_directory(target, self._job_id, self._settings)
+            location = call.location = savepoint_places.make_directory(target, self._job_id, self._settings)
         except (CheckpointError, ConfigurationError) as error:
             call.go_on()
             return Done(work, error=str(error), checkpoint_id=checkpoint_id)
@@ -258,7 +258,7 @@ class CheckpointWorker:
         self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = (), savepoint: str = ""
     ) -> None:
         if savepoint:  # it did not complete, so its metadata, if there are any, are of no use to anybody
-            savepoints.remove_directory(savepoint, self._settings)
+            savepoint_places.remove_directory(savepoint, self._settings)
         else:
             self.storage.discard(checkpoint_id, files, keep)
 
@@ -271,7 +271,7 @@ class CheckpointWorker:
     def _complete(self, work: Complete, metadata: CheckpointMetadata, call: Call) -> Done:
         if work.savepoint:
             call.location = work.savepoint
-            location = savepoints.savepoint_directory(work.savepoint, self._settings).write(metadata)
+            location = savepoint_places.savepoint_directory(work.savepoint, self._settings).write(metadata)
             kept = None
             if not work.stored:
                 call.go_on()
@@ -299,7 +299,7 @@ class CheckpointWorker:
         call.removed = True
         try:
             if work.savepoint:
-                savepoints.remove_directory(work.savepoint, self._settings)
+                savepoint_places.remove_directory(work.savepoint, self._settings)
             else:
                 self.storage.dispose(work.location, work.files, work.keep)
                 self.storage.discard(work.checkpoint_id, work.files, work.keep)

@@ -10,7 +10,8 @@ from typing import BinaryIO
 
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.handles import InlineState, StateHandle
-from firesteel.checkpoint.savepoints import SavepointDirectory, savepoint_directory
+from firesteel.checkpoint.savepoint_places import savepoint_directory
+from firesteel.checkpoint.savepoints import SavepointDirectory
 from firesteel.checkpoint.storage import (
     CheckpointStorage,
     StateWriter,
