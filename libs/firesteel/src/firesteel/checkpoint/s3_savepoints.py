@@ -52,8 +52,10 @@ class S3SavepointDirectory(S3CheckpointStorage):
         """Mark the place as open.
 
         Raises:
-            CheckpointStorageError: nothing can be written there.
+            CheckpointStorageError: nothing can be written there, or a savepoint is there.
         """
+        if self._client.size(self.root / METADATA) is not None:
+            raise CheckpointStorageError(f"{self.root} is a savepoint or a checkpoint already: nothing was changed")
         self._client.put(self.root / OPEN, b"")
 
     def _is_open(self) -> bool:

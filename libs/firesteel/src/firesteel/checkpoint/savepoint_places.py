@@ -58,7 +58,7 @@ def read_target(text: str, what: str) -> str:
 
 
 def make_directory(target: str, job_id: str, settings: Settings | None = None) -> str:
-    """A new directory for a savepoint.
+    """A new directory for a savepoint of a job.
 
     Raises:
         CheckpointStorageError: it can't be made.
@@ -66,15 +66,26 @@ def make_directory(target: str, job_id: str, settings: Settings | None = None) -
     """
     name = f"savepoint-{job_id[:6]}-{uuid.uuid4().hex[:12]}"
     if is_s3(target):
-        place = s3_place(target, "target directory") / name
+        return make_savepoint(str(s3_place(target, "target directory") / name), settings)
+    return make_savepoint(str(local_path(target, "target directory") / name), settings)
+
+
+def make_savepoint(path: str, settings: Settings | None = None) -> str:
+    """The directory of a new savepoint.
+
+    Raises:
+        CheckpointStorageError: it can't be made, or is there already.
+        ConfigurationError: it is no path, or the settings of its object store are wrong.
+    """
+    if is_s3(path):
+        place = s3_place(path, "savepoint path")
         _in_s3()(place, settings or Settings()).make()
         return str(place)
-    base = local_path(target, "target directory")
-    made = base / name
+    made = local_path(path, "savepoint path")
     with told(f"the savepoint's directory {made} can't be made"):
-        base.mkdir(parents=True, exist_ok=True)
+        made.parent.mkdir(parents=True, exist_ok=True)
         made.mkdir()
-        sync_directory(base)
+        sync_directory(made.parent)
     return str(made)
 
 
