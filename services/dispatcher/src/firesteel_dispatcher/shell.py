@@ -145,7 +145,7 @@ class DispatcherService(Service):
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
         self.news = JobNews(self.core)
-        self.disposals = Disposals()
+        self.disposals = Disposals(cluster_settings)
         self.flame_graphs = FlameGraphs(settings.flame_graphs, clock, self.spawn)
         self.profiles = Profiles(clock, self.spawn)
         self.programs = Programs(settings.upload_directory, tokens[0])

@@ -20,7 +20,7 @@ from firesteel.state.columnar.deltas import Deltas
 from firesteel.state.columnar.snapshots import REMOVED
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.fitting import fits_as_it_is
-from firesteel.state.heap_migration import adopt, together
+from firesteel.state.heap_migration import adopt, migration_of, together
 from firesteel.state.heap_snapshot import GroupsOfKeys, OutgoingTable, decode
 from firesteel.state.heap_states import STATES, HeapState, HeapValueState, Kind, kind_of, merge_values
 from firesteel.state.heap_timers import KIND as TIMERS
@@ -156,7 +156,16 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         place = (name, "namespaced" if namespaced else "plain")
         part = self._parts.get(place)
         if part is None:
-            info = StateInfo(name, kind.name, schema_of(kind.descriptor.type_info), namespaced, life is not None)
+            migration = migration_of(kind.descriptor, strict_integers=self._parameters.strict_integers)
+            info = StateInfo(
+                name,
+                kind.name,
+                schema_of(kind.descriptor.type_info),
+                namespaced,
+                life is not None,
+                0 if migration is None else migration.version,
+                migration,
+            )
             table = self._first_table(info, self._restored.get(place, ()))
             prune = partial(pruned, kind.name) if life is not None and life.drop_at_snapshot else None
             self._restored.pop(place, None)
