@@ -125,6 +125,24 @@ def test_who_goes_on_commits_first_and_aborts_the_rest(kafka: KafkaCluster, atte
     assert attempts(sink, 2, states=states, committables=prepared, opens=False).recommitted == DONE
 
 
+def test_an_older_checkpoint_holds_what_was_committed_since(
+    kafka: KafkaCluster, attempts: Callable[..., Attempt]
+) -> None:
+    topic = kafka.create_topic(partitions=2)
+    sink = texts(kafka, topic).build()
+    attempt = attempts(sink)
+    attempt.write("first")
+    prepared, states = attempt.barrier()
+    attempt.commit(prepared)
+    for number in range(6):
+        attempt.write(str(number))
+        attempt.commit(attempt.barrier()[0])
+    attempt.die()
+    after = attempts(sink, 1, states=states, committables=prepared)
+    assert after.recommitted == [CommitOutcome.ALREADY_COMMITTED], "its id was started again since"
+    wait_until(lambda: len(seen(kafka, topic)) == 7, "nothing has changed")
+
+
 def test_another_parallelism_aborts_what_all_have_left(kafka: KafkaCluster, attempts: Callable[..., Attempt]) -> None:
     topic = kafka.create_topic(partitions=2)
     sink = texts(kafka, topic).build()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ from firesteel.connectors.kafka.transactional_ids import (
     ids_to_abort,
     transaction_timeout,
 )
-from firesteel.connectors.kafka.transactions import Transaction, verdict
+from firesteel.connectors.kafka.transactions import Transaction, evidence, verdict
 from firesteel.core.errors import ProgramError
 from firesteel.functions.two_phase import COMMITTED, CommitOutcome
 
@@ -124,3 +126,21 @@ def test_what_the_coordinator_answers_means() -> None:
     assert "another job of this prefix" in verdict(transaction, 90, 1_010_000).reason
     assert "forgotten" in verdict(transaction, 49, 1_010_000).reason
     assert "TransactionalId" in verdict(transaction, 53, 1_010_000).reason
+
+
+def test_the_log_tells_what_became_of_a_transaction() -> None:
+    transaction = Transaction("p-0-1", 7, 2, 1_000_000, 60_000, "t", 0, offset=40)
+
+    def batch(offset: int, producer: int, epoch: int) -> bytes:
+        header = struct.pack(">qiibIhiqqqhii", offset, 100, 0, 2, 0, 16, 0, 0, 0, producer, epoch, 0, 1)
+        return header + bytes(50)
+
+    own = batch(40, 7, 2)
+    assert evidence(transaction, 0, 50, [], own) is True
+    assert evidence(transaction, 0, 50, [(7, 40), (8, 2)], own) is False, "it was aborted"
+    assert evidence(transaction, 0, 50, [(8, 40), (7, 45)], own) is True, "others were"
+    assert evidence(transaction, 0, 40, [], own) is None, "something is open there"
+    assert evidence(transaction, 1, -1, [], b"") is None, "the log does not go back as far"
+    assert evidence(transaction, 0, 50, [], batch(40, 9, 2)) is None, "the topic was made anew"
+    assert evidence(transaction, 0, 50, [], batch(43, 7, 2)) is None, "it was compacted"
+    assert evidence(transaction, 0, 50, [], b"") is None

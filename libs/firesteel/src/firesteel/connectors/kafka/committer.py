@@ -37,12 +37,12 @@ class KafkaCommitter(Committer):
 
     def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
         """Commit them in their order."""
-        return self._commit(committables)
+        return self._commit(committables, again=False)
 
     def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
         """The same with those of the checkpoint, before anything is begun."""
         self._pool.held.update(Transaction.of(one.data).name for one in committables if one.version == 1)
-        return self._commit(committables)
+        return self._commit(committables, again=True)
 
     def close(self) -> None:
         """Close connections."""
@@ -53,7 +53,7 @@ class KafkaCommitter(Committer):
             finally:
                 thread.close()
 
-    def _commit(self, committables: Sequence[Committable]) -> list[CommitResult]:
+    def _commit(self, committables: Sequence[Committable], *, again: bool) -> list[CommitResult]:
         if not committables:
             return []
         if self._thread is None:
@@ -66,8 +66,8 @@ class KafkaCommitter(Committer):
                 results.append(CommitResult(CommitOutcome.FAILED, reason))
                 continue
             transaction = Transaction.of(one.data)
-            result = self._thread.call(self._client.commit(transaction, seconds))
-            if result.outcome is CommitOutcome.COMMITTED:
+            result = self._thread.call(self._client.commit(transaction, seconds, again=again))
+            if result.outcome in (CommitOutcome.COMMITTED, CommitOutcome.ALREADY_COMMITTED):
                 self._pool.is_committed(transaction.name)
             results.append(result)
         return results

@@ -72,6 +72,10 @@ class _Lane:
 class Sending:
     """Writes records of one subtask.
 
+    Attributes:
+        sent: in all.
+        first: topic, partition and offset of what was acknowledged first since ``use``, which is the first in there.
+
     Args:
         thread: whose loop the producers are of.
         delivery_seconds: after which a batch that is not acknowledged is an error.
@@ -91,6 +95,7 @@ class Sending:
         self._thread, self._delivery_seconds, self._linger_seconds = thread, delivery_seconds, linger_seconds
         self._memory, self._largest = memory, largest
         self.sent = Sent()
+        self.first: tuple[str, int, int] | None = None
         self._changed = threading.Condition()
         self._producer: AIOKafkaProducer | None = None
         self._lanes: dict[tuple[str, int], _Lane] = {}
@@ -113,7 +118,7 @@ class Sending:
         """Send by this one from now on. All that the one before was given has been flushed."""
         assert not self._outstanding
         assert all(lane.open is None for lane in self._lanes.values())
-        self._producer = producer
+        self._producer, self.first = producer, None
 
     def partitions_for(self, topic: str) -> Sequence[int]:
         """Numbers of a topic's partitions; asked once.
@@ -321,7 +326,10 @@ class Sending:
         if error is not None:
             self._failed(error)
             return
+        metadata = delivery.result()  # None = nobody has asked for acknowledgements
         with self._changed:
+            if self.first is None and metadata is not None and metadata.offset >= 0:
+                self.first = metadata.topic, metadata.partition, metadata.offset
             size, _ = self._outstanding.pop(number)
             self._bytes -= size
             self.sent.records += records

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import struct
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import astuple, dataclass
 from typing import Any, Final, TypeAlias
 
 from aiokafka.admin import AIOKafkaAdminClient
@@ -19,11 +20,13 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.client import AIOKafkaClient, ConnectionGroup, CoordinationType
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError, KafkaError, for_code
 from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.fetch import FetchRequest_v4
 from aiokafka.protocol.transaction import EndTxnRequest, InitProducerIdRequest
 from aiokafka.protocol.types import CompactArray, CompactString, Int16, Int32, Int64, Schema, TaggedFields
+from aiokafka.structs import TopicPartition
 
 from firesteel.core.errors import ProgramError
-from firesteel.functions.two_phase import COMMITTED, CommitOutcome, CommitResult
+from firesteel.functions.two_phase import ALREADY_COMMITTED, COMMITTED, CommitOutcome, CommitResult
 
 __all__ = ["Transaction", "TransactionClient", "verdict"]
 
@@ -38,6 +41,10 @@ _GONE: Final = frozenset({47, 48, _FORGOTTEN, 90})
 """Another epoch has begun, or none is open with this one."""
 _FORBIDDEN: Final = 53
 _ABORT_TIMEOUT_MS: Final = 60_000
+_FETCHED_BYTES: Final = 4096
+_READ_COMMITTED: Final = 1
+_BATCH_HEADER: Final = struct.Struct(">qiibIhiqqqh")
+"""Of a batch of Kafka's format 2: offset, ..., producer, epoch."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class Transaction:
         epoch: the producer's.
         began: when it was begun, in milliseconds since 1970.
         timeout_ms: for how long the brokers keep it open.
+        topic, partition, offset: of its first record in one of its partitions; by that the log tells what became of it.
     """
 
     name: str
@@ -57,10 +65,13 @@ class Transaction:
     epoch: int
     began: int
     timeout_ms: int
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
 
     def data(self) -> bytes:
         """The same as bytes."""
-        return json.dumps([self.name, self.producer, self.epoch, self.began, self.timeout_ms]).encode()
+        return json.dumps(astuple(self)).encode()
 
     @classmethod
     def of(cls, data: bytes) -> Transaction:
@@ -99,6 +110,38 @@ def verdict(transaction: Transaction, code: int, now_ms: int) -> CommitResult:
         reason = f"the brokers do not allow to use the transactional id {name!r} (Write on TransactionalId)"
         return CommitResult(CommitOutcome.FAILED, reason)
     return CommitResult(CommitOutcome.UNKNOWN, f"the coordinator of {name!r} answers {answer}")
+
+
+def evidence(
+    transaction: Transaction, code: int, last_stable: int, aborted: Collection[tuple[int, int]], messages: bytes
+) -> bool | None:
+    """Whether a transaction was committed, by what the log has at its first record; None = it can't tell (any more).
+
+    Args:
+        transaction: whose id has been started since, so that it is over.
+        code: the broker's answer to a fetch at that record, of committed records.
+        last_stable: offset of the first transaction there that is not over.
+        aborted: those that are over and are not to be read: producers, and where they begin.
+        messages: what is there, from that record on.
+    """
+    if code or last_stable <= transaction.offset:
+        return None
+    if (transaction.producer, transaction.offset) in {tuple(one) for one in aborted}:
+        return False
+    if len(messages) < _BATCH_HEADER.size:
+        return None
+    base, *_, producer, epoch = _BATCH_HEADER.unpack_from(messages)
+    return True if (base, producer, epoch) == (transaction.offset, transaction.producer, transaction.epoch) else None
+
+
+class _Fetch(Request[FetchRequest_v4]):  # type: ignore[misc] # aiokafka has no types
+    API_KEY = 1
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._place = transaction.topic, [(transaction.partition, transaction.offset, _FETCHED_BYTES)]
+
+    def build(self, request_struct_class: type[FetchRequest_v4]) -> FetchRequest_v4:
+        return request_struct_class(-1, 0, 0, _FETCHED_BYTES, _READ_COMMITTED, [self._place])
 
 
 class _ListTransactionsResponse(Response):  # type: ignore[misc] # aiokafka has no types
@@ -157,12 +200,13 @@ class TransactionClient:
         self._arguments, self._now_ms = arguments, now_ms
         self._client: AIOKafkaClient | None = None
 
-    async def commit(self, transaction: Transaction, seconds: float) -> CommitResult:
+    async def commit(self, transaction: Transaction, seconds: float, *, again: bool = False) -> CommitResult:
         """Commit it; idempotent.
 
         Args:
             transaction: all of it has been flushed.
             seconds: for which brokers that are away are waited for; then the answer is ``RETRY`` or ``UNKNOWN``.
+            again: it may have been committed before, and its id have been started since.
         """
         request = EndTxnRequest(transaction.name, transaction.producer, transaction.epoch, True)
         deadline = time.monotonic() + seconds
@@ -170,6 +214,8 @@ class TransactionClient:
             try:
                 response = await self._ask_coordinator(transaction.name, request)
                 result = verdict(transaction, response.error_code, self._now_ms())
+                if again and response.error_code in _GONE and await self._was_committed(transaction):
+                    return ALREADY_COMMITTED
             except KafkaError as error:
                 if isinstance(error, IncompatibleBrokerVersion):
                     raise
@@ -181,6 +227,17 @@ class TransactionClient:
             if result.outcome is not CommitOutcome.RETRY or time.monotonic() + _PAUSE_SECONDS > deadline:
                 return result
             await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _was_committed(self, transaction: Transaction) -> bool:
+        """Whether the log says so."""
+        if transaction.offset < 0:
+            return False
+        client = await self._connected()
+        await client._wait_on_metadata(transaction.topic)
+        place = TopicPartition(transaction.topic, transaction.partition)
+        response = await client.send(client.cluster.leader_for_partition(place), _Fetch(transaction))
+        ((_, ((_, code, _, last_stable, aborted, messages),)),) = response.topics
+        return evidence(transaction, code, last_stable, aborted or (), messages or b"") is True
 
     async def abort(self, name: str, seconds: float) -> None:
         """Abort what is open with an id, and fence off who opened it.

@@ -210,7 +210,14 @@ class TransactionalKafkaWriter(KafkaWriter):
             self._pool.reached_barrier(None)
             return ()
         manager = producer._txn_manager
-        prepared = Transaction(name, manager.producer_id, manager.producer_epoch, self._began, self._timeout_ms)
+        prepared = Transaction(
+            name,
+            manager.producer_id,
+            manager.producer_epoch,
+            self._began,
+            self._timeout_ms,
+            *(self._sending.first or ()),
+        )
         self._pool.reached_barrier(name)
         self._sending.use(None)
         self._name, self._written = None, False
