@@ -19,11 +19,6 @@ from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmana
 
 FLINK_VERSION: Final = "2.3.0"
 """Clients choose by it what they may ask."""
-_PAGE: Final = """<!doctype html><title>Firesteel</title><h1>Firesteel {version}</h1>
-<p>This is the REST API of a Firesteel cluster, with the paths and fields of Flink {flink}:
-<a href="/overview">/overview</a>, <a href="/jobs/overview">/jobs/overview</a>,
-<a href="/taskmanagers">/taskmanagers</a>, <a href="/config">/config</a>.</p>
-"""
 
 
 class ClusterHandlers:
@@ -32,13 +27,10 @@ class ClusterHandlers:
     def __init__(self, service: DispatcherService) -> None:
         self._service = service
 
-    async def page(self, _: web.Request) -> web.StreamResponse:
-        """A pointer for people."""
-        text = _PAGE.format(version=firesteel.__version__, flink=FLINK_VERSION)
-        return web.Response(text=text, content_type="text/html")
-
-    async def config(self, _: web.Request) -> web.StreamResponse:
-        """What kind of cluster this is."""
+    async def config(self, request: web.Request) -> web.StreamResponse:
+        """What kind of cluster this is, and what who asks may do."""
+        access = self._service.access
+        known = access.is_known(request)
         offset = -(time.altzone if time.localtime().tm_isdst else time.timezone)
         return json_answer(
             {
@@ -49,6 +41,7 @@ class ClusterHandlers:
                 "flink-revision": "firesteel",
                 "features": {"web-submit": False, "web-cancel": True, "web-rescale": False, "web-history": False},
                 "firesteel-version": firesteel.__version__,
+                "firesteel-access": {"change": known, "cancel": known or access.cancel_is_free},
             }
         )
 

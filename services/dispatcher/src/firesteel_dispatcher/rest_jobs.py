@@ -56,6 +56,12 @@ class JobHandlers:
         archive = await self._service.details.of(job_id_of(request))
         return json_answer(views.job_metrics(archive, request.query.get("get")))
 
+    async def metric_history(self, request: web.Request) -> web.StreamResponse:
+        """What a job, or a vertex of it, did within the last hour."""
+        job = self._service.core.job(job_id_of(request))
+        since = number(request, "since", -1, -1, 1 << 62)
+        return json_answer(self._service.metric_history.of(job.id, request.query.get("vertex", ""), since))
+
     async def subtask(self, request: web.Request) -> web.StreamResponse:
         """A subtask, or one of its attempts."""
         match = request.match_info

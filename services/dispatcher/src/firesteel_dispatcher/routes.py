@@ -8,6 +8,7 @@ from aiohttp import web
 
 from firesteel_dispatcher import checkpoint_views, metric_views, views
 from firesteel_dispatcher.answers import Handler, with_errors
+from firesteel_dispatcher.dashboard import dashboard_routes
 from firesteel_dispatcher.rest_cluster import ClusterHandlers
 from firesteel_dispatcher.rest_jobs import JobHandlers
 from firesteel_dispatcher.shell import DispatcherService
@@ -46,6 +47,7 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
         (f"{_JOB}/savepoints/{{trigger_id}}", jobs.savepoint_status),
         ("/savepoint-disposal/{trigger_id}", cluster.disposal_status),
         (f"{_JOB}/metrics", jobs.metrics),
+        (f"{_JOB}/metrics/history", jobs.metric_history),
         (_VERTEX, jobs.of_vertex(views.vertex_details)),
         (f"{_VERTEX}/metrics", jobs.of_metrics(metric_views.vertex_metrics)),
         (f"{_VERTEX}/watermarks", jobs.of_metrics(metric_views.vertex_watermarks)),
@@ -70,7 +72,7 @@ def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
     table += [(method, path, handler, True) for method, path, handler in with_token]
     guarded_cancel = not service.access.cancel_is_free
     table += [("PATCH", _JOB, jobs.cancel, guarded_cancel), ("GET", f"{_JOB}/yarn-cancel", jobs.cancel, guarded_cancel)]
-    found = [_route("GET", "/", _checked(service, cluster.page, service.access.all_paths))]
+    found = dashboard_routes()
     for method, path, handler, guarded in table:
         checked = _checked(service, handler, guarded)
         found += [_route(method, path, checked), _route(method, f"/v1{path}", checked)]

@@ -51,6 +51,7 @@ from firesteel_dispatcher.history import History
 from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase
 from firesteel_dispatcher.job_settings import client_timeout, client_timeout_or_none
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
+from firesteel_dispatcher.metric_history import MetricHistory
 from firesteel_dispatcher.news import JobNews
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.submission import Submission, fingerprint_of
@@ -140,6 +141,7 @@ class DispatcherService(Service):
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
         self.news = JobNews(self.core)
         self.disposals = Disposals()
+        self.metric_history = MetricHistory(settings.metrics_interval, settings.metrics_size)
         self._tracing = tracing_of(trace_reporters(cluster_settings), "dispatcher")
         self.traces = SubmissionTraces(None if self._tracing is None else self._tracing.export, clock)
         self._calls = JobMasterCalls(
@@ -285,6 +287,8 @@ class DispatcherService(Service):
         self.spawn(self._candidate.hold(), "leadership")
         self.spawn(self._watch(), "watch")
         self.spawn(self._ask_jobmasters(), "heartbeats")
+        if self.settings.metrics_interval > 0:
+            self.spawn(self._sample(), "history of metrics")
         if self._takes_over:
             self.perform([do.AskHost()])
 
@@ -559,6 +563,14 @@ class DispatcherService(Service):
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval)
             await self.details.refresh()
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.metrics_interval)
+            for archive in await self.details.of_running():
+                if archive.get("vertices"):
+                    self.metric_history.record(archive, self.clock.epoch_ms())
+            self.metric_history.keep(self.core.jobs)
 
     async def _watch(self) -> None:
         while True:

@@ -11,6 +11,7 @@ from firesteel.config import Settings
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
 from firesteel.graph.job_archive import CLEAN_UP, TASK_METRICS, TASKMANAGERS
+from firesteel.protocol.deployment import METRIC_RATES
 from firesteel_dispatcher.job_settings import all_for_job
 
 Archive = Mapping[str, Any]
@@ -20,6 +21,8 @@ _TASK_STATES = (
     "RECONCILING",
 )  # fmt: skip
 _PARALLELISM = "parallelism.default"
+_HIDDEN = frozenset({"timestamps", TASK_METRICS, "attempts"})
+_NOW = (*METRIC_RATES.values(), "currentInputWatermark", "currentOutputWatermark")
 _NOT_IN_DETAILS = frozenset(
     {
         "vertices", "failure", "exceptions", "exceptions-dropped", "config", "net-runtime", "firesteel-settings",
@@ -142,13 +145,19 @@ def execution_result(archive: Archive) -> dict[str, Any]:
 def vertex_details(archive: Archive, vertex_id: str) -> dict[str, Any]:
     """/jobs/:jobid/vertices/:vertexid."""
     vertex = find_vertex(archive, vertex_id)
-    hidden = {"timestamps", TASK_METRICS, "attempts"}
     return {
         **_head(archive, vertex),
         "parallelism": vertex["parallelism"],
         "maxParallelism": vertex["maxParallelism"],
-        "subtasks": [{k: v for k, v in s.items() if k not in hidden} for s in vertex["subtasks"]],
+        "subtasks": [_subtask(row) for row in vertex["subtasks"]],
     }
+
+
+def _subtask(row: Mapping[str, Any]) -> dict[str, Any]:
+    """``firesteel-now`` has what the subtask does at the moment, so that one question is enough for a large vertex."""
+    metrics = row.get(TASK_METRICS, {})
+    now = {name: metrics[name] for name in _NOW if name in metrics}
+    return {**{key: value for key, value in row.items() if key not in _HIDDEN}, "firesteel-now": now}
 
 
 def subtask_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int | None = None) -> dict[str, Any]:
@@ -163,8 +172,7 @@ def subtask_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int
     current = subtasks[subtask]
     for one in (current, *current.get("attempts", ())):
         if attempt is None or one["attempt"] == attempt:
-            hidden = {TASK_METRICS, "timestamps", "attempts"}
-            return {**{k: v for k, v in one.items() if k not in hidden}, "other-concurrent-attempts": []}
+            return {**{k: v for k, v in one.items() if k not in _HIDDEN}, "other-concurrent-attempts": []}
     raise UnknownVertexError(
         f"attempt {attempt} of subtask {subtask} is not known; the current one is {current['attempt']}, and of those "
         f"before it {len(current.get('attempts', ()))} are remembered"
