@@ -231,7 +231,7 @@ def test_a_savepoint_goes_where_it_is_told(logged_in: Chromium, watched: Shop) -
     logged_in.type("[data-dialog=savepoint] input[name=directory]", f"file://{target}")
     logged_in.press("[data-confirm=savepoint]")
     place = logged_in.text("[data-note=good] pre").strip()
-    assert place.startswith(f"file://{target}")
+    assert str(target) in place
     assert list(target.glob("*/_metadata"))
     assert watched.ask()["state"] == "RUNNING"
 

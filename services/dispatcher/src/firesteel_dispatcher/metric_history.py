@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from firesteel.graph.job_archive import WORST
-from firesteel_dispatcher.views import job_values
+from firesteel.rest.views import job_values
 
 JOB: Final = ""
 """Stands where the id of a vertex would, for series of the job itself."""

@@ -12,7 +12,7 @@ from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
 from firesteel.graph.job_archive import CLEAN_UP, TASK_METRICS, TASKMANAGERS
 from firesteel.protocol.deployment import METRIC_RATES
-from firesteel_dispatcher.job_settings import all_for_job
+from firesteel.rest.job_settings import all_for_job
 
 Archive = Mapping[str, Any]
 _APPLICATION_STATUS = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}
