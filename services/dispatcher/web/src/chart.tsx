@@ -9,6 +9,8 @@ import type { History } from "./types";
 
 export interface Line {
   title: string;
+  /** Name of a colour of the page; else the next one. */
+  color?: string;
   values: (number | null)[];
 }
 
@@ -77,7 +79,7 @@ export function Chart({ title, times, lines, show, top = 0, height = 170, since 
           { label: "", value: (_, moment) => (moment === null ? "" : clock(moment * 1000, where, offset)) },
           ...lines.map((line, index) => ({
             label: line.title,
-            stroke: color(NAMES[index % NAMES.length]!),
+            stroke: color(line.color ?? NAMES[index % NAMES.length]!),
             width: 1.5,
             points: { show: false },
             spanGaps: false,

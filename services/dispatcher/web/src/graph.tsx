@@ -148,7 +148,7 @@ function Node({ vertex, x, y, now, chosen, choose }: NodeProps) {
             <span title="records read per second">▸ {count(worst.numRecordsInPerSecond)}/s</span>
             <span title="records written per second">{count(worst.numRecordsOutPerSecond)}/s ▸</span>
             <span class="spring" />
-            <span title={`event time, in subtask ${worst.watermark?.subtask ?? "–"}`}>◷ {lagOf(worst, now)}</span>
+            <span title={`how far event time is behind the clock, in subtask ${worst.watermark?.subtask ?? "–"}`}>◷ {lagOf(worst, now).replace(" behind", "")}</span>
             {isNumber(worst.skew) && vertex.parallelism > 1 && (
               <span class={worst.skew > 80 ? "warn-text" : ""} title="skew: how uneven the records are that subtasks have read">
                 ⚖ {Math.round(worst.skew)} %

@@ -15,13 +15,13 @@ interface Drawn {
   title: string;
   show: Show;
   top?: number;
-  lines: [string, string][];
+  lines: [title: string, name: string, color?: string][];
 }
 
 const OF_VERTEX: Drawn[] = [
   { title: "Records", show: perSecond(count), lines: [["read", "numRecordsInPerSecond"], ["written", "numRecordsOutPerSecond"]] },
-  { title: "Time, average of the subtasks", show: percent, top: 1000, lines: [["busy", "busyTimeMsPerSecond"], ["held up", "backPressuredTimeMsPerSecond"], ["idle", "idleTimeMsPerSecond"]] },
-  { title: "Time, worst subtask (over a minute)", show: percent, top: 1000, lines: [["busy", "maxBusyTimeMsPerSecond"], ["held up", "maxBackPressuredTimeMsPerSecond"]] },
+  { title: "Time, average of the subtasks", show: percent, top: 1000, lines: [["busy", "busyTimeMsPerSecond", "--busy"], ["held up", "backPressuredTimeMsPerSecond", "--held"], ["idle", "idleTimeMsPerSecond", "--idle"]] },
+  { title: "Time, worst subtask (over a minute)", show: percent, top: 1000, lines: [["busy", "maxBusyTimeMsPerSecond", "--busy"], ["held up", "maxBackPressuredTimeMsPerSecond", "--held"]] },
   { title: "Bytes", show: perSecond(bytes), lines: [["read", "numBytesInPerSecond"], ["written", "numBytesOutPerSecond"]] },
   { title: "Event time behind the clock", show: duration, lines: [["behind", "watermarkLag"]] },
 ]; // prettier-ignore
@@ -39,7 +39,7 @@ function Drawings({ of, drawn }: { of: History; drawn: Drawn[] }) {
       {drawn.map((one) => {
         const lines = one.lines
           .filter(([, name]) => of.series[name]?.some((value) => value !== null))
-          .map(([title, name]): Line => ({ title, values: of.series[name]! }));
+          .map(([title, name, color]): Line => ({ title, color, values: of.series[name]! }));
         return lines.length > 0 && <Chart key={one.title} title={one.title} times={of.times} lines={lines} show={one.show} top={one.top} since={of.times[0]} />;
       })}
     </div>
