@@ -35,5 +35,12 @@ METRICS_HISTORY_SIZE = ConfigOption(
     at_least=1,
     at_most=100_000,
 )
-REPORTER_PREFIXES: Final = ("metrics.reporter.", "traces.reporter.")
+LOGS_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+    "firesteel.logs.reporters",
+    LIST,
+    None,
+    "Names of the reporters to which services send their logs; each is described by firesteel.logs.reporter.<name>.*, "
+    "above all by firesteel.logs.reporter.<name>.factory.class. Not set: all that are described.",
+)
+REPORTER_PREFIXES: Final = ("metrics.reporter.", "traces.reporter.", "firesteel.logs.reporter.")
 """Keys that begin so name a reporter and one of its parameters."""
