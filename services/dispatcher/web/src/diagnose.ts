@@ -4,6 +4,7 @@ import type { JobDetails, Vertex, Worst } from "./types";
 
 export const HIGH = 500;
 export const LOW = 100;
+export const FULL = 900;
 
 /** Flink's levels, of milliseconds per second. */
 export function level(perThousand: number | undefined): "ok" | "low" | "high" {
@@ -57,7 +58,7 @@ export function diagnose(job: JobDetails): Finding[] {
   }
   for (const vertex of job.vertices) {
     const { busy, skew } = worst(vertex);
-    if (busy && busy.value > 900 && !bottlenecks.has(vertex.id))
+    if (busy && busy.value > FULL && !bottlenecks.has(vertex.id))
       findings.push({
         kind: "warn",
         text: `${short(vertex.name)}: subtask ${busy.subtask} is ${percent(busy.value)} busy; more load would be held up here.`,
@@ -79,7 +80,7 @@ export function diagnose(job: JobDetails): Finding[] {
   return findings.length ? findings : [{ kind: "good", text: "Nothing holds the job up." }];
 }
 
-/** Downstream of a vertex that is held up: the first ones that are not held up themselves. */
+/** Downstream of a vertex that is held up: the first ones that are not held up themselves, or have no time left. */
 function culprits(id: string, byId: Map<string, Vertex>, after: Map<string, string[]>): Set<string> {
   const found = new Set<string>();
   const seen = new Set([id]);
@@ -92,7 +93,8 @@ function culprits(id: string, byId: Map<string, Vertex>, after: Map<string, stri
       .sort((a, b) => (worst(b).busy?.value ?? 0) + (worst(b).backPressured?.value ?? 0) - (worst(a).busy?.value ?? 0) - (worst(a).backPressured?.value ?? 0))[0];
     if (!busiest) continue;
     seen.add(busiest.id);
-    if ((worst(busiest).backPressured?.value ?? 0) > LOW) look.push(busiest.id);
+    const { busy, backPressured } = worst(busiest); // of different subtasks: one that works all the time is a cause itself
+    if ((backPressured?.value ?? 0) > LOW && (busy?.value ?? 0) <= FULL) look.push(busiest.id);
     else found.add(busiest.id);
   }
   return found;

@@ -54,6 +54,20 @@ test("who holds up the others is found behind those that wait", () => {
   assert.match(found[0]!.text, /subtask 1 is 99 % busy/);
 });
 
+test("a subtask without time left is a cause, though another one of its vertex is held up", () => {
+  const found = diagnose(
+    job(
+      [
+        vertex("source", { busy: one(100), backPressured: one(460) }),
+        vertex("slow", { busy: { value: 1000, subtask: 3 }, backPressured: { value: 190, subtask: 0 } }),
+        vertex("sink", { busy: one(400), backPressured: one(0) }),
+      ],
+      { slow: ["source"], sink: ["slow"] },
+    ),
+  );
+  assert.deepEqual([found[0]!.vertex, found[0]!.subtask], ["slow", 3]);
+});
+
 test("a job that nothing holds up says so", () => {
   assert.equal(diagnose(job([vertex("source", { busy: one(100), backPressured: one(0) })], {}))[0]!.kind, "good");
 });

@@ -28,7 +28,7 @@ export function Logs({ base, route, rest }: { base: string; route: string[]; res
     <>
       <Card title="Log files">
         <Answer of={of} what="the list of log files">
-          {(found) => <Table name="logs" columns={COLUMNS} rows={found.logs} id={(file) => file.name} chosen={open} open={(file) => go([...route, "logs", file.name])} filter={found.logs.length > 8} height={240} empty="There are none." />}
+          {(found) => <Table name="logs" columns={COLUMNS} rows={found.logs} id={(file) => file.name} chosen={open} open={(file) => go([...route, "logs", file.name])} filter={found.logs.length > 8} height={240} empty="There are none: a cluster inside of a program logs where that does." />}
         </Answer>
       </Card>
       {open && <Card title={open}><LogView path={`${base}/logs/${encodeURIComponent(open)}`} name={open} /></Card>}

@@ -104,7 +104,7 @@ function SlotsAndMemory({ base }: { base: string }) {
         ];
         const memory = MEMORY.map(([key, title]) => [title, found.memoryConfiguration[key]] as const).filter((one): one is readonly [string, number] => isNumber(one[1]) && one[1] > 0);
         const total = memory.reduce((sum, [, size]) => sum + size, 0);
-        const measured = Object.entries(found.metrics).filter((one): one is [string, number] => isNumber(one[1]) && one[1] >= 0);
+        const measured = Object.entries(found.metrics).filter((one): one is [string, number] => isNumber(one[1]) && one[1] > 0);
         return (
           <>
             <div class="figures">
