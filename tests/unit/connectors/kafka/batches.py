@@ -48,7 +48,13 @@ def marker(offset: int, producer: int, kind: int) -> bytes:
     from aiokafka.record.util import calc_crc32c
 
     data = bytearray(
-        batch(offset, [struct.pack(">hi", 0, 0)], keys=[struct.pack(">hh", 0, kind)], producer=producer, transactional=True)
+        batch(
+            offset,
+            [struct.pack(">hi", 0, 0)],
+            keys=[struct.pack(">hh", 0, kind)],
+            producer=producer,
+            transactional=True,
+        )
     )
     attributes = struct.unpack_from(">h", data, 21)[0] | 0x20
     struct.pack_into(">h", data, 21, attributes)

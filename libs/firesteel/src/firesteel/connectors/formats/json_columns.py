@@ -50,7 +50,9 @@ class JsonColumns:
         if not isinstance(row_type, RowTypeInfo) or not row_type.field_names:
             return False
         types = [unwrapped(one) for one in row_type.field_types]
-        if fail_on_missing_field and any(isinstance(one, RowTypeInfo) or element_type(one) is not None for one in types):
+        if fail_on_missing_field and any(
+            isinstance(one, RowTypeInfo) or element_type(one) is not None for one in types
+        ):
             return False  # whether something deep inside is missing could not be told from null
         return all(_read_as(one) is not None for one in types)
 

@@ -8,7 +8,6 @@ them (``Fetcher._records``); nothing else looks inside of it, and ``firesteel[ka
 from __future__ import annotations
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from types import TracebackType
@@ -16,10 +15,13 @@ from typing import Any, Final, TypeVar
 
 import aiokafka
 from aiokafka import errors
+from aiokafka.client import ConnectionGroup, CoordinationType
+from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.structs import TopicPartition
 
 from firesteel.connectors.kafka.fetched import Fetched
 from firesteel.connectors.kafka.partitions import KafkaTopicPartition
+from firesteel.core.clock import SystemClock
 from firesteel.core.errors import ProgramError
 
 __all__ = ["AioConsumer", "KafkaSession", "OffsetGoneError", "PartitionConsumer"]
@@ -120,8 +122,6 @@ async def _asked(call: Awaitable[T], what: str) -> T:
         return await call
     except _REFUSALS as error:
         raise ProgramError(f"Kafka refuses {what}: {type(error).__name__}: {error}") from error
-    except errors.CommitFailedError:
-        raise
     except errors.KafkaError as error:
         if isinstance(error, (errors.KafkaConnectionError, errors.KafkaTimeoutError)) or error.retriable:
             raise ConnectionError(f"{what}: {type(error).__name__}: {error}") from error
@@ -171,10 +171,13 @@ class AioConsumer(PartitionConsumer):
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
         self._arguments = {**arguments, "enable_auto_commit": False, "auto_offset_reset": "none"}
+        self._group = self._arguments.pop("group_id", None)  # whom aiokafka would join: it reads, and commits, alone
+        self._coordinator: int | None = None
         self._read_committed = arguments.get("isolation_level") == "read_committed"
         self._check_crcs = bool(arguments.get("check_crcs", True))
         self._consumer = aiokafka.AIOKafkaConsumer(**self._arguments)
-        self._assigned_at = time.time()
+        self._clock = SystemClock()
+        self._assigned_at = self._clock.epoch_ms()
 
     async def start(self) -> None:
         """Connect."""
@@ -186,7 +189,7 @@ class AioConsumer(PartitionConsumer):
 
     def assign(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
         """Read these partitions."""
-        self._assigned_at = time.time()
+        self._assigned_at = self._clock.epoch_ms()
         self._consumer.assign([_tp(partition) for partition in offsets])
         for partition, offset in offsets.items():
             self._consumer.seek(_tp(partition), offset)
@@ -212,7 +215,7 @@ class AioConsumer(PartitionConsumer):
             return found
         fetcher: Any = self._consumer._fetcher
         waiter = fetcher._create_fetch_waiter()
-        change = asyncio.ensure_future(changed.wait())
+        change = asyncio.get_running_loop().create_task(changed.wait())
         try:
             await asyncio.wait({waiter, change}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -264,18 +267,22 @@ class AioConsumer(PartitionConsumer):
         return reason
 
     def _state(self, partition: KafkaTopicPartition) -> Any:
-        return self._consumer._subscription.subscription.assignment.state_value(_tp(partition))
+        subscription: Any = self._consumer._subscription.subscription
+        return None if subscription is None else subscription.assignment.state_value(_tp(partition))
 
     def end(self, partition: KafkaTopicPartition) -> int | None:
         """As the last answer had it."""
         state = self._state(partition)
+        if state is None:  # not assigned yet; metrics ask at any time
+            return None
         end: int | None = state.lso if self._read_committed and state.lso is not None else state.highwater
         return end
 
     def answered(self, partition: KafkaTopicPartition) -> float | None:
         """Seconds since the last answer."""
-        stamp = self._state(partition).timestamp
-        return time.time() - (self._assigned_at if stamp is None else stamp / 1000)
+        state = self._state(partition)
+        stamp = None if state is None else state.timestamp
+        return (self._clock.epoch_ms() - (self._assigned_at if stamp is None else stamp)) / 1000
 
     async def bounds(self, partition: KafkaTopicPartition) -> tuple[int, int]:
         """First and last offset."""
@@ -285,13 +292,29 @@ class AioConsumer(PartitionConsumer):
         return int(begins[tp]), int(ends[tp])
 
     async def commit(self, offsets: Mapping[KafkaTopicPartition, int]) -> None:
-        """For the group."""
-        assigned = self._consumer.assignment()
-        known = {_tp(partition): (offset, "") for partition, offset in offsets.items() if _tp(partition) in assigned}
-        if known:
-            seconds = self._arguments.get("request_timeout_ms", 40_000) / 1000
-            call = asyncio.wait_for(self._consumer.commit(known), seconds)
-            await _asked(call, f"offsets of group {self._arguments.get('group_id')!r}")
+        """For the group, as one that is in no group does it."""
+        what = f"offsets of group {self._group!r}"
+        node = await self._group_coordinator(what)
+        topics: dict[str, list[tuple[int, int, str]]] = {}
+        for partition, offset in offsets.items():
+            topics.setdefault(partition.topic, []).append((partition.partition, offset, ""))
+        request = OffsetCommitRequest(self._group, -1, "", -1, list(topics.items()))
+        self._coordinator = None  # if it does not answer, another one may be it
+        client: Any = self._consumer._client
+        answer: Any = await _asked(client.send(node, request, group=ConnectionGroup.COORDINATION), what)
+        for topic, partitions in answer.topics:
+            for partition, code in partitions:
+                if code:
+                    kind = errors.for_code(code)
+                    raise ConnectionError(f"{what}, {topic}-{partition}: {kind.__name__}: {kind.description}")
+        self._coordinator = node
+
+    async def _group_coordinator(self, what: str) -> int:
+        if self._coordinator is None:
+            client: Any = self._consumer._client
+            lookup = client.coordinator_lookup(CoordinationType.GROUP, self._group)
+            self._coordinator = int(await _asked(lookup, what))
+        return self._coordinator
 
 
 class KafkaSession:

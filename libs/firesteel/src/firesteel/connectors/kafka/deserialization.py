@@ -40,7 +40,7 @@ class ConsumerRecord:
 
 
 class KafkaRecordDeserializationSchema(ABC):
-    """Makes records of the stream from records of Kafka. Pickled into the job; runs in slots, in the reader's thread."""
+    """Makes records of a stream from records of Kafka. Pickled into the job; runs in slots, in the reader's thread."""
 
     @staticmethod
     def value_only(deserialization_schema: DeserializationSchema) -> KafkaRecordDeserializationSchema:

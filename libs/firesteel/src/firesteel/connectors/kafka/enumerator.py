@@ -1,4 +1,4 @@
-"""Finds partitions and hands them to subtasks. Runs in a slot: it needs the program's credentials, and Kafka may be slow."""
+"""Finds partitions and hands them to subtasks. Runs in a slot: it has the program's credentials, and may wait."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from firesteel.connectors.kafka.partitions import (
     split_of,
     texts,
 )
+from firesteel.core.errors import ProgramError
 from firesteel.functions.metrics import Counter
 from firesteel.functions.split_enumerator import SplitEnumerator, SplitEnumeratorContext
 from firesteel.functions.splits import Split
@@ -145,8 +146,7 @@ class KafkaEnumerator(SplitEnumerator):
         gone = frozenset(self._known) - found.partitions
         if gone - self._gone:
             logger.warning(
-                "Kafka at %s has these partitions no more: %s. What was not read of them is lost; readers wait for them "
-                "to come back",
+                "Kafka at %s has these partitions no more: %s. What was not read is lost; readers wait for them",
                 self._discovery.servers,
                 texts(gone - self._gone),
             )
@@ -200,7 +200,8 @@ class KafkaEnumerator(SplitEnumerator):
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != STATE_VERSION:
-            raise ValueError(f"state of a Kafka source of version {state.get('version')}; known is {STATE_VERSION}")
+            found = state.get("version")
+            raise ProgramError(f"the state of a Kafka source has version {found}; this one reads {STATE_VERSION}")
         self._started = bool(state["started"])
         subscription = self._discovery.subscription
         known = (KafkaTopicPartition(str(topic), int(partition)) for topic, partition in state["known"])
@@ -211,7 +212,7 @@ class KafkaEnumerator(SplitEnumerator):
     def _wanted(self, split: Split) -> bool:
         if partition_of(split) in self._discovery.subscription:
             return True
-        logger.warning("partition %s of the checkpoint is not subscribed to any more, and is left out", split.id)
+        logger.warning("partition %s of the checkpoint is not subscribed to any more: left out", split.id)
         return False
 
 

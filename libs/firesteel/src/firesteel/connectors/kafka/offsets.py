@@ -124,9 +124,7 @@ class KafkaOffsetsInitializer:
         """Partitions that are named."""
         return self._offsets.keys()
 
-    def find(
-        self, partitions: Collection[KafkaTopicPartition], lookup: OffsetLookup
-    ) -> dict[KafkaTopicPartition, int]:
+    def find(self, partitions: Collection[KafkaTopicPartition], lookup: OffsetLookup) -> dict[KafkaTopicPartition, int]:
         """The offset of each partition. Blocks.
 
         Raises:

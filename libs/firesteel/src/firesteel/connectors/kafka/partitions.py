@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -129,15 +130,16 @@ def partition_of(split: Split) -> KafkaTopicPartition:
     """
     if split.version != SPLIT_VERSION:
         raise ProgramError(
-            f"split {split.id!r} has version {split.version}, and this Kafka source reads version {SPLIT_VERSION}: it was "
-            "written by another version of Firesteel"
+            f"split {split.id!r} has version {split.version}, and this Kafka source reads version {SPLIT_VERSION}: it "
+            "was written by another version of Firesteel"
         )
-    return KafkaTopicPartition(str(split.data["topic"]), int(split.data["partition"]))
+    data: Any = split.data
+    return KafkaTopicPartition(str(data["topic"]), int(data["partition"]))
 
 
 def owner_of(partition: KafkaTopicPartition, parallelism: int) -> int:
     """The subtask that reads a new partition: those of a topic go round, topics begin at different subtasks."""
-    begin = sum(topic_byte * 31**place for place, topic_byte in enumerate(partition.topic.encode())) & 0x7FFFFFFF
+    begin = zlib.crc32(partition.topic.encode())
     return (begin + partition.partition) % parallelism
 
 

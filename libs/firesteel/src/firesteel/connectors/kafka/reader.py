@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from firesteel.connectors.kafka.offsets import KafkaOffsetResetStrategy
 from firesteel.connectors.kafka.partitions import KafkaTopicPartition, Subscription, partition_of, texts
 from firesteel.connectors.kafka.reader_metrics import ReaderMetrics
 from firesteel.connectors.malformed import MalformedPolicy, MalformedRecords
+from firesteel.core.clock import Clock, SystemClock
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import END, AsyncSourceReader, Plain, Polled, ReaderContext, SourceBatch, Split, Wait
 
@@ -51,6 +51,7 @@ class ReaderPlan:
         reset: what is done where an offset is not there any more.
         commits: offsets go to the group when checkpoints are complete.
         servers: for messages.
+        most_records: in a batch; 0 = as the runtime says.
         silent_seconds: a broker that gives no answer for so long is reported.
     """
 
@@ -60,6 +61,7 @@ class ReaderPlan:
     reset: KafkaOffsetResetStrategy
     commits: bool
     servers: str
+    most_records: int = 0
     silent_seconds: float = 15.0
 
 
@@ -76,8 +78,8 @@ class _Part:
     stop: int | None
     paused: bool = False
     waited_since: float = 0.0
-    fetched: deque[tuple[Fetched, float]] = field(default_factory=deque)
-    """With the time of their arrival."""
+    fetched: deque[tuple[Fetched, int]] = field(default_factory=deque)
+    """With the time of their arrival, epoch milliseconds."""
 
     @property
     def over(self) -> bool:
@@ -114,6 +116,7 @@ class KafkaReader(AsyncSourceReader[Any]):
         self._to_commit: dict[KafkaTopicPartition, int] = {}
         self._committing: asyncio.Task[None] | None = None
         self._silent = False
+        self._clock: Clock = SystemClock()
         self._metrics = ReaderMetrics(context.runtime_context())
 
     def open(self) -> None:
@@ -127,12 +130,13 @@ class KafkaReader(AsyncSourceReader[Any]):
         """Read these partitions too."""
         for split in splits:
             partition = partition_of(split)
-            start = int(split.data["start"]) if split.position is None else int(split.position)  # type: ignore[arg-type]
+            data: Any = split.data
+            start = int(data["start"] if split.position is None else split.position)  # type: ignore[arg-type]
             if partition not in self._plan.subscription:
                 logger.warning("partition %s, read up to %d, is not subscribed to any more: left out", partition, start)
                 self._ended.append(SourceBatch([], split.id, start, split_finished=True))
                 continue
-            stop = split.data["stop"]
+            stop = data["stop"]
             part = _Part(split, partition, start, start, None if stop is None else int(stop))
             part.waited_since = self._context.monotonic()
             self._parts[split.id] = part
@@ -170,10 +174,11 @@ class KafkaReader(AsyncSourceReader[Any]):
 
     async def poll(self, max_records: int) -> Polled[Any]:
         """Records of one partition."""
+        most = min(max_records, self._plan.most_records or max_records)
         while True:
             if self._ended:
                 return self._ended.popleft()
-            given = self._give(max_records)
+            given = self._give(most)
             if given is not None:
                 return given
             if not self._parts:
@@ -249,14 +254,12 @@ class KafkaReader(AsyncSourceReader[Any]):
         except OffsetGoneError as gone:
             await self._reset(consumer, parts[gone.partition], gone.offset)
             return
-        now = time.time()
+        now = self._clock.epoch_ms()
         for partition, fetched in arrived:
             part = parts[partition]
             part.fetched.append((fetched, now))
             part.fetch_from = fetched.next_offset
-        if not arrived:
-            self._look_for_silence(consumer, wanted)
-        elif self._silent:
+        if not arrived or self._silent:
             self._look_for_silence(consumer, wanted)
 
     async def _reset(self, consumer: PartitionConsumer, part: _Part, offset: int) -> None:
@@ -273,8 +276,8 @@ class KafkaReader(AsyncSourceReader[Any]):
         why = "older ones were deleted" if offset < begin else "it was cut off, or the topic was made anew"
         if self._plan.reset is KafkaOffsetResetStrategy.NONE:
             raise ProgramError(
-                f"{there}; {why}. The job can go on elsewhere with the property auto.offset.reset (earliest or latest), "
-                "or begin anew with other starting offsets"
+                f"{there}; {why}. The job can go on elsewhere with the property auto.offset.reset (earliest or "
+                "latest), or begin anew with other starting offsets"
             )
         target = begin if self._plan.reset is KafkaOffsetResetStrategy.EARLIEST else end
         lost = max(0, target - offset)
@@ -314,9 +317,9 @@ class KafkaReader(AsyncSourceReader[Any]):
 
     # -- records
 
-    def _made(self, part: _Part, piece: Piece, arrived: float) -> SourceBatch[Any]:
+    def _made(self, part: _Part, piece: Piece, arrived: int) -> SourceBatch[Any]:
         stamps = piece.timestamps()
-        self._metrics.passed(stamps, arrived)
+        self._metrics.passed(stamps, arrived, self._clock.epoch_ms())
         split_id, position = part.split.id, piece.next_offset
         values: list[Any] | pa.RecordBatch | None = None
         if self._columns and len(piece):
@@ -378,9 +381,8 @@ class KafkaReader(AsyncSourceReader[Any]):
     def _poisoned(self, part: _Part, record: Any, error: Exception) -> Sequence[Any]:
         reason = str(error) if isinstance(error, ValueError) and str(error) else f"{type(error).__name__}: {error}"
         path = f"topic {part.partition.topic!r}, partition {part.partition.partition}"
-        return self._malformed.found(
-            path, record.offset, reason, record.value or b"", unit="offset", cause=error
-        )
+        data = record.value or b""
+        return self._malformed.found(path, record.offset, reason, data, unit="offset", cause=error)
 
     # -- checkpoints
 
@@ -432,7 +434,7 @@ class KafkaReader(AsyncSourceReader[Any]):
                 waiting += max(0, end - part.next)
         return waiting
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # type: ignore[override] # it runs on the loop
         """Disconnect."""
         if self._committing is not None:
             self._committing.cancel()

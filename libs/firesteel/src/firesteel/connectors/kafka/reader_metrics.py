@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import numpy as np
@@ -68,16 +67,17 @@ class ReaderMetrics:
         """It was read up to here."""
         self.current[partition] = offset
 
-    def passed(self, stamps: npt.NDArray[np.int64], arrived: float) -> None:
+    def passed(self, stamps: npt.NDArray[np.int64], arrived: int, now: int) -> None:
         """Records are handed on.
 
         Args:
-            stamps: their timestamps.
-            arrived: when they were fetched, seconds.
+            stamps: their timestamps; all times are epoch milliseconds.
+            arrived: when they were fetched.
+            now: the time.
         """
         if len(stamps):
             last = int(stamps[-1])
-            self.fetch_lag, self.emit_lag = int(arrived * 1000) - last, int(time.time() * 1000) - last
+            self.fetch_lag, self.emit_lag = arrived - last, now - last
 
     def reset(self, passed_over: int) -> None:
         """An offset was not there."""

@@ -10,11 +10,17 @@ from typing import Any, Final
 
 from firesteel.common.serialization import DeserializationSchema
 from firesteel.common.typeinfo import TypeInformation
-from firesteel.connectors.kafka.consumer_arguments import consumer_arguments
 from firesteel.connectors.kafka.deserialization import KafkaRecordDeserializationSchema, ValueOnly
 from firesteel.connectors.kafka.enumerator import ClusterSession, Discovery, KafkaEnumerator
 from firesteel.connectors.kafka.offsets import KafkaOffsetResetStrategy, KafkaOffsetsInitializer
 from firesteel.connectors.kafka.partitions import KafkaTopicPartition, Subscription
+from firesteel.connectors.kafka.properties import (
+    canonical,
+    check_consumer_properties,
+    consumer_arguments,
+    flag,
+    number,
+)
 from firesteel.connectors.malformed import MalformedPolicy
 from firesteel.core.errors import ProgramError
 from firesteel.functions.source import AsyncSourceReader, Boundedness, ReaderContext, Source
@@ -35,9 +41,8 @@ _OURS: Final = {
     COMMITS: "true",
     CLIENT_ID_PREFIX: "",
     "register.consumer.metrics": "true",
-    "key.deserializer": "",
-    "value.deserializer": "",
     "enable.auto.commit": "false",
+    "max.poll.records": "0",
 }
 """Properties that are no business of the client -> default."""
 _RESETS: Final = {
@@ -66,6 +71,8 @@ class KafkaSourceSettings:
     discovery_ms: int
     commits: bool
     reset: KafkaOffsetResetStrategy
+    most_records: int = 0
+    """In a batch; 0 = as the runtime says."""
 
     @property
     def servers(self) -> str:
@@ -137,7 +144,7 @@ class KafkaSource(Source[Any]):
         settings = self._settings
         plan = ReaderPlan(
             settings.subscription, settings.schema, settings.malformed, settings.reset, settings.commits,
-            settings.servers,
+            settings.servers, settings.most_records,
         )  # fmt: skip
         make = settings.arguments(str(context.subtask_index))
         return KafkaReader(context, plan, lambda: AioConsumer(make()))
@@ -213,7 +220,7 @@ class KafkaSourceBuilder:
         return self
 
     def set_starting_offsets(self, starting_offsets_initializer: KafkaOffsetsInitializer) -> KafkaSourceBuilder:
-        """Where partitions begin; at their first records by default. Those that come later are read from there anyhow."""
+        """Where partitions begin; by default at their first records, as those that come later do anyhow."""
         self._starting = _initializer(starting_offsets_initializer)
         return self
 
@@ -271,26 +278,25 @@ class KafkaSourceBuilder:
         Raises:
             ProgramError: something is missing, or contradicts itself, or a property is not known or not valid.
         """
-        if not self._properties.get(SERVERS):
+        properties = canonical(self._properties)
+        if not properties.get(SERVERS):
             raise ProgramError("Kafka source: give the brokers with set_bootstrap_servers()")
         if self._subscription is None:
-            raise ProgramError("Kafka source: say what to read with set_topics(), set_topic_pattern() or set_partitions()")
+            raise ProgramError("Kafka source: say what is read: set_topics(), set_topic_pattern() or set_partitions()")
         if self._schema is None:
             raise ProgramError("Kafka source: say how records are made with set_value_only_deserializer()")
-        group = self._properties.get(GROUP, "")
+        group = properties.get(GROUP, "")
         if not group and (self._starting.needs_group or (self._stopping is not None and self._stopping.needs_group)):
             raise ProgramError("Kafka source: committed offsets are those of a group; name it with set_group_id()")
-        own = {key: self._properties.get(key, default) for key, default in _OURS.items()}
-        if _flag("enable.auto.commit", own["enable.auto.commit"]):
+        own = {key: properties.get(key, default) for key, default in _OURS.items()}
+        if flag("enable.auto.commit", own["enable.auto.commit"]):
             raise ProgramError(
                 "Kafka source: enable.auto.commit would commit records that are not processed; leave it out: offsets "
                 f"are committed when checkpoints are complete ({COMMITS})"
             )
-        client = {key: value for key, value in self._properties.items() if key not in _OURS and key != RESET}
+        client = {key: value for key, value in properties.items() if key not in _OURS and key != RESET}
         client.setdefault(ISOLATION, "read_committed")
-        if client[ISOLATION] not in ("read_committed", "read_uncommitted"):
-            raise ProgramError(f"{ISOLATION} is read_committed or read_uncommitted, not {client[ISOLATION]!r}")
-        consumer_arguments(client)  # refuses what it does not know
+        check_consumer_properties(client)
         return KafkaSource(
             KafkaSourceSettings(
                 self._subscription,
@@ -301,14 +307,14 @@ class KafkaSourceBuilder:
                 self._malformed,
                 client,
                 own[CLIENT_ID_PREFIX] or group,
-                0 if self._bounded else max(0, _number(DISCOVERY, own[DISCOVERY])),
-                bool(group) and _flag(COMMITS, own[COMMITS]),
-                self._reset(),
+                0 if self._bounded else max(0, number(DISCOVERY, own[DISCOVERY])),
+                bool(group) and flag(COMMITS, own[COMMITS]),
+                self._reset(properties.get(RESET)),
+                max(0, number("max.poll.records", own["max.poll.records"])),
             )
         )
 
-    def _reset(self) -> KafkaOffsetResetStrategy:
-        given = self._properties.get(RESET)
+    def _reset(self, given: str | None) -> KafkaOffsetResetStrategy:
         if given is None:
             return self._starting.reset
         if given not in _RESETS:
@@ -326,16 +332,3 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
-
-
-def _flag(key: str, text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ProgramError(f"{key} is true or false, not {text!r}")
-    return text.lower() == "true"
-
-
-def _number(key: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ProgramError(f"{key} is a number of milliseconds, not {text!r}") from None
