@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from firesteel.core.errors import ConfigurationError
-from firesteel_dispatcher import checkpoint_views as views
+from firesteel.rest import checkpoint_views as views
+from firesteel.rest.views import UnknownVertexError, job_metrics
 from firesteel_dispatcher.answers import json_answer
-from firesteel_dispatcher.views import UnknownVertexError, job_metrics
 
 A, B = "a" * 32, "b" * 32
 CONFIG: dict[str, Any] = {

@@ -14,9 +14,9 @@ from firesteel.core.errors import ConfigurationError, GraphError, RpcError, Unau
 from firesteel.core.ids import parse_job_id
 from firesteel.ha.documents import DamagedEntryError
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rest import views
+from firesteel.rest.checkpoint_views import NoCheckpointsError
 from firesteel.service.middlewares import error_response
-from firesteel_dispatcher import views
-from firesteel_dispatcher.checkpoint_views import NoCheckpointsError
 from firesteel_dispatcher.job import JobConflictError, JobEndedError, UnknownJobError
 from firesteel_dispatcher.shell import ClosingError
 from firesteel_dispatcher.submission import TooLargeError

@@ -10,10 +10,10 @@ from aiohttp import web
 
 import firesteel
 from firesteel.protocol import messages as m
+from firesteel.rest.checkpoint_views import failure_cause
 from firesteel.service.middlewares import error_response
 from firesteel_dispatcher.answers import json_answer
 from firesteel_dispatcher.checkpoint_requests import read_disposal
-from firesteel_dispatcher.checkpoint_views import failure_cause
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
 

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.chaining import client_versions
+from firesteel.rest import checkpoint_views, views
 from firesteel.service.middlewares import error_response
-from firesteel_dispatcher import checkpoint_views, views
 from firesteel_dispatcher.answers import Handler, job_id_of, json_answer, not_stored, number
 from firesteel_dispatcher.checkpoint_requests import read_savepoint, read_stop, read_trigger
 from firesteel_dispatcher.shell import DispatcherService

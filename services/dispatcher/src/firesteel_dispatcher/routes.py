@@ -6,7 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
-from firesteel_dispatcher import checkpoint_views, metric_views, views
+from firesteel.rest import checkpoint_views, metric_views, views
 from firesteel_dispatcher.answers import Handler, with_errors
 from firesteel_dispatcher.rest_cluster import ClusterHandlers
 from firesteel_dispatcher.rest_jobs import JobHandlers

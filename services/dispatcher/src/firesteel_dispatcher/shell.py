@@ -29,6 +29,8 @@ from firesteel.protocol.gateways import (
     ResourceManagerGateway,
 )
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rest.job_settings import client_timeout, client_timeout_or_none
+from firesteel.rest.views import job_values
 from firesteel.rpc import RpcClient, answers
 from firesteel.service.base import Service
 from firesteel.service.daemon_threads import DaemonThread
@@ -49,14 +51,12 @@ from firesteel_dispatcher.details import Archive, ArchiveCache, JobDetails
 from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.history import History
 from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase
-from firesteel_dispatcher.job_settings import client_timeout, client_timeout_or_none
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
 from firesteel_dispatcher.news import JobNews
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.submission import Submission, fingerprint_of
 from firesteel_dispatcher.submitted import submitted_archive
 from firesteel_dispatcher.traces import SubmissionTraces, Submitting
-from firesteel_dispatcher.views import job_values
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

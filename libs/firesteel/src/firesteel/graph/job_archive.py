@@ -133,6 +133,21 @@ def unpacked(text: str) -> list[dict[str, Any]]:
     return rows
 
 
+def with_rows(archive: Mapping[str, Any], vertex_id: str) -> Generator[None, None, dict[str, Any]]:
+    """An archive with the rows of one vertex, if there is such one; made in slices."""
+    vertices = []
+    for vertex in archive.get("vertices", ()):
+        rows: list[Mapping[str, Any]] = []
+        for packed in vertex["subtasks"] if vertex["id"] == vertex_id else ():
+            if isinstance(packed, str):
+                rows += unpacked(packed)
+                yield
+            else:
+                rows.append(packed)
+        vertices.append({**vertex, "subtasks": rows})
+    return {**archive, "vertices": vertices}
+
+
 def _packed(rows: list[dict[str, Any]]) -> str:
     return base64.b64encode(zlib.compress(json.dumps(rows, separators=(",", ":")).encode(), 1)).decode()
 

@@ -11,7 +11,7 @@ from firesteel.config import Settings
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
 from firesteel.graph.job_archive import CLEAN_UP, TASK_METRICS, TASKMANAGERS
-from firesteel_dispatcher.job_settings import all_for_job
+from firesteel.rest.job_settings import all_for_job
 
 Archive = Mapping[str, Any]
 _APPLICATION_STATUS = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}
