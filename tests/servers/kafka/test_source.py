@@ -17,11 +17,13 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions
 from firesteel.common import Configuration, Types
 from firesteel.common.watermark_strategy import WatermarkStrategy
 from firesteel.core.errors import FiresteelError
+from firesteel.core.process import myself
 from firesteel.datastream import StreamExecutionEnvironment
 from firesteel.datastream.connectors.file_system import MalformedPolicy
 from firesteel.datastream.connectors.kafka import KafkaOffsetsInitializer, KafkaSource, KafkaSourceBuilder
 from firesteel.datastream.formats.json import JsonRowDeserializationSchema
 from tests.integration.embedded.programs import new_environment, rest_of
+from tests.integration.recovery import steps
 from tests.integration.recovery.functions import Watched
 from tests.integration.recovery.places import SLOT, Embedded, Place, embedded
 from tests.integration.recovery.stepped_sink import SteppedSink
@@ -38,7 +40,7 @@ def place() -> Iterator[Embedded]:
         yield place
 
 
-def records(numbers: range) -> list[tuple[None, bytes]]:
+def records(numbers: range) -> list[tuple[bytes | None, bytes | None]]:
     return [(None, json.dumps({"id": number, "name": f"n{number}"}).encode()) for number in numbers]
 
 
@@ -52,8 +54,8 @@ async def transactions(bootstrap: str, topic: str) -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=f"of-{topic}") as producer:
         for wanted in (range(1000, 1010), range(2000, 2010)):
             await producer.begin_transaction()
-            for _, value in records(wanted):
-                await producer.send(topic, value, partition=0)
+            for key, value in records(wanted):
+                await producer.send(topic, value, key, partition=0)
             await producer.flush()
             await (producer.abort_transaction() if wanted[0] == 1000 else producer.commit_transaction())
 
@@ -89,6 +91,14 @@ def test_poison_and_topics_that_are_not_there_say_where(kafka: KafkaCluster, pla
         list(stream.execute_and_collect())
 
 
+class Noted(Watched):
+    """Says in which process it is, so that it can be killed."""
+
+    def initialize_state(self, context: Any) -> None:
+        me = myself()
+        steps.write(self._folder / f"slot-{me.pid}", str(me.start))
+
+
 class Run:
     """A job that reads a topic to files, exactly once; its group is that of the topic.
 
@@ -108,7 +118,7 @@ class Run:
         read = source(kafka).set_topics(self.topic).set_group_id(self.topic)
         read.set_property("partition.discovery.interval.ms", "500")
         stream = environment.from_source(read.build(), WatermarkStrategy.for_monotonous_timestamps(), "kafka")
-        lines = stream.map(Watched(folder)).map(lambda row: str(row.id), Types.STRING())
+        lines = stream.map(Noted(folder)).map(lambda row: str(row.id), Types.STRING())
         lines.sink_to(SteppedSink(folder, "ids"))
         self.job = environment.execute_async("kafka to files")
 

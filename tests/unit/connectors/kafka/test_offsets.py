@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,8 @@ from tests.unit.connectors.kafka.lookups import FakeCluster
 
 P0, P1, P2 = (KafkaTopicPartition("t", number) for number in range(3))
 EARLIEST, LATEST, NONE = (KafkaOffsetResetStrategy[name] for name in ("EARLIEST", "LATEST", "NONE"))
+NO_PARTITION: Any = ("t", 0)
+NO_STRATEGY: Any = "earliest"
 CLUSTER = FakeCluster({P0: (5, 100), P1: (0, 7), P2: (3, 3)}, group={P1: 4}, by_time={P0: 50, P1: 6})
 
 
@@ -58,9 +61,9 @@ def test_partitions_without_an_answer_are_trouble_that_passes() -> None:
     ("make", "error"),
     [
         (lambda: KafkaOffsetsInitializer.timestamp(-1), ProgramError),
-        (lambda: KafkaOffsetsInitializer.offsets({("t", 0): 1}), ProgramError),
+        (lambda: KafkaOffsetsInitializer.offsets({NO_PARTITION: 1}), ProgramError),
         (lambda: KafkaOffsetsInitializer.offsets({P0: -1}), ProgramError),
-        (lambda: KafkaOffsetsInitializer.committed_offsets("earliest"), TypeError),
+        (lambda: KafkaOffsetsInitializer.committed_offsets(NO_STRATEGY), TypeError),
         (lambda: KafkaTopicPartition("", 0), TypeError),
         (lambda: KafkaTopicPartition("t", -1), ValueError),
     ],

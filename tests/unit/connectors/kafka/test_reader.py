@@ -21,7 +21,7 @@ from firesteel.connectors.malformed import MalformedPolicy, MalformedRecord
 from firesteel.core.errors import MalformedDataError, ProgramError
 from firesteel.functions.source import END, SourceBatch, Wait
 from firesteel.testing.clock import ManualClock
-from firesteel.testing.source_conformance import _Context
+from firesteel.testing.source_conformance import ReaderStub
 from tests.unit.connectors.kafka.batches import ABORT, FakeConsumer, batch, marker
 
 P0, P1 = KafkaTopicPartition("t", 0), KafkaTopicPartition("t", 1)
@@ -39,7 +39,7 @@ class Driven:
         }  # fmt: skip
         subscription = settings.pop("subscription", Subscription(topics=("t",)))
         self.consumer, self.clock = consumer, clock
-        context = _Context(0, 1, clock)
+        context = ReaderStub(0, 1, clock)
         self.reader = KafkaReader(
             context, ReaderPlan(subscription, schema, servers="broker:9092", **settings), lambda: consumer
         )
