@@ -167,13 +167,20 @@ class RecordColumns:
                 records.append(self._read(stream, self._parsed, None))
                 if stream.read(1):
                     return None
-            arrays = []
+        except Exception:  # fastavro raises what it stumbles over; one by one it is found out which it is
+            return None
+        return self.of(records)
+
+    def of(self, records: Sequence[dict[str, Any]]) -> pa.RecordBatch | None:
+        """One row for each record as fastavro gives it; None = one does not fit."""
+        arrays = []
+        try:
             for name, declared, convert in zip(self._names, self._types, self._converts, strict=True):
                 values = [record[name] for record in records]
                 if convert is not _same:
                     values = list(map(convert, values))
                 arrays.append(column_of(values, name, declared))
-        except Exception:  # fastavro raises what it stumbles over; one by one it is found out which it is
+        except Exception:  # whatever it is: rows say it
             return None
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -208,6 +215,11 @@ class AvroRowSerializationSchema(SerializationSchema):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_convert": None}
+
+
+def record_converter(schema: AvroSchema) -> Convert:
+    """What makes rows of a schema's records as fastavro gives them."""
+    return _converter(schema.parsed, {}, to_rows=True)
 
 
 def _converter(schema: Any, named: dict[str, list[Convert]], *, to_rows: bool) -> Convert:

@@ -348,6 +348,8 @@ class KafkaReader(AsyncSourceReader[Any]):
         for record, stamp in zip(piece.records, listed, strict=True):
             try:
                 made = make(record)
+            except ConnectionError:  # of a registry of schemas: nothing is wrong with the record
+                raise
             except Exception as error:  # of the user's schema: one record is malformed
                 made = self._poisoned(part, record, error)
             if made:
