@@ -9,6 +9,7 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from firesteel.config import Settings
@@ -25,6 +26,7 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
 from firesteel.service.measured import TASKMANAGER, Measured, numbers
+from firesteel.service.process_logs import ProcessLogs
 from firesteel.service.versions import own_versions
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import tracing_of
@@ -33,6 +35,7 @@ from firesteel_taskmanager.blobs import BlobCache
 from firesteel_taskmanager.channels import ChannelServer
 from firesteel_taskmanager.core import TaskManagerCore
 from firesteel_taskmanager.executors import ExecutorFactory, ExecutorSupervisor, FixedExecutor
+from firesteel_taskmanager.inspection import Inspection
 from firesteel_taskmanager.jobmasters import JobMasterLinks
 from firesteel_taskmanager.measured import of_slots
 from firesteel_taskmanager.memory import MemoryWatch, offer_to_oom_killer, warn_if_too_large
@@ -90,7 +93,9 @@ class TaskManagerService(Service):
             run_directory.path / "tm-python", self._fetch_blobs, f"TaskManager {taskmanager_id}"
         )
         self._jobmasters = JobMasterLinks(self, own, clock)
+        self.logs = ProcessLogs(lambda name: name.startswith(f"executor-{gethostname()}-"))
         self._messages = SlotMessages(self, stdout)
+        self.inspection = Inspection(self.core, self._messages, self.logs, self.measured)
         self._placements: dict[str, OrderedDict[str, str]] = {}
         """Job -> id -> packed placement; those that were shared last."""
         self._tracing = tracing_of(trace_reporters(settings), "taskmanager")
@@ -103,6 +108,7 @@ class TaskManagerService(Service):
         in_slots = sum(slot.process.memory for slot in self.core.slots if slot.process is not None)
         memory = {"Memory_Slots_Used": in_slots}
         if self._memory is not None:
+            memory["Flink_Memory_Managed_Total"] = self._memory.managed
             memory |= {"Memory_Slots_Max": (self.core.memory_limit or 0) * len(self.core.slots)}
         return [
             *self.process_use.measure(TASKMANAGER, labels),

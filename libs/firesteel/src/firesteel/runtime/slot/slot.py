@@ -26,6 +26,7 @@ from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.slot.collecting import CollectServer
 from firesteel.runtime.slot.control import ControlChannel, Message
 from firesteel.runtime.slot.deployer import Deployer, RunningTask, SlotServices
+from firesteel.runtime.slot.inspection import Inspector
 from firesteel.runtime.slot.stdio import OutputForwarder
 from firesteel.runtime.slot.telemetry import SlotTelemetry
 from firesteel.runtime.slot.user_code import extend_path, load_main, read_blob, unpack
@@ -94,6 +95,7 @@ class Slot:
         self._interrupt_every = 30.0
         self._released = False
         self._collects = CollectServer(loop, self._send)
+        self._inspector = Inspector(self._send, lambda: dict(self._tasks))
         exchange.on_failure = self._peer_failed
         self._uploads, self._restores = UploadThread(), RestoreThreads()
         self._services = SlotServices(
@@ -141,6 +143,9 @@ class Slot:
             self._set_cancelled(message.get("execution_ids"), float(message.get("interval_ms") or 30_000) / 1000)
         elif kind == "release":
             self._set_cancelled(None, RELEASE_INTERRUPT_SECONDS)
+        elif kind == "inspect":
+            self._inspector.answer(message)
+            return
         self._loop.call_soon_threadsafe(lambda: self._handle(message))
 
     def on_closed(self, reason: str) -> None:
@@ -398,6 +403,7 @@ class Slot:
 
     def join_threads(self) -> bool:
         """Wait for the tasks' own threads, shortly; returns whether all have ended. After the loop has stopped."""
+        self._inspector.close(JOIN_SECONDS)
         self._uploads.stop(JOIN_SECONDS)
         for thread in self._threads.values():
             thread.stop()
