@@ -14,6 +14,7 @@ from firesteel.config.options import (
     TASKMANAGER_RPC_PORT,
     TASKMANAGER_SLOTS,
 )
+from firesteel.core.python_packages import environment_id
 from firesteel.service.process import ProcessContext, ServicePlan, run_service
 from firesteel_taskmanager.app import create_service
 
@@ -38,6 +39,7 @@ def build(context: ProcessContext) -> ServicePlan:
         advertised_host=host,
         log_directory=context.log_directory,
     )
+    service.environment = environment_id()
     return ServicePlan(service, bind_host, settings.get(TASKMANAGER_RPC_PORT), host)
 
 

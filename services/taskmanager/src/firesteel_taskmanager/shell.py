@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import platform
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -71,6 +72,8 @@ class TaskManagerService(Service):
         self._all_settings, self._settings = settings, own
         self._secret, self._clock, self._memory = secret, clock, memory
         self.taskmanager_id = taskmanager_id
+        self.environment = ""
+        """By which its Python packages are compared with those of others; empty: it is not said."""
         self._link = ResourceManagerLink(self, leaders, own.registration, clock)
         self.executors: ExecutorSupervisor | FixedExecutor = FixedExecutor(executor_id)
         if executors is not None:
@@ -421,6 +424,8 @@ class TaskManagerService(Service):
             "physicalMemory": physical_memory(),
             "freeMemory": free_memory(),
             "managedMemory": 0 if memory is None else memory.managed,
+            "firesteel-environment": self.environment,
+            "firesteel-python": platform.python_version(),
         }
         return m.RegisterTaskManager(
             self.taskmanager_id,
