@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +125,89 @@ def test_what_is_no_checkpoint_fails_the_job_and_the_command_by_name(
     assert told in exceptions["root-exception"]
     assert "execution.state-recovery.path, -s" in exceptions["root-exception"]
     assert [path.name for path in flink.iterdir()] == ["_metadata"]
+
+
+def _refused(url: str) -> int:
+    """Status of a refusal; 200 if it was none."""
+    answer = _read(url)
+    return int(answer[0]) if isinstance(answer, tuple) else 200
+
+
+def _read(url: str) -> Any:
+    """JSON of an answer; of a refusal its status and text."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=30) as answer:
+            return json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.loads(error.read())["errors"][0]
+
+
+@contextmanager
+def _history_server(archives: Path, folder: Path) -> Iterator[tuple[str, Path]]:
+    """A history server as a process: its address, and its log."""
+    log = folder / "history.log"
+    options = {"archive.fs.dir": archives, "web.port": 0, "archive.fs.refresh-interval": "100 ms"}
+    words = [word for key, value in options.items() for word in ("-D", f"historyserver.{key}={value}")]
+    with subprocess.Popen(
+        [str(Path(sys.executable).parent / "firesteel-historyserver"), *words, "--log-file", str(log)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=folder,
+        env={**os.environ, "FIRESTEEL_SECRET": "0123456789abcdef"},
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert " listens on " in line, (line, log.read_text() if log.exists() else "")
+            yield line.split()[-1], log
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+
+
+def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote: Remote, tmp_path: Path) -> None:
+    (folder / "program.py").write_text(COUNT)
+    with command(
+        folder, "run", "-d", f"-Dexecution.checkpointing.dir={tmp_path / 'c'}", *remote.options, "program.py", "count"
+    ) as run:
+        assert run.end() == 0, run.err
+    job = job_id_in(run.out)
+    try:
+        until(lambda: remote.get(f"/jobs/{job}")["vertices"][-1]["metrics"]["read-records"] > 0, "records come", 60)
+        with command(folder, "checkpoint", "--json", *remote.options, job) as taken:
+            assert taken.end() == 0, taken.err
+        number = json.loads(taken.out)["checkpoint"]
+    finally:
+        remote.cancel(job)
+    file = remote.archives / f"{job}.archive"
+    until(file.exists, "the archive is written", 30)
+    vertex = remote.get(f"/jobs/{job}")["vertices"][-1]["id"]
+    of_vertex = f"/jobs/{job}/vertices/{vertex}"
+    with _history_server(remote.archives, folder) as (url, log):
+        until(lambda: any(one["jid"] == job for one in _read(f"{url}/jobs/overview")["jobs"]), "it is shown", 30)
+        for path in (
+            f"/jobs/{job}", f"/jobs/{job}/status", f"/jobs/{job}/config", f"/jobs/{job}/plan",
+            f"/jobs/{job}/exceptions", f"/jobs/{job}/execution-result", f"/jobs/{job}/metrics?get=numRestarts",
+            f"/jobs/{job}/checkpoints", f"/jobs/{job}/checkpoints/config", f"/jobs/{job}/checkpoints/details/{number}",
+            f"/jobs/{job}/checkpoints/details/{number}/subtasks/{vertex}", of_vertex,
+            f"{of_vertex}/subtasks/metrics?get=numRecordsIn&agg=sum", f"{of_vertex}/subtasks/0",
+            f"{of_vertex}/subtasks/0/metrics?get=numRecordsIn", f"{of_vertex}/metrics?get=0.numRecordsIn",
+            f"{of_vertex}/subtasktimes", f"{of_vertex}/taskmanagers", f"{of_vertex}/watermarks",
+        ):  # fmt: skip
+            assert _read(url + path) == remote.get(path), path
+            assert _read(f"{url}/v1{path}") == remote.get(path), path
+        assert float(_read(f"{url}{of_vertex}/subtasks/metrics?get=numRecordsIn&agg=sum")[0]["sum"]) > 0
+        environment = _read(f"{url}/jobs/{job}/jobmanager/environment")
+        assert f"Python {sys.version_info.major}.{sys.version_info.minor}" in environment["jvm"]["version"]
+        shown = {one["key"]: one["value"] for one in _read(f"{url}/jobs/{job}/jobmanager/config")}
+        assert shown["jobmanager.archive.fs.dir"] == str(remote.archives)
+        assert _read(f"{url}/config")["features"]["web-history"] is True
+        assert _refused(f"{url}/jobs/{'0' * 32}") == 404
+        assert _refused(f"{url}/jobs/7") == 400
+        file.write_bytes(file.read_bytes()[:-7])
+        until(lambda: _refused(f"{url}/jobs/{job}/status") == 500, "the damage is seen", 30)
+        assert f"the archive of job {job} in {remote.archives} is damaged and left out" in log.read_text()
+        assert all(one["jid"] != job for one in _read(f"{url}/jobs/overview")["jobs"])
+        file.unlink()
+        until(lambda: _refused(f"{url}/jobs/{job}/status") == 404, "it vanishes", 30)

@@ -29,6 +29,8 @@ from firesteel.protocol.gateways import (
     ResourceManagerGateway,
 )
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rest.access import RestAccess
+from firesteel.rest.archive_cache import Archive, ArchiveCache
 from firesteel.rest.job_settings import client_timeout, client_timeout_or_none
 from firesteel.rest.views import job_values
 from firesteel.rpc import RpcClient, answers
@@ -43,11 +45,11 @@ from firesteel.service.retries import until_it_works
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import tracing_of
 from firesteel_dispatcher import instructions as do
-from firesteel_dispatcher.access import RestAccess
+from firesteel_dispatcher.archiving import Archiver
 from firesteel_dispatcher.checkpoint_requests import SavepointRequest
 from firesteel_dispatcher.clean_up import CleanUps, Remains
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.details import Archive, ArchiveCache, JobDetails
+from firesteel_dispatcher.details import JobDetails
 from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.history import History
 from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase
@@ -152,8 +154,9 @@ class DispatcherService(Service):
             self.traces.of,
         )
         cache = ArchiveCache(settings.history_cache)
+        self._archiver = Archiver(cluster_settings, self.spawn)
         self.history = History(
-            self.core, lambda: self.store, cache, settings.history_in_files, self.on_disk, self.spawn
+            self.core, lambda: self.store, cache, settings.history_in_files, self.on_disk, self.spawn, self._archiver
         )
         self._clean_ups = CleanUps(ha, cluster_settings, self.history.is_stored, self.spawn)
         self.details = JobDetails(
@@ -257,6 +260,7 @@ class DispatcherService(Service):
                 job.cancel_wanted,
                 self._follows_jobmasters,
             )
+        self._archiver.restored((end.job_id, end.archive) for end in found.ends)
         if found.ends:
             self.spawn(self._clean_up([end.job_id for end in found.ends]), "clean-up of ended jobs")
         if found.jobs or found.ends:

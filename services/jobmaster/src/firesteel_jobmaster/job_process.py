@@ -29,6 +29,7 @@ import fcntl
 import json
 import logging
 import os
+import platform
 import signal
 import socket
 from pathlib import Path
@@ -160,6 +161,7 @@ class _JobProcess:
         except (FiresteelError, OSError) as error:
             self._tell({"failed": str(error)})
             return None
+        job.core.logs = {"host": platform.node(), "jobmaster": self._order.log_file}
         if self._leadership is not None:
             leadership = self._leadership
             await in_a_thread(lambda: leadership.announce(job.address, job.token))

@@ -241,3 +241,15 @@ HISTORY_WEB_REFRESH = ConfigOption(
     "How often a page that shows a history server asks again.",
     at_least=_MILLISECOND,
 )
+HISTORY_JOBMANAGER_LOGS: ConfigOption[str | None] = ConfigOption(
+    "historyserver.log.jobmanager.url-pattern",
+    STRING,
+    None,
+    "Where people find the log of a job's JobMaster; <jobid> is replaced. Not set: the file and its host.",
+)
+HISTORY_TASKMANAGER_LOGS: ConfigOption[str | None] = ConfigOption(
+    "historyserver.log.taskmanager.url-pattern",
+    STRING,
+    None,
+    "Where people find the log of a TaskManager; <jobid> and <tmid> are replaced.",
+)

@@ -10,7 +10,7 @@ from typing import Any
 from firesteel.config import Settings
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
-from firesteel.graph.job_archive import CLEAN_UP, TASK_METRICS, TASKMANAGERS
+from firesteel.graph.job_archive import CLEAN_UP, HISTORY, LOGS, TASK_METRICS, TASKMANAGERS
 from firesteel.rest.job_settings import all_for_job
 
 Archive = Mapping[str, Any]
@@ -23,7 +23,7 @@ _PARALLELISM = "parallelism.default"
 _NOT_IN_DETAILS = frozenset(
     {
         "vertices", "failure", "exceptions", "exceptions-dropped", "config", "net-runtime", "firesteel-settings",
-        "checkpoints", "restarts", CLEAN_UP, TASKMANAGERS,
+        "checkpoints", "restarts", CLEAN_UP, HISTORY, LOGS, TASKMANAGERS,
     }
 )  # fmt: skip
 

@@ -188,8 +188,8 @@ def parser() -> argparse.ArgumentParser:
         "logs",
         help="show logs",
         description="Shows the end of a log: that of a job (its JobMaster's, and what its tasks have logged at "
-        "TaskManagers), of a TaskManager, or of the JobManager (`jobmanager`). Without a name it lists whose logs there "
-        "are.",
+        "TaskManagers), of a TaskManager, or of the JobManager (`jobmanager`). Without a name it lists whose logs "
+        "there are.",
     )
     _common(logs)
     _cluster(logs)

@@ -95,7 +95,8 @@ def script(shell: str, verbs: Mapping[str, Verb]) -> str:
 def _bash(verbs: Mapping[str, Verb]) -> str:
     lines = [
         "_firesteel() {",
-        "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]} words='' files=''",
+        "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]}",
+        "    local words='' files=''",
         "    COMPREPLY=()",
         '    if [ "$COMP_CWORD" -eq 1 ]; then',
         f"        COMPREPLY=($(compgen -W '{' '.join([*verbs, '--help', '--version'])}' -- \"$word\"))",

@@ -326,7 +326,7 @@ def _cluster(facts: Facts) -> Iterator[Finding]:
             "clock",
             Level.ERROR if skew >= SKEW_ERROR else Level.WARNING,
             f"the cluster's clock is {skew:.0f} s {way} this host's",
-            "have all hosts follow one time server (chrony, systemd-timesyncd): calls between hosts are signed with times",
+            "have all hosts follow one time server (chrony, systemd-timesyncd): calls between hosts carry times",
         )
     elif facts.skew_s is not None:
         yield Finding("clock", Level.OK, "the cluster's clock goes with this host's")
