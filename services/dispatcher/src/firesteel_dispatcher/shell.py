@@ -477,6 +477,11 @@ class DispatcherService(Service):
         gateway = JobMasterGateway(self.client, *job.jobmaster, timeout=_COLLECT_MARGIN)
         return await gateway.collect(m.CollectFromJob(operator_id, offset, max_bytes, wait_ms))
 
+    @property
+    def coordinators(self) -> dict[str, LeaderChannel[Any]]:
+        """Those that lead beside this one, by name."""
+        return {"resourcemanager": self._resourcemanager, "jobmaster host": self._host}
+
     async def cluster(self) -> m.ClusterOverview:
         """TaskManagers and slots.
 

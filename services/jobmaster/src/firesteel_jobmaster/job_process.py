@@ -52,7 +52,7 @@ from firesteel.ha.services import (
 from firesteel.protocol import messages as m
 from firesteel.service.background import first_of
 from firesteel.service.leaders import CHECK_SECONDS
-from firesteel.service.logs import setup_logging
+from firesteel.service.logs import configure_logging, setup_logging
 from firesteel.service.reporting import report_metrics
 from firesteel_jobmaster.app import JobMasterService
 from firesteel_jobmaster.attempts import JobAttempts, attempts_of
@@ -118,6 +118,7 @@ class _JobProcess:
         self._connection.setblocking(False)
         reader, self._writer = await asyncio.open_connection(sock=self._connection)
         service_settings = Settings.from_plain(order.settings)
+        configure_logging(service_settings)
         service = JobMasterService(
             settings=service_settings, secret=order.secret, clock=SystemClock(), takes_jobs=False
         )

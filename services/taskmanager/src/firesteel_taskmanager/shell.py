@@ -438,6 +438,14 @@ class TaskManagerService(Service):
             (self.executors.newest or "") if isinstance(self.executors, ExecutorSupervisor) else "",
         )
 
+    def log_level_changed(self, logger: str, level: str) -> None:
+        """Slots log with the levels of their TaskManager."""
+        self.core.log_levels[logger] = level
+        for slot in self.core.slots:
+            if slot.process is not None:
+                message = {"type": "log_levels", "levels": {logger: level}}
+                self.channels.send(slot.process.channel, message)
+
     def is_ready(self) -> bool:
         """Whether the ResourceManager knows it."""
         return super().is_ready() and self._link.is_registered

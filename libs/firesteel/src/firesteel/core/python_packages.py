@@ -10,7 +10,7 @@ from importlib import metadata
 
 def installed() -> dict[str, str]:
     """Versions of all distributions by their names, in lower case with hyphens."""
-    found = {}
+    found: dict[str, str] = {}
     for one in metadata.distributions():
         name = one.metadata["Name"]
         if name:

@@ -9,9 +9,9 @@ from enum import Enum
 from typing import Any, Final
 
 OLDEST_PYTHON: Final = (3, 11)
-_MIB, _GIB = 1 << 20, 1 << 30
-LITTLE_MEMORY: Final = _GIB
-LITTLE_DISK, NO_DISK = 2 * _GIB, 200 * _MIB
+MIB, GIB = 1 << 20, 1 << 30
+LITTLE_MEMORY: Final = GIB
+LITTLE_DISK, NO_DISK = 2 * GIB, 200 * MIB
 SKEW_WARNING, SKEW_ERROR = 5.0, 300.0
 """Seconds. Signed calls between services are refused beyond the second (``firesteel.rpc.signing``)."""
 
@@ -379,4 +379,4 @@ def _nodes(facts: Facts) -> Iterator[Finding]:
 
 
 def _bytes(count: int) -> str:
-    return f"{count / _GIB:.1f} GiB" if count >= _GIB else f"{count / _MIB:.0f} MiB"
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
