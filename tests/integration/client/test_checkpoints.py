@@ -14,12 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from firesteel.client.cli.main import main
 from tests.integration.client.conftest import Remote, folder
 from tests.integration.client.test_run import command, job_id_in
 from tests.integration.embedded.programs import until
 
 __all__ = ["folder"]
 COUNT = """
+import logging
 import sys
 from firesteel.common import Types, WatermarkStrategy
 from firesteel.datastream import KeyedProcessFunction, StreamExecutionEnvironment
@@ -35,6 +39,8 @@ class Count(KeyedProcessFunction):
     def process_element(self, value, ctx):
         before = self.seen.value() or 0
         self.seen.update(before + 1)
+        if value % 500 == 0:
+            logging.getLogger("counting.test").debug("at %d", value)
         if before + 1 != value + 1:
             raise AssertionError(f"record {value} finds {before} before it")
 
@@ -211,3 +217,55 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
         assert all(one["jid"] != job for one in _read(f"{url}/jobs/overview")["jobs"])
         file.unlink()
         until(lambda: _refused(f"{url}/jobs/{job}/status") == 404, "it vanishes", 30)
+
+
+def test_verbs_show_and_change_a_running_job(
+    folder: Path, remote: Remote, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def told(*words: str, code: int = 0) -> Any:
+        capsys.readouterr()
+        assert main([words[0], "--json", *remote.options, *words[1:]]) == code, capsys.readouterr().err
+        return json.loads(capsys.readouterr().out)
+
+    (folder / "program.py").write_text(COUNT)
+    with command(folder, "run", "-d", "--json", *remote.options, "program.py", "count") as run:
+        assert run.end() == 0, run.err
+    (job,) = json.loads(run.out.splitlines()[-1])["jobs"]
+    try:
+        until(lambda: remote.get(f"/jobs/{job}")["vertices"][-1]["metrics"]["read-records"] > 0, "records come", 60)
+        assert [one["jid"] for one in told("list", "-r")["jobs"]] == [job]
+        (shown,) = told("top", job)["jobs"]
+        assert (shown["id"], shown["state"], shown["restarts"]) == (job, "RUNNING", 0)
+        assert [vertex["running"] for vertex in shown["vertices"]] == [1] * len(shown["vertices"])
+        assert until(lambda: told("top", job)["jobs"][0]["vertices"][-1]["records_in"], "a rate is known", 30) > 0
+        assert main(["top", *remote.options]) == 0
+        text = capsys.readouterr().out
+        assert "counting" in text
+        assert "BACKPR" in text
+
+        found = told("loglevel", "counting.test", "DEBUG")["processes"]
+        assert {one["process"].partition(" ")[0] for one in found} == {
+            "dispatcher", "resourcemanager", "jobmaster", "taskmanager",
+        }  # fmt: skip
+        assert all(one["levels"]["counting.test"] == "DEBUG" for one in found)
+        lines = until(lambda: [one for one in caplog.records if one.name == "counting.test"], "a slot logs", 30)
+        about = {name: lines[0].__dict__[name] for name in ("job", "vertex", "subtask", "attempt")}
+        vertex = remote.get(f"/jobs/{job}")["vertices"][-1]["id"]
+        assert about == {"job": job, "vertex": vertex, "subtask": 0, "attempt": 0}
+        told("loglevel", "counting.test", "INHERIT")
+        assert "counting.test" not in told("loglevel")["processes"][0]["levels"]
+        assert "'LOUD' is no level" in told("loglevel", "x", "LOUD", code=2)["error"]
+        assert _post(remote, "/firesteel/loglevels", {})[0] in (404, 405)
+
+        checked = {one["area"]: one["level"] for one in told("doctor", "--all")["findings"]}
+        assert checked["cluster"] == checked["clock"] == checked["java"] == checked["packages"] == "ok"
+        assert "not found" in told("cancel", "0" * 32, code=1)["error"]
+        location = told("savepoint", job, str(tmp_path))["location"]
+        assert Path(location, "_metadata").is_file()
+        last = told("cancel", "-s", str(tmp_path), job)["location"]
+        assert Path(last, "_metadata").is_file()
+        remote.until_state(job, "CANCELED")
+        assert "has already ended" in told("cancel", job, code=1)["error"]
+        assert job in [one["jid"] for one in told("list", "-a")["jobs"]]
+    finally:
+        remote.cancel(job)
