@@ -200,12 +200,13 @@ def test_a_history_server_shows_what_the_dispatcher_showed(folder: Path, remote:
             f"{of_vertex}/subtasks/metrics?get=numRecordsIn&agg=sum", f"{of_vertex}/subtasks/0",
             f"{of_vertex}/subtasks/0/metrics?get=numRecordsIn", f"{of_vertex}/metrics?get=0.numRecordsIn",
             f"{of_vertex}/subtasktimes", f"{of_vertex}/taskmanagers", f"{of_vertex}/watermarks",
+            f"{of_vertex}/accumulators", f"{of_vertex}/subtasks/accumulators", f"{of_vertex}/backpressure",
         ):  # fmt: skip
             assert _read(url + path) == remote.get(path), path
             assert _read(f"{url}/v1{path}") == remote.get(path), path
         assert float(_read(f"{url}{of_vertex}/subtasks/metrics?get=numRecordsIn&agg=sum")[0]["sum"]) > 0
         environment = _read(f"{url}/jobs/{job}/jobmanager/environment")
-        assert f"Python {sys.version_info.major}.{sys.version_info.minor}" in environment["jvm"]["version"]
+        assert f"CPython {sys.version_info.major}.{sys.version_info.minor}" in environment["jvm"]["version"]
         shown = {one["key"]: one["value"] for one in _read(f"{url}/jobs/{job}/jobmanager/config")}
         assert shown["jobmanager.archive.fs.dir"] == str(remote.archives)
         assert _read(f"{url}/config")["features"]["web-history"] is True
@@ -253,6 +254,10 @@ def test_verbs_show_and_change_a_running_job(
         vertex = remote.get(f"/jobs/{job}")["vertices"][-1]["id"]
         assert about == {"job": job, "vertex": vertex, "subtask": 0, "attempt": 0}
         told("loglevel", "counting.test", "INHERIT")
+        owners = told("logs")["owners"]
+        assert owners[0] == "jobmanager"
+        assert job in owners
+        assert "there are no logs of 'nobody'" in told("logs", "nobody", code=1)["error"]
         assert "counting.test" not in told("loglevel")["processes"][0]["levels"]
         assert "'LOUD' is no level" in told("loglevel", "x", "LOUD", code=2)["error"]
         assert _post(remote, "/firesteel/loglevels", {})[0] in (404, 405)

@@ -154,7 +154,7 @@ class Broker:
         self._process.send_signal(signal.SIGCONT)
         self._process.terminate()
         try:
-            self._process.wait(30)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
             return
@@ -191,15 +191,16 @@ class KafkaCluster:
         ports = free_ports(2 * brokers)
         self.ports, controllers = ports[:brokers], ports[brokers:]
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self.ports)
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        number = bytes(1) + uuid.uuid4().bytes[1:]  # so it begins with no hyphen, which would be an option
+        cluster_id = base64.urlsafe_b64encode(number).decode().rstrip("=")
         voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(controllers, 1))
         replicas = min(3, brokers)
         self.brokers: list[Broker] = []
-        for number, (port, controller) in enumerate(zip(self.ports, controllers, strict=True), 1):
-            folder = self.folder / str(number)
+        for node, (port, controller) in enumerate(zip(self.ports, controllers, strict=True), 1):
+            folder = self.folder / str(node)
             own = {
                 "process.roles": "broker,controller",
-                "node.id": number,
+                "node.id": node,
                 "controller.quorum.voters": voters,
                 "controller.listener.names": "CONTROLLER",
                 "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",

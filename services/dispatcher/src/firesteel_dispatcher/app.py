@@ -11,7 +11,6 @@ from firesteel.ha.services import HighAvailabilityServices
 from firesteel.rest.access import check_binding
 from firesteel.service.bearer import tokens_of
 from firesteel_dispatcher.internal import internal_routes
-from firesteel_dispatcher.log_levels import log_level_routes
 from firesteel_dispatcher.routes import rest_routes
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.shell import DispatcherService, RestListener
@@ -59,5 +58,5 @@ def create_service(
         host_names=host_names,
     )
     service.app.add_routes(internal_routes(service))
-    service.rest.add_routes([*rest_routes(service), *log_level_routes(service)])
+    service.rest.add_routes(rest_routes(service))
     return service

@@ -10,7 +10,8 @@ from typing import Any, Final
 from firesteel.config import Settings, options
 from firesteel.core.backoff import pauses
 from firesteel.rest.archive_cache import Archive
-from firesteel.rest.job_archives import ArchivePlace, JobArchive, environment_of_process, open_place
+from firesteel.rest.job_archives import ArchivePlace, JobArchive, open_place
+from firesteel.service.process_metrics import environment
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 1.0
@@ -72,7 +73,7 @@ class Archiver:
                 return
 
     async def _write(self, place: ArchivePlace, job_id: str, archive: Archive) -> None:
-        made = JobArchive(job_id, int(archive.get("end-time", 0)), archive, environment_of_process(), self._config)
+        made = JobArchive(job_id, int(archive.get("end-time", 0)), archive, environment(), self._config)
         content = await asyncio.to_thread(made.encode)
         for pause in pauses(FIRST_PAUSE, LONGEST_PAUSE):
             try:

@@ -4,70 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
-from aiohttp import web
-
-from firesteel.core.errors import ConfigurationError, RpcError
+from firesteel.core.errors import RpcError
 from firesteel.core.log_levels import level_number, levels, set_level
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import LoggingGateway
 from firesteel.rpc.log_levels import PREFIX
-from firesteel_dispatcher.answers import Handler, json_answer, with_errors
+from firesteel_dispatcher.rest_calls import Call
 from firesteel_dispatcher.shell import DispatcherService
 
-PATH: Final = "/firesteel/loglevels"
-_LONGEST_NAME: Final = 500
 Ask = Callable[[LoggingGateway], Awaitable[m.LogLevels]]
 
 
-def log_level_routes(service: DispatcherService) -> list[web.RouteDef]:
-    """Both, bare and below ``/v1``."""
-
-    async def show(_: web.Request) -> web.StreamResponse:
-        return json_answer({"processes": await _of_all(service, levels, lambda gateway: gateway.log_levels())})
-
-    async def change(request: web.Request) -> web.StreamResponse:
-        logger, level = await _read(request)
-
-        def here() -> dict[str, str]:
-            set_level(logger, level)
-            return levels()
-
-        wanted = m.SetLogLevel(logger, level)
-        found = await _of_all(service, here, lambda gateway: gateway.set_log_level(wanted))
-        return json_answer({"processes": found})
-
-    def checked(handler: Handler, guarded: bool) -> Handler:
-        async def check_first(request: web.Request) -> web.StreamResponse:
-            if guarded:
-                service.access.check(request)
-            return await handler(request)
-
-        return with_errors(check_first)
-
-    found = []
-    for prefix in ("", "/v1"):
-        found.append(web.get(prefix + PATH, checked(show, service.access.all_paths), allow_head=False))
-        found.append(web.put(prefix + PATH, checked(change, True)))
-    return found
+async def show(service: DispatcherService, _: Call) -> Any:
+    """What holds at each process."""
+    return {"processes": await _of_all(service, levels, lambda gateway: gateway.log_levels())}
 
 
-async def _read(request: web.Request) -> tuple[str, str]:
-    try:
-        body = await request.json()
-    except ValueError as error:
-        raise ConfigurationError("the body is no JSON") from error
-    if not isinstance(body, dict) or body.keys() - {"logger", "level"}:
-        raise ConfigurationError('the body has to be {"logger": NAME, "level": LEVEL}')
-    logger, level = body.get("logger", ""), body.get("level")
-    if not isinstance(logger, str) or len(logger) > _LONGEST_NAME:
-        raise ConfigurationError("logger: the name of a logger is expected, or root")
-    if not isinstance(level, str):
-        raise ConfigurationError("level: the name of a level is expected")
+async def change(service: DispatcherService, call: Call) -> Any:
+    """Change the level of a logger at all processes.
+
+    Raises:
+        ConfigurationError: there is no such level.
+    """
+    logger, level = str(call.body["logger"]), str(call.body["level"])
     level_number(level)
-    return logger, level.upper()
+
+    def here() -> dict[str, str]:
+        set_level(logger, level)
+        return levels()
+
+    wanted = m.SetLogLevel(logger, level)
+    return {"processes": await _of_all(service, here, lambda gateway: gateway.set_log_level(wanted))}
 
 
 async def _of_all(service: DispatcherService, here: Callable[[], dict[str, str]], ask: Ask) -> list[dict[str, Any]]:

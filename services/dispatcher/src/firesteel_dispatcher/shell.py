@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,7 @@ from firesteel.service.leader_link import LeaderChannel
 from firesteel.service.leaders import Candidate
 from firesteel.service.leaving import Leaving
 from firesteel.service.measured import JOBMANAGER, Measured, numbers, of_job
+from firesteel.service.process_logs import ProcessLogs
 from firesteel.service.retries import until_it_works
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import tracing_of
@@ -51,10 +53,12 @@ from firesteel_dispatcher.clean_up import CleanUps, Remains
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.details import JobDetails
 from firesteel_dispatcher.disposals import Disposals
+from firesteel_dispatcher.flame_graphs import FlameGraphs, Profiles
 from firesteel_dispatcher.history import History
 from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
 from firesteel_dispatcher.news import JobNews
+from firesteel_dispatcher.programs import Programs
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.submission import Submission, fingerprint_of
 from firesteel_dispatcher.submitted import submitted_archive
@@ -69,6 +73,8 @@ SUSPENDED: Final = JobStatus.SUSPENDED.name
 _SHUTDOWN_CALL: Final = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two calls to a service that is to end with the cluster."""
+_OF_COORDINATORS: Final = re.compile(r"firesteel-.*-(dispatcher|resourcemanager|jobmaster)-\d+-.*\.(log|out)")
+"""Logs of the services of a JobManager, as deploy/standalone/bin names them: they are in one directory."""
 _STORE_SECONDS: Final = 5.0
 """A Dispatcher that stops waits so long for what its store has begun; a disk that hangs keeps no process alive."""
 
@@ -141,7 +147,11 @@ class DispatcherService(Service):
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
         self.news = JobNews(self.core)
-        self.disposals = Disposals()
+        self.disposals = Disposals(cluster_settings)
+        self.flame_graphs = FlameGraphs(settings.flame_graphs, clock, self.spawn)
+        self.profiles = Profiles(clock, self.spawn)
+        self.programs = Programs(settings.upload_directory, tokens[0])
+        self.logs = ProcessLogs(lambda name: _OF_COORDINATORS.match(name) is not None)
         self._tracing = tracing_of(trace_reporters(cluster_settings), "dispatcher")
         self.traces = SubmissionTraces(None if self._tracing is None else self._tracing.export, clock)
         self._calls = JobMasterCalls(
@@ -186,6 +196,10 @@ class DispatcherService(Service):
             *numbers(JOBMANAGER, {"numRunningJobs": sum(job.get("state") not in ENDED for job in jobs)}, labels),
             *(one for job in jobs if job for one in of_job(job["jid"], job["name"], job_values(job), labels)),
         ]
+
+    async def measured_of_process(self) -> list[Measured]:
+        """What this process takes of the machine."""
+        return await super().measured()
 
     def now(self) -> Moment:
         """For events of the core."""
@@ -305,6 +319,7 @@ class DispatcherService(Service):
         """Let the store go."""
         self._host.close()
         self._resourcemanager.close()
+        await self.programs.close()
         if self._store is not None:
             try:
                 async with asyncio.timeout(_STORE_SECONDS):

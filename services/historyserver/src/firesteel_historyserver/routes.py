@@ -18,7 +18,7 @@ from firesteel.core.errors import ConfigurationError, UnauthorizedError
 from firesteel.core.ids import parse_job_id
 from firesteel.graph.job_archive import HISTORY, LOGS
 from firesteel.ha.documents import DamagedEntryError
-from firesteel.rest import checkpoint_views, metric_views, views
+from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
 from firesteel.service.middlewares import error_response
 from firesteel_historyserver.core import counts
 from firesteel_historyserver.shell import HistoryService, UnknownJobError
@@ -55,6 +55,11 @@ class Asked:
         return self.path["vertex_id"]
 
     @property
+    def shown_vertex(self) -> Mapping[str, Any]:
+        """The same, from the archive."""
+        return views.find_vertex(self.archive, self.vertex)
+
+    @property
     def both(self) -> dict[str, str]:
         """Parameters and parts of the path; the latter win."""
         return {**self.query, **self.path}
@@ -67,7 +72,7 @@ VIEWS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     f"{_JOB}/plan": lambda asked: {"plan": asked.archive["plan"]},
     f"{_JOB}/exceptions": lambda asked: _exceptions(asked),
     f"{_JOB}/execution-result": lambda asked: views.execution_result(asked.archive),
-    f"{_JOB}/metrics": lambda asked: views.job_metrics(asked.archive, asked.query.get("get")),
+    f"{_JOB}/metrics": lambda asked: metric_views.plain(views.job_values(asked.archive), asked.both),
     f"{_JOB}/checkpoints": lambda asked: checkpoint_views.checkpoints(asked.archive),
     f"{_JOB}/checkpoints/config": lambda asked: checkpoint_views.checkpoint_config(asked.archive),
     _CHECKPOINT: lambda asked: checkpoint_views.checkpoint_details(asked.archive, asked.both),
@@ -82,6 +87,9 @@ VIEWS: Final[Mapping[str, Callable[[Asked], Any]]] = {
     f"{_VERTEX}/metrics": lambda asked: metric_views.vertex_metrics(asked.archive, asked.both),
     f"{_VERTEX}/watermarks": lambda asked: metric_views.vertex_watermarks(asked.archive, asked.both),
     f"{_VERTEX}/subtasks/metrics": lambda asked: metric_views.subtask_metrics(asked.archive, asked.both),
+    f"{_VERTEX}/accumulators": lambda asked: subtask_views.vertex_accumulators(asked.shown_vertex),
+    f"{_VERTEX}/subtasks/accumulators": lambda asked: subtask_views.subtasks_accumulators(asked.shown_vertex),
+    f"{_VERTEX}/backpressure": lambda asked: subtask_views.back_pressure(asked.shown_vertex, asked.archive["now"]),
     f"{_SUBTASK}/metrics": lambda asked: metric_views.one_subtask_metrics(asked.archive, asked.both),
     _SUBTASK: lambda asked: _subtask(asked),
     f"{_SUBTASK}/attempts/{{attempt:\\d+}}": lambda asked: _subtask(asked),

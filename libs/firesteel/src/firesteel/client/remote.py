@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -67,6 +68,8 @@ class RemoteExecutor:
         job_graph, blobs = prepare(graph, settings, same_host=False)
         if program is not None and program.plan_only:
             raise PlanOnly(graph, job_graph)
+        if program is not None and program.first_job_id is not None:
+            job_graph, program.first_job_id = replace(job_graph, job_id=program.first_job_id), None
         connection = connect(settings)
         try:
             connection.loop.run(connection.rest.submit(job_graph, blobs))

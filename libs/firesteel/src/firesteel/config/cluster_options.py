@@ -136,6 +136,47 @@ REST_MAX_CONTENT_LENGTH = ConfigOption(
     unit="bytes",
     at_least=1 << 20,
 )
+WEB_UPLOAD_DIR: ConfigOption[str | None] = ConfigOption(
+    "web.upload.dir",
+    STRING,
+    None,
+    "Directory of programs that are uploaded to the REST API (POST /jars/upload). Not set: a temporary one, which goes "
+    "with the Dispatcher.",
+)
+FLAMEGRAPH_ENABLED = ConfigOption(
+    "rest.flamegraph.enabled",
+    BOOL,
+    True,
+    "Whether flame graphs of vertices can be asked for; it costs nothing until somebody does. In Flink it is off.",
+)
+FLAMEGRAPH_NUM_SAMPLES = ConfigOption(
+    "rest.flamegraph.num-samples", INT, 100, "Looks at the stacks of a task for one flame graph.",
+    at_least=1, at_most=2000,
+)  # fmt: skip
+FLAMEGRAPH_DELAY = ConfigOption(
+    "rest.flamegraph.delay-between-samples",
+    DURATION,
+    timedelta(milliseconds=50),
+    "Between two looks for a flame graph.",
+    at_least=timedelta(milliseconds=1),
+    at_most=timedelta(seconds=1),
+)
+FLAMEGRAPH_REFRESH_INTERVAL = ConfigOption(
+    "rest.flamegraph.refresh-interval",
+    DURATION,
+    timedelta(minutes=1),
+    "A flame graph is shown for so long before another one is made for whoever asks.",
+)
+FLAMEGRAPH_CLEANUP_INTERVAL = ConfigOption(
+    "rest.flamegraph.cleanup-interval",
+    DURATION,
+    timedelta(minutes=10),
+    "A flame graph that nobody has asked for during this time is dropped.",
+)
+FLAMEGRAPH_STACK_DEPTH = ConfigOption(
+    "rest.flamegraph.stack-depth", INT, 100, "Frames of a stack that a flame graph shows, the innermost ones.",
+    at_least=1, at_most=1000,
+)  # fmt: skip
 COMPLETED_STORE_TYPE = ConfigOption(
     "completed-application-store.type",
     enum_of("File", "Memory"),

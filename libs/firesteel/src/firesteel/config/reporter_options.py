@@ -20,5 +20,12 @@ TRACES_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
     "Names of the trace reporters that are used; each is described by traces.reporter.<name>.*, above all by "
     "traces.reporter.<name>.factory.class. Not set: all that are described.",
 )
-REPORTER_PREFIXES: Final = ("metrics.reporter.", "traces.reporter.")
+LOGS_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
+    "firesteel.logs.reporters",
+    LIST,
+    None,
+    "Names of the reporters to which services send their logs; each is described by firesteel.logs.reporter.<name>.*, "
+    "above all by firesteel.logs.reporter.<name>.factory.class. Not set: all that are described.",
+)
+REPORTER_PREFIXES: Final = ("metrics.reporter.", "traces.reporter.", "firesteel.logs.reporter.")
 """Keys that begin so name a reporter and one of its parameters."""

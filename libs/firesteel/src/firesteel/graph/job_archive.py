@@ -29,6 +29,8 @@ _TIMES = {
 }
 TASK_METRICS = "task-metrics"
 """Of a subtask: all metrics by their ids, for the paths below ``/metrics``."""
+COUNTERS = "counters"
+"""Of a subtask: those of its user functions that are counters, by their ids."""
 CLEAN_UP = "checkpoint-clean-up"
 """Of a job that has ended: what becomes of its checkpoints (``firesteel.checkpoint.closing``); None = nothing."""
 IF_CANCELLED = "checkpoint-clean-up-if-cancelled"
@@ -273,6 +275,7 @@ def _row(execution: Execution, now: int) -> dict[str, Any]:
         "duration": _duration(start, end, now),
         "metrics": _shown(_totals(execution), execution.metrics_complete),
         TASK_METRICS: {**execution.metrics, **execution.user_metrics},
+        COUNTERS: {n: execution.user_metrics[n] for n in execution.user_counters if n in execution.user_metrics},
         "status-duration": _status_durations(machine, now),
         "timestamps": {value: entered.get(state, 0) for state, value in _VALUES.items()},
     }

@@ -32,6 +32,8 @@ TO_SLOT: Final = {
     "checkpoint_complete": "commit what was prepared up to it; fields: execution_ids, checkpoint_id",
     "checkpoint_aborted": "it will not complete; fields: execution_ids, checkpoint_id",
     "collect": "give results; fields: request_id, execution_id, offset, max_bytes, wait_ms",
+    "inspect": "say what threads do; fields: request_id, executions (whose code is sampled; empty: a dump of all "
+    "threads), samples, interval_ms, depth",
     "release": "end all tasks at once and return from the Spark task",
     "log_levels": "of its loggers, from now on; fields: levels {logger: level}",
     "ping": "fields: nonce",
@@ -50,6 +52,7 @@ FROM_SLOT: Final = {
     "stdout": "payload = UTF-8 text written to sys.stdout in the slot; fields: stream (stdout|stderr)",
     "log": "fields: level, logger, message, execution_id (or null), job, vertex, subtask, attempt (where known)",
     "collect_result": "fields: request_id, offset (of the first record), count, end, error; payload = pickled list",
+    "inspected": "fields: request_id; payload = JSON: threads (as in a thread dump), or {execution_id: samples}",
     "temporary_files": "fields: add (list), remove (list), keep {path: first checkpoint that needs it}",
     "pong": "fields: nonce",
 }

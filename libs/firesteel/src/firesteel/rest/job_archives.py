@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import platform
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -82,18 +81,6 @@ class JobArchive:
         if found.archive.get("jid") != found.job_id or not isinstance(vertices, list):
             raise DamagedEntryError("it holds no archive of a job")
         return found
-
-
-def environment_of_process() -> dict[str, Any]:
-    """What this process runs on, in Flink's shape of ``/jobmanager/environment``."""
-    return {
-        "jvm": {
-            "version": f"Python {platform.python_version()} ({platform.python_implementation()})",
-            "arch": platform.machine(),
-            "options": [],
-        },
-        "classpath": [],
-    }
 
 
 class ArchivePlace(ABC):

@@ -79,7 +79,8 @@ def configure_logging(settings: Settings) -> None:
     set_level(ROOT, settings.get(options.LOG_LEVEL))
     as_json = settings.get(options.LOG_FORMAT) == "json"
     for handler in logging.getLogger().handlers:
-        if not any(isinstance(one, FieldsFilter) for one in handler.filters):
+        formatter = handler.formatter
+        if not isinstance(formatter, JsonFormatter) and (formatter is None or formatter._fmt != FORMAT):
             continue  # somebody else's
         handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(FORMAT))
         if isinstance(handler, RotatingFileHandler):
