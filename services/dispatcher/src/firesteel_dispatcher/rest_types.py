@@ -1040,3 +1040,21 @@ class RunAnswer(TypedDict):
 
 class RunApplicationAnswer(TypedDict):
     applicationid: Id
+
+
+# -- levels of logs
+
+
+class LogLevel(TypedDict):
+    logger: Annotated[str, Meta(max_length=500)]
+    level: str
+
+
+class ProcessLogLevels(TypedDict):
+    process: str
+    levels: NotRequired[dict[str, str]]
+    error: NotRequired[str]
+
+
+class LogLevels(TypedDict):
+    processes: list[ProcessLogLevels]
