@@ -159,6 +159,13 @@ def parser() -> argparse.ArgumentParser:
     )
     _common(inspect)
     inspect.add_argument("--json", action="store_true", help="as JSON")
+    inspect.add_argument(
+        "--keys",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the N keys of each state with the most bytes; keys and values are unpickled in this process for that",
+    )
     inspect.add_argument("path", metavar="PATH", help="its directory")
 
     stop = verbs.add_parser(
