@@ -142,7 +142,10 @@ def _timed_out(error: BaseException) -> bool:
 
 TOGETHER = {
     "integration/spark": 1,  # comes first in its process: its tests want to find no JVM but their own
-    "servers": 1,
+    "servers/network": 1,
+    "servers/minio": 1,
+    "servers/kafka": 1,
+    "servers": 1,  # what has a Docker engine
     "integration/embedded": 2,
     "docs": 1,
     "integration/client": 1,

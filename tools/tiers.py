@@ -14,6 +14,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
@@ -126,14 +128,20 @@ class Session:
         """Some tiers of it."""
         return dataclasses.replace(self, tiers={name: self.tiers[name] for name in names})
 
-    def __call__(self, *options: str) -> dict[str, Result]:
-        """Run it; the results of its tiers."""
+    def __call__(self, *options: str, output: IO[bytes] | None = None) -> dict[str, Result]:
+        """Run it; the results of its tiers.
+
+        Args:
+            options: more of pytest's.
+            output: where pytest writes; None: to the terminal.
+        """
         folders = [folder for tier in self.tiers.values() for folder in tier if any((ROOT / folder).rglob("test_*.py"))]
         results = {tier: Result("tests") for tier in self.tiers}
         if not folders:
             return results
         first = next(iter(self.tiers))
-        cases, broke_off = pytest_run([*self.options, "-m", self.marks, *options, *folders], f"junit-{self.name}.xml")
+        arguments = [*self.options, "-m", self.marks, *options, *folders]
+        cases, broke_off = pytest_run(arguments, f"junit-{self.name}.xml", output)
         for case in cases:
             case.count(results[tier_of(case, self.tiers) or first])
         failed = [case for case in cases if case.failed]
@@ -183,12 +191,12 @@ def tier_of(case: Case, tiers: Mapping[str, Sequence[str]]) -> str | None:
     return next((name for name, folder in folders if dotted.startswith(f"{folder}.")), None)
 
 
-def pytest_run(arguments: Sequence[str], report: str) -> tuple[list[Case], bool]:
-    """Runs pytest, its output shown; what its report in build/ says, and whether it broke off."""
+def pytest_run(arguments: Sequence[str], report: str, output: IO[bytes] | None = None) -> tuple[list[Case], bool]:
+    """Runs pytest; what its report in build/ says, and whether it broke off."""
     path = BUILD / report
     path.unlink(missing_ok=True)
     command = ["pytest", "-q", "-o", f"cache_dir={BUILD / 'pytest-cache'}", f"--junitxml={path}", *arguments]
-    code = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+    code = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output).returncode
     cases = cases_of(path) if path.exists() else []
     # A run that broke off (a crash, a missing fixture, Ctrl-C) is a failure even when every finished test passed.
     explained = code in (0, 5) or (code == 1 and any(case.failed for case in cases))
@@ -215,18 +223,26 @@ PURE = Session(
     "not long",
     ["-n", str(CORES), "--dist", "worksteal"],
 )
-REAL = Session(
-    "real",
-    {"integration": ["tests/integration", "tests/docs"], "servers": ["tests/servers"]},
+# Files stay together, and folders whose files share a cluster (tests/conftest.py).
+_BY_FILE = ["--dist", "loadscope", "--no-loadscope-reorder"]
+INTEGRATION = Session(
+    "integration",
+    {"integration": ["tests/integration", "tests/docs"]},
     "not long",
-    # Files stay together, and folders whose files share a cluster (tests/conftest.py). Processes wait for each other
-    # half of their time.
-    ["-n", str(3 * CORES), "--dist", "loadscope", "--no-loadscope-reorder"],
+    ["-n", str(3 * CORES), *_BY_FILE],  # processes wait for each other half of their time
     second_look=True,
-    preparations={"integration": "firesteel.spark.training", "servers": "tests.servers.prepare"},
+    preparations={"integration": "firesteel.spark.training"},
 )
+SERVERS = Session(
+    "servers",
+    {"servers": ["tests/servers"]},
+    "not long",
+    ["-n", str(CORES), *_BY_FILE],
+    preparations={"servers": "tests.servers.prepare"},
+)
+"""They wait most of their time, for heartbeats and time-outs: they run beside all others."""
 LONG = Session("long", {"long": ["tests"]}, "long")
-SESSIONS = (PURE, REAL, LONG)
+SESSIONS = (PURE, INTEGRATION, SERVERS, LONG)
 EXTRA = ("servers", "long")
 """Tiers that are asked for."""
 REQUIRED = (*READERS, *PURE.tiers, "integration")
@@ -250,6 +266,33 @@ def preparation(module: str) -> Iterator[Callable[[], object]]:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait()
+
+
+@contextmanager
+def beside(session: Session) -> Iterator[Callable[[], dict[str, Result]]]:
+    """Makes ready what a session needs and then runs it while others run; gives a function that waits for its end, and
+    shows what it has said."""
+    path = BUILD / f"{session.name}.out"
+
+    stopped = threading.Event()
+
+    def run() -> dict[str, Result]:
+        for wait in prepared:
+            wait()
+        with path.open("wb") as output:
+            return {} if stopped.is_set() else session(output=output)
+
+    def result() -> dict[str, Result]:
+        results = running.result()
+        print(f"\n== {', '.join(session.tiers)} ==\n{path.read_text(errors='replace')}", flush=True)
+        return {name: told(name, one) for name, one in results.items()}
+
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(1))
+        prepared = [stack.enter_context(preparation(module)) for module in session.preparations.values()]
+        stack.callback(stopped.set)
+        running = pool.submit(run)
+        yield result
 
 
 # -- what a run comes to
@@ -362,19 +405,20 @@ def one(name: str, options: list[str]) -> int:
 
 
 def every(options: list[str]) -> int:
-    """Runs all tiers: those that read the code, then tests without processes, then those with."""
+    """Runs all tiers: those that read the code, then tests without processes, then those with; servers beside them."""
     unknown = set(options) - {f"--{extra}" for extra in EXTRA}
     if unknown:
         sys.exit(f"dev: ./dev test does not know {' '.join(sorted(unknown))}; it takes --servers, --long and --slowest")
     started = time.monotonic()
     SUMMARY.unlink(missing_ok=True)
-    real = REAL if "--servers" in options else REAL.only("integration")
     with ExitStack() as stack:
-        prepared = [stack.enter_context(preparation(real.preparations[tier])) for tier in real.tiers]
+        servers = stack.enter_context(beside(SERVERS)) if "--servers" in options else dict
+        prepared = [stack.enter_context(preparation(module)) for module in INTEGRATION.preparations.values()]
         results = read_code(list(READERS)) | run_session(PURE)
         for wait in prepared:
             wait()
-    results |= run_session(real)
+        results |= run_session(INTEGRATION)
+        results |= servers()
     if "--long" in options:
         results |= run_session(LONG)
     for name in EXTRA:

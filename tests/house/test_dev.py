@@ -291,6 +291,18 @@ def test_the_slowest_tests_are_told(
     assert told.index("0.3 s  tests/one/test_some.py::test_1") < told.index("0.0 s  tests/one/test_some.py::test_2")
 
 
+def test_what_runs_beside_others_is_told_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_suite(tmp_path, monkeypatch, one="def test_1():\n    print('seen')\n    assert False\n")
+    with tiers.beside(session("one", second_look=False)) as end:
+        print("others")
+        results = end()
+    told = capfd.readouterr().out
+    assert (results["one"].ran, results["one"].failed) == (1, 1)
+    assert told.index("others") < told.index("== one ==") < told.index("seen") < told.index("-- one: 1 tests, 1 failed")
+
+
 def test_servers_are_made_ready_while_other_tiers_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "ROOT", tmp_path)
     monkeypatch.setattr(tiers, "BUILD", tmp_path)

@@ -64,13 +64,12 @@ def test_files_hold_each_record_once_over_a_restart(tmp_path: Path, how: str) ->
 
 
 class LateTrouble(Trouble):
-    """The same when there is more state than fits into memory."""
+    """The same when there is more state than fits into memory: only late numbers take time, and not all of them."""
 
     def map(self, value: Any) -> Any:
         if value < LATE:
             self.completed = 0
-            return row_of(value)
-        return row_of(super().map(value))
+        return row_of(value if value < LATE or value % 20 else super().map(value))
 
 
 LATE, MANY = 25_000, 40_000

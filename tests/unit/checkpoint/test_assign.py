@@ -125,7 +125,8 @@ def test_leaving_out_what_a_subtask_does_not_need_changes_nothing(former: Any, a
     everything = [w for w in written if w is not None]
     for index, restore in enumerate(restores):
         expected = _contents(everything, index, after)
-        assert _contents([_read(state) for state in restore.operator], index, after) == expected
+        place = (0, 1) if restore.alone else (index, after)
+        assert _contents([_read(state) for state in restore.operator], *place) == expected
         if "broadcast" in kinds and everything:
             assert expected[2] == {1: 5}
 
@@ -135,6 +136,7 @@ def test_a_subtask_that_needs_nothing_of_what_others_wrote_gets_nothing() -> Non
     subtasks[1] = OperatorSubtaskState(operator=OperatorListState(()))
     restores = assign(OperatorState("o", "Op", None, 2, GROUPS, subtasks), 2, GROUPS)
     assert [restore.is_empty for restore in restores] == [False, True]
+    assert [len(restore.operator) for restore in restores] == [1, 1], "what all get grows with the square of them"
 
 
 def test_keyed_state_needs_the_same_maximum_parallelism() -> None:
@@ -149,6 +151,6 @@ def test_restores_come_back_from_plain_data() -> None:
     restores = assign(made.some_metadata().operators[0], 2, 128)
     task = TaskRestore(7, True, {"ab": restores[0], "cd": OperatorRestore()})
     assert TaskRestore.from_plain(task.to_plain()) == task
-    assert restores[1] == OperatorRestore(operator=restores[1].operator)
+    assert restores[1] == OperatorRestore(operator=restores[1].operator, alone=restores[1].alone)
     assert not restores[0].is_empty
     assert OperatorRestore().is_empty

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from firesteel.core.errors import ConfigurationError
-from firesteel_dispatcher import checkpoint_views as views
+from firesteel.rest import checkpoint_views as views
+from firesteel.rest.metric_views import plain
+from firesteel.rest.views import UnknownVertexError, job_values
 from firesteel_dispatcher.answers import json_answer
-from firesteel_dispatcher.metric_views import plain
-from firesteel_dispatcher.views import UnknownVertexError, job_values
 
 A, B = "a" * 32, "b" * 32
 CONFIG: dict[str, Any] = {

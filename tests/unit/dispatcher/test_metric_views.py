@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from firesteel.core.errors import ConfigurationError
-from firesteel_dispatcher.metric_views import one_subtask_metrics, subtask_metrics, vertex_metrics, vertex_watermarks
-from firesteel_dispatcher.views import UnknownVertexError, vertex_details
+from firesteel.rest.metric_views import one_subtask_metrics, subtask_metrics, vertex_metrics, vertex_watermarks
+from firesteel.rest.views import UnknownVertexError, vertex_details
 
 
 def archive(*tasks: dict[str, Any]) -> dict[str, Any]:

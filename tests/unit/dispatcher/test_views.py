@@ -15,10 +15,10 @@ from firesteel.core.clock import SystemClock
 from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.job_archive import TASKMANAGERS, archive_of
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo
-from firesteel_dispatcher import views
+from firesteel.rest import views
+from firesteel.rest.job_settings import client_timeout
+from firesteel.rest.metric_views import plain
 from firesteel_dispatcher.answers import json_answer
-from firesteel_dispatcher.job_settings import client_timeout
-from firesteel_dispatcher.metric_views import plain
 from firesteel_dispatcher.submitted import submitted_archive
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
 from tests.archives import with_rows

@@ -13,10 +13,10 @@ from aiohttp import web
 from firesteel.core.errors import ConfigurationError, GraphError, RpcError, UnauthorizedError
 from firesteel.ha.documents import DamagedEntryError
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rest import views
+from firesteel.rest.checkpoint_views import NoCheckpointsError
 from firesteel.service.middlewares import error_response
 from firesteel.service.process_logs import UnknownLogError
-from firesteel_dispatcher import views
-from firesteel_dispatcher.checkpoint_views import NoCheckpointsError
 from firesteel_dispatcher.job import JobConflictError, JobEndedError, UnknownJobError
 from firesteel_dispatcher.programs import BusyError, ProgramFailedError, UnknownProgramError
 from firesteel_dispatcher.rescale_views import NotAdaptiveError

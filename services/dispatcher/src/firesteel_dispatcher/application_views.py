@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from firesteel_dispatcher.views import Archive, job_exceptions, job_overview
+from firesteel.rest.views import Archive, job_exceptions, job_overview
 
 _STATES: Final = {
     "INITIALIZING": "CREATED",

@@ -6,21 +6,21 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from firesteel.core.clock import Clock
 from firesteel.core.errors import RpcError
-from firesteel.graph.job_archive import unpacked
+from firesteel.graph.job_archive import with_rows
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import JobMasterGateway
+from firesteel.rest.views import job_overview
 from firesteel.rpc import RpcClient
 from firesteel.service.background import in_slices
 from firesteel.service.retries import is_gone
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.instructions import Instruction
 from firesteel_dispatcher.job import ENDED, JobRecord, Moment, Phase, UnknownJobError
-from firesteel_dispatcher.views import job_overview
 
 logger = logging.getLogger(__name__)
 Archive = Mapping[str, Any]
@@ -127,7 +127,7 @@ class JobDetails:
         job = self._core.job(job_id)
         await self._refresh(job, vertex_id)
         archive = await self._of_ended(job) if job.ended else self._known(job, vertex_id)
-        return await in_slices(_with_rows(archive, vertex_id))
+        return await in_slices(with_rows(archive, vertex_id))
 
     async def refresh(self) -> None:
         """Ask all JobMasters, as a heartbeat."""
@@ -214,18 +214,3 @@ class JobDetails:
             self._last.setdefault(job.id, {})[vertex_id] = (self._clock.monotonic(), answer)
             if answer["state"] not in ENDED:  # an end is told by the JobMaster itself
                 self._core.state_changed(job.id, str(answer["state"]), answer.get("timestamps", {}))
-
-
-def _with_rows(archive: Archive, vertex_id: str) -> Generator[None, None, Archive]:
-    """An archive with the rows of one vertex, if there is such one."""
-    vertices = []
-    for vertex in archive.get("vertices", ()):
-        rows: list[Mapping[str, Any]] = []
-        for packed in vertex["subtasks"] if vertex["id"] == vertex_id else ():
-            if isinstance(packed, str):
-                rows += unpacked(packed)
-                yield
-            else:
-                rows.append(packed)
-        vertices.append({**vertex, "subtasks": rows})
-    return {**archive, "vertices": vertices}

@@ -10,10 +10,10 @@ from typing import Any, Final
 from firesteel.core.backoff import pauses
 from firesteel.ha.job_directory import JobStore, StoredEnd
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rest.views import job_overview
 from firesteel_dispatcher.core import DispatcherCore
 from firesteel_dispatcher.details import Archive, ArchiveCache
 from firesteel_dispatcher.job import Moment
-from firesteel_dispatcher.views import job_overview
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE: Final = 0.5

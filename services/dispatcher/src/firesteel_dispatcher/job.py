@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from firesteel.core.backoff import pause_after
 from firesteel.core.errors import FiresteelError, IllegalTransitionError
-from firesteel_dispatcher.views import job_overview
+from firesteel.rest.views import job_overview
 
 ENDED: Final = frozenset({"FINISHED", "CANCELED", "FAILED", "SUSPENDED"})
 """Job states that a JobMaster does not leave."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError, FiresteelError
-from firesteel_dispatcher.checkpoint_views import summary
-from firesteel_dispatcher.views import Archive
+from firesteel.rest.checkpoint_views import summary
+from firesteel.rest.views import Archive
 
 _COUNTS: Final = {"ignored": 0, "inProgress": 0, "completed": 0, "failed": 0}
 _NONE: Final = -1

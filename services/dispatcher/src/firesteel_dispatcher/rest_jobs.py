@@ -12,8 +12,8 @@ from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.chaining import client_versions
+from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
 from firesteel.service.middlewares import error_response
-from firesteel_dispatcher import checkpoint_views, metric_views, subtask_views, views
 from firesteel_dispatcher.answers import not_stored
 from firesteel_dispatcher.application_views import application_details, application_exceptions, application_row
 from firesteel_dispatcher.checkpoint_requests import read_savepoint, read_stop, read_trigger
@@ -124,6 +124,12 @@ async def job_accumulators(service: DispatcherService, call: Call) -> Any:
         "user-task-accumulators": subtask_views.accumulators_of(rows),
         "serialized-user-task-accumulators": {},
     }
+
+
+async def metric_history(service: DispatcherService, call: Call) -> Any:
+    """What a job, or a vertex of it, did within the last hour."""
+    job = service.core.job(call.job_id)
+    return service.metric_history.of(job.id, call.query["vertex"], call.query["since"])
 
 
 async def metrics_of_jobs(service: DispatcherService, call: Call) -> Any:

@@ -16,11 +16,11 @@ from firesteel.core.errors import FiresteelError, RpcError
 from firesteel.core.stacks import dump_threads
 from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import InspectionGateway
+from firesteel.rest import metric_views, views
 from firesteel.service.measured import JOBMANAGER
 from firesteel.service.middlewares import error_response
 from firesteel.service.process_logs import LARGEST_PART, Part, ProcessLogs
 from firesteel.service.process_metrics import environment, process_values
-from firesteel_dispatcher import metric_views, views
 from firesteel_dispatcher.rest_calls import Call
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.protocol.gateways import InspectionGateway
+from firesteel.rest import views
 from firesteel.service.middlewares import error_response
-from firesteel_dispatcher import views
 from firesteel_dispatcher.flame_graphs import LONGEST_PROFILE, MODES, sample_here, sample_there
 from firesteel_dispatcher.job import ENDED
 from firesteel_dispatcher.rest_calls import Call

@@ -56,6 +56,14 @@ class MetricValue(TypedDict):
     value: NotRequired[str]
 
 
+class MetricHistory(TypedDict):
+    interval: int
+    size: int
+    truncated: bool
+    times: list[int]
+    series: dict[str, list[float | None]]
+
+
 class Aggregate(TypedDict):
     id: str
     min: NotRequired[Number]
@@ -127,6 +135,13 @@ class ProfileRequest(TypedDict):
 # -- cluster
 
 Features = TypedDict("Features", {"web-submit": bool, "web-cancel": bool, "web-rescale": bool, "web-history": bool})
+
+
+class GrantedAccess(TypedDict):
+    change: bool
+    cancel: bool
+
+
 DashboardConfiguration = TypedDict(
     "DashboardConfiguration",
     {
@@ -137,6 +152,7 @@ DashboardConfiguration = TypedDict(
         "flink-revision": str,
         "features": Features,
         "firesteel-version": str,
+        "firesteel-access": GrantedAccess,
     },
 )
 ClusterOverview = TypedDict(
@@ -237,6 +253,26 @@ IoMetrics = TypedDict(
         "accumulated-busy-time": Number,
     },
 )
+
+
+class WorstSubtask(TypedDict):
+    value: float
+    subtask: int
+
+
+class Worst(TypedDict, total=False):
+    busy: WorstSubtask
+    backPressured: WorstSubtask
+    watermark: WorstSubtask
+    skew: float
+    numRecordsInPerSecond: float
+    numRecordsOutPerSecond: float
+    numBytesInPerSecond: float
+    numBytesOutPerSecond: float
+    busyTimeMsPerSecond: float
+    backPressuredTimeMsPerSecond: float
+
+
 Vertex = TypedDict(
     "Vertex",
     {
@@ -251,6 +287,7 @@ Vertex = TypedDict(
         "duration": int,
         "tasks": TaskCounts,
         "metrics": IoMetrics,
+        "firesteel-worst": NotRequired[Worst],
     },
 )
 
@@ -733,6 +770,7 @@ Subtask = TypedDict(
         "metrics": IoMetrics,
         "taskmanager-id": str,
         "status-duration": StatusDuration,
+        "firesteel-now": NotRequired[dict[str, float]],
         "other-concurrent-attempts": NotRequired[list[Any] | None],
     },
 )

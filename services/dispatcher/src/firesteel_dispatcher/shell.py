@@ -30,6 +30,8 @@ from firesteel.protocol.gateways import (
     ResourceManagerGateway,
 )
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rest.job_settings import client_timeout, client_timeout_or_none
+from firesteel.rest.views import job_values
 from firesteel.rpc import RpcClient, answers
 from firesteel.service.base import Service
 from firesteel.service.daemon_threads import DaemonThread
@@ -52,15 +54,14 @@ from firesteel_dispatcher.disposals import Disposals
 from firesteel_dispatcher.flame_graphs import FlameGraphs, Profiles
 from firesteel_dispatcher.history import History
 from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase
-from firesteel_dispatcher.job_settings import client_timeout, client_timeout_or_none
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
+from firesteel_dispatcher.metric_history import MetricHistory
 from firesteel_dispatcher.news import JobNews
 from firesteel_dispatcher.programs import Programs
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.submission import Submission, fingerprint_of
 from firesteel_dispatcher.submitted import submitted_archive
 from firesteel_dispatcher.traces import SubmissionTraces, Submitting
-from firesteel_dispatcher.views import job_values
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -145,7 +146,8 @@ class DispatcherService(Service):
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
         self.news = JobNews(self.core)
-        self.disposals = Disposals()
+        self.metric_history = MetricHistory(settings.metrics_interval, settings.metrics_size)
+        self.disposals = Disposals(cluster_settings)
         self.flame_graphs = FlameGraphs(settings.flame_graphs, clock, self.spawn)
         self.profiles = Profiles(clock, self.spawn)
         self.programs = Programs(settings.upload_directory, tokens[0])
@@ -299,6 +301,8 @@ class DispatcherService(Service):
         self.spawn(self._candidate.hold(), "leadership")
         self.spawn(self._watch(), "watch")
         self.spawn(self._ask_jobmasters(), "heartbeats")
+        if self.settings.metrics_interval > 0:
+            self.spawn(self._sample(), "history of metrics")
         if self._takes_over:
             self.perform([do.AskHost()])
 
@@ -574,6 +578,14 @@ class DispatcherService(Service):
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval)
             await self.details.refresh()
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.metrics_interval)
+            for archive in await self.details.of_running():
+                if archive.get("vertices"):
+                    self.metric_history.record(archive, self.clock.epoch_ms())
+            self.metric_history.keep(self.core.jobs)
 
     async def _watch(self) -> None:
         while True:

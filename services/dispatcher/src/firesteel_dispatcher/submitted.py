@@ -9,7 +9,7 @@ from firesteel.config import Settings
 from firesteel.graph.execution_graph import ExecutionGraph
 from firesteel.graph.job_archive import IF_CANCELLED, archive_of
 from firesteel.graph.job_graph import JobGraph
-from firesteel_dispatcher.job_settings import set_for_job
+from firesteel.rest.job_settings import set_for_job
 
 
 class _Standing:

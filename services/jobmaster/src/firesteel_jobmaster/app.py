@@ -24,6 +24,7 @@ from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate
 from firesteel.service.measured import Measured, of_job
+from firesteel.service.otlp_metrics import otlp_metric_reporters
 from firesteel.service.retries import until_it_works
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import Tracing, tracing_of
@@ -93,6 +94,7 @@ class JobMasterService(Service):
         self._calls = BackgroundTasks("calls of the jobmaster")
         self._trace_reporters = trace_reporters(settings)
         self._tracing: Tracing | None = None
+        self._meters = [reporter.to_plain() for reporter in otlp_metric_reporters(settings)]
         if takes_jobs:
             self.app.add_routes(host_routes(self, secret, clock))
         self.app.add_routes(job_routes(self, secret, clock))
@@ -189,6 +191,7 @@ class JobMasterService(Service):
             leaders=leaders or self._leaders,
             attempts=attempts,
             tracing=self._tracing,
+            meters=self._meters,
         )
         self._jobs[graph.job_id], self._graphs[graph.job_id] = job, graph
         self.spawn(self._forget_later(job), f"end of job {graph.job_id}")

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from firesteel.service.logs import FIELDS
+from firesteel.service.otlp_logs import TRACE_FIELD
 
 
 class SlotOutput:
@@ -46,7 +47,7 @@ class SlotOutput:
             level = logging.getLevelNamesMapping().get(level.upper())
         number = level if isinstance(level, int) else logging.INFO
         name = str(message.get("logger") or "firesteel.slot")
-        extra = {field: message[field] for field in FIELDS if message.get(field) is not None}
+        extra = {field: message[field] for field in (*FIELDS, TRACE_FIELD) if message.get(field) is not None}
         at = datetime.now().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
         where = f" [execution={message['execution_id']}]" if message.get("execution_id") else ""
         line = f"{at} {logging.getLevelName(number):5} {name}{where}: {message.get('message', '')}\n"

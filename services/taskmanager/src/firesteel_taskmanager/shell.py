@@ -28,6 +28,8 @@ from firesteel.service.base import Service
 from firesteel.service.measured import TASKMANAGER, Measured, numbers
 from firesteel.service.process_logs import ProcessLogs
 from firesteel.service.versions import own_versions
+from firesteel.traces.settings import trace_reporters
+from firesteel.traces.tracing import tracing_of
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.blobs import BlobCache
 from firesteel_taskmanager.channels import ChannelServer
@@ -41,6 +43,7 @@ from firesteel_taskmanager.python_environments import PythonEnvironments
 from firesteel_taskmanager.resourcemanager import ResourceManagerLink
 from firesteel_taskmanager.settings import TaskManagerSettings, cancellation_of
 from firesteel_taskmanager.slot_messages import SlotMessages
+from firesteel_taskmanager.traces import deployed
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +98,7 @@ class TaskManagerService(Service):
         self.inspection = Inspection(self.core, self._messages, self.logs, self.measured)
         self._placements: dict[str, OrderedDict[str, str]] = {}
         """Job -> id -> packed placement; those that were shared last."""
+        self._tracing = tracing_of(trace_reporters(settings), "taskmanager")
         self._alarm = asyncio.Event()
         self._idle = asyncio.Event()
 
@@ -156,6 +160,8 @@ class TaskManagerService(Service):
         await self.environments.close()
         await self.blobs.close()
         await self._link.say_goodbye(self.taskmanager_id)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     def give_up(self, cause: str) -> None:
         """The ResourceManager is not to be had: end, and say why."""
@@ -371,10 +377,14 @@ class TaskManagerService(Service):
         tasks, where = self.core.tasks, (message.job_id, message.allocation_id)
         if not tasks.begin_deploy(*where, executions, cancellation_of(self._all_settings, config), self.now):
             return
+        received_ms = self._clock.epoch_ms()
         blobs = await self._fetch(message, names)
         managed = 0 if self._memory is None else self._memory.managed // len(self.core.slots)
         mine = {"blobs": blobs, "secret": secret, "placement": placement, "managed_memory": managed}
-        self.perform(tasks.deploy(*where, {**plain, **mine}))
+        instructions = tasks.deploy(*where, {**plain, **mine})
+        self.perform(instructions)
+        if instructions and self._tracing is not None:
+            self._tracing.export(deployed(plain, self.taskmanager_id, received_ms, self._clock.epoch_ms()))
 
     async def _fetch(self, message: m.SubmitTasks, names: list[str]) -> dict[str, str]:
         for pause in (*_BLOB_PAUSES, None):

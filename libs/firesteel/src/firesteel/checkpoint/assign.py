@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+from firesteel.checkpoint.handles import StateHandle
 from firesteel.checkpoint.metadata import OperatorState
 from firesteel.checkpoint.reading import Plain, each, member, named, whole_number
 from firesteel.checkpoint.subtask_state import Committables, InFlight, KeyedState, KeyKinds, OperatorListState
@@ -15,7 +16,6 @@ from firesteel.graph.key_kinds import merged
 from firesteel.graph.specs import PartitionerKind
 
 T = TypeVar("T")
-_EMPTY: Final = OperatorListState(())
 RESULTS: Final = "results"
 """The part of an operator's state that has the results that a client has not fetched."""
 SPLIT, UNION, BROADCAST = "split", "union", "broadcast"
@@ -30,12 +30,13 @@ class OperatorRestore:
     Attributes:
         keyed: by part of the operator: what former subtasks wrote whose key groups touch the own ones; chunks of other
             key groups have to be left out.
-        operator: what former subtasks wrote, in their order; as many as ``HeapOperatorState.restore`` wants to know of
-            (those that this subtask needs nothing of are empty).
+        operator: what former subtasks wrote, in their order, as ``HeapOperatorState.restore`` wants to know of them;
+            with ``alone`` only what the subtask of the same number wrote, which is all that the own one needs.
         splits: plain splits to read on.
         committables: to be committed before anything else.
         keys: what is known of the keys that have state in any subtask.
         in_flight: records to be replayed before any others.
+        alone: see ``operator``.
     """
 
     keyed: Mapping[str, tuple[KeyedState, ...]] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class OperatorRestore:
     committables: tuple[Committables, ...] = ()
     keys: KeyKinds | None = None
     in_flight: tuple[InFlight, ...] = ()
+    alone: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -51,11 +53,25 @@ class OperatorRestore:
         lists = any(part.states for part in self.operator)
         return not (self.keyed or lists or self.splits or self.committables or self.in_flight)
 
+    def handles(self) -> Iterator[StateHandle]:
+        """All pieces of state."""
+        for parts in self.keyed.values():
+            for part in parts:
+                yield from part.handles
+                yield from part.files.values()
+        for written in self.operator:
+            yield from written.handles
+        for committables in self.committables:
+            yield from committables.items
+        for in_flight in self.in_flight:
+            yield in_flight.handle
+
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
         return {
             "keyed": {name: [part.to_plain() for part in parts] for name, parts in self.keyed.items()},
             "operator": [written.to_plain() for written in self.operator],
+            "alone": self.alone,
             "splits": [dict(split) for split in self.splits],
             "committables": [committables.to_plain() for committables in self.committables],
             "keys": None if self.keys is None else self.keys.to_plain(),
@@ -78,6 +94,7 @@ class OperatorRestore:
             each(given.get("committables"), Committables.from_plain, f"{where}.committables"),
             None if keys is None else KeyKinds.from_plain(keys, f"{where}.keys"),
             each(given.get("in_flight"), InFlight.from_plain, f"{where}.in_flight"),
+            member(given.get("alone", False), bool, f"{where}.alone"),
         )
 
 
@@ -94,6 +111,11 @@ class TaskRestore:
     checkpoint_id: int
     finished: bool = False
     operators: Mapping[str, OperatorRestore] = field(default_factory=dict)
+
+    def handles(self) -> Iterator[StateHandle]:
+        """All pieces of state."""
+        for operator in self.operators.values():
+            yield from operator.handles()
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
@@ -147,17 +169,19 @@ def assign(
     splits = _deal([s.splits if s else () for s in former], parallelism, same)
     committables = _deal([s.committables if s else () for s in former], parallelism, same)
     written = [s.operator for s in former if s is not None and s.operator is not None]
+    alone = len(written) == parallelism and not any(UNION in part.kinds() for part in written)
     keys = _keys([s.keys for s in former if s is not None and s.keys is not None], same_program)
     keyed = _keyed(state, parallelism, max_parallelism)
     in_flight = _in_flight(state, [s.in_flight if s else () for s in former], parallelism)
     return [
         OperatorRestore(
             {name: tuple(parts) for name, parts in keyed[index].items()},
-            _operator(written, index, parallelism),
+            (written[index],) if alone else tuple(written),
             splits[index],
             committables[index],
             keys,
             in_flight[index],
+            alone,
         )
         for index in range(parallelism)
     ]
@@ -198,14 +222,6 @@ def _keys(known: Sequence[KeyKinds], same_program: bool) -> KeyKinds | None:
         return None
     kinds = merged(kind for one in known for kind in one.kinds)
     return KeyKinds(tuple(kinds), same_program and all(one.proved for one in known))
-
-
-def _operator(written: Sequence[OperatorListState], index: int, parallelism: int) -> tuple[OperatorListState, ...]:
-    """All that was written, less what ``HeapOperatorState.restore`` would not look at."""
-    count = len(written)
-    if count != parallelism:  # split lists are dealt out anew: everybody counts all elements
-        return tuple(written)
-    return tuple(part if writer == index or UNION in part.kinds() else _EMPTY for writer, part in enumerate(written))
 
 
 def _deal(lists: Sequence[tuple[T, ...]], parallelism: int, same: bool) -> list[tuple[T, ...]]:

@@ -48,6 +48,20 @@ def known_names(group: str) -> set[str]:
     return {*BUILT_IN.get(group, {}), *(point.name for point in entry_points(group=group))}
 
 
+def import_target(target: str) -> Any:
+    """What ``module:attribute`` names.
+
+    Raises:
+        ImportError: there is no such module, or it has no such attribute; or whatever the module raises.
+    """
+    module, _, attribute = target.partition(":")
+    found = import_module(module)
+    try:
+        return getattr(found, attribute)
+    except AttributeError as error:
+        raise ImportError(f"{module} has no {attribute!r}") from error
+
+
 def load(group: str, name: str) -> Any:
     """The object registered under a name.
 

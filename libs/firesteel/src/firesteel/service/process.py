@@ -32,6 +32,7 @@ from firesteel.service.background import first_of
 from firesteel.service.base import Service
 from firesteel.service.bearer import tokens_of
 from firesteel.service.logs import setup_logging
+from firesteel.service.otlp_logs import exported_logs
 from firesteel.service.pid_file import AlreadyRunningError, PidFile
 from firesteel.service.process_logs import RecentLog
 from firesteel.service.reporting import report_metrics
@@ -193,6 +194,7 @@ def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> i
             context = _context(parsed)
             stack.callback(context.run_directory.remove)
             stack.enter_context(context.at_end)
+            context.at_end.enter_context(exported_logs(context.settings, name))
             plan = build(context)
             report_metrics(plan.service, context.settings, context.tokens)
         except (ConfigurationError, RunDirectoryError) as error:

@@ -84,6 +84,28 @@ def parser() -> argparse.ArgumentParser:
     _program(info)
     info.add_argument("--json", action="store_true", help="the operators as JSON, as env.get_execution_plan() gives it")
 
+    upgrade = verbs.add_parser(
+        "upgrade",
+        help="show what a program would do to the state of a savepoint",
+        description="Builds a program's first job, restores its operators in this process from the descriptions of the "
+        "state in a savepoint or retained checkpoint, and opens them; sources and sinks are not opened. Shows what "
+        "becomes of each state. Nothing is submitted or changed. Ends with 1 if the job would not start.",
+    )
+    _common(upgrade)
+    _program(upgrade)
+    upgrade.add_argument("--dry-run", action="store_true", dest="dry_run", required=True, help="the only way so far")
+    upgrade.add_argument(
+        "-s", "--fromSavepoint", dest="restore_path", metavar="PATH", required=True, help="the savepoint or checkpoint"
+    )
+    upgrade.add_argument(
+        "-n",
+        "--allowNonRestoredState",
+        action="store_true",
+        dest="ignore_unclaimed",
+        help="state of operators that the program does not have any more may be dropped",
+    )
+    upgrade.add_argument("--json", action="store_true", help="as JSON")
+
     list_jobs = verbs.add_parser(
         "list", help="list jobs", description="Lists running and scheduled jobs: start time, id, name and state."
     )

@@ -68,6 +68,21 @@ def settings_of_run(parsed: argparse.Namespace) -> Settings:
     return _checked(found)
 
 
+def settings_of_upgrade(parsed: argparse.Namespace) -> Settings:
+    """All settings of ``firesteel upgrade``, which are handed on to the program.
+
+    Raises:
+        ConfigurationError: something is wrong with them.
+    """
+    path = parsed.restore_path
+    found = [_define(options.STATE_RECOVERY_PATH, path if ":/" in path else str(Path(path).absolute())), *read(parsed)]
+    if parsed.ignore_unclaimed:
+        found.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
+    if not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
+        found.append(_define(options.EXECUTION_TARGET, "remote"))
+    return _checked(found)
+
+
 def settings_of_info(parsed: argparse.Namespace) -> Settings:
     """All settings of ``firesteel info``, which are handed on to the program.
 

@@ -19,6 +19,7 @@ from firesteel.core.errors import ConfigurationError, FiresteelError
 _VERBS: Final[dict[str, Callable[[argparse.Namespace, Console], int]]] = {
     "run": programs.run,
     "info": programs.info,
+    "upgrade": programs.upgrade,
     "list": jobs.list_jobs,
     "cancel": jobs.cancel,
     "checkpoint": jobs.checkpoint,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import runpy
 import signal
 import sys
@@ -13,12 +14,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, NoReturn
 
+from firesteel.checkpoint.savepoints import read_savepoint_metadata
 from firesteel.client.cli import exit_codes
-from firesteel.client.cli.definitions import settings_of_info, settings_of_run
+from firesteel.client.cli.definitions import settings_of_info, settings_of_run, settings_of_upgrade
 from firesteel.client.connections import keep_secret
 from firesteel.client.console import Console
 from firesteel.client.context import ProgramContext, running
 from firesteel.client.planning import PlanOnly, plan_table
+from firesteel.client.upgrade import check_upgrade
 from firesteel.config import options
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError, FiresteelError, JobError, RpcError
@@ -70,6 +73,33 @@ def info(parsed: argparse.Namespace, console: Console) -> int:
             return exit_codes.FAILED
     console.note(f"firesteel info: {parsed.program} executes no job")
     return exit_codes.FAILED
+
+
+def upgrade(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel upgrade --dry-run``."""
+    program = _program(parsed)
+    settings = settings_of_upgrade(parsed)
+    path = settings.get(options.STATE_RECOVERY_PATH) or ""
+    metadata = read_savepoint_metadata(path, settings)
+    with running(ProgramContext(console, plan_only=True)):
+        try:
+            _execute(program, parsed, settings)
+        except PlanOnly as plan:
+            found = check_upgrade(plan.stream_graph, plan.job_graph, metadata, path)
+        except FiresteelError:
+            raise
+        except Exception as error:  # the user's program
+            console.note("".join(_of_program(error, program)).rstrip())
+            return exit_codes.FAILED
+        else:
+            console.note(f"firesteel upgrade: {parsed.program} executes no job")
+            return exit_codes.FAILED
+    if parsed.json:
+        console.say(json.dumps(found.to_plain(), indent=2))
+    else:
+        for line in found.to_lines():
+            console.say(line)
+    return exit_codes.DONE if found.works else exit_codes.FAILED
 
 
 def _program(parsed: argparse.Namespace) -> Path:

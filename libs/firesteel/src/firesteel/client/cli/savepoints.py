@@ -71,7 +71,7 @@ def _dispose(parsed: argparse.Namespace, console: Console) -> int:
 
 def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel savepoint inspect``: in this process; no cluster is asked."""
-    found = inspect(str(_directory(parsed.path)))
+    found = inspect(str(_directory(parsed.path)), settings_of(parsed))
     if parsed.json:
         console.say(json.dumps(found, indent=2))
     else:

@@ -75,6 +75,7 @@ def restore_operators(
                 for item in prepared.items
             ],
             written.keys,
+            written.alone,
         )
         try:
             operator.restore(restored)

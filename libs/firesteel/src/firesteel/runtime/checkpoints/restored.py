@@ -25,6 +25,7 @@ class OperatorRestored:
         splits: plain splits of a source.
         committables: of a sink.
         keys: what is known of the keys of ``keyed``.
+        alone: ``operator`` is only what the subtask of the same number wrote.
     """
 
     checkpoint_id: int
@@ -35,6 +36,7 @@ class OperatorRestored:
     splits: Sequence[Mapping[str, Any]] = ()
     committables: Sequence[Committable] = ()
     keys: KeyKinds | None = None
+    alone: bool = False
 
 
 def no_such_part(operator: str, part: str, known: Iterable[str]) -> StateRestoreError:

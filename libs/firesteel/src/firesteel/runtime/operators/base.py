@@ -172,7 +172,8 @@ class Operator(UserCode):
             StateMigrationError: a state is of another type now.
         """
         self.restored = restored
-        self.operator_state.restore(restored.operator, restored.subtask, restored.parallelism)
+        place = (0, 1) if restored.alone else (restored.subtask, restored.parallelism)
+        self.operator_state.restore(restored.operator, *place)
         self.restore_parts(restored.keyed)
 
     def restore_parts(self, parts: Mapping[str, Sequence[WrittenState]]) -> None:

@@ -121,7 +121,7 @@ def serve(launch: SlotLaunch, attempt: int, environment: str) -> Outcome | Messa
             channel.start()
             loop.run()
             all_ended = slot.join_threads()
-            slot.close_traces()
+            slot.close_telemetry()
         return ended, "" if all_ended else "a blocking function had not returned"
     except (ConfigurationError, FleetError, ProtocolError) as error:
         return ended, str(error)
@@ -150,7 +150,7 @@ def _surroundings(
     handlers, level = list(root.handlers), root.level
     on_sigint = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the client, which ends us in order
     interrupter.install()
-    handler = SlotLogHandler(channel.send, clock, lambda: {"execution_id": slot.running_here()})
+    handler = SlotLogHandler(channel.send, clock, slot.log_fields)
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     sys.stdout, sys.stderr = forward

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError, FiresteelError
-from firesteel_dispatcher.views import Archive, find_vertex
+from firesteel.rest.views import Archive, find_vertex
 
 _START_DELAY, _ALIGNMENT, _SYNC, _ASYNC, _STATE, _CHECKPOINTED, _PROCESSED, _PERSISTED, _UNALIGNED = range(1, 10)
 """Positions in what is kept of an acknowledgement; the first is its time (``checkpoints.statistics``)."""

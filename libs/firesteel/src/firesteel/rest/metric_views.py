@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.job_archive import TASK_METRICS
-from firesteel_dispatcher.views import Archive, find_vertex, jsonable
+from firesteel.rest.views import Archive, find_vertex, jsonable
 
 Query = Mapping[str, str]
 INPUT_WATERMARK: Final = "currentInputWatermark"

@@ -1,0 +1,1 @@
+"""Topics of Apache Kafka as source and sink."""

@@ -1,0 +1,325 @@
+"""Properties of Kafka's clients: the names that people have, from Java and from librdkafka, as arguments of aiokafka.
+
+What aiokafka does not know is refused by name: a property that is silently without effect is found out in production.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from firesteel.config.option import MASK, is_sensitive
+from firesteel.core.errors import ProgramError
+
+__all__ = [
+    "check_consumer_properties",
+    "check_producer_properties",
+    "client_arguments",
+    "consumer_arguments",
+    "flag",
+    "number",
+    "producer_arguments",
+    "shown",
+]
+
+
+def number(key: str, text: str) -> int:
+    """The number that a property is.
+
+    Raises:
+        ProgramError: it is none.
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise ProgramError(f"Kafka: {key} is a whole number, not {text!r}") from None
+
+
+def flag(key: str, text: str) -> bool:
+    """Whether a property is true.
+
+    Raises:
+        ProgramError: it is neither true nor false.
+    """
+    if text.lower() not in ("true", "false"):
+        raise ProgramError(f"Kafka: {key} is true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _acks(key: str, text: str) -> int:
+    if text not in ("all", "-1", "0", "1"):
+        raise ProgramError(f"Kafka: {key} is all, 1 or 0, not {text!r}")
+    return -1 if text == "all" else int(text)
+
+
+def _one_of(*known: str) -> Callable[[str, str], str]:
+    def choose(key: str, text: str) -> str:
+        if text not in known:
+            raise ProgramError(f"Kafka: {key} is one of {', '.join(known)}, not {text!r}")
+        return text
+
+    return choose
+
+
+def _compression(key: str, text: str) -> str | None:
+    kind = _one_of("none", "gzip", "snappy", "lz4", "zstd")(key, text)
+    return None if kind == "none" else kind
+
+
+def _text(key: str, text: str) -> str:
+    return text
+
+
+_Translation = tuple[str, Callable[[str, str], Any]]
+_CLIENT: Final[dict[str, _Translation]] = {
+    "bootstrap.servers": ("bootstrap_servers", _text),
+    "client.id": ("client_id", _text),
+    "metadata.max.age.ms": ("metadata_max_age_ms", number),
+    "request.timeout.ms": ("request_timeout_ms", number),
+    "retry.backoff.ms": ("retry_backoff_ms", number),
+    "connections.max.idle.ms": ("connections_max_idle_ms", number),
+    "security.protocol": ("security_protocol", _one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")),
+    "sasl.mechanism": ("sasl_mechanism", _one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI")),
+    "sasl.username": ("sasl_plain_username", _text),
+    "sasl.password": ("sasl_plain_password", _text),
+    "sasl.kerberos.service.name": ("sasl_kerberos_service_name", _text),
+    "sasl.kerberos.domain.name": ("sasl_kerberos_domain_name", _text),
+}
+_CONSUMER: Final[dict[str, _Translation]] = {
+    "group.id": ("group_id", _text),
+    "isolation.level": ("isolation_level", _one_of("read_committed", "read_uncommitted")),
+    "fetch.min.bytes": ("fetch_min_bytes", number),
+    "fetch.max.bytes": ("fetch_max_bytes", number),
+    "fetch.max.wait.ms": ("fetch_max_wait_ms", number),
+    "max.partition.fetch.bytes": ("max_partition_fetch_bytes", number),
+    "max.poll.records": ("max_poll_records", number),
+    "check.crcs": ("check_crcs", flag),
+    "exclude.internal.topics": ("exclude_internal_topics", flag),
+}
+_PRODUCER: Final[dict[str, _Translation]] = {
+    "acks": ("acks", _acks),
+    "batch.size": ("max_batch_size", number),
+    "compression.type": ("compression_type", _compression),
+    "enable.idempotence": ("enable_idempotence", flag),
+    "max.request.size": ("max_request_size", number),
+    "transaction.timeout.ms": ("transaction_timeout_ms", number),
+}
+_OTHER_NAMES: Final = {
+    "metadata.broker.list": "bootstrap.servers",
+    "sasl.mechanisms": "sasl.mechanism",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    "socket.timeout.ms": "request.timeout.ms",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "compression.codec": "compression.type",
+    "request.required.acks": "acks",
+    "message.max.bytes": "max.request.size",
+    "queue.buffering.max.ms": "linger.ms",
+    "message.timeout.ms": "delivery.timeout.ms",
+}
+"""What librdkafka calls them -> what Java's client calls them."""
+_SSL: Final = frozenset(
+    {
+        "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.key.location", "ssl.key.password",
+        "ssl.truststore.type", "ssl.truststore.location", "ssl.truststore.certificates",
+        "ssl.keystore.type", "ssl.keystore.location", "ssl.endpoint.identification.algorithm",
+        "enable.ssl.certificate.verification",
+    }
+)  # fmt: skip
+_REFUSED: Final = {
+    "key.serializer": "the sink's record serializer makes the bytes",
+    "value.serializer": "the sink's record serializer makes the bytes",
+    "key.deserializer": "the source's deserializer reads the bytes",
+    "value.deserializer": "the source's deserializer reads the bytes",
+    "transactional.id": "the sink makes such ids: set_transactional_id_prefix()",
+    "partitioner.class": "set_partitioner() of the record serializer takes a function",
+    "ssl.truststore.password": "stores are PEM files (ssl.truststore.type=PEM), which have none",
+    "ssl.keystore.password": "stores are PEM files (ssl.keystore.type=PEM); the key's password is ssl.key.password",
+    "sasl.login.callback.handler.class": "Java classes are not loaded",
+    "sasl.client.callback.handler.class": "Java classes are not loaded",
+    "interceptor.classes": "Java classes are not loaded",
+}
+_JAAS: Final = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
+
+
+def canonical(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same with the names of Java's client.
+
+    Raises:
+        ProgramError: one was given by both names.
+    """
+    found: dict[str, str] = {}
+    for key, value in properties.items():
+        name = _OTHER_NAMES.get(key, key)
+        if name in found and found[name] != value:
+            raise ProgramError(f"Kafka: {key} and {name} are the same, and say different things")
+        found[name] = value
+    return found
+
+
+def shown(properties: Mapping[str, str]) -> dict[str, str]:
+    """The same for plans and logs: what is secret is masked."""
+    return {key: MASK if is_sensitive(key) or key == "ssl.ca.pem" else value for key, value in properties.items()}
+
+
+def client_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of any client, for those properties that are not of consumers or producers only; reads certificates.
+
+    Raises:
+        ProgramError: a property is not valid, or a file can't be read.
+    """
+    known = canonical(properties)
+    return _Arguments({key: known[key] for key in known if key in _CLIENT or _is_security(key)}, {}).made()
+
+
+def consumer_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of ``AIOKafkaConsumer``; reads certificates, so it is called where the client is.
+
+    Raises:
+        ProgramError: a property is not known or not valid, or a file can't be read.
+    """
+    return _Arguments(properties, _CONSUMER).made()
+
+
+def producer_arguments(properties: Mapping[str, str]) -> dict[str, Any]:
+    """Arguments of ``AIOKafkaProducer``; reads certificates, so it is called where the client is.
+
+    Raises:
+        ProgramError: a property is not known or not valid, or a file can't be read.
+    """
+    return _Arguments(properties, _PRODUCER).made()
+
+
+def check_consumer_properties(properties: Mapping[str, str]) -> None:
+    """Refuse what ``consumer_arguments`` would, but for files: these may be on the cluster's hosts only.
+
+    Raises:
+        ProgramError: a property is not known or not valid.
+    """
+    _Arguments(properties, _CONSUMER).plain()
+
+
+def check_producer_properties(properties: Mapping[str, str]) -> None:
+    """Refuse what ``producer_arguments`` would, but for files: these may be on the cluster's hosts only.
+
+    Raises:
+        ProgramError: a property is not known or not valid.
+    """
+    _Arguments(properties, _PRODUCER).plain()
+
+
+def _is_security(key: str) -> bool:
+    return key in _SSL or key == "sasl.jaas.config"
+
+
+@dataclass
+class _Arguments:
+    """Translates.
+
+    Attributes:
+        properties: as they were given.
+        special: those that are known besides every client's.
+    """
+
+    properties: Mapping[str, str]
+    special: Mapping[str, _Translation]
+
+    def made(self) -> dict[str, Any]:
+        """The arguments, with an SSL context."""
+        found = self.plain()
+        if found.get("security_protocol", "").endswith("SSL"):
+            found["ssl_context"] = _ssl_context(canonical(self.properties))
+        return found
+
+    def plain(self) -> dict[str, Any]:
+        """Those that are plain values."""
+        properties = canonical(self.properties)
+        if "sasl.jaas.config" in properties:
+            for key, value in _of_jaas(properties.pop("sasl.jaas.config")).items():
+                properties.setdefault(key, value)
+        found: dict[str, Any] = {}
+        for key, text in properties.items():
+            if not isinstance(text, str):
+                raise TypeError(f"Kafka: properties are texts, and {key} is {type(text).__name__}")
+            if _is_security(key):
+                continue
+            translation = _CLIENT.get(key) or self.special.get(key)
+            if translation is None:
+                raise ProgramError(f"Kafka: the property {key!r} is not supported{self._hint(key)}")
+            name, translate = translation
+            found[name] = translate(key, text)
+        protocol = found.get("security_protocol", "PLAINTEXT")
+        if "ssl" not in protocol.lower():
+            given = sorted(key for key in properties if key in _SSL)
+            if given:
+                raise ProgramError(f"Kafka: {given[0]} needs security.protocol SSL or SASL_SSL, not {protocol}")
+        if protocol.startswith("SASL"):
+            self._check_sasl(found)
+        elif any(name.startswith("sasl_plain") for name in found):
+            raise ProgramError(f"Kafka: sasl.* needs security.protocol SASL_SSL or SASL_PLAINTEXT, not {protocol}")
+        for kind in ("truststore", "keystore"):
+            given_type = properties.get(f"ssl.{kind}.type", "JKS")
+            if f"ssl.{kind}.location" in properties and given_type != "PEM":
+                raise ProgramError(
+                    f"Kafka: a {kind} of type {given_type} is for Java; convert it to PEM, and say ssl.{kind}.type=PEM"
+                )
+        return found
+
+    def _check_sasl(self, found: Mapping[str, Any]) -> None:
+        mechanism = found.get("sasl_mechanism")
+        if mechanism is None:
+            raise ProgramError("Kafka: security.protocol says SASL; say sasl.mechanism, too")
+        if mechanism != "GSSAPI" and not ("sasl_plain_username" in found and "sasl_plain_password" in found):
+            raise ProgramError(
+                f"Kafka: {mechanism} needs sasl.jaas.config with username and password, or sasl.username and "
+                "sasl.password"
+            )
+
+    def _hint(self, key: str) -> str:
+        if key in _REFUSED:
+            return f": {_REFUSED[key]}"
+        if key in _CONSUMER:
+            return " here: it is one of consumers"
+        if key in _PRODUCER:
+            return " here: it is one of producers"
+        return "; leave it out (docs/kafka.md lists those that are)"
+
+
+def _of_jaas(config: str) -> dict[str, str]:
+    module, _, rest = config.strip().partition(" ")
+    found = {key: double or single or bare for key, double, single, bare in _JAAS.findall(rest)}
+    if module.endswith((".PlainLoginModule", ".ScramLoginModule")) and "username" in found and "password" in found:
+        plain = {key: re.sub(r"\\(.)", r"\1", value) for key, value in found.items()}
+        return {"sasl.username": plain["username"], "sasl.password": plain["password"]}
+    raise ProgramError(
+        "Kafka: of sasl.jaas.config PlainLoginModule and ScramLoginModule with username and password are read; "
+        "for Kerberos say sasl.mechanism=GSSAPI without it, and have a ticket"
+    )
+
+
+def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    try:
+        for key in ("ssl.ca.location", "ssl.truststore.location"):
+            if key in properties:
+                context.load_verify_locations(cafile=properties[key])
+        for key in ("ssl.ca.pem", "ssl.truststore.certificates"):
+            if key in properties:
+                context.load_verify_locations(cadata=properties[key])
+        chain = properties.get("ssl.certificate.location", properties.get("ssl.keystore.location"))
+        if chain is not None:
+            key_file = properties.get("ssl.key.location")
+            password = properties.get("ssl.key.password")
+            context.load_cert_chain(Path(chain), None if key_file is None else Path(key_file), password)
+    except (OSError, ssl.SSLError) as error:
+        raise ProgramError(f"Kafka: certificates or keys can't be read: {error}") from error
+    if properties.get("ssl.endpoint.identification.algorithm", "https") in ("", "none"):
+        context.check_hostname = False
+    if properties.get("enable.ssl.certificate.verification", "true") == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,435 @@
+"""A real Apache Kafka for tests, of one broker or of three, with faults: brokers killed, stopped, away."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, for_code
+
+from firesteel.spark.java import find_java
+from tests.ports import free_ports
+from tests.waiting import PATIENCE, wait_until
+
+ENSURE = Path(__file__).parent / "ensure-kafka.sh"
+STARTED = b"Kafka Server started"
+LOGGING = """\
+rootLogger.level = INFO
+rootLogger.appenderRefs = all
+rootLogger.appenderRef.all.ref = Out
+appenders = out
+appender.out.type = Console
+appender.out.name = Out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = [%d] %p %m (%c)%n
+"""
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as a consumer sees it."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+class Broker:
+    """One broker, which is a controller as well.
+
+    Args:
+        libs: folder with Kafka's jars.
+        folder: where it keeps what it has.
+        properties: of its configuration.
+        cluster_id: of its cluster.
+    """
+
+    def __init__(self, libs: Path, folder: Path, properties: Mapping[str, object], cluster_id: str) -> None:
+        self._libs, self.folder, self._cluster_id = libs, folder, cluster_id
+        self._java = str(find_java().executable)
+        own = hashlib.sha256(os.path.realpath(self._java).encode()).hexdigest()[:12]
+        self._archive = libs.parent / f"{libs.name}-{own}.jsa"
+        self._new_archive: Path | None = None
+        folder.mkdir(parents=True)
+        (folder / "server.properties").write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        (folder / "log4j2.properties").write_text(LOGGING)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._said = 0
+
+    @property
+    def pid(self) -> int:
+        """Of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def log(self) -> str:
+        """What it has said last."""
+        with suppress(FileNotFoundError):
+            return (self.folder / "log").read_text(errors="replace")[-4000:]
+        return ""
+
+    def _words(self, *options: str) -> list[str]:
+        # Serial collection and the first compiler only: what starts fastest, and takes least of the machine.
+        tuned = ["-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        logging = f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"
+        return [self._java, *tuned, *options, logging, "-cp", f"{self._libs}/*"]
+
+    def begin(self) -> None:
+        """Start it; `await_start` waits for it."""
+        configuration = str(self.folder / "server.properties")
+        options = []
+        if self._archive.exists():
+            options = [f"-XX:SharedArchiveFile={self._archive}"]
+        else:
+            self._new_archive = self.folder / "classes.jsa"
+            options = [f"-XX:ArchiveClassesAtExit={self._new_archive}"]
+        with (self.folder / "log").open("ab") as log:
+            if not (self.folder / "data" / "meta.properties").exists():
+                words = ["kafka.tools.StorageTool", "format", "-t", self._cluster_id, "-c", configuration]
+                shared = options if self._archive.exists() else []
+                done = subprocess.run(
+                    [*self._words(*shared), *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=PATIENCE
+                )
+                assert done.returncode == 0, f"Kafka's storage was not formatted: {self.log()}"
+            self._said = log.tell()
+            self._process = subprocess.Popen(
+                [*self._words(*options), "kafka.Kafka", configuration],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def await_start(self) -> None:
+        """It takes requests at the return."""
+        wait_until(self._has_started, lambda: f"Kafka has started: {self.log()}")
+
+    def _has_started(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"Kafka has ended: {self.log()}"
+        with (self.folder / "log").open("rb") as log:
+            log.seek(self._said)
+            return STARTED in log.read()
+
+    def is_alive(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def stands_still(self) -> bool:
+        """Whether all of its threads are stopped."""
+        threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+
+    def kill(self) -> None:
+        """It is gone at once."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def stop(self) -> None:
+        """It ends in order. The first one of a machine leaves an archive of its classes, and later ones start fast."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return
+        if self._new_archive is not None and self._new_archive.exists():
+            with suppress(OSError):
+                fresh = self._archive.with_name(f"{self._archive.name}.{uuid.uuid4().hex}")
+                shutil.copyfile(self._new_archive, fresh)
+                os.replace(fresh, self._archive)
+
+    def close(self) -> None:
+        """End its process: in order if that leaves an archive, else at once."""
+        if self.is_alive():
+            if self._new_archive is not None and not self._archive.exists():
+                self.stop()
+            else:
+                self.kill()
+
+
+class KafkaCluster:
+    """Brokers on free ports of the loopback interface (KRaft, each one controller and broker).
+
+    Args:
+        libs: folder with Kafka's jars (`ENSURE` prints it).
+        brokers: how many: 1 or 3.
+        properties: more of the brokers' configuration, or other values.
+
+    Attributes:
+        brokers: by number, from 0.
+        bootstrap: ``bootstrap.servers``.
+    """
+
+    def __init__(self, libs: str, brokers: int = 1, properties: Mapping[str, object] | None = None) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="kafka"))
+        ports = free_ports(2 * brokers)
+        self.ports, controllers = ports[:brokers], ports[brokers:]
+        self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self.ports)
+        number = bytes(1) + uuid.uuid4().bytes[1:]  # so it begins with no hyphen, which would be an option
+        cluster_id = base64.urlsafe_b64encode(number).decode().rstrip("=")
+        voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(controllers, 1))
+        replicas = min(3, brokers)
+        self.brokers: list[Broker] = []
+        for node, (port, controller) in enumerate(zip(self.ports, controllers, strict=True), 1):
+            folder = self.folder / str(node)
+            own = {
+                "process.roles": "broker,controller",
+                "node.id": node,
+                "controller.quorum.voters": voters,
+                "controller.listener.names": "CONTROLLER",
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "log.dirs": folder / "data",
+                "auto.create.topics.enable": "false",
+                "offsets.topic.num.partitions": 3,
+                "offsets.topic.replication.factor": replicas,
+                "transaction.state.log.num.partitions": 3,
+                "transaction.state.log.replication.factor": replicas,
+                "transaction.state.log.min.isr": min(2, replicas),
+                "group.initial.rebalance.delay.ms": 0,
+                # One that was killed comes back under its own number only when its session has run out.
+                "broker.session.timeout.ms": 1500,
+                "broker.heartbeat.interval.ms": 300,
+                "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
+            }
+            self.brokers.append(Broker(Path(libs), folder, own | dict(properties or {}), cluster_id))
+
+    @classmethod
+    def at(cls, bootstrap: str) -> KafkaCluster:
+        """One that somebody else has started, with one broker; only its topics are ours."""
+        cluster = cls.__new__(cls)
+        cluster.bootstrap, cluster.brokers = bootstrap, []
+        cluster.folder = Path(tempfile.mkdtemp(prefix="kafka"))
+        return cluster
+
+    def start(self) -> None:
+        """Start those that do not run; they take requests at the return."""
+        begun = [broker for broker in self.brokers if not broker.is_alive()]
+        for broker in begun:
+            broker.begin()
+        for broker in begun:
+            broker.await_start()
+
+    def kill(self, *numbers: int) -> None:
+        """Brokers are gone at once; without numbers, all."""
+        for broker in self._chosen(numbers):
+            broker.kill()
+
+    @contextmanager
+    def away(self, *numbers: int) -> Iterator[None]:
+        """Brokers are killed, and start again at the end; without numbers, all."""
+        self.kill(*numbers)
+        try:
+            yield
+        finally:
+            self.start()
+
+    @contextmanager
+    def stopped(self, *numbers: int) -> Iterator[None]:
+        """Brokers stand still, and their connections stay; without numbers, all."""
+        chosen = self._chosen(numbers)
+        for broker in chosen:
+            broker.signal(signal.SIGSTOP)
+        for broker in chosen:
+            wait_until(broker.stands_still, "Kafka stands still")
+        try:
+            yield
+        finally:
+            for broker in chosen:
+                broker.signal(signal.SIGCONT)
+
+    def _chosen(self, numbers: tuple[int, ...]) -> list[Broker]:
+        return [self.brokers[number] for number in numbers] if numbers else self.brokers
+
+    def close(self) -> None:
+        """Nothing is left of it."""
+        for broker in self.brokers:
+            if broker.is_alive():
+                broker.signal(signal.SIGCONT)
+                broker.close()
+        shutil.rmtree(self.folder)
+
+    # ---- what tests do with topics
+
+    def create_topic(
+        self, name: str | None = None, partitions: int = 1, replication: int | None = None, **configs: object
+    ) -> str:
+        """Make a topic; its leaders are there at the return.
+
+        Args:
+            name: of the topic; None = a new one.
+            partitions: how many.
+            replication: copies of each; None = one for each broker.
+            configs: of the topic; ``__`` in their names stands for a dot.
+
+        Returns:
+            Its name.
+        """
+        name = name or f"topic-{uuid.uuid4().hex[:8]}"
+        given = {key.replace("__", "."): str(value) for key, value in configs.items()}
+        topic = NewTopic(name, partitions, replication or max(1, len(self.brokers)), topic_configs=given)
+
+        async def create() -> None:
+            async with _Admin(self.bootstrap) as admin:
+                response = await admin.create_topics([topic], timeout_ms=30_000)
+                for _, code, *rest in response.topic_errors:
+                    if code:
+                        raise for_code(code)(*rest)
+                while True:
+                    (described,) = await admin.describe_topics([name])
+                    found = described["partitions"]
+                    if len(found) == partitions and all(one["leader"] >= 0 for one in found):
+                        return
+                    await asyncio.sleep(0.02)
+
+        _run(create())
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic with its records."""
+
+        async def delete() -> None:
+            async with _Admin(self.bootstrap) as admin:
+                for _, code in (await admin.delete_topics([name])).topic_error_codes:
+                    if code:
+                        raise for_code(code)()
+
+        _run(delete())
+
+    def produce(
+        self,
+        topic: str,
+        records: list[tuple[bytes | None, bytes | None]],
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: list[tuple[str, bytes]] | None = None,
+        **options: Any,
+    ) -> None:
+        """Write keys and values in order; all are acknowledged at the return."""
+
+        async def produce() -> None:
+            async with AIOKafkaProducer(bootstrap_servers=self.bootstrap, **options) as producer:
+                for key, value in records:
+                    await producer.send(
+                        topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers or []
+                    )
+                await producer.flush()
+
+        _run(produce())
+
+    def records(self, topic: str, isolation_level: str = "read_committed", **options: Any) -> list[Record]:
+        """All records of a topic that a new consumer sees now, by partition and offset.
+
+        With ``read_committed`` these are the records before the first transaction that is still open.
+        """
+
+        async def read() -> list[Record]:
+            found: list[Record] = []
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self.bootstrap, isolation_level=isolation_level, enable_auto_commit=False,
+                auto_offset_reset="earliest", **options,
+            )  # fmt: skip
+            async with consumer:
+                numbers: set[int] = set()
+                while not numbers:
+                    await consumer._client.force_metadata_update()
+                    numbers = consumer.partitions_for_topic(topic) or set()
+                    await consumer._client.set_topics([topic])
+                partitions = [TopicPartition(topic, number) for number in sorted(numbers)]
+                consumer.assign(partitions)
+                ends = await consumer.end_offsets(partitions)
+                await consumer.seek_to_beginning(*partitions)
+                while True:
+                    behind = [one for one in partitions if await consumer.position(one) < ends[one]]
+                    if not behind:
+                        break
+                    for batch in (await consumer.getmany(*behind, timeout_ms=100)).values():
+                        found += [
+                            Record(
+                                one.topic,
+                                one.partition,
+                                one.offset,
+                                one.timestamp,
+                                one.key,
+                                one.value,
+                                tuple(one.headers),
+                            )
+                            for one in batch
+                            if one.offset < ends[TopicPartition(one.topic, one.partition)]
+                        ]
+            return sorted(found, key=lambda record: (record.partition, record.offset))
+
+        return _run(read())
+
+    def end_offsets(self, topic: str, isolation_level: str = "read_uncommitted") -> dict[int, int]:
+        """Offset behind each partition's last record; with ``read_committed``, that of the first open transaction."""
+
+        async def ask() -> dict[int, int]:
+            async with AIOKafkaConsumer(
+                topic, bootstrap_servers=self.bootstrap, isolation_level=isolation_level, group_id=None
+            ) as consumer:
+                partitions = list(consumer.assignment())
+                ends = await consumer.end_offsets(partitions)
+                return {partition.partition: offset for partition, offset in sorted(ends.items())}
+
+        return _run(ask())
+
+
+class _Admin:
+    """An administrator that is closed at the end."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+
+    async def __aenter__(self) -> AIOKafkaAdminClient:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self._client = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+            try:
+                await self._client.start()
+                return self._client
+            except KafkaError:
+                await self._client.close()
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+
+def _run(coroutine: Coroutine[Any, Any, _T]) -> _T:
+    """Carry it out on a loop of its own, within the tests' patience."""
+
+    async def bounded() -> _T:
+        async with asyncio.timeout(PATIENCE):
+            return await coroutine
+
+    return asyncio.run(bounded())
