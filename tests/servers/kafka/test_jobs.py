@@ -36,7 +36,7 @@ from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
 from tests.servers.kafka.server import KafkaCluster
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.may_skip(reason="Kafka comes by Maven"), pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.may_skip(reason="Kafka comes by Maven"), pytest.mark.timeout(550)]
 
 BEFORE_FLUSH, PREPARED = "before the flush", "behind the pre-commit"
 
@@ -224,7 +224,7 @@ def test_all_parts_of_a_cluster_die_at_each_step(
 
 @pytest.mark.long
 def test_brokers_die(here: Embedded, kafka_of_three: KafkaCluster, folder: Path) -> None:
-    trial = KafkaTrial(here, folder, ["keyed"], rate=500, kafka=kafka_of_three)
+    trial = KafkaTrial(here, folder, ["keyed"], rate=100, kafka=kafka_of_three)
 
     def away(*numbers: int, seconds: float = 0) -> Callable[[], None]:
         def happens() -> None:
