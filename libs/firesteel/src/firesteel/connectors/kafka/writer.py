@@ -107,7 +107,7 @@ class KafkaWriter(TwoPhaseWriter[Any]):
         deadline = time.monotonic() + self._settings.delivery_ms / 1000
         while True:
             producer = AIOKafkaProducer(**self._arguments, **more)
-            # Batches of partitions without a leader would be given up after request.timeout.ms, and are not tried again.
+            # Else batches of partitions without a leader are given up after request.timeout.ms.
             producer._message_accumulator._batch_ttl = self._settings.delivery_ms / 1000
             try:
                 async with asyncio.timeout(max(0.1, deadline - time.monotonic())):
