@@ -214,7 +214,7 @@ def test_slots_die_at_each_step(here: Embedded, kafka: KafkaCluster, folder: Pat
 def test_all_parts_of_a_cluster_die_at_each_step(
     victim: str, place: Processes, kafka: KafkaCluster, folder: Path
 ) -> None:
-    trial = KafkaTrial(place, folder, ["keyed", "chain"], rate=500, kafka=kafka)
+    trial = KafkaTrial(place, folder, ["keyed", "chain"], rate=200, kafka=kafka)
     told = (
         BEFORE_FLUSH, PREPARED, steps.ACKNOWLEDGED, steps.AFTER_METADATA, steps.BEFORE_COMMIT, steps.WITHIN_COMMIT,
         steps.AFTER_COMMIT, ANY_MOMENT, ANY_MOMENT,
