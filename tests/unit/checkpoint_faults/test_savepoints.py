@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from firesteel.checkpoint import savepoints
+from firesteel.checkpoint import savepoint_places, savepoints
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.reader import inspect, read_savepoint, table_of
+from firesteel.checkpoint.state_reader import StateReader
+from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
 from firesteel.runtime.task import task as task_module
 from firesteel_jobmaster.checkpoints.pending import Savepoint
@@ -75,7 +77,7 @@ def test_a_savepoint_is_whole_and_changes_nothing_for_the_job(tmp_path: Path) ->
     files = [handle for handle in metadata.handles() if isinstance(handle, FileState)]
     assert files
     for handle in files:
-        savepoints.check_file(handle)
+        savepoints.check_file(handle, StateReader(Settings()))
     statistics = job.core.checkpoints.to_plain()
     assert statistics is not None
     assert statistics["latest"]["SAVEPOINT"]["location"] == str(location)
@@ -266,8 +268,8 @@ def test_only_savepoints_are_disposed_of(tmp_path: Path) -> None:
     location = Path(until_done(job))
     checkpoint = next((tmp_path / "checkpoints").rglob("chk-*/_metadata")).parent
     with pytest.raises(ConfigurationError, match="and no savepoint: nothing was removed"):
-        savepoints.dispose(str(checkpoint))
+        savepoint_places.dispose(str(checkpoint))
     (location / "of somebody else").touch()
-    savepoints.dispose(str(location))
+    savepoint_places.dispose(str(location))
     assert [path.name for path in location.iterdir()] == ["of somebody else"]
     job.to_end()

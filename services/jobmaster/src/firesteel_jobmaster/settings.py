@@ -76,6 +76,7 @@ class JobMasterSettings:
         kept_failures: ``web.exception-history-size``.
         checkpoints: ``execution.checkpointing.*``.
         new_checkpoint_storage: makes the job's, of its id; raises ``ConfigurationError``.
+        savepoints: options that directories of savepoints look at.
         for_slots: what the cluster says about options that slots read; a job's own settings come on top.
     """
 
@@ -97,6 +98,7 @@ class JobMasterSettings:
     new_checkpoint_storage: Callable[[str], CheckpointStorage] = lambda job_id: load_checkpoint_storage(
         StorageParameters(job_id)
     )
+    savepoints: Settings = field(default_factory=Settings)
     for_slots: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -132,5 +134,6 @@ class JobMasterSettings:
             kept_failures=settings.get(options.EXCEPTION_HISTORY_SIZE),
             checkpoints=checkpoints,
             new_checkpoint_storage=new_storage,
+            savepoints=all_of_them,
             for_slots=settings.slice(READ_IN_SLOTS).to_plain(),
         )

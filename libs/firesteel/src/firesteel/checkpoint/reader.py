@@ -5,12 +5,11 @@ Whoever reads keys and values unpickles them: this is for the user's own process
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -19,7 +18,8 @@ from firesteel.checkpoint.chunks import HEADER_BYTES, Chunk, read_chunks
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.metadata import CheckpointMetadata, OperatorState
 from firesteel.checkpoint.savepoints import read_savepoint_metadata
-from firesteel.checkpoint.state_files import open_state_file
+from firesteel.checkpoint.state_reader import StateReader
+from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
 from firesteel.state.heap_snapshot import decode
 from firesteel.state.heap_timers import KIND as TIMERS
@@ -77,7 +77,7 @@ class SavepointState:
             if numbers and files:
                 raise ConfigurationError(f"state {self.name!r} can't be read: {_IN_FILES}")
             for handle in handles:
-                yield from (chunk for chunk in chunks_of(handle) if chunk.state in numbers)
+                yield from (chunk for chunk in self._operator.chunks_of(handle) if chunk.state in numbers)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Keys and values, of all subtasks. Of timers the value is (timestamp, namespace); of lists of an operator
@@ -123,8 +123,8 @@ class SavepointOperator:
         splits: plain splits of a source with their positions.
     """
 
-    def __init__(self, written: OperatorState) -> None:
-        self._written = written
+    def __init__(self, written: OperatorState, reader: StateReader) -> None:
+        self._written, self._reader = written, reader
         self.operator_id, self.uid, self.name = written.operator_id, written.uid, written.name
         self.parallelism, self.max_parallelism = written.parallelism, written.max_parallelism
         self.splits = [dict(split) for _, subtask in sorted(written.subtasks.items()) for split in subtask.splits]
@@ -148,6 +148,11 @@ class SavepointOperator:
             if subtask.operator is not None:
                 yield subtask.operator.states, subtask.operator.handles, False
 
+    def chunks_of(self, handle: StateHandle) -> Iterator[Chunk]:
+        """The chunks of a stream; their checksums are compared."""
+        with self._reader.open_state(handle) as stream:
+            yield from read_chunks(stream, "the metadata" if isinstance(handle, InlineState) else handle.path)
+
     def state(self, name: str) -> SavepointState:
         """The state of a name.
 
@@ -167,7 +172,7 @@ class SavepointOperator:
                 found.setdefault((info["name"], info["kind"]), StateSize(info["name"], info["kind"])) for info in infos
             ]
             for handle in handles:
-                for chunk in chunks_of(handle):
+                for chunk in self.chunks_of(handle):
                     size = here[chunk.state]
                     size.entries += chunk.entries
                     size.bytes += HEADER_BYTES + len(chunk.data)
@@ -187,9 +192,10 @@ class Savepoint:
         operators: by uid, or by id for those that have none.
     """
 
-    def __init__(self, path: str, metadata: CheckpointMetadata) -> None:
+    def __init__(self, path: str, metadata: CheckpointMetadata, reader: StateReader) -> None:
         self.path, self.metadata = path, metadata
-        self.operators = {made.uid or made.operator_id: made for made in map(SavepointOperator, metadata.operators)}
+        made = [SavepointOperator(operator, reader) for operator in metadata.operators]
+        self.operators = {one.uid or one.operator_id: one for one in made}
 
     def __repr__(self) -> str:
         return f"Savepoint({self.path!r}, {list(self.operators)})"
@@ -210,42 +216,38 @@ class Savepoint:
         raise ConfigurationError(f"{self.path} has {what} {name!r}; it has: {known}")
 
 
-def read_savepoint(path: str) -> Savepoint:
-    """Opens a savepoint, or a retained checkpoint, in a directory that this host sees.
+def read_savepoint(path: str, settings: Settings | None = None) -> Savepoint:
+    """Opens a savepoint, or a retained checkpoint, in a directory that this host sees or in an object store.
 
     Values are unpickled as they are read, so their classes have to be importable here.
 
     Args:
         path: its directory, or its ``_metadata``.
+        settings: have ``s3.*``, for one in an object store.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
-        ConfigurationError: it is no path.
+        ConfigurationError: it is no path, or the settings are wrong.
     """
-    return Savepoint(path, read_savepoint_metadata(path))
+    settings = settings or Settings()
+    return Savepoint(path, read_savepoint_metadata(path, settings), StateReader(settings))
 
 
-def chunks_of(handle: StateHandle) -> Iterator[Chunk]:
-    """The chunks of a stream; their checksums are compared."""
-    stream: BinaryIO = io.BytesIO(handle.data) if isinstance(handle, InlineState) else open_state_file(handle)
-    with stream:
-        yield from read_chunks(stream, "the metadata" if isinstance(handle, InlineState) else handle.path)
-
-
-def inspect(path: str) -> dict[str, Any]:
+def inspect(path: str, settings: Settings | None = None) -> dict[str, Any]:
     """What is in a savepoint or checkpoint, as plain data; nothing is unpickled.
 
     Raises:
         CheckpointError: there is none, or it is damaged: each file is read.
-        ConfigurationError: it is no path.
+        ConfigurationError: it is no path, or the settings of its object store are wrong.
     """
-    savepoint = read_savepoint(path)
+    settings = settings or Settings()
+    savepoint, reader = read_savepoint(path, settings), StateReader(settings)
     metadata = savepoint.metadata
     info = savepoints.info_of(metadata)
     if info is not None:
         for handle in metadata.handles():
             if not isinstance(handle, InlineState):
-                savepoints.check_file(handle)
+                savepoints.check_file(handle, reader)
     return {
         "path": path,
         "type": "checkpoint" if info is None else "savepoint",

@@ -28,8 +28,8 @@ find the change later, but never breaks a snapshot.
 
 **Timers.** ``timers(name)`` gives a queue: the timers of a time domain by timestamp, key and namespace, each of them
 once. ``due`` takes them out in the order of their timestamps, and those of one timestamp in the order in which they
-were registered; what is registered meanwhile, and is due, comes too. A snapshot begins when nothing of ``due`` is
-suspended.
+were registered, as long as all of them are in memory; what is registered meanwhile, and is due, comes too. A snapshot
+begins when nothing of ``due`` is suspended.
 
 **Columns.** ``columns(name, key types)`` gives state in arrays (``state/columnar/store.py``): a slot for each key, and
 arrays of values by slot. An operator that keeps rows in a form of its own, such as panes of windows, gives that to

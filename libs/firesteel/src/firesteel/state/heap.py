@@ -15,12 +15,12 @@ import pyarrow as pa
 from firesteel.core.errors import ProgramError, StateRestoreError
 from firesteel.functions.functions import KeyedStateStore
 from firesteel.functions.state import StateDescriptor
-from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend
+from firesteel.state.backend import KeyedStateBackend, KeyedStateParameters, StateBackend, TimerQueue
 from firesteel.state.columnar.deltas import Deltas
 from firesteel.state.columnar.snapshots import REMOVED
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.fitting import fits_as_it_is
-from firesteel.state.heap_migration import adopt, together
+from firesteel.state.heap_migration import adopt, migration_of, together
 from firesteel.state.heap_snapshot import GroupsOfKeys, OutgoingTable, decode
 from firesteel.state.heap_states import STATES, HeapState, HeapValueState, Kind, kind_of, merge_values
 from firesteel.state.heap_timers import KIND as TIMERS
@@ -104,7 +104,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         self._parts: dict[tuple[str, str], Part] = {}
         self._restored: dict[tuple[str, str], list[Part]] = {}  # several where subtasks of before differ in the type
         self._every_record: list[Sweeper] = []
-        self._timers: dict[str, HeapTimerQueue] = {}
+        self._timers: dict[str, Any] = {}
         self._attached: dict[str, AttachedState] = {}
         self._deltas: Deltas | None = None
         self._snapshot: SlicedSnapshot | None = None
@@ -156,7 +156,16 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         place = (name, "namespaced" if namespaced else "plain")
         part = self._parts.get(place)
         if part is None:
-            info = StateInfo(name, kind.name, schema_of(kind.descriptor.type_info), namespaced, life is not None)
+            migration = migration_of(kind.descriptor, strict_integers=self._parameters.strict_integers)
+            info = StateInfo(
+                name,
+                kind.name,
+                schema_of(kind.descriptor.type_info),
+                namespaced,
+                life is not None,
+                0 if migration is None else migration.version,
+                migration,
+            )
             table = self._first_table(info, self._restored.get(place, ()))
             prune = partial(pruned, kind.name) if life is not None and life.drop_at_snapshot else None
             self._restored.pop(place, None)
@@ -256,12 +265,16 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
 
     # -- timers and columns
 
-    def timers(self, name: str) -> HeapTimerQueue:
+    def timers(self, name: str) -> Any:
         """The timers of a name; made when they are not there."""
         queue = self._timers.get(name)
         if queue is None:
-            queue = self._timers[name] = HeapTimerQueue()
+            queue = self._timers[name] = self._new_queue(name)
         return queue
+
+    def _new_queue(self, name: str) -> TimerQueue:
+        """Timers that are not there yet."""
+        return HeapTimerQueue()
 
     def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
         """New state in arrays."""
@@ -404,7 +417,7 @@ class HeapKeyedState(StateGetters, KeyedStateBackend):
         elif chunk.key_group == SEVERAL:
             part.table.update(self._own_entries(decode(chunk.data), namespaced=part.info.namespaced))
 
-    def _take_timers(self, queue: HeapTimerQueue, chunk: StateChunk) -> None:
+    def _take_timers(self, queue: TimerQueue, chunk: StateChunk) -> None:
         group_of, own = self._parameters.key_group_of, self._parameters.key_groups
         mixed = chunk.key_group == SEVERAL
         if mixed or chunk.key_group in own:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.core.errors import CheckpointError
 from firesteel.core.state_machine import StateMachine
-from firesteel.functions.metrics import USER_METRICS
+from firesteel.functions.metrics import USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_states import EXECUTION_MOVES, ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
 from firesteel.protocol.deployment import TaskFailure
@@ -166,6 +166,7 @@ class StreamTask:
             "currentOutputWatermark": self.executor.output_watermark,
             **self._inputs.input_watermarks(self.executor.input_watermark),
             USER_METRICS: self._context.metrics.values(),
+            USER_COUNTERS: self._context.metrics.counters(),
         }
 
     # -- life
