@@ -221,6 +221,14 @@ class KafkaCluster:
             }
             self.brokers.append(Broker(Path(libs), folder, own | dict(properties or {}), cluster_id))
 
+    @classmethod
+    def at(cls, bootstrap: str) -> KafkaCluster:
+        """One that somebody else has started, with one broker; only its topics are ours."""
+        cluster = cls.__new__(cls)
+        cluster.bootstrap, cluster.brokers = bootstrap, []
+        cluster.folder = Path(tempfile.mkdtemp(prefix="kafka"))
+        return cluster
+
     def start(self) -> None:
         """Start those that do not run; they take requests at the return."""
         begun = [broker for broker in self.brokers if not broker.is_alive()]
@@ -286,7 +294,7 @@ class KafkaCluster:
         """
         name = name or f"topic-{uuid.uuid4().hex[:8]}"
         given = {key.replace("__", "."): str(value) for key, value in configs.items()}
-        topic = NewTopic(name, partitions, replication or len(self.brokers), topic_configs=given)
+        topic = NewTopic(name, partitions, replication or max(1, len(self.brokers)), topic_configs=given)
 
         async def create() -> None:
             async with _Admin(self.bootstrap) as admin:

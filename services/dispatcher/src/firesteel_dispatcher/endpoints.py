@@ -132,6 +132,12 @@ ENDPOINTS: Final = (
         t.JobAccumulators, Parameter("includeSerializedValue", "they have no serialized form", "flag", False),
     ),
     _read(f"{_JOB}/metrics", processes.job_values, "metrics of a job", list[t.MetricValue], *_METRICS),
+    _read(
+        f"{_JOB}/metrics/history", jobs.metric_history, "what the job did in the last hour", t.MetricHistory,
+        Parameter("vertex", "id of a vertex; default: series of the job itself", default=""),
+        Parameter("since", "only moments after this one, in ms since 1970", "number", -1, least=-1, most=1 << 62),
+        ours=True,
+    ),
     _do(
         "POST", f"{_JOB}/coordinators/{{operator_id}}", jobs.coordinate, "for Java only: always 400",
         t.CoordinationResult, body=t.CoordinationRequest,

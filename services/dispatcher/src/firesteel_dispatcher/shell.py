@@ -57,6 +57,7 @@ from firesteel_dispatcher.flame_graphs import FlameGraphs, Profiles
 from firesteel_dispatcher.history import History
 from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
+from firesteel_dispatcher.metric_history import MetricHistory
 from firesteel_dispatcher.news import JobNews
 from firesteel_dispatcher.programs import Programs
 from firesteel_dispatcher.settings import DispatcherSettings
@@ -147,6 +148,7 @@ class DispatcherService(Service):
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
         self.news = JobNews(self.core)
+        self.metric_history = MetricHistory(settings.metrics_interval, settings.metrics_size)
         self.disposals = Disposals(cluster_settings)
         self.flame_graphs = FlameGraphs(settings.flame_graphs, clock, self.spawn)
         self.profiles = Profiles(clock, self.spawn)
@@ -305,6 +307,8 @@ class DispatcherService(Service):
         self.spawn(self._candidate.hold(), "leadership")
         self.spawn(self._watch(), "watch")
         self.spawn(self._ask_jobmasters(), "heartbeats")
+        if self.settings.metrics_interval > 0:
+            self.spawn(self._sample(), "history of metrics")
         if self._takes_over:
             self.perform([do.AskHost()])
 
@@ -585,6 +589,14 @@ class DispatcherService(Service):
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval)
             await self.details.refresh()
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.metrics_interval)
+            for archive in await self.details.of_running():
+                if archive.get("vertices"):
+                    self.metric_history.record(archive, self.clock.epoch_ms())
+            self.metric_history.keep(self.core.jobs)
 
     async def _watch(self) -> None:
         while True:

@@ -179,6 +179,13 @@ def parser() -> argparse.ArgumentParser:
         "sees, with entries and bytes by state and key group; each file is checked, and nothing is unpickled.",
     )
     _common(inspect)
+    inspect.add_argument(
+        "--keys",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the N keys of each state with the most bytes; keys and values are unpickled in this process for that",
+    )
     inspect.add_argument("path", metavar="PATH", help="its directory")
 
     stop = verbs.add_parser(

@@ -114,7 +114,7 @@ def _dispose(parsed: argparse.Namespace, console: Console) -> int:
 
 def inspect_savepoint(parsed: argparse.Namespace, console: Console) -> int:
     """``firesteel savepoint inspect``: in this process; no cluster is asked."""
-    found = inspect(str(_directory(parsed.path)), settings_of(parsed))
+    found = inspect(str(_directory(parsed.path)), settings_of(parsed), parsed.keys)
     if parsed.json:
         console.say(json.dumps(found, indent=2))
     else:

@@ -153,37 +153,34 @@ class Sending:
             ProgramError: a record is too large.
         """
         assert self._producer is not None
-        create = self._producer.create_batch
-        count, touched = 0, set()
-        for record in records:
-            if record is None:
-                continue
-            topic, value, key, partition, timestamp, given = record
-            headers = list(given) if given else _NO_HEADERS
-            if partition is None:
-                partition = self._choose(topic, key)
-            lane_key = topic, partition
-            touched.add(lane_key)
-            count += 1
-            while True:
-                with self._changed:
-                    lane = self._lanes.get(lane_key)
+        taken = [record for record in records if record is not None]  # users' code runs here, without the lock
+        for topic in {record.topic for record in taken}:
+            self.partitions_for(topic)  # asks the loop, which may want the lock
+        touched: dict[tuple[str, int], _Lane] = {}
+        with self._changed:
+            for record in taken:
+                topic, value, key, partition, timestamp, given = record
+                headers = list(given) if given else _NO_HEADERS
+                while True:
+                    chosen = self._choose(topic, key) if partition is None else partition
+                    lane = touched.get((topic, chosen))
                     if lane is None:
-                        lane = self._lanes[lane_key] = _Lane()
-                    if lane.open is None:
+                        lane = touched[topic, chosen] = self._lanes.setdefault((topic, chosen), _Lane())
+                    batch = lane.open
+                    if batch is None:
                         self._check_size(record)
-                        lane.open = create()
-                    if lane.open.append(timestamp=timestamp, key=key, value=value, headers=headers) is not None:
+                        batch = lane.open = self._producer.create_batch()
+                    if batch.append(timestamp=timestamp, key=key, value=value, headers=headers) is not None:
                         break
                     self._close_batch(lane)
                     self._sticky.pop(topic, None)
-                self._pump(lane_key)
-                if self._bytes > self._memory:
-                    self._await(lambda: self._bytes <= self._memory, "room in buffer.memory")
+                    self._pump((topic, chosen))
+                    if self._bytes > self._memory:
+                        self._await(lambda: self._bytes <= self._memory)
         for lane_key in touched:
             self._pump(lane_key)
         self.check()
-        return count
+        return len(taken)
 
     def flush(self, *, waits: bool = True) -> None:
         """Have all sent; with acknowledgements, all of it has arrived at the return.
@@ -204,7 +201,7 @@ class Sending:
             for lane_key in lanes:
                 self._pump(lane_key)
             if waits:
-                self._await(lambda: not self._outstanding, "acknowledgements")
+                self._await(lambda: not self._outstanding)
             self.check()
         finally:
             self._flushing = False
@@ -270,7 +267,7 @@ class Sending:
             lane.pumping = True
         asyncio.run_coroutine_threadsafe(self._send(lane_key, lane), self._thread.loop)
 
-    def _await(self, condition: Callable[[], bool], what: str) -> None:
+    def _await(self, condition: Callable[[], bool]) -> None:
         with self._changed:
             while not condition() and self._error is None:
                 self._changed.wait(_WAIT_SECONDS)

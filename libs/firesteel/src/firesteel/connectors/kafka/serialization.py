@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from firesteel.common.serialization import SerializationSchema
@@ -212,8 +213,28 @@ class _OfParts(KafkaRecordSerializationSchema):
                 )
         return KafkaProducerRecord(topic, value, key, partition, timestamp, headers)
 
+    def serialize_all(
+        self, elements: Sequence[Any], timestamps: Sequence[int] | None
+    ) -> Iterable[KafkaProducerRecord | None]:
+        topic = self._topic
+        if not isinstance(topic, str) or self._headers is not None or self._partitioner is not None:
+            return super().serialize_all(elements, timestamps)
+        value = self._value.serialize
+        if timestamps is None and self._key is None:
+            return [KafkaProducerRecord(topic, value(element)) for element in elements]
+        stamps: Iterable[int | None] = (
+            repeat(None) if timestamps is None else (None if stamp < 0 else stamp for stamp in timestamps)
+        )
+        key = _no_key if self._key is None else self._key.serialize
+        pairs = zip(elements, stamps, strict=False)
+        return [KafkaProducerRecord(topic, value(one), key(one), None, stamp) for one, stamp in pairs]
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_partitions_for": None}
+
+
+def _no_key(element: Any) -> None:
+    return None
 
 
 def _schema(method: str, schema: SerializationSchema) -> SerializationSchema:
