@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from firesteel.client.cli.logs import LogFile, files_of, last_lines
 from firesteel.core.errors import JobNotFoundError
+from firesteel.service.process_logs import ProcessLogs, UnknownLogError
 
 JOB = "a" * 32
 ANSWERS: Mapping[str, Any] = {
@@ -17,7 +19,9 @@ ANSWERS: Mapping[str, Any] = {
     f"/jobs/{JOB}": {"vertices": [{"id": "v1"}, {"id": "v2"}]},
     f"/jobs/{JOB}/vertices/v1/taskmanagers": {"taskmanagers": [{"taskmanager-id": "tm:1"}, {"taskmanager-id": "gone"}]},
     f"/jobs/{JOB}/vertices/v2/taskmanagers": {"taskmanagers": [{"taskmanager-id": "(unassigned)"}]},
-    "/taskmanagers/tm%3A1/logs": {"logs": [{"name": "tm.log", "size": 5}, {"name": "tm.out", "size": 1}]},
+    "/taskmanagers/tm%3A1/logs": {
+        "logs": [{"name": "tm.log", "size": 5}, {"name": "tm.out", "size": 1}, {"name": "slot-0.log", "size": 3}]
+    },
 }
 
 
@@ -46,7 +50,7 @@ def test_those_of_a_process_are_all_that_it_has() -> None:
     ("owner", "name", "said"),
     [
         ("nobody", None, "there are no logs of 'nobody': name a job's id"),
-        ("tm:1", "x.log", "tm:1 has no log 'x.log', only tm.log, tm.out"),
+        ("tm:1", "x.log", "tm:1 has no log 'x.log', only tm.log, tm.out, slot-0.log"),
         ("b" * 32, None, "not found"),
         (JOB, "x.log", "there is no log of job"),
     ],
@@ -73,3 +77,14 @@ def test_lines_of_a_job_come_with_their_tracebacks() -> None:
     assert last_lines(TEXT, 2, JOB) == found[-2:]
     assert len(last_lines(TEXT, 100)) == 7
     assert last_lines(TEXT, 0) == []
+
+
+def test_logs_of_jobmasters_are_beside_those_of_their_services(tmp_path: Path) -> None:
+    (tmp_path / "jobmasters").mkdir()
+    (tmp_path / "jobmasters" / f"{JOB}.log").write_text("job\n")
+    (tmp_path / "d.log").write_text("dispatcher\n")
+    found = ProcessLogs(main=tmp_path / "d.log", below={"jobmasters": "jobmaster-"})
+    assert [(one.name, one.size) for one in found.listed()] == [("d.log", 11), (f"jobmaster-{JOB}.log", 4)]
+    assert found.read(f"jobmaster-{JOB}.log", 0, 100).data == b"job\n"
+    with pytest.raises(UnknownLogError):
+        found.read(f"{JOB}.log", 0, 100)

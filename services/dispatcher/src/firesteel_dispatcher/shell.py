@@ -153,7 +153,9 @@ class DispatcherService(Service):
         self.flame_graphs = FlameGraphs(settings.flame_graphs, clock, self.spawn)
         self.profiles = Profiles(clock, self.spawn)
         self.programs = Programs(settings.upload_directory, tokens[0])
-        self.logs = ProcessLogs(lambda name: _OF_COORDINATORS.match(name) is not None)
+        self.logs = ProcessLogs(
+            lambda name: _OF_COORDINATORS.match(name) is not None, below={"jobmasters": "jobmaster-"}
+        )
         self._tracing = tracing_of(trace_reporters(cluster_settings), "dispatcher")
         self.traces = SubmissionTraces(None if self._tracing is None else self._tracing.export, clock)
         self._calls = JobMasterCalls(

@@ -125,8 +125,12 @@ async def _of_job(get: Callable[[str], Any], job_id: str, name: str | None) -> l
 
 
 def main_files(listed: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The logs themselves: no rotated ones, and nothing that a process has printed."""
-    return [one for one in listed if str(one["name"]).endswith(".log")]
+    """The log of a TaskManager: no rotated ones, nothing that was printed, and what slots log is in it."""
+    return [
+        one
+        for one in listed
+        if str(one["name"]).endswith(".log") and not str(one["name"]).startswith(("slot-", "executor-"))
+    ]
 
 
 def last_lines(text: str, count: int, only: str = "") -> list[str]:
@@ -168,7 +172,7 @@ def _show(console: Console, connection: Connection, files: list[LogFile], count:
     ends: dict[LogFile, int] = {}
     for file in shown:
         lines, ends[file] = _tail(connection, file, count)
-        if len(shown) > 1:
+        if len(shown) > 1 and lines:
             console.note(f"==> {file.owner}: {file.name} <==")
         for line in lines:
             console.say(line)
