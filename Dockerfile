@@ -27,6 +27,7 @@ RUN groupadd --gid 10001 firesteel && \
 COPY --from=build /opt/firesteel /opt/firesteel
 RUN ln -s "$(python3 -c 'import sysconfig; print(sysconfig.get_paths()["stdlib"])')" /opt/firesteel/text
 COPY deploy/compose/config.yaml /opt/firesteel/conf/config.yaml
+COPY --chmod=755 deploy/compose/with-settings deploy/compose/prepare_full.py /opt/firesteel/compose/
 RUN ln -s /opt/firesteel/venv/lib/python3*/site-packages/firesteel/service/probe.py /opt/firesteel/probe.py
 ENV PATH=/opt/firesteel/venv/bin:$PATH FIRESTEEL_CONF_DIR=/opt/firesteel/conf PYTHONUNBUFFERED=1
 USER 10001:10001

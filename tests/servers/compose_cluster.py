@@ -183,17 +183,37 @@ class ComposeCluster:
         image: that was built from the Dockerfile.
         options: for all services, on top of the configuration in the image.
         secret: instead of one that is long and random.
+        variables: more of those that docker-compose.yml reads.
+        folders: service -> where ``output``, a folder of the host, is mounted in it.
+
+    Attributes:
+        output: that folder.
+        ports: further ones of the host, by name.
     """
 
-    def __init__(self, image: str, options: Mapping[str, str] | None = None, secret: str | None = None) -> None:
+    def __init__(
+        self,
+        image: str,
+        options: Mapping[str, str] | None = None,
+        secret: str | None = None,
+        variables: Mapping[str, str] | None = None,
+        folders: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="compose"))
         self.secret = secrets.token_hex(32) if secret is None else secret
         (port,) = free_ports(1)
         self.rest_host = f"127.0.0.1:{port}"
         self.project = own_project()
-        variables = {f"FIRESTEEL_OPTION_{_variable(key)}": value for key, value in (options or {}).items()}
+        self.output = self.folder / "output"
+        self.output.mkdir()
+        self.output.chmod(0o777)  # containers have a user of their own
+        self.ports: dict[str, int] = {}
+        environment = {f"FIRESTEEL_OPTION_{_variable(key)}": value for key, value in (options or {}).items()}
+        more: dict[str, Any] = {name: {"environment": environment} for name in SERVICES}
+        for name, path in (folders or {}).items():
+            more[name]["volumes"] = [f"{self.output}:{path}"]
         override = self.folder / "override.json"  # JSON is YAML
-        override.write_text(json.dumps({"services": {name: {"environment": variables} for name in SERVICES}}))
+        override.write_text(json.dumps({"services": more}))
         self.compose = compose(
             self.folder,
             override,
@@ -201,6 +221,7 @@ class ComposeCluster:
             FIRESTEEL_IMAGE=image,
             FIRESTEEL_SECRET=self.secret,
             FIRESTEEL_REST_PORT=str(port),
+            **(variables or {}),
         )
 
     def call(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -18,12 +18,12 @@ from firesteel_resourcemanager import routes as resourcemanager_calls
 from firesteel_taskmanager import routes as taskmanager_calls
 from tests.simulation.seeds import check_seeds, first_that_fails, fresh_seeds, told_under_hash_seeds
 
-SEEDS = 100
+SEEDS = 50
 LONG_SEEDS = 10_000
 CALM_SEEDS = 15
 LOSSY_SEEDS = 15
-OUTAGE_SEEDS = 36
-ROLLING_SEEDS = 12
+OUTAGE_SEEDS = 20
+ROLLING_SEEDS = 8
 _REPEATED = (3, 16, 27)
 _DIGESTS = f"""
 from tests.simulation.story import Story

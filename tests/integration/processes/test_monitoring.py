@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
@@ -11,11 +14,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.processes.cluster import Cluster, free_ports, running_cluster, wait_until
 from tests.integration.processes.otlp import Received, Receiver, receiver
 
+BOARD = Path(__file__).resolve().parents[3] / "deploy/compose/full/grafana/dashboards/firesteel.json"
 PROGRAM = """
+import logging
 import os
 import sys
 
-from opentelemetry import trace
+from opentelemetry import metrics, trace
 
 from firesteel.common import WatermarkStrategy
 from firesteel.datastream import MapFunction, RuntimeContext, StreamExecutionEnvironment
@@ -28,6 +33,7 @@ class Measures(MapFunction):
         self.seen, self.marks, self.sizes = group.counter("seen"), group.meter("rate"), group.distribution("size")
         group.gauge("answer", lambda: 42)
         self.tracer, self.count = trace.get_tracer("of the user"), 0
+        self.orders = metrics.get_meter("of the user").create_counter("orders")
 
     def map(self, value: int) -> int:
         self.count += 1
@@ -37,6 +43,9 @@ class Measures(MapFunction):
         if self.count % 10 == 0 and os.path.exists(BREAK):
             os.unlink(BREAK)
             raise ValueError("broken on purpose")
+        if self.count == 5:
+            logging.getLogger("of.the.user").warning("five")
+        self.orders.add(1)
         self.seen.inc()
         self.marks.mark_event()
         self.sizes.update(value % 10)
@@ -80,6 +89,13 @@ def watched(ports: tuple[int, int], traces: Receiver) -> Iterator[Cluster]:
         "traces.reporters": "otel",
         "traces.reporter.otel.exporter.endpoint": traces.endpoint,
         "traces.reporter.otel.exporter.http-headers": "x-key:abc",
+        "metrics.reporter.otel.factory.class": "org.apache.flink.metrics.otel.OpenTelemetryMetricReporterFactory",
+        "metrics.reporter.otel.exporter.protocol": "gRPC",
+        "metrics.reporter.otel.exporter.endpoint": traces.grpc_endpoint,
+        "metrics.reporter.otel.interval": "500 ms",
+        "metrics.reporter.otel.filter.excludes": '"*.Status*"',
+        "firesteel.logs.reporters": "otel",
+        "firesteel.logs.reporter.otel.exporter.endpoint": traces.address,
     }
     with running_cluster(options=options) as cluster:
         program = cluster.folder / "program.py"
@@ -152,6 +168,22 @@ def test_the_dispatcher_shows_the_jobs(watched: Cluster) -> None:
     assert values["flink_jobmanager_job_numRestarts"] == [(labels, 0)]
 
 
+def test_the_board_of_compose_asks_for_what_there_is(watched: Cluster, ports: tuple[int, int]) -> None:
+    board = json.loads(BOARD.read_text())
+    asked = {
+        name
+        for panel in board["panels"] for target in panel["targets"] for name in re.findall(r"flink_\w+", target["expr"])
+    }  # fmt: skip
+    assert len(asked) > 15
+    slots_are_limited = {"flink_taskmanager_Status_Memory_Slots_Max"}  # here the TaskManager's memory is not configured
+
+    def shown() -> set[str]:
+        addresses = (f"http://127.0.0.1:{ports[0]}", watched.rest_url, watched.the("resourcemanager").address)
+        return {name for address in addresses for name in values_at(address)}
+
+    wait_until(lambda: asked - shown() <= slots_are_limited, lambda: f"all of it is shown, but {asked - shown()}")
+
+
 def test_the_resourcemanager_shows_slots(watched: Cluster) -> None:
     values = values_at(watched.the("resourcemanager").address)
     assert {name: values[f"flink_jobmanager_{name}"][0][1] for name in SLOTS} == SLOTS
@@ -183,7 +215,7 @@ def test_a_submission_and_the_start_of_its_job_are_one_trace(watched: Cluster, t
     assert (start.error, submission.error) == ("", "")
     assert {span.resource["firesteel.part"] for span in (submission, start)} == {"dispatcher", "jobmaster"}
     assert start.resource["service.name"] == "firesteel"
-    assert {headers.get("x-key") for headers in traces.headers} == {"abc"}
+    assert {headers.get("x-key") for headers in traces.headers if headers.get("path") == "/v1/traces"} == {"abc"}
 
 
 def test_spans_of_functions_are_below_those_of_their_attempts(watched: Cluster, traces: Receiver) -> None:
@@ -193,7 +225,60 @@ def test_spans_of_functions_are_below_those_of_their_attempts(watched: Cluster, 
     for attempt in maps:
         (first, *_) = wait_until(lambda a=attempt: traces.below(a, "my work"), "a user's span is there") or []  # type: ignore[misc]
         assert first.resource["firesteel.part"] == "slot"
+        assert first.attributes["attempt"] == attempt.attributes["attempt"]
+        assert first.attributes["vertex.id"] == attempt.attributes["vertex.id"]
         assert [span.name for span in traces.below(first)] == ["a part of it"]
+
+
+def test_taskmanagers_and_slots_trace_what_they_do_for_an_attempt(watched: Cluster, traces: Receiver) -> None:
+    (start,) = wait_until(lambda: traces.named("JobInitialization"), "the job's start is traced") or []
+    for attempt in attempts_below(traces, start):
+        (deploy,) = traces.below(attempt, "Deploy")
+        (initialize,) = traces.below(attempt, "Initialize")
+        (handed,) = wait_until(lambda d=deploy: traces.below(d), "the TaskManager's span is there") or []  # type: ignore[misc]
+        assert (handed.name, handed.resource["firesteel.part"]) == ("Hand over", "taskmanager")
+        steps = wait_until(lambda i=initialize: traces.below(i, "Open"), "the slot's spans are there") or []  # type: ignore[misc]
+        assert {span.resource["firesteel.part"] for span in steps} == {"slot"}
+        for span in (handed, *steps):
+            assert (
+                span.attributes.items()
+                >= {
+                    name: attempt.attributes[name]
+                    for name in ("job.id", "vertex.id", "vertex.name", "subtask", "attempt")
+                }.items()
+            )
+
+
+def test_metrics_arrive_by_a_reporter_that_sends(watched: Cluster, traces: Receiver) -> None:
+    task = "flink.taskmanager.job.task"
+
+    def counted() -> bool:
+        seen = traces.points_named(f"{task}.operator.numbers.seen")
+        return bool(seen and seen[-1].value > 20)
+
+    wait_until(counted, "what functions count is there")
+    (job,) = watched.rest("GET", "/jobs/overview")[1]["jobs"]
+    records = traces.points_named(f"{task}.numRecordsIn")
+    assert {point.attributes["job_id"] for point in records} == {job["jid"]}
+    assert all(point.is_sum and point.resource["firesteel.part"] == "taskmanager" for point in records)
+    parts = {"numRunningJobs": "dispatcher", "job.uptime": "dispatcher", "taskSlotsTotal": "resourcemanager"}
+    for name, part in parts.items():
+        found = wait_until(lambda n=name: traces.points_named(f"flink.jobmanager.{n}"), f"{name} is there") or []  # type: ignore[misc]
+        assert {point.resource["firesteel.part"] for point in found} == {part}
+    assert not [point.name for point in traces.points if ".Status." in point.name], "they are excluded"
+    mine = wait_until(lambda: traces.points_named("orders"), "a meter of the user is there") or []
+    assert {point.resource["job.id"] for point in mine} == {job["jid"]}
+
+
+def test_logs_arrive_from_services_and_functions(watched: Cluster, traces: Receiver) -> None:
+    def logged() -> list[str]:
+        return [one.span for one in list(traces.logs) if (one.logger, one.text) == ("of.the.user", "five")]
+
+    spans = wait_until(logged, "a log record of a function is there") or []
+    (start,) = wait_until(lambda: traces.named("JobInitialization"), "the job's start is traced") or []
+    assert set(spans) <= {attempt.id for attempt in attempts_below(traces, start)}
+    parts = {"dispatcher", "resourcemanager", "jobmaster", "taskmanager"}
+    wait_until(lambda: {one.resource["firesteel.part"] for one in list(traces.logs)} == parts, "all services log")
 
 
 def test_each_checkpoint_is_a_trace_with_its_phases(watched: Cluster, traces: Receiver) -> None:
@@ -208,9 +293,13 @@ def test_each_checkpoint_is_a_trace_with_its_phases(watched: Cluster, traces: Re
     assert len(subtasks) == 4
     for subtask in subtasks:
         assert subtask.attributes.keys() >= {"job.id", "vertex.id", "vertex.name", "subtask", "attempt"}
-        phases = sorted(traces.below(subtask), key=lambda span: (span.begin, span.end))
-        assert {span.name for span in phases} == {"StartDelay", "Alignment", "Sync", "Async"}
-        assert all(subtask.begin <= span.begin <= span.end <= subtask.end for span in phases)
+        wait_until(lambda s=subtask: len(traces.below(s)) == 4, "its slot has told the phases")  # type: ignore[misc]
+        phases = {span.name: span for span in traces.below(subtask)}
+        assert {name: span.resource["firesteel.part"] for name, span in phases.items()} == {
+            "StartDelay": "jobmaster", "Alignment": "slot", "Sync": "slot", "Async": "slot"
+        }  # fmt: skip
+        assert phases["Alignment"].end <= phases["Sync"].begin <= phases["Sync"].end <= phases["Async"].begin
+        assert all(subtask.begin - 50 <= span.begin <= span.end <= subtask.end + 50 for span in phases.values())
         assert checkpoint.begin <= subtask.begin <= subtask.end <= checkpoint.end
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from typing import Any
 
 import pytest
@@ -12,18 +10,8 @@ from firesteel.core.errors import ConfigurationError
 from firesteel_dispatcher.checkpoint_requests import read_trigger
 
 
-class Posted:
-    """A request with a body."""
-
-    def __init__(self, body: Any) -> None:
-        self._text = "" if body is None else json.dumps(body)
-
-    async def text(self) -> str:
-        return self._text
-
-
 def read(body: Any) -> tuple[str, bool]:
-    return asyncio.run(read_trigger(Posted(body)))  # type: ignore[arg-type]
+    return read_trigger(body or {})
 
 
 def test_all_state_is_asked_for_by_name() -> None:

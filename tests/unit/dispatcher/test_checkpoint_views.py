@@ -10,7 +10,8 @@ import pytest
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.rest import checkpoint_views as views
-from firesteel.rest.views import UnknownVertexError, job_metrics
+from firesteel.rest.metric_views import plain
+from firesteel.rest.views import UnknownVertexError, job_values
 from firesteel_dispatcher.answers import json_answer
 
 A, B = "a" * 32, "b" * 32
@@ -144,7 +145,7 @@ def test_what_there_is_not() -> None:
 
 
 def test_metrics_of_a_job() -> None:
-    assert job_metrics(archive(), "numRestarts,lastCheckpointDuration,unknown") == [
+    assert plain(job_values(archive()), {"get": "numRestarts,lastCheckpointDuration,unknown"}) == [
         {"id": "numRestarts", "value": "4"},
         {"id": "lastCheckpointDuration", "value": "300"},
     ]

@@ -13,7 +13,10 @@ from firesteel.rest.views import UnknownVertexError, vertex_details
 
 
 def archive(*tasks: dict[str, Any]) -> dict[str, Any]:
-    subtasks = [{"subtask": index, "task-metrics": metrics, "timestamps": {}} for index, metrics in enumerate(tasks)]
+    subtasks = [
+        {"subtask": index, "task-metrics": metrics, "timestamps": {}, "metrics": {}, "status-duration": {}}
+        for index, metrics in enumerate(tasks)
+    ]
     vertex = {"id": "v", "name": "Map", "parallelism": len(tasks), "maxParallelism": 128, "subtasks": subtasks}
     return {"jid": "j", "now": 5, "vertices": [vertex]}
 

@@ -17,6 +17,7 @@ from firesteel.graph.job_archive import TASKMANAGERS, archive_of
 from firesteel.graph.job_graph import JobEdge, JobGraph, JobVertex, OperatorInfo
 from firesteel.rest import views
 from firesteel.rest.job_settings import client_timeout
+from firesteel.rest.metric_views import plain
 from firesteel_dispatcher.answers import json_answer
 from firesteel_dispatcher.submitted import submitted_archive
 from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
@@ -188,8 +189,8 @@ def test_attempts_of_a_subtask(archive: dict[str, Any]) -> None:
 
 def test_metrics_of_restarts(archive: dict[str, Any]) -> None:
     archive["restarts"] = {"numRestarts": 2, "fullRestarts": 2}
-    assert views.job_metrics(archive, "numRestarts,unknown") == [{"id": "numRestarts", "value": "2"}]
-    assert [one["id"] for one in views.job_metrics(archive, None)] == ["numRestarts", "fullRestarts"]
+    assert plain(views.job_values(archive), {"get": "numRestarts,unknown"}) == [{"id": "numRestarts", "value": "2"}]
+    assert [one["id"] for one in plain(views.job_values(archive), {})] == ["numRestarts", "fullRestarts"]
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_a_large_message_behind_many_small_ones_is_copied_in_part_only(raw: Raw)
     assert numbers(channel.poll())[0] == 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(st.integers(0, 10_000), st.integers(1, 400_000))
 def test_frames_arrive_as_they_were_sent(seed: int, step: int) -> None:
     r = random.Random(seed)

@@ -174,10 +174,12 @@ def test_a_checkpoint_shows_the_phases_of_each_subtask() -> None:
     world.statistics.complete(3, world.now, "file:/c/chk-3")
     times = {span.name: (span.begin_ms - began, span.end_ms - began) for span in world.spans}
     assert times == {
-        "Checkpoint": (0, 130), "Trigger": (0, 10), "Subtask": (0, 100), "StartDelay": (0, 10), "Alignment": (10, 30),
-        "Sync": (30, 35), "Async": (35, 75), "Completion": (100, 130), "Commit": (130, 130),
+        "Checkpoint": (0, 130), "Trigger": (0, 10), "Subtask": (0, 100), "StartDelay": (0, 10),
+        "Completion": (100, 130), "Commit": (130, 130),
     }  # fmt: skip
     (subtask,) = world.named("Subtask")
+    assert subtask.parent == TraceContext.of_checkpoint(world.graph.job_graph.job_id, 3)
+    assert subtask.context == subtask.parent.below(execution.id), "where its slot finds it"
     assert subtask.attributes["checkpoint.state_size"] == 77
     assert (subtask.attributes["vertex.id"], subtask.attributes["attempt"]) == (execution.vertex.id, 0)
 

@@ -35,12 +35,27 @@ def named(found: list[Measured]) -> dict[str, float]:
 
 def test_totals_rates_and_watermarks_have_the_labels_of_their_task() -> None:
     found = measured({"numRecordsIn": 7, "numRecordsInPerSecond": 0.5, "busyTimeMs": 12, "split.a.watermark": 3})
-    assert named(found) == {
+    of_task = [one for one in found if one.scope == ("taskmanager", "job", "task")]
+    assert named(of_task) == {
         "taskmanager.job.task.numRecordsIn": 7,
         "taskmanager.job.task.numRecordsInPerSecond": 0.5,
         "taskmanager.job.task.accumulateBusyTimeMs": 12,
     }
-    assert all(one.labels == LABELS for one in found)
+    assert all(one.labels == LABELS for one in of_task)
+    assert [one.name for one in of_task if one.grows] == ["numRecordsIn"]
+
+
+def test_the_first_and_the_last_operator_have_what_comes_in_and_goes_out() -> None:
+    values = {"numRecordsIn": 7, "currentInputWatermark": 5, "numRecordsOut": 2, "numBytesIn": 9}
+    found = [one for one in measured(values) if one.scope[-1] == "operator"]
+    assert {(one.labels["operator_name"], one.name): one.value for one in found} == {
+        ("Map", "numRecordsIn"): 7, ("Map", "currentInputWatermark"): 5, ("Sink", "numRecordsOut"): 2,
+    }  # fmt: skip
+
+
+def test_buffers_are_a_scope_of_their_own() -> None:
+    (found,) = measured({"buffers.inPoolUsage": 0.5})
+    assert (found.scope, found.name, found.value) == (("taskmanager", "job", "task", "buffers"), "inPoolUsage", 0.5)
 
 
 def test_metrics_of_functions_have_their_operator_as_a_label() -> None:

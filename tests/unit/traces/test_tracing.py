@@ -13,8 +13,9 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 
 from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
+from firesteel.otel.settings import OtlpReporter
 from firesteel.traces.context import TraceContext
-from firesteel.traces.settings import TraceReporter, trace_reporters
+from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import Span, Tracing, tracing_of
 
 OTEL = {"traces.reporter.o.factory.class": "org.apache.flink.traces.otel.OpenTelemetryTraceReporterFactory"}
@@ -22,7 +23,9 @@ OTEL = {"traces.reporter.o.factory.class": "org.apache.flink.traces.otel.OpenTel
 
 def test_reporters_are_read() -> None:
     assert trace_reporters(Settings()) == ()
-    assert trace_reporters(Settings({"traces.reporters": "otel"})) == (TraceReporter("otel"),)
+    assert trace_reporters(Settings({"traces.reporters": "otel"})) == (
+        OtlpReporter("otel", "http://127.0.0.1:4318/v1/traces"),
+    )
     (found,) = trace_reporters(
         Settings(
             {
@@ -34,8 +37,8 @@ def test_reporters_are_read() -> None:
             }
         )
     )
-    expected = TraceReporter("o", "https://collector:4318/v1/traces", {"a": "b", "c": "d"}, 2.0, "orders")
-    assert found == expected == TraceReporter.from_plain(found.to_plain())
+    expected = OtlpReporter("o", "https://collector:4318/v1/traces", "http", {"a": "b", "c": "d"}, 2.0, "orders")
+    assert found == expected == OtlpReporter.from_plain(found.to_plain())
     assert "'b'" not in repr(found)
 
 
@@ -45,9 +48,9 @@ def test_reporters_are_read() -> None:
         ({"traces.reporter.o.factory.class": "Zipkin"}, "no trace reporter 'Zipkin'"),
         ({**OTEL, "traces.reporter.o.exporter.endpoint": "collector:4317"}, "'collector:4317' is not valid"),
         ({**OTEL, "traces.reporter.o.exporter.endpoint": "http://a:99999"}, "is not valid"),
-        ({**OTEL, "traces.reporter.o.exporter.protocol": "grpc"}, "exporter.protocol = 'grpc' is not valid"),
+        ({**OTEL, "traces.reporter.o.exporter.protocol": "udp"}, "exporter.protocol = 'udp' is not valid"),
         ({**OTEL, "traces.reporter.o.exporter.timeout": "soon"}, "exporter.timeout is not valid"),
-        ({**OTEL, "traces.reporter.o.port": "1"}, "traces.reporter.o.port: a trace reporter has no such parameter"),
+        ({**OTEL, "traces.reporter.o.port": "1"}, "traces.reporter.o.port: a reporter over OTLP has no such parameter"),
         ({"traces.reporters": "jaeger"}, "traces.reporter.jaeger.factory.class is not set"),
     ],
 )
@@ -68,14 +71,15 @@ class Kept(SpanProcessor):
 
 @pytest.fixture
 def tracing() -> Any:
-    made = Tracing([TraceReporter("o", "http://127.0.0.1:9/v1/traces", timeout=0.1)], "slot")
+    made = Tracing([OtlpReporter("o", "http://127.0.0.1:9/v1/traces", timeout=0.1)], "slot")
     yield made
     made.close()
 
 
 def kept(tracing: Tracing) -> Kept:
     processor = Kept()
-    tracing.provider._active_span_processor._span_processors = (processor,)
+    found = tracing.provider._active_span_processor
+    found._span_processors = (*found._span_processors[:1], processor)  # and none that sends
     return processor
 
 
@@ -125,12 +129,13 @@ def test_spans_of_users_are_below_what_calls_them(tracing: Tracing) -> None:
         with tracer.start_as_current_span("work"):
             pass
 
-    within = [tracing.below(attempt) for attempt in attempts]
+    within = [tracing.below(attempt, {"subtask": subtask}) for subtask, attempt in enumerate(attempts)]
     for call in (*within, *within):
         call(work)
     within[0](lambda: within[0](work))
     parents = [f"{span.parent.span_id:016x}" for span in spans if span.parent is not None]
     assert parents == [attempts[i].span_id for i in (0, 1, 0, 1, 0)]
+    assert [dict(span.attributes or {}) for span in spans] == [{"subtask": i} for i in (0, 1, 0, 1, 0)]
     assert not trace.get_current_span().get_span_context().is_valid, "nothing of it stays behind"
     assert len({ids(span) for span in spans}) == 5
 

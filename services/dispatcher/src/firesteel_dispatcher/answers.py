@@ -11,18 +11,28 @@ from typing import Any, Final
 from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError, GraphError, RpcError, UnauthorizedError
-from firesteel.core.ids import parse_job_id
 from firesteel.ha.documents import DamagedEntryError
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rest import views
 from firesteel.rest.checkpoint_views import NoCheckpointsError
 from firesteel.service.middlewares import error_response
+from firesteel.service.process_logs import UnknownLogError
 from firesteel_dispatcher.job import JobConflictError, JobEndedError, UnknownJobError
+from firesteel_dispatcher.programs import BusyError, ProgramFailedError, UnknownProgramError
+from firesteel_dispatcher.rescale_views import NotAdaptiveError
+from firesteel_dispatcher.rest_processes import UnknownTaskManagerError
 from firesteel_dispatcher.shell import ClosingError
 from firesteel_dispatcher.submission import TooLargeError
 
 logger = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_NOT_FOUND: Final = (
+    UnknownJobError,
+    views.UnknownVertexError,
+    NoCheckpointsError,
+    UnknownTaskManagerError,
+    UnknownLogError,
+)
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -45,17 +55,19 @@ def with_errors(handler: Handler) -> Handler:
             refusal = error_response(401, str(error))
             refusal.headers["WWW-Authenticate"] = "Bearer"
             return refusal
-        except (UnknownJobError, views.UnknownVertexError, NoCheckpointsError) as error:
+        except _NOT_FOUND as error:
             return error_response(404, str(error))
-        except (JobEndedError, JobConflictError) as error:
+        except (JobEndedError, JobConflictError, NotAdaptiveError) as error:
             return error_response(409, str(error))
-        except (GraphError, ConfigurationError) as error:
+        except (GraphError, ConfigurationError, UnknownProgramError, ProgramFailedError) as error:
             return error_response(400, str(error))
         except TooLargeError as error:
             return error_response(413, str(error))
         except DamagedEntryError as error:
             logger.error("%s: %s", request.path, error)
             return error_response(500, f"What is stored of the job is damaged: {error}")
+        except BusyError as error:
+            return error_response(503, str(error))
         except ClosingError:
             return error_response(503, "The cluster is being shut down: it takes no more jobs.")
         except RpcFault as error:
@@ -78,31 +90,3 @@ def not_stored(error: OSError, where: object) -> web.Response:
         f"The job was not accepted, because the Dispatcher can't store it in {where}: {reason}. Nothing of it is left."
     )
     return error_response(507 if full else 500, text)
-
-
-def job_id_of(request: web.Request) -> str:
-    """The job that is meant.
-
-    Raises:
-        ConfigurationError: it is no job id.
-    """
-    text = request.match_info["job_id"]
-    try:
-        return str(parse_job_id(text))
-    except ConfigurationError as error:
-        raise ConfigurationError(f"Cannot resolve path parameter (jobid) from value {text[:80]!r}: {error}") from error
-
-
-def number(request: web.Request, name: str, default: int, least: int, most: int) -> int:
-    """A parameter of the query, brought into its bounds.
-
-    Raises:
-        ConfigurationError: it is no number.
-    """
-    text = request.query.get(name)
-    if text is None:
-        return default
-    try:
-        return min(max(int(text), least), most)
-    except ValueError as error:
-        raise ConfigurationError(f"Cannot resolve query parameter ({name}) from value {text[:80]!r}") from error

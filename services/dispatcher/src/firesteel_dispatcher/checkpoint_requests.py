@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiohttp import web
-
-from firesteel.checkpoint import savepoints
-from firesteel.checkpoint.state_files import local_path
+from firesteel.checkpoint import savepoint_places, savepoints
 from firesteel.core.errors import ConfigurationError
 
 _TYPES: Final = ("CONFIGURED", "FULL", "INCREMENTAL")
 _ID: Final = re.compile(r"[0-9a-fA-F]{32}")
 
 
-async def read_trigger(request: web.Request) -> tuple[str, bool]:
+def read_trigger(body: Mapping[str, Any]) -> tuple[str, bool]:
     """The body of ``POST /jobs/:jobid/checkpoints``: ``{"checkpointType": ..., "triggerId": ...}``, all optional.
 
     Returns:
@@ -27,8 +24,7 @@ async def read_trigger(request: web.Request) -> tuple[str, bool]:
     Raises:
         ConfigurationError: it is malformed, or asks for a type that there is not.
     """
-    body = await _read_body(request)
-    kind = body.get("checkpointType", "CONFIGURED")
+    kind = body.get("checkpointType") or "CONFIGURED"
     if kind not in _TYPES:
         raise ConfigurationError(f"checkpointType = {kind!r:.40} is none of {', '.join(_TYPES)}")
     if kind == "INCREMENTAL":
@@ -56,55 +52,42 @@ class SavepointRequest:
     stop: str
 
 
-async def read_savepoint(request: web.Request) -> SavepointRequest:
+def read_savepoint(body: Mapping[str, Any]) -> SavepointRequest:
     """The body of ``POST /jobs/:jobid/savepoints``, whose fields are all optional: ``target-directory``,
     ``cancel-job``, ``formatType``, ``triggerId``.
 
     Raises:
         ConfigurationError: it is malformed; names the field.
     """
-    body = await _read_body(request)
     stop = savepoints.CANCEL if _flag(body, "cancel-job") else ""
     return SavepointRequest(_trigger_id(body), _directory(body, "target-directory"), _format(body), stop)
 
 
-async def read_stop(request: web.Request) -> SavepointRequest:
+def read_stop(body: Mapping[str, Any]) -> SavepointRequest:
     """The body of ``POST /jobs/:jobid/stop``, whose fields are all optional: ``targetDirectory``, ``drain``,
     ``formatType``, ``triggerId``.
 
     Raises:
         ConfigurationError: it is malformed; names the field.
     """
-    body = await _read_body(request)
     stop = savepoints.DRAIN if _flag(body, "drain") else savepoints.SUSPEND
     return SavepointRequest(_trigger_id(body), _directory(body, "targetDirectory"), _format(body), stop)
 
 
-async def read_disposal(request: web.Request) -> str:
+def read_disposal(body: Mapping[str, Any]) -> str:
     """The body of ``POST /savepoint-disposal``: ``{"savepoint-path": ...}``.
 
     Raises:
         ConfigurationError: it is malformed; names the field.
     """
-    path = _text(await _read_body(request), "savepoint-path")
+    path = _text(body, "savepoint-path")
     if not path:
         raise ConfigurationError("savepoint-path is missing: it names the savepoint that is to be removed")
-    local_path(path, "savepoint-path")
+    savepoint_places.read_target(path, "savepoint-path")
     return path
 
 
-async def _read_body(request: web.Request) -> dict[str, Any]:
-    text = await request.text()
-    try:
-        body = json.loads(text) if text.strip() else {}
-    except ValueError as error:
-        raise ConfigurationError(f"the body is not JSON: {error}") from error
-    if not isinstance(body, dict):
-        raise ConfigurationError(f"the body has to be a JSON object, not {type(body).__name__}")
-    return body
-
-
-def _trigger_id(body: dict[str, Any]) -> str:
+def _trigger_id(body: Mapping[str, Any]) -> str:
     trigger_id = body.get("triggerId")
     if trigger_id is None:
         return uuid.uuid4().hex
@@ -113,7 +96,7 @@ def _trigger_id(body: dict[str, Any]) -> str:
     return trigger_id.lower()
 
 
-def _format(body: dict[str, Any]) -> str:
+def _format(body: Mapping[str, Any]) -> str:
     found = body.get("formatType")
     if found is None:
         return savepoints.CANONICAL
@@ -122,19 +105,19 @@ def _format(body: dict[str, Any]) -> str:
     return str(found)
 
 
-def _directory(body: dict[str, Any], name: str) -> str:
+def _directory(body: Mapping[str, Any], name: str) -> str:
     text = _text(body, name)
-    return str(local_path(text, name)) if text else ""
+    return savepoint_places.read_target(text, name) if text else ""
 
 
-def _text(body: dict[str, Any], name: str) -> str | None:
+def _text(body: Mapping[str, Any], name: str) -> str | None:
     found = body.get(name)
     if found is not None and not isinstance(found, str):
         raise ConfigurationError(f"{name} = {found!r:.40} is no text")
     return found
 
 
-def _flag(body: dict[str, Any], name: str) -> bool:
+def _flag(body: Mapping[str, Any], name: str) -> bool:
     found = body.get(name)
     if found is not None and not isinstance(found, bool):
         raise ConfigurationError(f"{name} = {found!r:.40} is neither true nor false")

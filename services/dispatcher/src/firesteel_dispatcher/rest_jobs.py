@@ -12,191 +12,271 @@ from aiohttp import web
 
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.chaining import client_versions
-from firesteel.rest import checkpoint_views, views
+from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
 from firesteel.service.middlewares import error_response
-from firesteel_dispatcher.answers import Handler, job_id_of, json_answer, not_stored, number
+from firesteel_dispatcher.answers import not_stored
+from firesteel_dispatcher.application_views import application_details, application_exceptions, application_row
 from firesteel_dispatcher.checkpoint_requests import read_savepoint, read_stop, read_trigger
+from firesteel_dispatcher.rescale_views import require
+from firesteel_dispatcher.rest_calls import Call, Handler
 from firesteel_dispatcher.shell import DispatcherService
 from firesteel_dispatcher.submission import read_submission
 
 LONGEST_WAIT_MS: Final = 60_000
-_EXCEPTIONS: Final = 10
+Archive = Mapping[str, Any]
+
+# -- handlers of views
 
 
-class JobHandlers:
-    """Handlers."""
+def of_job(view: Callable[[Archive], Any]) -> Handler:
+    """A handler that shows a job."""
 
-    def __init__(self, service: DispatcherService) -> None:
-        self._service = service
+    async def handle(service: DispatcherService, call: Call) -> Any:
+        return view(await service.details.of(call.job_id))
 
-    # -- reading
+    return handle
 
-    async def jobs(self, _: web.Request) -> web.StreamResponse:
-        """Ids and states."""
-        return json_answer({"jobs": [{"id": j.id, "status": j.state} for j in self._service.core.jobs.values()]})
 
-    async def overview(self, _: web.Request) -> web.StreamResponse:
-        """All jobs."""
-        return json_answer({"jobs": await self._service.details.overviews()})
+def of_vertex(view: Callable[[Archive, str], Any]) -> Handler:
+    """A handler that shows a vertex of a job."""
 
-    async def status(self, request: web.Request) -> web.StreamResponse:
-        """A job's state."""
-        return json_answer({"status": self._service.core.job(job_id_of(request)).state})
+    async def handle(service: DispatcherService, call: Call) -> Any:
+        return view(await service.details.of(call.job_id, call.vertex_id), call.vertex_id)
 
-    async def exceptions(self, request: web.Request) -> web.StreamResponse:
-        """What went wrong in a job."""
-        most = number(request, "maxExceptions", _EXCEPTIONS, 1, 10_000)
-        labels = dict(
-            pair.partition(":")[::2] for pair in request.query.get("failureLabelFilter", "").split(",") if pair
-        )
-        return json_answer(views.job_exceptions(await self._service.details.of(job_id_of(request)), most, labels))
+    return handle
 
-    async def metrics(self, request: web.Request) -> web.StreamResponse:
-        """Metrics of a job."""
-        archive = await self._service.details.of(job_id_of(request))
-        return json_answer(views.job_metrics(archive, request.query.get("get")))
 
-    async def subtask(self, request: web.Request) -> web.StreamResponse:
-        """A subtask, or one of its attempts."""
-        match = request.match_info
-        archive = await self._service.details.of(job_id_of(request), match["vertex_id"])
-        attempt = int(match["attempt"]) if "attempt" in match else None
-        return json_answer(views.subtask_attempt(archive, match["vertex_id"], int(match["subtask"]), attempt))
+def of_query(view: Callable[[Archive, Mapping[str, str]], Any]) -> Handler:
+    """A handler that shows something of a job, maybe of one vertex; the view gets what the path and the query say."""
 
-    async def execution_result(self, request: web.Request) -> web.StreamResponse:
-        """How a job ended; waits for that as long as ``wait-ms`` says."""
-        wait_ms = number(request, "wait-ms", 0, 0, LONGEST_WAIT_MS)
-        job = await self._service.news.ended(job_id_of(request), wait_ms / 1000)
-        if not job.ended:
-            return json_answer({"status": {"id": "IN_PROGRESS"}})
-        return json_answer(views.execution_result(await self._service.details.of(job.id)))
+    async def handle(service: DispatcherService, call: Call) -> Any:
+        archive = await service.details.of(call.job_id, str(call.path.get("vertex_id", "")))
+        return view(archive, call.given())
 
-    def of_job(self, view: Callable[[Mapping[str, Any]], Any]) -> Handler:
-        """A handler that shows a job."""
+    return handle
 
-        async def handle(request: web.Request) -> web.StreamResponse:
-            return json_answer(view(await self._service.details.of(job_id_of(request))))
 
-        return handle
+# -- reading
 
-    def of_vertex(self, view: Callable[[Mapping[str, Any], str], Any]) -> Handler:
-        """A handler that shows a vertex of a job."""
 
-        async def handle(request: web.Request) -> web.StreamResponse:
-            vertex_id = request.match_info["vertex_id"]
-            return json_answer(view(await self._service.details.of(job_id_of(request), vertex_id), vertex_id))
+async def jobs(service: DispatcherService, _: Call) -> Any:
+    """Ids and states."""
+    return {"jobs": [{"id": job.id, "status": job.state} for job in service.core.jobs.values()]}
 
-        return handle
 
-    def of_metrics(self, view: Callable[[Mapping[str, Any], Mapping[str, str]], Any]) -> Handler:
-        """A handler that shows metrics; it gets the parts of the path and the query, the latter below."""
+async def overview(service: DispatcherService, _: Call) -> Any:
+    """All jobs."""
+    return {"jobs": await service.details.overviews()}
 
-        async def handle(request: web.Request) -> web.StreamResponse:
-            match = request.match_info
-            archive = await self._service.details.of(job_id_of(request), match.get("vertex_id", ""))
-            return json_answer(view(archive, {**request.query, **match}))
 
-        return handle
+async def applications(service: DispatcherService, _: Call) -> Any:
+    """All jobs, as applications."""
+    return {"applications": [application_row(one) for one in await service.details.overviews()]}
 
-    async def collect(self, request: web.Request) -> web.StreamResponse:
-        """Results of a collect operator, as a pickled list."""
-        results = await self._service.collect(
-            job_id_of(request),
-            request.match_info["operator_id"],
-            number(request, "offset", 0, 0, 1 << 62),
-            number(request, "max-bytes", 1 << 20, 1, 1 << 30),
-            number(request, "wait-ms", 0, 0, LONGEST_WAIT_MS),
-        )
-        headers = {
-            "X-Firesteel-Offset": str(results.offset),
-            "X-Firesteel-Count": str(results.count),
-            "X-Firesteel-End": "true" if results.end else "false",
-            "X-Firesteel-State": results.state,
-        }
-        data = base64.b64decode(results.data)
-        return web.Response(body=data, content_type="application/octet-stream", headers=headers)
 
-    # -- doing
+async def application(service: DispatcherService, call: Call) -> Any:
+    """A job, as an application."""
+    return application_details(await service.details.of(call.path["application_id"]))
 
-    async def cancel(self, request: web.Request) -> web.StreamResponse:
-        """Cancel a job."""
-        mode = request.query.get("mode", "cancel").lower()
-        if mode != "cancel":
-            text = f"Only mode=cancel is possible, not mode={mode!r:.40}: stop is POST /jobs/:jobid/stop in Flink."
-            return error_response(308 if mode == "stop" else 400, text)
-        await self._service.cancel(job_id_of(request))
-        return json_answer({}, 202)
 
-    async def trigger_checkpoint(self, request: web.Request) -> web.StreamResponse:
-        """Take a checkpoint now."""
-        job_id = job_id_of(request)
-        trigger_id, full = await read_trigger(request)
-        await self._service.trigger_checkpoint(job_id, trigger_id, full)
-        return json_answer({"request-id": trigger_id}, 202)
+async def application_failures(service: DispatcherService, call: Call) -> Any:
+    """What ended a job."""
+    return application_exceptions(await service.details.of(call.path["application_id"]))
 
-    async def checkpoint_status(self, request: web.Request) -> web.StreamResponse:
-        """What became of a checkpoint that somebody asked for."""
-        job_id = job_id_of(request)
-        self._service.details.outdated(job_id)
-        archive = await self._service.details.of(job_id)
-        return json_answer(checkpoint_views.trigger_status(archive, dict(request.match_info)))
 
-    async def trigger_savepoint(self, request: web.Request) -> web.StreamResponse:
-        """Take a savepoint now."""
-        job_id = job_id_of(request)
-        wanted = await read_savepoint(request)
-        await self._service.trigger_savepoint(job_id, wanted)
-        return json_answer({"request-id": wanted.trigger_id}, 202)
+async def status(service: DispatcherService, call: Call) -> Any:
+    """A job's state."""
+    return {"status": service.core.job(call.job_id).state}
 
-    async def stop(self, request: web.Request) -> web.StreamResponse:
-        """Stop a job with a savepoint."""
-        job_id = job_id_of(request)
-        wanted = await read_stop(request)
-        await self._service.trigger_savepoint(job_id, wanted)
-        return json_answer({"request-id": wanted.trigger_id}, 202)
 
-    async def savepoint_status(self, request: web.Request) -> web.StreamResponse:
-        """What became of a savepoint that somebody asked for, or of a stop."""
-        job_id = job_id_of(request)
-        self._service.details.outdated(job_id)
-        archive = await self._service.details.of(job_id)
-        return json_answer(checkpoint_views.savepoint_status(archive, dict(request.match_info)))
+async def exceptions(service: DispatcherService, call: Call) -> Any:
+    """What went wrong in a job."""
+    labels = dict(pair.partition(":")[::2] for pair in call.query["failureLabelFilter"].split(",") if pair)
+    return views.job_exceptions(await service.details.of(call.job_id), call.query["maxExceptions"], labels)
 
-    async def client_heartbeat(self, request: web.Request) -> web.StreamResponse:
-        """The client of a job lives."""
-        job_id = job_id_of(request)
-        try:
-            body = await request.json()
-            expires = body["expiredTimestamp"] if isinstance(body, dict) else None
-        except (ValueError, KeyError):
-            expires = None
-        if isinstance(expires, bool) or not isinstance(expires, int | float) or not math.isfinite(expires):
-            raise ConfigurationError('the body has to be {"expiredTimestamp": <milliseconds since 1970>}')
-        now = self._service.now()
-        self._service.core.client_alive(job_id, (expires - now.epoch_ms) / 1000, now)
-        return json_answer({}, 202)
 
-    async def submit(self, request: web.Request) -> web.StreamResponse:
-        """Submit a job: it is stored when this answers."""
-        service = self._service
-        received: Path | None = None
-        traces, job = service.traces, ("", "")
-        trace = traces.begin(request.headers.get("traceparent"))
-        try:
-            received = await service.on_disk(service.store.receive)
-            limit = service.settings.max_content_length
-            submission = await read_submission(request, received, client_versions(), limit)
-            job = submission.graph.job_id, submission.graph.name
-            traces.step(trace, "Upload")
-            await service.submit(submission, received, trace)
-            traces.ended(trace, *job)
-        except OSError as error:
-            traces.ended(trace, *job, error=str(error))
-            return not_stored(error, service.store.directory)
-        except Exception as error:
-            traces.ended(trace, *job, error=f"{type(error).__name__}: {error}")
-            raise
-        finally:
-            if received is not None and received.exists():
-                await service.on_disk(service.store.drop, received)
-        return json_answer({"jobUrl": f"/jobs/{submission.graph.job_id}"}, 202)
+async def subtask(service: DispatcherService, call: Call) -> Any:
+    """A subtask, or one of its attempts."""
+    archive = await service.details.of(call.job_id, call.vertex_id)
+    return views.subtask_attempt(archive, call.vertex_id, call.path["subtask"], call.path.get("attempt"))
+
+
+async def attempt_accumulators(service: DispatcherService, call: Call) -> Any:
+    """Counters of an attempt."""
+    archive = await service.details.of(call.job_id, call.vertex_id)
+    found = views.find_attempt(archive, call.vertex_id, call.path["subtask"], call.path["attempt"])
+    return {
+        "subtask": found["subtask"],
+        "attempt": found["attempt"],
+        "id": f"{call.vertex_id}_{found['subtask']}_{found['attempt']}",
+        "user-accumulators": subtask_views.accumulators_of([found]),
+    }
+
+
+async def job_accumulators(service: DispatcherService, call: Call) -> Any:
+    """Counters of all user functions."""
+    archive = await service.details.of(call.job_id)
+    rows: list[Mapping[str, Any]] = []
+    for vertex in archive["vertices"]:
+        rows += views.find_vertex(await service.details.of(call.job_id, vertex["id"]), vertex["id"])["subtasks"]
+    return {
+        "job-accumulators": [],
+        "user-task-accumulators": subtask_views.accumulators_of(rows),
+        "serialized-user-task-accumulators": {},
+    }
+
+
+async def metric_history(service: DispatcherService, call: Call) -> Any:
+    """What a job, or a vertex of it, did within the last hour."""
+    job = service.core.job(call.job_id)
+    return service.metric_history.of(job.id, call.query["vertex"], call.query["since"])
+
+
+async def metrics_of_jobs(service: DispatcherService, call: Call) -> Any:
+    """Aggregates over several jobs."""
+    wanted = metric_views.names(call.query["jobs"]) if call.query["jobs"] is not None else list(service.core.jobs)
+    values = [views.job_values(await service.details.of(service.core.job(job_id).id)) for job_id in wanted]
+    return metric_views.aggregates(values, call.given())
+
+
+async def execution_result(service: DispatcherService, call: Call) -> Any:
+    """How a job ended; waits for that as long as ``wait-ms`` says."""
+    job = await service.news.ended(call.job_id, call.query["wait-ms"] / 1000)
+    if not job.ended:
+        return {"status": {"id": "IN_PROGRESS"}}
+    return views.execution_result(await service.details.of(job.id))
+
+
+async def collect(service: DispatcherService, call: Call) -> Any:
+    """Results of a collect operator, as a pickled list."""
+    query = call.query
+    results = await service.collect(
+        call.job_id, call.path["operator_id"], query["offset"], query["max-bytes"], query["wait-ms"]
+    )
+    headers = {
+        "X-Firesteel-Offset": str(results.offset),
+        "X-Firesteel-Count": str(results.count),
+        "X-Firesteel-End": "true" if results.end else "false",
+        "X-Firesteel-State": results.state,
+    }
+    data = base64.b64decode(results.data)
+    return web.Response(body=data, content_type="application/octet-stream", headers=headers)
+
+
+async def coordinate(service: DispatcherService, call: Call) -> Any:
+    """A request of Flink's Java client to an operator coordinator."""
+    service.core.job(call.job_id)
+    raise ConfigurationError(
+        "serializedCoordinationRequest: requests to operator coordinators are objects of Java, which nobody here can "
+        "read; results of a collect operator are at GET /jobs/:jobid/collect/:operatorUid"
+    )
+
+
+# -- doing
+
+
+async def cancel(service: DispatcherService, call: Call) -> Any:
+    """Cancel a job."""
+    mode = call.query.get("mode", "cancel")
+    if mode != "cancel":
+        return error_response(308, "Only mode=cancel is possible: to stop a job is POST /jobs/:jobid/stop in Flink.")
+    await service.cancel(call.job_id)
+    return {}
+
+
+async def cancel_application(service: DispatcherService, call: Call) -> Any:
+    """Cancel a job, as an application."""
+    await service.cancel(call.path["application_id"])
+    return {}
+
+
+async def stop_of_old(service: DispatcherService, call: Call) -> Any:
+    """What Flink has removed."""
+    service.core.job(call.job_id)
+    return error_response(308, "This way to stop a job was removed in Flink: use POST /jobs/:jobid/stop.")
+
+
+async def trigger_checkpoint(service: DispatcherService, call: Call) -> Any:
+    """Take a checkpoint now."""
+    trigger_id, full = read_trigger(call.body)
+    await service.trigger_checkpoint(call.job_id, trigger_id, full)
+    return {"request-id": trigger_id}
+
+
+async def checkpoint_status(service: DispatcherService, call: Call) -> Any:
+    """What became of a checkpoint that somebody asked for."""
+    service.details.outdated(call.job_id)
+    return checkpoint_views.trigger_status(await service.details.of(call.job_id), call.given())
+
+
+async def trigger_savepoint(service: DispatcherService, call: Call) -> Any:
+    """Take a savepoint now."""
+    wanted = read_savepoint(call.body)
+    await service.trigger_savepoint(call.job_id, wanted)
+    return {"request-id": wanted.trigger_id}
+
+
+async def stop(service: DispatcherService, call: Call) -> Any:
+    """Stop a job with a savepoint."""
+    wanted = read_stop(call.body)
+    await service.trigger_savepoint(call.job_id, wanted)
+    return {"request-id": wanted.trigger_id}
+
+
+async def savepoint_status(service: DispatcherService, call: Call) -> Any:
+    """What became of a savepoint that somebody asked for, or of a stop."""
+    service.details.outdated(call.job_id)
+    return checkpoint_views.savepoint_status(await service.details.of(call.job_id), call.given())
+
+
+async def set_requirements(service: DispatcherService, call: Call) -> Any:
+    """Bounds of the parallelism."""
+    return require(await service.details.of(call.job_id), call.body)
+
+
+async def rescale_details(service: DispatcherService, call: Call) -> Any:
+    """There are no rescales."""
+    service.core.job(call.job_id)
+    return error_response(404, f"Job {call.job_id} was not rescaled: its scheduler is not adaptive.")
+
+
+async def rescaling(service: DispatcherService, call: Call) -> Any:
+    """What Flink has switched off."""
+    service.core.job(call.job_id)
+    return error_response(503, "Rescaling is temporarily disabled, as in Flink. See PUT resource-requirements.")
+
+
+async def client_heartbeat(service: DispatcherService, call: Call) -> Any:
+    """The client of a job lives."""
+    expires = call.body["expiredTimestamp"]
+    if not math.isfinite(expires):
+        raise ConfigurationError("expiredTimestamp has to be milliseconds since 1970")
+    now = service.now()
+    service.core.client_alive(call.job_id, (expires - now.epoch_ms) / 1000, now)
+    return {}
+
+
+async def submit(service: DispatcherService, call: Call) -> Any:
+    """Submit a job: it is stored when this answers."""
+    request = call.request
+    received: Path | None = None
+    traces, job = service.traces, ("", "")
+    trace = traces.begin(request.headers.get("traceparent"))
+    try:
+        received = await service.on_disk(service.store.receive)
+        limit = service.settings.max_content_length
+        submission = await read_submission(request, received, client_versions(), limit)
+        job = submission.graph.job_id, submission.graph.name
+        traces.step(trace, "Upload")
+        await service.submit(submission, received, trace)
+        traces.ended(trace, *job)
+    except OSError as error:
+        traces.ended(trace, *job, error=str(error))
+        return not_stored(error, service.store.directory)
+    except Exception as error:
+        traces.ended(trace, *job, error=f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        if received is not None and received.exists():
+            await service.on_disk(service.store.drop, received)
+    return {"jobUrl": f"/jobs/{submission.graph.job_id}"}

@@ -3,9 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from firesteel.config import Settings, options
 from firesteel_dispatcher.job import Limits
+
+
+@dataclass(frozen=True)
+class FlameGraphSettings:
+    """``rest.flamegraph.*``; seconds.
+
+    Attributes:
+        enabled: whether any are made.
+        num_samples: looks at the stacks for one graph.
+        delay: between two of them.
+        refresh_interval: a graph is good for so long.
+        cleanup_interval: one that nobody asks for is dropped then.
+        depth: frames of a stack.
+    """
+
+    enabled: bool = True
+    num_samples: int = 100
+    delay: float = 0.05
+    refresh_interval: float = 60.0
+    cleanup_interval: float = 600.0
+    depth: int = 100
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> FlameGraphSettings:
+        """Read the options.
+
+        Raises:
+            ConfigurationError: one has a bad value.
+        """
+        return cls(
+            enabled=settings.get(options.FLAMEGRAPH_ENABLED),
+            num_samples=settings.get(options.FLAMEGRAPH_NUM_SAMPLES),
+            delay=settings.get(options.FLAMEGRAPH_DELAY).total_seconds(),
+            refresh_interval=settings.get(options.FLAMEGRAPH_REFRESH_INTERVAL).total_seconds(),
+            cleanup_interval=settings.get(options.FLAMEGRAPH_CLEANUP_INTERVAL).total_seconds(),
+            depth=settings.get(options.FLAMEGRAPH_STACK_DEPTH),
+        )
 
 
 @dataclass(frozen=True)
@@ -20,7 +58,11 @@ class DispatcherSettings:
         limits: of the history and of silence.
         history_in_files: ended jobs are kept in files (``completed-application-store.type``).
         history_cache: bytes of those that are kept in memory, too.
+        metrics_interval: seconds between two moments of the history of metrics; 0 = none is kept.
+        metrics_size: moments of it.
         shutdown_timeout: ``cluster.services.shutdown-timeout``.
+        flame_graphs: see there.
+        upload_directory: ``web.upload.dir``; None = a temporary one.
         takes_over: a JobMaster that is lost is followed by another one (``high-availability.type`` is not NONE).
     """
 
@@ -32,8 +74,12 @@ class DispatcherSettings:
     limits: Limits = field(default_factory=Limits)
     history_in_files: bool = True
     history_cache: int = 50 << 20
+    metrics_interval: float = 5.0
+    metrics_size: int = 720
     shutdown_timeout: float = 30.0
     takes_over: bool = True
+    flame_graphs: FlameGraphSettings = field(default_factory=FlameGraphSettings)
+    upload_directory: Path | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> DispatcherSettings:
@@ -53,6 +99,12 @@ class DispatcherSettings:
             ),
             history_in_files=settings.get(options.COMPLETED_STORE_TYPE) == "File",
             history_cache=settings.get(options.COMPLETED_STORE_CACHE_SIZE),
+            metrics_interval=settings.get(options.METRICS_HISTORY_INTERVAL).total_seconds(),
+            metrics_size=settings.get(options.METRICS_HISTORY_SIZE),
             shutdown_timeout=settings.get(options.CLUSTER_SHUTDOWN_TIMEOUT).total_seconds(),
+            flame_graphs=FlameGraphSettings.from_settings(settings),
+            upload_directory=None
+            if settings.get(options.WEB_UPLOAD_DIR) is None
+            else Path(str(settings.get(options.WEB_UPLOAD_DIR))),
             takes_over=(settings.get(options.HA_TYPE) or "").upper() != "NONE",
         )

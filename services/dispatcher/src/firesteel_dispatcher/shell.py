@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,8 @@ from firesteel.protocol.gateways import (
     ResourceManagerGateway,
 )
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rest.access import RestAccess
+from firesteel.rest.archive_cache import Archive, ArchiveCache
 from firesteel.rest.job_settings import client_timeout, client_timeout_or_none
 from firesteel.rest.views import job_values
 from firesteel.rpc import RpcClient, answers
@@ -39,20 +42,24 @@ from firesteel.service.leader_link import LeaderChannel
 from firesteel.service.leaders import Candidate
 from firesteel.service.leaving import Leaving
 from firesteel.service.measured import JOBMANAGER, Measured, numbers, of_job
+from firesteel.service.process_logs import ProcessLogs
 from firesteel.service.retries import until_it_works
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import tracing_of
 from firesteel_dispatcher import instructions as do
-from firesteel_dispatcher.access import RestAccess
+from firesteel_dispatcher.archiving import Archiver
 from firesteel_dispatcher.checkpoint_requests import SavepointRequest
 from firesteel_dispatcher.clean_up import CleanUps, Remains
 from firesteel_dispatcher.core import DispatcherCore
-from firesteel_dispatcher.details import Archive, ArchiveCache, JobDetails
+from firesteel_dispatcher.details import JobDetails
 from firesteel_dispatcher.disposals import Disposals
+from firesteel_dispatcher.flame_graphs import FlameGraphs, Profiles
 from firesteel_dispatcher.history import History
 from firesteel_dispatcher.job import ENDED, JobEndedError, Moment, Phase
 from firesteel_dispatcher.jobmasters import Addresses, JobMasterCalls
+from firesteel_dispatcher.metric_history import MetricHistory
 from firesteel_dispatcher.news import JobNews
+from firesteel_dispatcher.programs import Programs
 from firesteel_dispatcher.settings import DispatcherSettings
 from firesteel_dispatcher.submission import Submission, fingerprint_of
 from firesteel_dispatcher.submitted import submitted_archive
@@ -67,6 +74,8 @@ SUSPENDED: Final = JobStatus.SUSPENDED.name
 _SHUTDOWN_CALL: Final = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds between two calls to a service that is to end with the cluster."""
+_OF_COORDINATORS: Final = re.compile(r"firesteel-.*-(dispatcher|resourcemanager|jobmaster)-\d+-.*\.(log|out)")
+"""Logs of the services of a JobManager, as deploy/standalone/bin names them: they are in one directory."""
 _STORE_SECONDS: Final = 5.0
 """A Dispatcher that stops waits so long for what its store has begun; a disk that hangs keeps no process alive."""
 
@@ -139,7 +148,14 @@ class DispatcherService(Service):
         self._tick = min(1.0, settings.heartbeat_timeout / 4)
         self._heartbeats = HeartbeatMonitor(clock, settings.heartbeat_timeout, self._tick, failure_threshold=0)
         self.news = JobNews(self.core)
-        self.disposals = Disposals()
+        self.metric_history = MetricHistory(settings.metrics_interval, settings.metrics_size)
+        self.disposals = Disposals(cluster_settings)
+        self.flame_graphs = FlameGraphs(settings.flame_graphs, clock, self.spawn)
+        self.profiles = Profiles(clock, self.spawn)
+        self.programs = Programs(settings.upload_directory, tokens[0])
+        self.logs = ProcessLogs(
+            lambda name: _OF_COORDINATORS.match(name) is not None, below={"jobmasters": "jobmaster-"}
+        )
         self._tracing = tracing_of(trace_reporters(cluster_settings), "dispatcher")
         self.traces = SubmissionTraces(None if self._tracing is None else self._tracing.export, clock)
         self._calls = JobMasterCalls(
@@ -152,8 +168,9 @@ class DispatcherService(Service):
             self.traces.of,
         )
         cache = ArchiveCache(settings.history_cache)
+        self._archiver = Archiver(cluster_settings, self.spawn)
         self.history = History(
-            self.core, lambda: self.store, cache, settings.history_in_files, self.on_disk, self.spawn
+            self.core, lambda: self.store, cache, settings.history_in_files, self.on_disk, self.spawn, self._archiver
         )
         self._clean_ups = CleanUps(ha, cluster_settings, self.history.is_stored, self.spawn)
         self.details = JobDetails(
@@ -183,6 +200,10 @@ class DispatcherService(Service):
             *numbers(JOBMANAGER, {"numRunningJobs": sum(job.get("state") not in ENDED for job in jobs)}, labels),
             *(one for job in jobs if job for one in of_job(job["jid"], job["name"], job_values(job), labels)),
         ]
+
+    async def measured_of_process(self) -> list[Measured]:
+        """What this process takes of the machine."""
+        return await super().measured()
 
     def now(self) -> Moment:
         """For events of the core."""
@@ -257,6 +278,7 @@ class DispatcherService(Service):
                 job.cancel_wanted,
                 self._follows_jobmasters,
             )
+        self._archiver.restored((end.job_id, end.archive) for end in found.ends)
         if found.ends:
             self.spawn(self._clean_up([end.job_id for end in found.ends]), "clean-up of ended jobs")
         if found.jobs or found.ends:
@@ -285,6 +307,8 @@ class DispatcherService(Service):
         self.spawn(self._candidate.hold(), "leadership")
         self.spawn(self._watch(), "watch")
         self.spawn(self._ask_jobmasters(), "heartbeats")
+        if self.settings.metrics_interval > 0:
+            self.spawn(self._sample(), "history of metrics")
         if self._takes_over:
             self.perform([do.AskHost()])
 
@@ -301,6 +325,7 @@ class DispatcherService(Service):
         """Let the store go."""
         self._host.close()
         self._resourcemanager.close()
+        await self.programs.close()
         if self._store is not None:
             try:
                 async with asyncio.timeout(_STORE_SECONDS):
@@ -473,6 +498,11 @@ class DispatcherService(Service):
         gateway = JobMasterGateway(self.client, *job.jobmaster, timeout=_COLLECT_MARGIN)
         return await gateway.collect(m.CollectFromJob(operator_id, offset, max_bytes, wait_ms))
 
+    @property
+    def coordinators(self) -> dict[str, LeaderChannel[Any]]:
+        """Those that lead beside this one, by name."""
+        return {"resourcemanager": self._resourcemanager, "jobmaster host": self._host}
+
     async def cluster(self) -> m.ClusterOverview:
         """TaskManagers and slots.
 
@@ -559,6 +589,14 @@ class DispatcherService(Service):
         while True:
             await asyncio.sleep(self.settings.heartbeat_interval)
             await self.details.refresh()
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.metrics_interval)
+            for archive in await self.details.of_running():
+                if archive.get("vertices"):
+                    self.metric_history.record(archive, self.clock.epoch_ms())
+            self.metric_history.keep(self.core.jobs)
 
     async def _watch(self) -> None:
         while True:

@@ -22,12 +22,27 @@ _MEMORY: Final = dict.fromkeys(
         "jvmMetaspace", "jvmOverhead", "totalFlinkMemory", "totalProcessMemory",
     )
 )  # fmt: skip
-_METRICS: Final = (
-    "heapUsed", "heapCommitted", "heapMax", "nonHeapUsed", "nonHeapCommitted", "nonHeapMax", "directCount",
-    "directUsed", "directMax", "mappedCount", "mappedUsed", "mappedMax", "nettyShuffleMemorySegmentsAvailable",
-    "nettyShuffleMemorySegmentsUsed", "nettyShuffleMemorySegmentsTotal", "nettyShuffleMemoryAvailable",
-    "nettyShuffleMemoryUsed", "nettyShuffleMemoryTotal",
-)  # fmt: skip
+_METRICS: Final = {
+    "heapUsed": "JVM.Memory.Heap.Used",
+    "heapCommitted": "JVM.Memory.Heap.Committed",
+    "heapMax": "JVM.Memory.Heap.Max",
+    "nonHeapUsed": "JVM.Memory.NonHeap.Used",
+    "nonHeapCommitted": "JVM.Memory.NonHeap.Committed",
+    "nonHeapMax": "JVM.Memory.NonHeap.Max",
+    "directCount": "JVM.Memory.Direct.Count",
+    "directUsed": "JVM.Memory.Direct.MemoryUsed",
+    "directMax": "JVM.Memory.Direct.TotalCapacity",
+    "mappedCount": "JVM.Memory.Mapped.Count",
+    "mappedUsed": "JVM.Memory.Mapped.MemoryUsed",
+    "mappedMax": "JVM.Memory.Mapped.TotalCapacity",
+    "nettyShuffleMemorySegmentsAvailable": "Shuffle.Netty.AvailableMemorySegments",
+    "nettyShuffleMemorySegmentsUsed": "Shuffle.Netty.UsedMemorySegments",
+    "nettyShuffleMemorySegmentsTotal": "Shuffle.Netty.TotalMemorySegments",
+    "nettyShuffleMemoryAvailable": "Shuffle.Netty.AvailableMemory",
+    "nettyShuffleMemoryUsed": "Shuffle.Netty.UsedMemory",
+    "nettyShuffleMemoryTotal": "Shuffle.Netty.TotalMemory",
+}
+"""Names in the details of a TaskManager -> ends of the names of its metrics."""
 UNKNOWN: Final = -1
 """Stands where Flink has a number that is not measured here."""
 
@@ -61,8 +76,16 @@ def taskmanager_row(found: Mapping[str, Any], tasks: Mapping[tuple[str, str], in
     }
 
 
-def taskmanager_details(found: Mapping[str, Any], tasks: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    """/taskmanagers/:taskmanagerid; arguments as in ``taskmanager_row``."""
+def taskmanager_details(
+    found: Mapping[str, Any], tasks: Mapping[tuple[str, str], int], measured: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """/taskmanagers/:taskmanagerid.
+
+    Args:
+        found: as in ``taskmanager_row``.
+        tasks: as there.
+        measured: what it measures of itself, by Flink's names.
+    """
     row = taskmanager_row(found, tasks)
     slots = found.get("allocatedSlots", ())
     left = dict(tasks)
@@ -75,5 +98,15 @@ def taskmanager_details(found: Mapping[str, Any], tasks: Mapping[tuple[str, str]
         shares[slot["jobId"]] -= 1
         resource = {**_RESOURCE, **slot.get("resource", {})}
         allocated.append({**slot, "resource": resource, "assignedTasks": slot.get("assignedTasks", count)})
-    metrics: dict[str, Any] = {**dict.fromkeys(_METRICS, UNKNOWN), "garbageCollectors": []}
-    return {**row, "allocatedSlots": allocated, "metrics": {**metrics, **found.get("metrics", {})}}
+    return {**row, "allocatedSlots": allocated, "metrics": _metrics(measured or {})}
+
+
+def _metrics(values: Mapping[str, Any]) -> dict[str, Any]:
+    found = {short: int(values.get(f"Status.{name}", UNKNOWN)) for short, name in _METRICS.items()}
+    prefix, suffix = "Status.JVM.GarbageCollector.", ".Count"
+    collectors = [
+        {"name": name, "count": int(values[key]), "time": int(values.get(f"{prefix}{name}.Time", 0))}
+        for key in values
+        if key.startswith(prefix) and key.endswith(suffix) and (name := key[len(prefix) : -len(suffix)])
+    ]
+    return {**found, "garbageCollectors": collectors}

@@ -20,10 +20,12 @@ from firesteel.protocol import messages as m
 from firesteel.protocol.gateways import DispatcherGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
+from firesteel.rpc.log_levels import logging_routes
 from firesteel.service.background import BackgroundTasks
 from firesteel.service.base import Service
 from firesteel.service.leaders import Candidate
 from firesteel.service.measured import Measured, of_job
+from firesteel.service.otlp_metrics import otlp_metric_reporters
 from firesteel.service.retries import until_it_works
 from firesteel.traces.settings import trace_reporters
 from firesteel.traces.tracing import Tracing, tracing_of
@@ -93,9 +95,10 @@ class JobMasterService(Service):
         self._calls = BackgroundTasks("calls of the jobmaster")
         self._trace_reporters = trace_reporters(settings)
         self._tracing: Tracing | None = None
+        self._meters = [reporter.to_plain() for reporter in otlp_metric_reporters(settings)]
         if takes_jobs:
             self.app.add_routes(host_routes(self, secret, clock))
-        self.app.add_routes(job_routes(self, secret, clock))
+        self.app.add_routes([*job_routes(self, secret, clock), *logging_routes(secret, clock)])
 
     async def on_start(self) -> None:
         """Say where this host is."""
@@ -189,6 +192,7 @@ class JobMasterService(Service):
             leaders=leaders or self._leaders,
             attempts=attempts,
             tracing=self._tracing,
+            meters=self._meters,
         )
         self._jobs[graph.job_id], self._graphs[graph.job_id] = job, graph
         self.spawn(self._forget_later(job), f"end of job {graph.job_id}")

@@ -29,6 +29,7 @@ import fcntl
 import json
 import logging
 import os
+import platform
 import signal
 import socket
 from pathlib import Path
@@ -51,7 +52,8 @@ from firesteel.ha.services import (
 from firesteel.protocol import messages as m
 from firesteel.service.background import first_of
 from firesteel.service.leaders import CHECK_SECONDS
-from firesteel.service.logs import setup_logging
+from firesteel.service.logs import configure_logging, setup_logging
+from firesteel.service.otlp_logs import exported_logs
 from firesteel.service.reporting import report_metrics
 from firesteel_jobmaster.app import JobMasterService
 from firesteel_jobmaster.attempts import JobAttempts, attempts_of
@@ -86,7 +88,8 @@ def run(connection: socket.socket) -> int:
     # As long as somebody holds the lock, the run directory (with our log) is not taken for abandoned.
     lock = os.open(order.run_directory, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(lock, fcntl.LOCK_SH)
-    return asyncio.run(_JobProcess(order, connection).run())
+    with exported_logs(Settings.from_plain(order.settings), "jobmaster"):
+        return asyncio.run(_JobProcess(order, connection).run())
 
 
 def _log_to(file: Path) -> None:
@@ -117,10 +120,11 @@ class _JobProcess:
         self._connection.setblocking(False)
         reader, self._writer = await asyncio.open_connection(sock=self._connection)
         service_settings = Settings.from_plain(order.settings)
+        configure_logging(service_settings)
         service = JobMasterService(
             settings=service_settings, secret=order.secret, clock=SystemClock(), takes_jobs=False
         )
-        report_metrics(service, service_settings, (rest_token(order.secret),), has_ports=False)
+        report_metrics(service, service_settings, (rest_token(order.secret),), has_ports=False, sends=False)
         try:
             address = await service.start(order.bind_host, 0, order.advertised_host)
             me = myself()
@@ -160,6 +164,7 @@ class _JobProcess:
         except (FiresteelError, OSError) as error:
             self._tell({"failed": str(error)})
             return None
+        job.core.logs = {"host": platform.node(), "jobmaster": self._order.log_file}
         if self._leadership is not None:
             leadership = self._leadership
             await in_a_thread(lambda: leadership.announce(job.address, job.token))

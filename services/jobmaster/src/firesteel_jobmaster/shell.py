@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -75,6 +75,7 @@ class JobMaster:
         leaders: say where the ResourceManager is; default: where ``start`` says.
         attempts: remember which attempts were used; default: those of this JobMaster are the first.
         tracing: exports traces; None = there are none.
+        meters: plain reporters to which meters of user functions export.
     """
 
     def __init__(
@@ -95,12 +96,14 @@ class JobMaster:
         leaders: LeaderRetrieval | None = None,
         attempts: JobAttempts | None = None,
         tracing: Tracing | None = None,
+        meters: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.job_id, self.address, self.token = job_graph.job_id, address, token
         worker = CheckpointWorker(
             self.job_id,
             lambda: settings.new_checkpoint_storage(self.job_id),
             checkpoint_store or MemoryCheckpointStore(),
+            settings.savepoints,
         )
         self._checkpoint_work = WorkQueue(
             worker,
@@ -115,6 +118,7 @@ class JobMaster:
             job_graph, settings, clock, may_recover=checkpoint_store is not None and may_recover, takeover=takeover,
             first_attempt=attempts.first if attempts is not None else 0,
         )  # fmt: skip
+        self._meters = list(meters)
         self._traces: JobTraces | None = None
         self._trace_reporters: list[dict[str, Any]] = []
         if tracing is not None:
@@ -587,6 +591,8 @@ class JobMaster:
     ) -> None:
         """Have tasks run; said again while the answer may be lost: who has taken them takes them once."""
         trace = {} if self._traces is None else self._traces.for_slots(self._trace_reporters)
+        if self._meters:
+            trace["metrics"] = self._meters
         await self._notes.done()  # a JobMaster that follows must not use the same numbers
         placement = deployment.placement
         if len(placement.peers) > PACKED_AT_ONCE:

@@ -17,8 +17,6 @@ from firesteel_jobmaster.checkpoints.statistics import COMPLETED, METRICS, Check
 logger = logging.getLogger(__name__)
 KEPT_CHECKPOINTS: Final = 32
 """So many of the last ones a recovery may be linked to."""
-_PHASES: Final = {"start_delay_ms": "StartDelay", "alignment_ms": "Alignment", "sync_ms": "Sync", "async_ms": "Async"}
-"""Of a subtask's part in a checkpoint, in their order."""
 
 
 class JobTraces:
@@ -182,9 +180,9 @@ class JobTraces:
         found = [Span(context, "Attempt", begin, end, self.root, attributes, error=cause)]
         sent, taken = at.get(ExecutionState.DEPLOYING), at.get(ExecutionState.INITIALIZING)
         if sent is not None and taken is not None:
-            found.append(Span(context.child(), "Deploy", sent, taken, context, attributes))
+            found.append(Span(context.below("Deploy"), "Deploy", sent, taken, context, attributes))
             name = "Initialize" if restored is None else "Restore"
-            found.append(Span(context.child(), name, taken, end, context, attributes))
+            found.append(Span(context.below("Initialize"), name, taken, end, context, attributes))
         return found
 
     def _of_task(self, vertex_id: str, name: str, subtask: int) -> dict[str, Value]:
@@ -197,7 +195,8 @@ class JobTraces:
         self._safely(lambda: self._end_checkpoint(record))
 
     def _end_checkpoint(self, record: CheckpointRecord) -> None:
-        root = TraceContext.new()
+        job_id = self._graph.job_graph.job_id
+        root = TraceContext.of_checkpoint(job_id, record.id) if record.id else TraceContext.new()
         completed = record.status == COMPLETED
         attributes: dict[str, Value] = {**self._job, "checkpoint.status": record.status}
         if record.id:
@@ -238,18 +237,16 @@ class JobTraces:
 def _subtask(
     root: TraceContext, record: CheckpointRecord, values: tuple[int, ...], attributes: Mapping[str, Value]
 ) -> list[Span]:
-    """From the trigger to the acknowledgement; its phases follow each other. Clocks of hosts differ: they are cut."""
+    """From the trigger to the acknowledgement. Slots trace what follows the delay, below the same span."""
     figures = dict(zip(METRICS, values[1:], strict=True))
     end = max(values[0], record.trigger_ms)
-    context = root.child()
-    sizes = {f"checkpoint.{name}": figures[name] for name in METRICS if name not in _PHASES}
-    found = [Span(context, "Subtask", record.trigger_ms, end, root, {**attributes, **sizes})]
-    at = record.trigger_ms
-    for name, shown in _PHASES.items():
-        then = min(at + max(0, figures[name]), end)
-        found.append(Span(context.child(), shown, at, then, context, attributes))
-        at = then
-    return found
+    context = root.below(f"{attributes['vertex.id']}_{attributes['subtask']}_{attributes['attempt']}")
+    said = {f"checkpoint.{name}": value for name, value in figures.items()}
+    delayed = min(record.trigger_ms + max(0, figures["start_delay_ms"]), end)
+    return [
+        Span(context, "Subtask", record.trigger_ms, end, root, {**attributes, **said}),
+        Span(context.child(), "StartDelay", record.trigger_ms, delayed, context, attributes),
+    ]
 
 
 def _reason(entry: FailureEntry) -> str:

@@ -14,6 +14,12 @@ _TASK: Final = (*TASKMANAGER, "job", "task")
 _OPERATOR: Final = (*_TASK, "operator")
 _TIMES: Final = {name: f"accumulate{name[0].upper()}{name[1:]}" for name in METRIC_TOTALS if name.endswith("TimeMs")}
 """Totals of time -> Flink's names of them."""
+_FIRST: Final = ("numRecordsIn", "numRecordsInPerSecond", "currentInputWatermark")
+_LAST: Final = ("numRecordsOut", "numRecordsOutPerSecond", "currentOutputWatermark")
+_BUFFERS: Final = "buffers."
+_UNFIT: Final = str.maketrans(dict.fromkeys(" .:,", "_"))
+"""As in the ids of user metrics."""
+_GROWING: Final = frozenset(METRIC_TOTALS) - set(_TIMES)
 
 
 def of_slots(slots: Iterable[Slot], labels: Mapping[str, str]) -> list[Measured]:
@@ -39,9 +45,24 @@ def _of_task(task: Task, of_job: Mapping[str, str]) -> list[Measured]:
         "subtask_index": str(what.get("subtask", 0)),
     }
     own = {_TIMES.get(name, name): value for name, value in task.metrics.items() if "." not in name}
-    found = numbers(_TASK, own, labels)
+    found = numbers(_TASK, own, labels, _GROWING)
+    for name, value in task.metrics.items():
+        if name.startswith(_BUFFERS):
+            found += numbers((*_TASK, "buffers"), {name.removeprefix(_BUFFERS): value}, labels)
+    found += _of_operators(own, labels)
     user = task.metrics.get(USER_METRICS)
     return found + _of_functions(user, labels) if isinstance(user, Mapping) else found
+
+
+def _of_operators(values: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:
+    """What is known of the first and the last operator of a chain: it is counted where records come in and go out."""
+    first, *others = labels["task_name"].split(" -> ")
+    found: list[Measured] = []
+    for name, figures in ((first, _FIRST), (others[-1] if others else first, _LAST)):
+        if "(" not in name or figures is _FIRST:  # a chain that branches has no last one
+            what = {figure: values[figure] for figure in figures if figure in values}
+            found += numbers(_OPERATOR, what, {**labels, "operator_name": name.translate(_UNFIT)}, _GROWING)
+    return found
 
 
 def _of_functions(values: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:

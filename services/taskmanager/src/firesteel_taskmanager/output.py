@@ -6,9 +6,11 @@ import codecs
 import logging
 import sys
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from firesteel.service.logs import FIELDS
+from firesteel.service.otlp_logs import TRACE_FIELD
 
 
 class SlotOutput:
@@ -19,10 +21,13 @@ class SlotOutput:
 
     Args:
         stdout: gets the text of stdout instead.
+        keep: gets a copy of all, with the control channel and ``out`` or ``log``.
     """
 
-    def __init__(self, stdout: Callable[[str], None] | None) -> None:
-        self._stdout = stdout
+    def __init__(
+        self, stdout: Callable[[str], None] | None, keep: Callable[[int, str, str], None] = lambda *_: None
+    ) -> None:
+        self._stdout, self._keep = stdout, keep
         self._decoders: dict[tuple[int, str], codecs.IncrementalDecoder] = {}
 
     def write(self, channel: int, stream: str, data: bytes) -> None:
@@ -31,16 +36,22 @@ class SlotOutput:
         decoder = self._decoders.get(key)
         if decoder is None:
             decoder = self._decoders[key] = codecs.getincrementaldecoder("utf-8")("replace")
-        self._put(stream, decoder.decode(data))
+        text = decoder.decode(data)
+        self._keep(channel, "out", text)
+        self._put(stream, text)
 
-    def log(self, message: Mapping[str, Any]) -> None:
+    def log(self, channel: int, message: Mapping[str, Any]) -> None:
         """A log record of a slot, under the name of its logger there."""
         level = message.get("level")
         if isinstance(level, str):
             level = logging.getLevelNamesMapping().get(level.upper())
         number = level if isinstance(level, int) else logging.INFO
         name = str(message.get("logger") or "firesteel.slot")
-        extra = {field: message[field] for field in FIELDS if message.get(field) is not None}
+        extra = {field: message[field] for field in (*FIELDS, TRACE_FIELD) if message.get(field) is not None}
+        at = datetime.now().strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+        where = f" [execution={message['execution_id']}]" if message.get("execution_id") else ""
+        line = f"{at} {logging.getLevelName(number):5} {name}{where}: {message.get('message', '')}\n"
+        self._keep(channel, "log", line)
         logging.getLogger(name).log(number, "%s", message.get("message", ""), extra=extra)
 
     def forget(self, channel: int) -> None:

@@ -9,12 +9,14 @@ from aiohttp import web
 
 from firesteel.core.errors import FencedError
 from firesteel.protocol import messages as m
-from firesteel.protocol.gateways import TaskManagerGateway
+from firesteel.protocol.gateways import InspectionGateway, TaskManagerGateway
 from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.protocol.method import Caller, Method
 from firesteel.protocol.split_messages import OperatorEvents
-from firesteel.rpc import RpcRequest, answers, handlers_of, rpc_routes
+from firesteel.rpc import RpcRequest, answers, by_token, handlers_of, rpc_routes
+from firesteel.service.process_logs import UnknownLogError
 from firesteel_taskmanager.core import SlotTakenError
+from firesteel_taskmanager.inspection import Inspection
 from firesteel_taskmanager.instructions import Instruction
 from firesteel_taskmanager.shell import TaskManagerService
 from firesteel_taskmanager.slots import UnknownAllocationError, UnknownExecutionError
@@ -126,4 +128,8 @@ def routes(service: TaskManagerService, secret: str) -> list[web.RouteDef]:
         UnknownExecutionError: RpcCode.NOT_FOUND,
     }
     handlers = handlers_of(TaskManagerGateway, _Calls, lambda call: _Calls(service, call.token), check, refusals)
-    return rpc_routes(handlers, secret, clock=service.clock)
+    looking = handlers_of(
+        InspectionGateway, Inspection, lambda _: service.inspection, by_token(lambda _: ""),
+        {UnknownLogError: RpcCode.NOT_FOUND},
+    )  # fmt: skip
+    return rpc_routes({**handlers, **looking}, secret, clock=service.clock)

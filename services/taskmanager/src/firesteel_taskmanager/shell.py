@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import platform
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from firesteel.config import Settings
@@ -25,12 +27,16 @@ from firesteel.protocol.message import RpcCode, RpcFault
 from firesteel.rpc import RpcClient
 from firesteel.service.base import Service
 from firesteel.service.measured import TASKMANAGER, Measured, numbers
+from firesteel.service.process_logs import ProcessLogs
 from firesteel.service.versions import own_versions
+from firesteel.traces.settings import trace_reporters
+from firesteel.traces.tracing import tracing_of
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.blobs import BlobCache
 from firesteel_taskmanager.channels import ChannelServer
 from firesteel_taskmanager.core import TaskManagerCore
 from firesteel_taskmanager.executors import ExecutorFactory, ExecutorSupervisor, FixedExecutor
+from firesteel_taskmanager.inspection import Inspection
 from firesteel_taskmanager.jobmasters import JobMasterLinks
 from firesteel_taskmanager.measured import of_slots
 from firesteel_taskmanager.memory import MemoryWatch, offer_to_oom_killer, warn_if_too_large
@@ -38,6 +44,7 @@ from firesteel_taskmanager.python_environments import PythonEnvironments
 from firesteel_taskmanager.resourcemanager import ResourceManagerLink
 from firesteel_taskmanager.settings import TaskManagerSettings, cancellation_of
 from firesteel_taskmanager.slot_messages import SlotMessages
+from firesteel_taskmanager.traces import deployed
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +78,8 @@ class TaskManagerService(Service):
         self._all_settings, self._settings = settings, own
         self._secret, self._clock, self._memory = secret, clock, memory
         self.taskmanager_id = taskmanager_id
+        self.environment = ""
+        """By which its Python packages are compared with those of others; empty: it is not said."""
         self._link = ResourceManagerLink(self, leaders, own.registration, clock)
         self.executors: ExecutorSupervisor | FixedExecutor = FixedExecutor(executor_id)
         if executors is not None:
@@ -87,9 +96,12 @@ class TaskManagerService(Service):
             run_directory.path / "tm-python", self._fetch_blobs, f"TaskManager {taskmanager_id}"
         )
         self._jobmasters = JobMasterLinks(self, own, clock)
+        self.logs = ProcessLogs(lambda name: name.startswith(f"executor-{gethostname()}-"))
         self._messages = SlotMessages(self, stdout)
+        self.inspection = Inspection(self.core, self._messages, self.logs, self.measured)
         self._placements: dict[str, OrderedDict[str, str]] = {}
         """Job -> id -> packed placement; those that were shared last."""
+        self._tracing = tracing_of(trace_reporters(settings), "taskmanager")
         self._alarm = asyncio.Event()
         self._idle = asyncio.Event()
 
@@ -99,6 +111,7 @@ class TaskManagerService(Service):
         in_slots = sum(slot.process.memory for slot in self.core.slots if slot.process is not None)
         memory = {"Memory_Slots_Used": in_slots}
         if self._memory is not None:
+            memory["Flink_Memory_Managed_Total"] = self._memory.managed
             memory |= {"Memory_Slots_Max": (self.core.memory_limit or 0) * len(self.core.slots)}
         return [
             *self.process_use.measure(TASKMANAGER, labels),
@@ -150,6 +163,8 @@ class TaskManagerService(Service):
         await self.environments.close()
         await self.blobs.close()
         await self._link.say_goodbye(self.taskmanager_id)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     def give_up(self, cause: str) -> None:
         """The ResourceManager is not to be had: end, and say why."""
@@ -365,10 +380,14 @@ class TaskManagerService(Service):
         tasks, where = self.core.tasks, (message.job_id, message.allocation_id)
         if not tasks.begin_deploy(*where, executions, cancellation_of(self._all_settings, config), self.now):
             return
+        received_ms = self._clock.epoch_ms()
         blobs = await self._fetch(message, names)
         managed = 0 if self._memory is None else self._memory.managed // len(self.core.slots)
         mine = {"blobs": blobs, "secret": secret, "placement": placement, "managed_memory": managed}
-        self.perform(tasks.deploy(*where, {**plain, **mine}))
+        instructions = tasks.deploy(*where, {**plain, **mine})
+        self.perform(instructions)
+        if instructions and self._tracing is not None:
+            self._tracing.export(deployed(plain, self.taskmanager_id, received_ms, self._clock.epoch_ms()))
 
     async def _fetch(self, message: m.SubmitTasks, names: list[str]) -> dict[str, str]:
         for pause in (*_BLOB_PAUSES, None):
@@ -421,6 +440,8 @@ class TaskManagerService(Service):
             "physicalMemory": physical_memory(),
             "freeMemory": free_memory(),
             "managedMemory": 0 if memory is None else memory.managed,
+            "firesteel-environment": self.environment,
+            "firesteel-python": platform.python_version(),
         }
         return m.RegisterTaskManager(
             self.taskmanager_id,
@@ -432,6 +453,14 @@ class TaskManagerService(Service):
             own_versions(),
             (self.executors.newest or "") if isinstance(self.executors, ExecutorSupervisor) else "",
         )
+
+    def log_level_changed(self, logger: str, level: str) -> None:
+        """Slots log with the levels of their TaskManager."""
+        self.core.log_levels[logger] = level
+        for slot in self.core.slots:
+            if slot.process is not None:
+                message = {"type": "log_levels", "levels": {logger: level}}
+                self.channels.send(slot.process.channel, message)
 
     def is_ready(self) -> bool:
         """Whether the ResourceManager knows it."""

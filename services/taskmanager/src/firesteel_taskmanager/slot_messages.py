@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from firesteel.core.errors import ProtocolError
 from firesteel.protocol import messages as m
 from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.service.process_logs import ProcessLogs
 from firesteel_taskmanager import instructions as i
 from firesteel_taskmanager.core import TaskManagerCore
 from firesteel_taskmanager.output import SlotOutput
@@ -31,6 +33,7 @@ class _Owner(Protocol):
     """What it needs of the TaskManager."""
 
     core: TaskManagerCore
+    logs: ProcessLogs
 
     @property
     def channels(self) -> _Channels:
@@ -56,8 +59,9 @@ class SlotMessages:
     """
 
     def __init__(self, owner: _Owner, stdout: Callable[[str], None] | None) -> None:
-        self._owner, self._output = owner, SlotOutput(stdout)
+        self._owner, self._output = owner, SlotOutput(stdout, self._keep)
         self._collects: dict[int, tuple[int, asyncio.Future[m.Collected]]] = {}
+        self._inspections: dict[int, tuple[int, asyncio.Future[Any]]] = {}
         self._requests = itertools.count(1)
 
     def received(self, channel: int, message: dict[str, Any], payload: bytes) -> None:
@@ -105,19 +109,28 @@ class SlotMessages:
             case "stdout":
                 self._output.write(channel, str(message.get("stream", "stdout")), payload)
             case "log":
-                self._output.log(message)
+                self._output.log(channel, message)
             case "collect_result":
                 self._collected(message, payload)
+            case "inspected":
+                self._inspected(message, payload)
             case _:
                 raise ProtocolError(f"control channel {channel}", f"unknown message type {kind!r}")
 
     def closed(self, channel: int) -> None:
         """The channel is gone: nobody will answer."""
         self._output.forget(channel)
-        for request, (where, future) in list(self._collects.items()):
-            if where == channel and not future.done():
-                self._collects.pop(request)
-                future.set_exception(RpcFault(RpcCode.NOT_FOUND, "the slot process ended"))
+        waiting: tuple[dict[int, tuple[int, asyncio.Future[Any]]], ...] = (self._collects, self._inspections)
+        for asked in waiting:
+            for request, (where, future) in list(asked.items()):
+                if where == channel and not future.done():
+                    asked.pop(request)
+                    future.set_exception(RpcFault(RpcCode.NOT_FOUND, "the slot process ended"))
+
+    def _keep(self, channel: int, kind: str, text: str) -> None:
+        slot = self._owner.core.slots.at(channel)
+        if slot is not None and text:
+            self._owner.logs.ring(f"slot-{slot.index}.{kind}").write(text)
 
     async def collect(self, message: m.Collect) -> m.Collected:
         """Ask the slot for results; it waits for the first one, and so does the caller."""
@@ -135,6 +148,38 @@ class SlotMessages:
             raise RpcFault(RpcCode.INTERNAL, text) from error
         finally:
             self._collects.pop(request, None)
+
+    async def inspect(self, channel: int, seconds: float, what: Mapping[str, Any]) -> Any:
+        """Ask a slot what its threads do; returns its JSON.
+
+        Args:
+            channel: of the slot.
+            seconds: that it may take.
+            what: fields of ``inspect``.
+
+        Raises:
+            RpcFault: it ended, does not answer, or can't.
+        """
+        request = next(self._requests)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._inspections[request] = (channel, future)
+        self._owner.channels.send(channel, {"type": "inspect", "request_id": request, **what})
+        try:
+            async with asyncio.timeout(seconds):
+                return await future
+        except TimeoutError as error:
+            raise RpcFault(RpcCode.INTERNAL, "a slot did not say in time what its threads do") from error
+        finally:
+            self._inspections.pop(request, None)
+
+    def _inspected(self, message: Mapping[str, Any], payload: bytes) -> None:
+        _, future = self._inspections.pop(message["request_id"], (0, None))
+        if future is None or future.done():
+            return
+        if message.get("error"):
+            future.set_exception(RpcFault(RpcCode.REFUSED, str(message["error"])))
+            return
+        future.set_result(json.loads(payload))
 
     def _collected(self, message: Mapping[str, Any], payload: bytes) -> None:
         _, future = self._collects.pop(message["request_id"], (0, None))

@@ -109,7 +109,8 @@ class EmbeddedCluster:
 
     async def _run(self, service: Any) -> None:
         self._services.append(service)
-        report_metrics(service, self._settings, (rest_token(self._secret),))
+        # The Dispatcher sends what JobMasters measure.
+        report_metrics(service, self._settings, (rest_token(self._secret),), sends=service.name != "jobmaster")
         await service.start("127.0.0.1", 0)
 
     def ensure_slots(self, count: int) -> None:

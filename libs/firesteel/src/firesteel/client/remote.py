@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -67,6 +68,8 @@ class RemoteExecutor:
         job_graph, blobs = prepare(graph, settings, same_host=False)
         if program is not None and program.plan_only:
             raise PlanOnly(graph, job_graph)
+        if program is not None and program.first_job_id is not None:
+            job_graph, program.first_job_id = replace(job_graph, job_id=program.first_job_id), None
         connection = connect(settings)
         try:
             connection.loop.run(connection.rest.submit(job_graph, blobs))
@@ -76,6 +79,7 @@ class RemoteExecutor:
         job = RemoteJobClient(job_graph, connection, settings)
         if program is not None:
             program.jobs[job_graph.job_id] = job
+            program.submitted.append(job_graph.job_id)
             program.console.say(f"Job has been submitted with JobID {job_graph.job_id}")
             prints = any(node.operator.kind is OperatorKind.PRINT for node in graph.nodes.values())
             if prints and not program.told_of_print:

@@ -136,6 +136,47 @@ REST_MAX_CONTENT_LENGTH = ConfigOption(
     unit="bytes",
     at_least=1 << 20,
 )
+WEB_UPLOAD_DIR: ConfigOption[str | None] = ConfigOption(
+    "web.upload.dir",
+    STRING,
+    None,
+    "Directory of programs that are uploaded to the REST API (POST /jars/upload). Not set: a temporary one, which goes "
+    "with the Dispatcher.",
+)
+FLAMEGRAPH_ENABLED = ConfigOption(
+    "rest.flamegraph.enabled",
+    BOOL,
+    True,
+    "Whether flame graphs of vertices can be asked for; it costs nothing until somebody does. In Flink it is off.",
+)
+FLAMEGRAPH_NUM_SAMPLES = ConfigOption(
+    "rest.flamegraph.num-samples", INT, 100, "Looks at the stacks of a task for one flame graph.",
+    at_least=1, at_most=2000,
+)  # fmt: skip
+FLAMEGRAPH_DELAY = ConfigOption(
+    "rest.flamegraph.delay-between-samples",
+    DURATION,
+    timedelta(milliseconds=50),
+    "Between two looks for a flame graph.",
+    at_least=timedelta(milliseconds=1),
+    at_most=timedelta(seconds=1),
+)
+FLAMEGRAPH_REFRESH_INTERVAL = ConfigOption(
+    "rest.flamegraph.refresh-interval",
+    DURATION,
+    timedelta(minutes=1),
+    "A flame graph is shown for so long before another one is made for whoever asks.",
+)
+FLAMEGRAPH_CLEANUP_INTERVAL = ConfigOption(
+    "rest.flamegraph.cleanup-interval",
+    DURATION,
+    timedelta(minutes=10),
+    "A flame graph that nobody has asked for during this time is dropped.",
+)
+FLAMEGRAPH_STACK_DEPTH = ConfigOption(
+    "rest.flamegraph.stack-depth", INT, 100, "Frames of a stack that a flame graph shows, the innermost ones.",
+    at_least=1, at_most=1000,
+)  # fmt: skip
 COMPLETED_STORE_TYPE = ConfigOption(
     "completed-application-store.type",
     enum_of("File", "Memory"),
@@ -188,4 +229,68 @@ HEARTBEAT_RPC_FAILURE_THRESHOLD = ConfigOption(
     2,
     "So many failed calls in a row make a service unreachable before its heartbeat times out. -1: never.",
     at_least=-1,
+)
+ARCHIVE_DIRECTORY: ConfigOption[str | None] = ConfigOption(
+    "jobmanager.archive.fs.dir",
+    STRING,
+    None,
+    "Where the Dispatcher puts a file about each job that has ended, for history servers: an absolute path, file: or "
+    "s3://bucket/directory. Not set: nowhere; the Dispatcher itself shows ended jobs until they expire.",
+)
+HISTORY_DIRECTORIES: ConfigOption[str | None] = ConfigOption(
+    "historyserver.archive.fs.dir",
+    STRING,
+    None,
+    "Directories whose archives a history server shows, separated by commas; as jobmanager.archive.fs.dir.",
+)
+HISTORY_REFRESH = ConfigOption(
+    "historyserver.archive.fs.refresh-interval",
+    DURATION,
+    timedelta(seconds=10),
+    "How often a history server looks for new and removed archives.",
+    at_least=_MILLISECOND,
+)
+HISTORY_RETAINED_JOBS = ConfigOption(
+    "historyserver.archive.retained-jobs",
+    INT,
+    -1,
+    "How many jobs of each directory a history server shows, the newest; it removes the archives of others. -1: all.",
+    at_least=-1,
+)
+HISTORY_RETAINED_TTL: ConfigOption[timedelta | None] = ConfigOption(
+    "historyserver.archive.retained-ttl",
+    DURATION,
+    None,
+    "Archives of jobs that ended longer ago are removed. Not set: none.",
+    at_least=_MILLISECOND,
+)
+HISTORY_ADDRESS = ConfigOption(
+    "historyserver.web.address", STRING, "127.0.0.1", "Address that a history server binds to."
+)
+HISTORY_PORT = ConfigOption(
+    "historyserver.web.port",
+    INT,
+    8083,
+    "Port of a history server; 0: any free one. Flink's default is 8082, which the ResourceManager has here.",
+    at_least=0,
+    at_most=65535,
+)
+HISTORY_WEB_REFRESH = ConfigOption(
+    "historyserver.web.refresh-interval",
+    DURATION,
+    timedelta(seconds=10),
+    "How often a page that shows a history server asks again.",
+    at_least=_MILLISECOND,
+)
+HISTORY_JOBMANAGER_LOGS: ConfigOption[str | None] = ConfigOption(
+    "historyserver.log.jobmanager.url-pattern",
+    STRING,
+    None,
+    "Where people find the log of a job's JobMaster; <jobid> is replaced. Not set: the file and its host.",
+)
+HISTORY_TASKMANAGER_LOGS: ConfigOption[str | None] = ConfigOption(
+    "historyserver.log.taskmanager.url-pattern",
+    STRING,
+    None,
+    "Where people find the log of a TaskManager; <jobid> and <tmid> are replaced.",
 )

@@ -14,6 +14,9 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "jobmanager": "firesteel.checkpoint.memory:JobManagerCheckpointStorage",
         "s3": "firesteel.checkpoint.s3:S3CheckpointStorage",
     },
+    "firesteel.dashboards": {
+        "dashboard": "firesteel_dispatcher.dashboard:dashboard_routes",
+    },
     "firesteel.executors": {
         "local": "firesteel.client.embedded:EmbeddedExecutor",
         "remote": "firesteel.client.remote:RemoteExecutor",
@@ -46,6 +49,20 @@ EXTRAS: Final = {"minio": "s3", "rocksdict": "rocksdb"}
 def known_names(group: str) -> set[str]:
     """All names of a group."""
     return {*BUILT_IN.get(group, {}), *(point.name for point in entry_points(group=group))}
+
+
+def import_target(target: str) -> Any:
+    """What ``module:attribute`` names.
+
+    Raises:
+        ImportError: there is no such module, or it has no such attribute; or whatever the module raises.
+    """
+    module, _, attribute = target.partition(":")
+    found = import_module(module)
+    try:
+        return getattr(found, attribute)
+    except AttributeError as error:
+        raise ImportError(f"{module} has no {attribute!r}") from error
 
 
 def load(group: str, name: str) -> Any:

@@ -9,6 +9,8 @@ __all__ = ["Counter", "Distribution", "Meter", "MetricGroup"]
 
 USER_METRICS = "user"
 """Where a task's report has the metrics of user functions: ``<operator>.<group>.<name>`` -> number or text."""
+USER_COUNTERS = "user_counters"
+"""Where it says which of these are counters: they are the accumulators of the REST API."""
 
 
 class Counter(ABC):

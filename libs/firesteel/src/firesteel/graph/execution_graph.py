@@ -14,7 +14,7 @@ from firesteel.core.clock import Clock
 from firesteel.core.ids import AllocationId, ExecutionId, VertexId, execution_id
 from firesteel.core.secret import new_salt
 from firesteel.core.state_machine import StateMachine
-from firesteel.functions.metrics import USER_METRICS
+from firesteel.functions.metrics import USER_COUNTERS, USER_METRICS
 from firesteel.graph.execution_states import (
     EXECUTION_MOVES,
     JOB_MOVES,
@@ -143,6 +143,7 @@ class Execution:
         slot: where it runs; None until it is placed.
         metrics: the running totals that were reported last.
         user_metrics: those of user functions, by ``<operator>.<group>.<name>``.
+        user_counters: ids of those that are counters.
         metrics_complete: they are final.
         results_given: the client has got some of its results.
     """
@@ -155,6 +156,7 @@ class Execution:
         self.slot: Slot | None = None
         self.metrics: dict[str, float] = {}
         self.user_metrics: dict[str, float | str] = {}
+        self.user_counters: tuple[str, ...] = ()
         self.metrics_complete = False
         self._end_of_data = False
         self.results_given = False
@@ -220,6 +222,9 @@ class Execution:
                 for name, value in islice(of_functions.items(), MOST_USER_METRICS)
                 if isinstance(value, int | float | str) and not isinstance(value, bool)
             }
+        counters = metrics.get(USER_COUNTERS)
+        if isinstance(counters, list):
+            self.user_counters = tuple(name for name in counters if isinstance(name, str))
         self.metrics_complete = self.metrics_complete or final
 
 

@@ -1,7 +1,8 @@
-"""What functions measure, at the place of ``pyflink.metrics``."""
+"""What functions measure, at the place of ``pyflink.metrics``, and who it is reported to."""
 
 from __future__ import annotations
 
 from firesteel.functions.metrics import Counter, Distribution, Meter, MetricGroup
+from firesteel.metrics.reporter import Measured, MetricReporter
 
-__all__ = ["Counter", "Distribution", "Meter", "MetricGroup"]
+__all__ = ["Counter", "Distribution", "Measured", "Meter", "MetricGroup", "MetricReporter"]

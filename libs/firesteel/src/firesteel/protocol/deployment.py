@@ -133,8 +133,9 @@ class Deployment:
         config: effective settings, text to text.
         managed_memory: bytes for state backends, of all tasks of the slot together; filled in by the TaskManager; 0 =
             its memory is not configured.
-        trace: ``traceparent`` of the span above those of the tasks' attempts, and plain ``TraceReporter``s
-            (``reporters``); empty = nothing is traced.
+        trace: ``traceparent`` of the span above those of the tasks' attempts, and plain ``OtlpReporter``s
+            (``reporters``), if there are traces; such reporters of ``metrics``, to which meters of functions go; empty
+            = nothing is exported.
     """
 
     job_id: str

@@ -117,6 +117,38 @@ class TaskManagerGateway(Gateway, fence=Fence.CALLER):
     """Results of a collect operator."""
 
 
+class InspectionGateway(Gateway, fence=Fence.NONE):
+    """What can be seen of a TaskManager and of the processes in its slots; nothing changes by it."""
+
+    process_metrics = Method(m.Empty, m.ProcessMetrics, by=_DISPATCHER)
+    """What it measures of itself."""
+
+    thread_dump = Method(m.Empty, m.ThreadDump, by=_DISPATCHER, at_least=15.0)
+    """What all threads do, here and in slots."""
+
+    list_logs = Method(m.Empty, m.LogList, by=_DISPATCHER)
+    """Its logs, and those of its slots."""
+
+    read_log = Method(m.ReadLog, m.LogPart, by=_DISPATCHER)
+    """A piece of one of them."""
+
+    sample_stacks = Method(
+        m.SampleStacks,
+        m.StackSamples,
+        by=_DISPATCHER,
+        waits=lambda message: message.samples * message.interval_ms / 1000,
+    )
+    """Look again and again at what tasks do."""
+
+    sample_threads = Method(
+        m.SampleThreads,
+        m.StackSamples,
+        by=_DISPATCHER,
+        waits=lambda message: message.samples * message.interval_ms / 1000,
+    )
+    """Look again and again at what the threads of the process do."""
+
+
 class JobMasterHostGateway(Gateway, fence=Fence.NONE):
     """Calls to a host of JobMasters."""
 
@@ -200,3 +232,13 @@ class DispatcherGateway(Gateway):
 
     jobmaster_lost = Method(m.JobMasterLost, by=_HOST + _JOBMASTER, fence=Fence.NONE)
     """The process of a JobMaster ended before its job did; who says so knows no leader, only a death."""
+
+
+class LoggingGateway(Gateway, fence=Fence.NONE):
+    """Calls about logs, to any process of the cluster; they go to ``<address of the process>/logging``."""
+
+    log_levels = Method(m.Empty, m.LogLevels, by=_DISPATCHER)
+    """Levels of its loggers."""
+
+    set_log_level = Method(m.SetLogLevel, m.LogLevels, by=_DISPATCHER)
+    """Change one; holds until the process ends. Slots follow their TaskManager."""

@@ -449,6 +449,21 @@ class CollectedFromJob(Message):
 
 
 @dataclass(frozen=True)
+class SetLogLevel(Message):
+    """Level of a logger from now on (``firesteel.core.log_levels``)."""
+
+    logger: str
+    level: str
+
+
+@dataclass(frozen=True)
+class LogLevels(Message):
+    """Loggers that have a level of their own, and it."""
+
+    levels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class LookAtJob(Message):
     """What somebody wants to see: the job, and the subtasks of these vertices."""
 
@@ -471,6 +486,77 @@ class JobDetails(Message):
         if not isinstance(plain, Mapping):
             raise ProtocolError(cls.__name__, f"a JSON object is expected, not {type(plain).__name__}")
         return cls(plain)
+
+
+# What can be seen of a process
+
+
+@dataclass(frozen=True)
+class ProcessMetrics(Message):
+    """Flink's names of the metrics of a process, and their values."""
+
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ThreadDump(Message):
+    """In the shape of the REST answer: ``threadName`` and ``stringifiedThreadInfo``."""
+
+    threads: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True)
+class LogList(Message):
+    """In the shape of the REST answer: ``name``, ``size`` in bytes, ``mtime`` in epoch ms; the main log is ``main``."""
+
+    logs: tuple[Mapping[str, Any], ...]
+    main: str = ""
+    stdout: str = ""
+
+
+@dataclass(frozen=True)
+class ReadLog(Message):
+    """A piece of a log: from the byte ``offset``, at most ``length`` bytes; a negative offset counts from the end."""
+
+    name: str
+    offset: int = 0
+    length: int = 1 << 20
+
+
+@dataclass(frozen=True)
+class LogPart(Message):
+    """``data`` is base64; ``size`` that of the whole log now, ``offset`` of the first byte that is here."""
+
+    size: int
+    offset: int
+    data: str
+
+
+@dataclass(frozen=True)
+class SampleStacks(Message):
+    """Which tasks are looked at: of a vertex, one subtask of it (-1: all)."""
+
+    job_id: str
+    vertex_id: str
+    samples: int
+    interval_ms: int
+    depth: int = 100
+    subtask: int = -1
+
+
+@dataclass(frozen=True)
+class SampleThreads(Message):
+    """So many looks, with so many ms between them."""
+
+    samples: int
+    interval_ms: int
+
+
+@dataclass(frozen=True)
+class StackSamples(Message):
+    """Subtask, or name of a thread -> samples (``firesteel.core.stacks.Samples``)."""
+
+    subtasks: Mapping[str, Any]
 
 
 # Dispatcher

@@ -29,20 +29,20 @@ def checkpoints(archive: Archive) -> dict[str, Any]:
     found = _of(archive)
     completed = [record for record in found["history"] if record["status"] == "COMPLETED"]
     every = [[v for task in r["tasks"].values() for v in task["acknowledged"].values()] for r in completed]
-    summary = {
-        "checkpointed_size": _summary(_sum(values, _CHECKPOINTED) for values in every),
-        "state_size": _summary(_sum(values, _STATE) for values in every),
-        "end_to_end_duration": _summary(
+    summaries = {
+        "checkpointed_size": summary(_sum(values, _CHECKPOINTED) for values in every),
+        "state_size": summary(_sum(values, _STATE) for values in every),
+        "end_to_end_duration": summary(
             _duration(record["trigger"], values) for record, values in zip(completed, every, strict=True)
         ),
-        "alignment_buffered": _summary(0 for _ in every),
-        "processed_data": _summary(_sum(values, _PROCESSED) for values in every),
-        "persisted_data": _summary(_sum(values, _PERSISTED) for values in every),
+        "alignment_buffered": summary(0 for _ in every),
+        "processed_data": summary(_sum(values, _PROCESSED) for values in every),
+        "persisted_data": summary(_sum(values, _PERSISTED) for values in every),
     }
     latest = found["latest"]
     return {
         "counts": found["counts"],
-        "summary": summary,
+        "summary": summaries,
         "latest": {
             "completed": _checkpoint(latest["COMPLETED"]) if "COMPLETED" in latest else None,
             "savepoint": _checkpoint(latest["SAVEPOINT"]) if "SAVEPOINT" in latest else None,
@@ -111,20 +111,20 @@ def checkpoint_subtasks(archive: Archive, query: Mapping[str, str]) -> dict[str,
     return {
         **_task(record, task),
         "summary": {
-            "checkpointed_size": _summary(v[_CHECKPOINTED] for v in values),
-            "state_size": _summary(v[_STATE] for v in values),
-            "end_to_end_duration": _summary(v[0] - trigger for v in values),
+            "checkpointed_size": summary(v[_CHECKPOINTED] for v in values),
+            "state_size": summary(v[_STATE] for v in values),
+            "end_to_end_duration": summary(v[0] - trigger for v in values),
             "checkpoint_duration": {
-                "sync": _summary(v[_SYNC] for v in values),
-                "async": _summary(v[_ASYNC] for v in values),
+                "sync": summary(v[_SYNC] for v in values),
+                "async": summary(v[_ASYNC] for v in values),
             },
             "alignment": {
-                "buffered": _summary(0 for _ in values),
-                "processed": _summary(v[_PROCESSED] for v in values),
-                "persisted": _summary(v[_PERSISTED] for v in values),
-                "duration": _summary(v[_ALIGNMENT] for v in values),
+                "buffered": summary(0 for _ in values),
+                "processed": summary(v[_PROCESSED] for v in values),
+                "persisted": summary(v[_PERSISTED] for v in values),
+                "duration": summary(v[_ALIGNMENT] for v in values),
             },
-            "start_delay": _summary(v[_START_DELAY] for v in values),
+            "start_delay": summary(v[_START_DELAY] for v in values),
         },
         "subtasks": [
             _subtask(index, trigger, task["acknowledged"].get(str(index))) for index in range(vertex["parallelism"])
@@ -276,7 +276,8 @@ def _ms(seconds: float) -> int:
     return round(seconds * 1000)
 
 
-def _summary(numbers: Iterable[int]) -> dict[str, Any]:
+def summary(numbers: Iterable[int]) -> dict[str, Any]:
+    """Flink's statistics of numbers."""
     ordered = sorted(numbers)
     if not ordered:
         return {"min": 0, "max": 0, "avg": 0, **dict.fromkeys(_QUANTILES, "NaN")}

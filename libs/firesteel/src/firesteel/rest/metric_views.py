@@ -7,7 +7,7 @@ over all subtasks gives numbers, and nothing at all if one of the ids is missing
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from firesteel.core.errors import ConfigurationError
@@ -16,6 +16,12 @@ from firesteel.rest.views import Archive, find_vertex, jsonable
 
 Query = Mapping[str, str]
 INPUT_WATERMARK: Final = "currentInputWatermark"
+_ALIASES: Final = {
+    "accumulateBusyTimeMs": "busyTimeMs",
+    "accumulateIdleTimeMs": "idleTimeMs",
+    "accumulateBackPressuredTimeMs": "backPressuredTimeMs",
+}
+"""Flink's names -> ours."""
 SPLIT, SPLIT_WATERMARK = "split.", ".watermark.currentWatermark"
 
 
@@ -26,7 +32,7 @@ def vertex_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
         for subtask in find_vertex(archive, query["vertex_id"])["subtasks"]
         for name, value in _metrics(subtask).items()
     }
-    return _plain(found, query)
+    return plain(found, query)
 
 
 def vertex_watermarks(archive: Archive, query: Query) -> list[dict[str, Any]]:
@@ -43,7 +49,7 @@ def one_subtask_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
     """/jobs/:jobid/vertices/:vertexid/subtasks/:subtaskindex/metrics."""
     subtasks = find_vertex(archive, query["vertex_id"])["subtasks"]
     (index,) = _indices(query["subtask"], len(subtasks), "the subtask index")[:1]
-    return _plain(_metrics(subtasks[index]), query)
+    return plain(_metrics(subtasks[index]), query)
 
 
 def subtask_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
@@ -51,16 +57,29 @@ def subtask_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
     subtasks = find_vertex(archive, query["vertex_id"])["subtasks"]
     if "subtasks" in query:
         subtasks = [subtasks[i] for i in _indices(query["subtasks"], len(subtasks), "subtasks")]
+    return aggregates([_metrics(subtask) for subtask in subtasks], query)
+
+
+def aggregates(entities: Iterable[Mapping[str, Any]], query: Query) -> list[dict[str, Any]]:
+    """What paths over several things answer: of each metric smallest, largest and so on.
+
+    Args:
+        entities: metrics of each thing.
+        query: with ``get`` and ``agg``.
+
+    Raises:
+        ConfigurationError: ``agg`` names what there is not.
+    """
     numbers: dict[str, list[float]] = {}
-    for subtask in subtasks:
-        for name, value in _metrics(subtask).items():
+    for metrics in entities:
+        for name, value in metrics.items():
             number = _number(value)
             if number is not None:
                 numbers.setdefault(name, []).append(number)
+    functions = _aggregates(query.get("agg"))
     if "get" not in query:
         return [{"id": name} for name in numbers]
-    functions = _aggregates(query.get("agg"))
-    wanted = _names(query["get"])
+    wanted = names(query["get"])
     if any(name not in numbers for name in wanted):
         return []
     return [
@@ -70,14 +89,17 @@ def subtask_metrics(archive: Archive, query: Query) -> list[dict[str, Any]]:
 
 
 def _metrics(subtask: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Also under the names that Flink has for the same."""
     found: Mapping[str, Any] = subtask.get(TASK_METRICS, {})
-    return found
+    same = {alias: found[name] for alias, name in _ALIASES.items() if name in found}
+    return {**found, **same}
 
 
-def _plain(found: Mapping[str, Any], query: Query) -> list[dict[str, Any]]:
+def plain(found: Mapping[str, Any], query: Query) -> list[dict[str, Any]]:
+    """What plain paths answer: the ids, or with ``get`` the values of those that are known, as texts."""
     if "get" not in query:
         return [{"id": name} for name in found]
-    return [{"id": name, "value": _text(found[name])} for name in _names(query["get"]) if name in found]
+    return [{"id": name, "value": _text(found[name])} for name in names(query["get"]) if name in found]
 
 
 def _text(value: Any) -> str:
@@ -93,7 +115,8 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
+    """Of a list with commas, each once."""
     return list(dict.fromkeys(name for name in text.split(",") if name))
 
 
@@ -118,11 +141,11 @@ _AGGREGATES: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
 def _aggregates(text: str | None) -> Mapping[str, Callable[[Sequence[float]], float]]:
     if text is None:
         return _AGGREGATES
-    names = [name.lower() for name in _names(text)]
-    unknown = [name for name in names if name not in _AGGREGATES]
+    wanted = [name.lower() for name in names(text)]
+    unknown = [name for name in wanted if name not in _AGGREGATES]
     if unknown:
         raise ConfigurationError(f"agg={unknown[0]!r:.40} is none of {', '.join(_AGGREGATES)}")
-    return {name: _AGGREGATES[name] for name in names}
+    return {name: _AGGREGATES[name] for name in wanted}
 
 
 def _indices(text: str, count: int, what: str) -> list[int]:

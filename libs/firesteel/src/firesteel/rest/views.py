@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +12,10 @@ from typing import Any
 from firesteel.config import Settings
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
-from firesteel.graph.job_archive import CLEAN_UP, TASK_METRICS, TASKMANAGERS
+from firesteel.graph.job_archive import CLEAN_UP, COUNTERS, HISTORY, LOGS, TASK_METRICS, TASKMANAGERS
+from firesteel.protocol.deployment import METRIC_RATES
 from firesteel.rest.job_settings import all_for_job
+from firesteel.rest.subtask_views import aggregated
 
 Archive = Mapping[str, Any]
 _APPLICATION_STATUS = {"FINISHED": "SUCCEEDED", "CANCELED": "CANCELED", "FAILED": "FAILED"}
@@ -20,10 +24,14 @@ _TASK_STATES = (
     "RECONCILING",
 )  # fmt: skip
 _PARALLELISM = "parallelism.default"
+_ID = re.compile(r"[0-9a-f]{32}")
+_HIDDEN = frozenset({"timestamps", TASK_METRICS, COUNTERS, "attempts"})
+"""Of a subtask: what has paths of its own."""
+_NOW = (*METRIC_RATES.values(), "currentInputWatermark", "currentOutputWatermark")
 _NOT_IN_DETAILS = frozenset(
     {
         "vertices", "failure", "exceptions", "exceptions-dropped", "config", "net-runtime", "firesteel-settings",
-        "checkpoints", "restarts", CLEAN_UP, TASKMANAGERS,
+        "checkpoints", "restarts", CLEAN_UP, HISTORY, LOGS, TASKMANAGERS,
     }
 )  # fmt: skip
 
@@ -53,7 +61,10 @@ def job_overview(archive: Archive) -> dict[str, Any]:
 def job_details(archive: Archive) -> dict[str, Any]:
     """/jobs/:jobid, without what has a path of its own: clients ask for this again and again."""
     shown = {key: value for key, value in archive.items() if key not in _NOT_IN_DETAILS}
-    vertices = [{k: v for k, v in vertex.items() if k != "subtasks"} for vertex in archive["vertices"]]
+    vertices = [
+        {**{k: v for k, v in vertex.items() if k != "subtasks"}, **_sharing_group(archive, vertex)}
+        for vertex in archive["vertices"]
+    ]
     return {
         **shown,
         "application-id": archive["jid"],
@@ -61,6 +72,15 @@ def job_details(archive: Archive) -> dict[str, Any]:
         "vertices": vertices,
         "pending-operators": 0,
     }
+
+
+def _sharing_group(archive: Archive, vertex: Mapping[str, Any]) -> dict[str, str]:
+    """Flink's clients take nothing but an id; people have given the group a name."""
+    name = str(vertex["slotSharingGroupId"])
+    if _ID.fullmatch(name):
+        return {"slotSharingGroupId": name}
+    found = hashlib.sha256(f"{archive['jid']} {name}".encode()).hexdigest()[:32]
+    return {"slotSharingGroupId": found, "firesteel-slot-sharing-group": name}
 
 
 def job_config(archive: Archive) -> dict[str, Any]:
@@ -142,13 +162,23 @@ def execution_result(archive: Archive) -> dict[str, Any]:
 def vertex_details(archive: Archive, vertex_id: str) -> dict[str, Any]:
     """/jobs/:jobid/vertices/:vertexid."""
     vertex = find_vertex(archive, vertex_id)
-    hidden = {"timestamps", TASK_METRICS, "attempts"}
     return {
         **_head(archive, vertex),
         "parallelism": vertex["parallelism"],
         "maxParallelism": vertex["maxParallelism"],
-        "subtasks": [{k: v for k, v in s.items() if k not in hidden} for s in vertex["subtasks"]],
+        "subtasks": [_with_now(s) for s in vertex["subtasks"]],
+        "aggregated": aggregated(vertex["subtasks"]),
     }
+
+
+def _with_now(subtask: Mapping[str, Any]) -> dict[str, Any]:
+    """``firesteel-now`` has what the subtask does at the moment, so that one question is enough for a large vertex."""
+    metrics = subtask.get(TASK_METRICS, {})
+    return {**_shown(subtask), "firesteel-now": {name: metrics[name] for name in _NOW if name in metrics}}
+
+
+def _shown(subtask: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in subtask.items() if k not in _HIDDEN}
 
 
 def subtask_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int | None = None) -> dict[str, Any]:
@@ -157,14 +187,23 @@ def subtask_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int
     Raises:
         UnknownVertexError: the job has no such vertex, subtask, or attempt that is remembered.
     """
+    return {**_shown(find_attempt(archive, vertex_id, subtask, attempt)), "other-concurrent-attempts": []}
+
+
+def find_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int | None = None) -> Mapping[str, Any]:
+    """A subtask as one of its attempts left it; the current one by default.
+
+    Raises:
+        UnknownVertexError: the job has no such vertex, subtask, or attempt that is remembered.
+    """
     subtasks = find_vertex(archive, vertex_id)["subtasks"]
     if not 0 <= subtask < len(subtasks):
         raise UnknownVertexError(f"vertex {vertex_id} has no subtask {subtask}, only 0 to {len(subtasks) - 1}")
-    current = subtasks[subtask]
-    for one in (current, *current.get("attempts", ())):
-        if attempt is None or one["attempt"] == attempt:
-            hidden = {TASK_METRICS, "timestamps", "attempts"}
-            return {**{k: v for k, v in one.items() if k not in hidden}, "other-concurrent-attempts": []}
+    current: Mapping[str, Any] = subtasks[subtask]
+    found: Mapping[str, Any]
+    for found in (current, *current.get("attempts", ())):
+        if attempt is None or found["attempt"] == attempt:
+            return found
     raise UnknownVertexError(
         f"attempt {attempt} of subtask {subtask} is not known; the current one is {current['attempt']}, and of those "
         f"before it {len(current.get('attempts', ()))} are remembered"
@@ -174,14 +213,6 @@ def subtask_attempt(archive: Archive, vertex_id: str, subtask: int, attempt: int
 def job_values(archive: Archive) -> dict[str, Any]:
     """Metrics of a job by their names: those of restarts and checkpoints."""
     return {**archive.get("restarts", {}), **(archive.get("checkpoints") or {}).get("metrics", {})}
-
-
-def job_metrics(archive: Archive, names: str | None) -> list[dict[str, Any]]:
-    """/jobs/:jobid/metrics: those of restarts and checkpoints; all ids without ``names``."""
-    found = job_values(archive)
-    if names is None:
-        return [{"id": name} for name in found]
-    return [{"id": name, "value": str(found[name])} for name in names.split(",") if name in found]
 
 
 def subtask_times(archive: Archive, vertex_id: str) -> dict[str, Any]:
@@ -241,6 +272,7 @@ def _group(taskmanager_id: str, subtasks: list[Mapping[str, Any]]) -> dict[str, 
         "duration": max(s["duration"] for s in subtasks),
         "metrics": {name: _combined([s["metrics"][name] for s in subtasks]) for name in subtasks[0]["metrics"]},
         "status-counts": {state: counts[state] for state in _TASK_STATES},
+        "aggregated": aggregated(subtasks),
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -50,6 +50,7 @@ class Service:
         self._drain_seconds = drain_seconds
         self._listeners: list[Listener] = []
         self._also: list[tuple[web.Application, range, str]] = []
+        self._beside: list[tuple[Callable[[], Coroutine[Any, Any, Any]], str]] = []
         self.is_open_to_others = False
         """One of its ports can be reached from other hosts."""
         self._session: aiohttp.ClientSession | None = None
@@ -135,6 +136,8 @@ class Service:
             for app, ports, key in self._also:
                 await self._listen_on_one(app, host, ports, advertised_host, key)
             await self.on_start()
+            for run, name in self._beside:
+                self.spawn(run(), name)
         except BaseException:
             await self.stop()
             raise
@@ -151,6 +154,15 @@ class Service:
             key: of the option that names them, for messages.
         """
         self._also.append((app, ports, key))
+
+    def run_also(self, run: Callable[[], Coroutine[Any, Any, Any]], name: str) -> None:
+        """When it has started, run something in the background; it is cancelled when the service stops.
+
+        Args:
+            run: must raise nothing: the service would end.
+            name: of the task.
+        """
+        self._beside.append((run, name))
 
     async def _listen_on_one(
         self, app: web.Application, host: str, ports: range, advertised_host: str, key: str

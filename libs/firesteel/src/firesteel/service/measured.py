@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from firesteel.core.machine import physical_memory
+from firesteel.metrics.reporter import Measured
 
 __all__ = ["JOBMANAGER", "TASKMANAGER", "Measured", "ProcessUse", "numbers", "of_job", "summaries_of"]
 
@@ -20,31 +23,19 @@ QUANTILES: Final[Mapping[str, float]] = {
 """Ends of the names of a distribution's values -> the quantiles that they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One value.
+def numbers(
+    scope: tuple[str, ...], values: Mapping[str, Any], labels: Mapping[str, str], growing: Collection[str] = ()
+) -> list[Measured]:
+    """All of the values that are numbers.
 
-    Attributes:
-        scope: that it belongs to, such as ``("taskmanager", "job", "task")``.
-        name: Flink's name of it.
-        value: a number; of a distribution how many values it has seen.
-        labels: which of the scope it is.
-        total: of a distribution: the sum of its values.
-        quantiles: of a distribution: quantile -> value; None = it is none.
+    Args:
+        scope: of all of them.
+        values: by name.
+        labels: of all of them.
+        growing: names of those that count something, and never become smaller.
     """
-
-    scope: tuple[str, ...]
-    name: str
-    value: float
-    labels: Mapping[str, str] = field(default_factory=dict)
-    total: float = 0.0
-    quantiles: Mapping[float, float] | None = None
-
-
-def numbers(scope: tuple[str, ...], values: Mapping[str, Any], labels: Mapping[str, str]) -> list[Measured]:
-    """All of the values that are numbers."""
     return [
-        Measured(scope, name, number, labels)
+        Measured(scope, name, number, labels, grows=name in growing)
         for name, value in values.items()
         if (number := _number(value)) is not None
     ]
@@ -95,7 +86,10 @@ class ProcessUse:
         values = {
             "CPU_Load": (used - used_before) / (now - before) if now > before else 0.0,
             "CPU_Time": int(used * 1e9),
-            "Memory_Heap_Used": _resident_bytes(),
+            "Memory_Heap_Used": (resident := _resident_bytes()),
+            "Memory_Heap_Committed": resident,
+            "Memory_Heap_Max": physical_memory(),
+            "ClassLoader_ClassesLoaded": len(sys.modules),
             "Threads_Count": threading.active_count(),
             "GarbageCollector_All_Count": sum(generation["collections"] for generation in gc.get_stats()),
         }

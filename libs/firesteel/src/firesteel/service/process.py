@@ -31,8 +31,10 @@ from firesteel.ha.services import HighAvailabilityServices, LeaderRetrieval, loa
 from firesteel.service.background import first_of
 from firesteel.service.base import Service
 from firesteel.service.bearer import tokens_of
-from firesteel.service.logs import setup_logging
+from firesteel.service.logs import configure_logging, setup_logging
+from firesteel.service.otlp_logs import exported_logs
 from firesteel.service.pid_file import AlreadyRunningError, PidFile
+from firesteel.service.process_logs import RecentLog
 from firesteel.service.reporting import report_metrics
 
 logger = logging.getLogger(__name__)
@@ -178,6 +180,8 @@ def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> i
     with contextlib.ExitStack() as stack:
         try:
             setup_logging(file=parsed.log_file)
+            if parsed.log_file is None:
+                logging.getLogger().addHandler(RecentLog())
         except OSError as error:
             return _refuse(name, f"the log file {parsed.log_file} can't be written: {error.strerror or error}")
         try:
@@ -190,6 +194,7 @@ def run_service(name: str, build: Build, argv: Sequence[str] | None = None) -> i
             context = _context(parsed)
             stack.callback(context.run_directory.remove)
             stack.enter_context(context.at_end)
+            context.at_end.enter_context(exported_logs(context.settings, name))
             plan = build(context)
             report_metrics(plan.service, context.settings, context.tokens)
         except (ConfigurationError, RunDirectoryError) as error:
@@ -218,6 +223,7 @@ def _context(parsed: argparse.Namespace) -> ProcessContext:
     settings = load_settings(
         config_file=None if folder is None else folder / CONFIG_FILE, definitions=parsed.definitions
     )
+    configure_logging(settings)
     secret = load_secret(settings, os.environ, folder)
     for warning in settings.check():
         logger.warning("%s", warning)

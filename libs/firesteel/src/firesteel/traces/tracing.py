@@ -1,4 +1,4 @@
-"""Spans on their way to a receiver. The only module that imports OpenTelemetry, and only where traces are on."""
+"""Spans on their way to a receiver. OpenTelemetry is imported only where traces are on."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, cast
 
 from firesteel import __version__
-from firesteel.core.errors import ConfigurationError
+from firesteel.otel.exporters import FLUSH_SECONDS, needs, resource_of, shut_down, spans_exporter
+from firesteel.otel.settings import OtlpReporter
 from firesteel.traces.context import TraceContext
-from firesteel.traces.settings import TraceReporter
 
-if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter
-
-__all__ = ["Span", "Tracing", "tracing_of"]
+__all__ = ["Span", "Tracing", "current_header", "tracing_of"]
 
 logger = logging.getLogger(__name__)
 QUEUE: Final = 65536
@@ -26,7 +22,8 @@ QUEUE: Final = 65536
 BATCH: Final = 512
 DELAY_MS: Final = 1000
 """A span waits so long for others to travel with it."""
-FLUSH_SECONDS: Final = 2.0
+_ATTRIBUTES: Final = "firesteel.attributes"
+"""Where a context has those of what is below it."""
 Value = str | int | float | bool
 
 
@@ -61,7 +58,7 @@ class Tracing:
 
     Args:
         reporters: where spans go; one at least.
-        part: of the cluster: ``dispatcher``, ``jobmaster`` or ``slot``.
+        part: of the cluster: ``dispatcher``, ``jobmaster``, ``taskmanager`` or ``slot``.
         attributes: of all its spans.
 
     Raises:
@@ -69,17 +66,15 @@ class Tracing:
     """
 
     def __init__(
-        self, reporters: Iterable[TraceReporter], part: str, attributes: Mapping[str, str] | None = None
+        self, reporters: Iterable[OtlpReporter], part: str, attributes: Mapping[str, str] | None = None
     ) -> None:
         try:
-            from opentelemetry.sdk.resources import Resource
-            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace import Span as SdkSpan
+            from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
             from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
         except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"traces need the package {error.name}, which is not installed: pip install firesteel[otel]"
-            ) from error
+            raise needs("traces", error) from error
 
         class Ids(IdGenerator):
             """Those of the span that is being made; spans of users have random ones."""
@@ -94,21 +89,22 @@ class Tracing:
             def generate_span_id(self) -> int:
                 return self._random.generate_span_id() if self.chosen is None else int(self.chosen.span_id, 16)
 
+        class Described(SpanProcessor):
+            """Spans of users have the attributes of what they are below."""
+
+            def on_start(self, span: SdkSpan, parent_context: Any = None) -> None:
+                for name, value in _described(parent_context).items():
+                    span.set_attribute(name, value)
+
         self.reporters = reporters = tuple(reporters)
-        resource = Resource.create(
-            {
-                "service.name": reporters[0].service,
-                "service.version": __version__,
-                "firesteel.part": part,
-                **(attributes or {}),
-            }
-        )
+        resource = resource_of(reporters[0], part, attributes)
         self._ids = Ids()
         self.provider = TracerProvider(resource=resource, id_generator=self._ids, shutdown_on_exit=False)
+        self.provider.add_span_processor(Described())
         for reporter in reporters:
             self.provider.add_span_processor(
                 BatchSpanProcessor(
-                    _exporter(reporter),
+                    spans_exporter(reporter),
                     max_queue_size=QUEUE,
                     schedule_delay_millis=DELAY_MS,
                     max_export_batch_size=BATCH,
@@ -140,12 +136,19 @@ class Tracing:
                     made.set_status(Status(StatusCode.ERROR, span.error))
                 made.end(max(span.begin_ms, span.end_ms) * 1_000_000)
 
-    def below(self, context: TraceContext) -> Callable[[Callable[[], None]], None]:
-        """Something that calls a function in such a way that spans which it opens are below this one."""
-        from opentelemetry.context import attach
+    def below(
+        self, context: TraceContext, attributes: Mapping[str, Value] | None = None
+    ) -> Callable[[Callable[[], None]], None]:
+        """Something that calls a function in such a way that spans which it opens are below this one.
+
+        Args:
+            context: of this one.
+            attributes: that these spans have.
+        """
+        from opentelemetry.context import attach, set_value
 
         variables = contextvars.Context()
-        variables.run(attach, _inside(context))
+        variables.run(attach, set_value(_ATTRIBUTES, dict(attributes or {}), _inside(context)))
         inside = False
 
         def within(call: Callable[[], None]) -> None:
@@ -169,20 +172,25 @@ class Tracing:
 
     def close(self, seconds: float = FLUSH_SECONDS) -> None:
         """Export what there is, as far as that works within so many seconds."""
-        thread = threading.Thread(target=self.provider.shutdown, name="firesteel-traces-end", daemon=True)
-        thread.start()
-        thread.join(seconds)
-        if thread.is_alive():
+        if not shut_down(self.provider.shutdown, seconds):
             logger.warning("traces could not be exported within %g s; the last spans are lost", seconds)
 
 
-def tracing_of(reporters: Sequence[TraceReporter], part: str) -> Tracing | None:
+def tracing_of(reporters: Sequence[OtlpReporter], part: str) -> Tracing | None:
     """What exports traces; None = nothing does.
 
     Raises:
         ConfigurationError: OpenTelemetry is not installed.
     """
     return Tracing(reporters, part) if reporters else None
+
+
+def current_header() -> str:
+    """``traceparent`` of the span that is open here; empty = there is none."""
+    from opentelemetry.trace import get_current_span
+
+    found = get_current_span().get_span_context()
+    return TraceContext(f"{found.trace_id:032x}", f"{found.span_id:016x}").header if found.is_valid else ""
 
 
 def _span_context(context: TraceContext) -> Any:
@@ -199,41 +207,7 @@ def _inside(parent: TraceContext | None) -> Any:
     return Context() if parent is None else set_span_in_context(NonRecordingSpan(_span_context(parent)), Context())
 
 
-def _exporter(reporter: TraceReporter) -> SpanExporter:
-    import requests
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+def _described(context: Any) -> Mapping[str, Value]:
+    from opentelemetry.context import get_value
 
-    session = requests.Session()
-    session.trust_env = False  # a proxy of the environment is not meant for the cluster's collector
-    otlp = OTLPSpanExporter(
-        endpoint=reporter.endpoint, headers=dict(reporter.headers), timeout=reporter.timeout, session=session
-    )
-    logging.getLogger("opentelemetry.exporter.otlp").setLevel(logging.CRITICAL)  # what fails is said below, and once
-
-    class Quiet(SpanExporter):
-        """Says the first, the 10th, the 100th time that the receiver takes nothing."""
-
-        def __init__(self) -> None:
-            self._failed = 0
-
-        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            result = otlp.export(spans)
-            if result is SpanExportResult.SUCCESS:
-                self._failed = 0
-                return result
-            self._failed += 1
-            if str(self._failed).strip("0") == "1":
-                logger.warning(
-                    "%s (reporter %s) takes no traces: %d spans are lost (%d batches in a row by now)",
-                    reporter.endpoint, reporter.name, len(spans), self._failed,
-                )  # fmt: skip
-            return result
-
-        def shutdown(self) -> None:
-            otlp.shutdown()  # type: ignore[no-untyped-call]
-
-        def force_flush(self, timeout_millis: int = 30_000) -> bool:
-            return otlp.force_flush(timeout_millis)
-
-    return Quiet()
+    return cast("Mapping[str, Value]", get_value(_ATTRIBUTES, context) or {})

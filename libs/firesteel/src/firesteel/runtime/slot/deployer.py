@@ -12,6 +12,7 @@ from typing import BinaryIO
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.local_copies import LocalCopies
+from firesteel.checkpoint.savepoint_places import savepoint_directory
 from firesteel.checkpoint.savepoints import SavepointDirectory
 from firesteel.checkpoint.storage import (
     CheckpointStorage,
@@ -137,6 +138,7 @@ class Deployer:
         self._peers: set[str] = set()
         self._settings = Settings(dict(deployment.config), "job")
         self._storage: CheckpointStorage | None = None
+        self._savepoint: tuple[str, SavepointDirectory | None] = ("", None)
         self._in_files = False
 
     def info(self, descriptor: TaskDescriptor) -> TaskInfo:
@@ -331,7 +333,11 @@ class Deployer:
 
     def _open_savepoint(self, directory: str, checkpoint_id: int, hint: str) -> StateWriter:
         """In a savepoint, small pieces stand in the metadata whatever the backend is."""
-        return SavepointDirectory(directory, self._settings).open_state_stream(checkpoint_id, hint)
+        known, place = self._savepoint
+        if place is None or known != directory:
+            place = savepoint_directory(directory, self._settings)
+            self._savepoint = directory, place
+        return place.open_state_stream(checkpoint_id, hint)
 
     def _source(
         self,

@@ -13,7 +13,8 @@ from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.config import Settings
 from firesteel.config.options import EXCHANGE_CHANNEL_WINDOW, EXCHANGE_MAX_CHUNK
 from firesteel.core.clock import Clock
-from firesteel.core.errors import ConfigurationError, ProtocolError
+from firesteel.core.errors import ProtocolError
+from firesteel.core.log_levels import set_level
 from firesteel.functions.source import Split
 from firesteel.graph.execution_states import ExecutionState
 from firesteel.protocol.checkpoint_messages import DeclineReason
@@ -26,23 +27,20 @@ from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.slot.collecting import CollectServer
 from firesteel.runtime.slot.control import ControlChannel, Message
 from firesteel.runtime.slot.deployer import Deployer, RunningTask, SlotServices
+from firesteel.runtime.slot.inspection import Inspector
 from firesteel.runtime.slot.stdio import OutputForwarder
+from firesteel.runtime.slot.telemetry import SlotTelemetry
 from firesteel.runtime.slot.user_code import extend_path, load_main, read_blob, unpack
 from firesteel.runtime.task.failures import describe_failure
 from firesteel.runtime.task.interrupts import FIRST_INTERRUPT_SECONDS, CancelToken, Guard, Interrupter
 from firesteel.runtime.task.loop import TaskLoop
 from firesteel.runtime.task.thread import TaskThread
-from firesteel.traces.context import TraceContext
-from firesteel.traces.settings import TraceReporter
-from firesteel.traces.tracing import Tracing
 
 logger = logging.getLogger(__name__)
 _COLLECT: Final = (50_000, 20, 50)
 """Thresholds of the garbage collector: records come and go by the thousand, and hardly any is part of a cycle."""
 FIRST_METRICS_SECONDS: Final = 0.25
 METRICS_SECONDS: Final = 1.0
-TRACES_SECONDS: Final = 1.0
-"""For the last spans; a process that does not return is killed soon after."""
 RELEASE_INTERRUPT_SECONDS: Final = 0.5
 PEER_LOSS_SECONDS: Final = 0.5
 """A broken connection to another slot fails our tasks only after this time: if that slot's process died, its own
@@ -59,6 +57,7 @@ class _Pending:
     deployment: Deployment
     new: list[TaskDescriptor]
     before: list[str]
+    received_ms: int
 
 
 class Slot:
@@ -88,15 +87,19 @@ class Slot:
         self._lock = threading.Lock()
         self._tokens: dict[str, CancelToken] = {}
         self._attempts: dict[tuple[str, int], TaskDescriptor] = {}
+        self._job: dict[str, str] = {}
+        self._about: dict[str, dict[str, Any]] = {}
+        """What log lines say of a task, by execution."""
         """The last attempt of each subtask that was here."""
         self._pending: list[_Pending] = []
         self._main_blob: str | None = None
-        self._tracing: Tracing | None = None
+        self._telemetry: SlotTelemetry | None = None
         self._guards: list[Guard] = [interrupter.main]
         self._interrupt_at: float | None = None
         self._interrupt_every = 30.0
         self._released = False
         self._collects = CollectServer(loop, self._send)
+        self._inspector = Inspector(self._send, lambda: dict(self._tasks))
         exchange.on_failure = self._peer_failed
         self._uploads, self._restores = UploadThread(), RestoreThreads()
         self._services = SlotServices(
@@ -144,6 +147,12 @@ class Slot:
             self._set_cancelled(message.get("execution_ids"), float(message.get("interval_ms") or 30_000) / 1000)
         elif kind == "release":
             self._set_cancelled(None, RELEASE_INTERRUPT_SECONDS)
+        elif kind == "log_levels":
+            set_log_levels(message["levels"])
+            return
+        elif kind == "inspect":
+            self._inspector.answer(message)
+            return
         self._loop.call_soon_threadsafe(lambda: self._handle(message))
 
     def on_closed(self, reason: str) -> None:
@@ -226,6 +235,7 @@ class Slot:
             for task in plain["tasks"]:
                 self.state(task["execution_id"], ExecutionState.FAILED, failure, {})
         else:
+            self._job = {"job": deployment.job_id}
             self._deploy(deployment)
 
     def _deploy(self, deployment: Deployment) -> None:
@@ -242,7 +252,9 @@ class Slot:
             if any(d.execution_id in before for d in pending.new):
                 before += pending.before
         self._attempts.update({(d.vertex_id, d.subtask): d for d in new})
-        self._pending.append(_Pending(deployment, new, before))
+        for d in new:
+            self._about[d.execution_id] = {"vertex": d.vertex_id, "subtask": d.subtask, "attempt": d.attempt}
+        self._pending.append(_Pending(deployment, new, before, self._clock.epoch_ms()))
         self._run_pending()
 
     def _attempt_of(self, descriptor: TaskDescriptor) -> int:
@@ -261,7 +273,7 @@ class Slot:
             for execution_id in pending.before:
                 self._forget(execution_id)
             if pending.new and not self._released:
-                self._run(pending.deployment, pending.new)
+                self._run(pending.deployment, pending.new, pending.received_ms)
 
     def _is_over(self, execution_id: str) -> bool:
         """Whether a task has ended, and its thread too."""
@@ -275,12 +287,17 @@ class Slot:
 
     def _forget(self, execution_id: str) -> None:
         """Another attempt takes the place of one that has ended."""
+        self._about.pop(execution_id, None)
         self._collects.forget(execution_id)
         with self._lock:
             self._tokens.pop(execution_id, None)
 
-    def _run(self, deployment: Deployment, new: Sequence[TaskDescriptor]) -> None:
+    def _run(self, deployment: Deployment, new: Sequence[TaskDescriptor], received_ms: int) -> None:
         """Build all tasks, then start them."""
+        begun_ms = self._clock.epoch_ms()
+        if deployment.trace:
+            self._telemetry = self._telemetry or SlotTelemetry(self._allocation_id, self._clock)
+            self._telemetry.prepare(deployment)
         if self._dead:  # what the old ones leave behind can go
             self._dead = False
             gc.unfreeze()
@@ -306,31 +323,24 @@ class Slot:
                 with self._lock:
                     self._guards.append(task.guard)
             self._collects.serve(descriptor.execution_id, task.task.plan.consumers, task.on_error)
-            self._trace_below(task, descriptor, deployment.trace)
+            if self._telemetry is not None:
+                task.task.within = self._telemetry.begin(deployment, descriptor, received_ms, begun_ms)
             built.append(task)
         for task in built:
             task.start()
         gc.freeze()
         gc.set_threshold(*_COLLECT)
 
-    def _trace_below(self, task: RunningTask, descriptor: TaskDescriptor, trace: Mapping[str, Any]) -> None:
-        """Spans that functions of the task open with OpenTelemetry are below that of its attempt."""
-        above = TraceContext.parse(trace.get("traceparent"))
-        if above is None:
-            return
-        if self._tracing is None:
-            try:
-                self._tracing = Tracing(map(TraceReporter.from_plain, trace["reporters"]), "slot")
-            except ConfigurationError as error:
-                logger.warning("spans of user functions are not exported: %s", error)
-                return
-            self._tracing.serve_users()
-        task.task.within = self._tracing.below(above.below(descriptor.execution_id))
+    def log_fields(self) -> dict[str, Any]:
+        """What tells where a record is logged, here and now."""
+        execution_id = self.running_here()
+        fields = {"execution_id": execution_id, **self._job, **self._about.get(execution_id or "", {})}
+        return fields if self._telemetry is None else fields | self._telemetry.log_fields()
 
-    def close_traces(self) -> None:
-        """The last spans of user functions leave."""
-        if self._tracing is not None:
-            self._tracing.close(TRACES_SECONDS)
+    def close_telemetry(self) -> None:
+        """The last spans and values leave."""
+        if self._telemetry is not None:
+            self._telemetry.close()
 
     def _prepare(self, deployment: Deployment, token: CancelToken) -> None:
         settings = Settings(dict(deployment.config), "job")
@@ -405,6 +415,7 @@ class Slot:
 
     def join_threads(self) -> bool:
         """Wait for the tasks' own threads, shortly; returns whether all have ended. After the loop has stopped."""
+        self._inspector.close(JOIN_SECONDS)
         self._uploads.stop(JOIN_SECONDS)
         for thread in self._threads.values():
             thread.stop()
@@ -422,6 +433,8 @@ class Slot:
         self, execution_id: str, state: ExecutionState, failure: TaskFailure | None, metrics: dict[str, Any]
     ) -> None:
         """A task reached a state."""
+        if self._telemetry is not None:
+            self._telemetry.moved(execution_id, state, failure.message if failure else "")
         if state.is_terminal:
             for stream in self._streams:
                 stream.flush()
@@ -462,6 +475,8 @@ class Slot:
         self, execution_id: str, checkpoint_id: int, metrics: Mapping[str, Any], state: TaskState
     ) -> None:
         """A task has written its state."""
+        if self._telemetry is not None:
+            self._telemetry.acknowledged(execution_id, checkpoint_id, metrics)
         message = {
             "type": "acknowledge_checkpoint",
             "execution_id": execution_id,
@@ -523,6 +538,12 @@ def _notify(task: RunningTask, checkpoint_id: int, *, complete: bool) -> None:
         task.task.checkpoint_complete(checkpoint_id)
     else:
         task.task.checkpoint_aborted(checkpoint_id)
+
+
+def set_log_levels(levels: Mapping[str, str]) -> None:
+    """Of the loggers of this process, as its TaskManager says."""
+    for logger, level in levels.items():
+        set_level(logger, level)
 
 
 def _add_splits(task: RunningTask, splits: list[Split], no_more: bool, serial: int) -> None:

@@ -24,7 +24,7 @@ from firesteel.protocol.fleet import SlotLaunch, SlotOutcome
 from firesteel.protocol.slot_channel import PROTOCOL_VERSION
 from firesteel.runtime.exchange import Exchange
 from firesteel.runtime.slot.control import ControlChannel, Message
-from firesteel.runtime.slot.slot import Slot
+from firesteel.runtime.slot.slot import Slot, set_log_levels
 from firesteel.runtime.slot.slot_logging import SlotLogHandler
 from firesteel.runtime.slot.slot_process import run_in
 from firesteel.runtime.slot.stdio import OutputForwarder
@@ -118,10 +118,11 @@ def serve(launch: SlotLaunch, attempt: int, environment: str) -> Outcome | Messa
         slot.attach(channel, streams)
         remove_wiring()
         with _surroundings(slot, channel, interrupter, streams, clock):
+            set_log_levels(answer.get("log_levels") or {})
             channel.start()
             loop.run()
             all_ended = slot.join_threads()
-            slot.close_traces()
+            slot.close_telemetry()
         return ended, "" if all_ended else "a blocking function had not returned"
     except (ConfigurationError, FleetError, ProtocolError) as error:
         return ended, str(error)
@@ -150,7 +151,7 @@ def _surroundings(
     handlers, level = list(root.handlers), root.level
     on_sigint = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the client, which ends us in order
     interrupter.install()
-    handler = SlotLogHandler(channel.send, clock, lambda: {"execution_id": slot.running_here()})
+    handler = SlotLogHandler(channel.send, clock, slot.log_fields)
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     sys.stdout, sys.stderr = forward

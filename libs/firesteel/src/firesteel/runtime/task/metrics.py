@@ -153,6 +153,10 @@ class MetricRegistry:
                 found[name + suffix] = value if finite else str(value)  # JSON has no numbers for them
         return found
 
+    def counters(self) -> list[str]:
+        """Ids of those that are counters."""
+        return [name for name, metric in list(self._metrics.items()) if isinstance(metric, _Counter)]
+
     def register(self, path: tuple[str, ...], make: Callable[[], M], kind: type[M], *, again: bool = False) -> M:
         """The metric of a path: the one that is there if it is of this kind.
 

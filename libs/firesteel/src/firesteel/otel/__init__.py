@@ -1,0 +1,1 @@
+"""OpenTelemetry: receivers of traces, metrics and logs, and what exports to them."""

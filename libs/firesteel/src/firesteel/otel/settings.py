@@ -1,0 +1,117 @@
+"""Receivers that speak OTLP, as reporters of traces, metrics and logs name them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from firesteel.config.reporters import Reporter
+from firesteel.config.values import parse_duration, parse_map
+from firesteel.core.errors import ConfigurationError
+
+__all__ = ["GRPC", "HTTP", "LOGS", "METRICS", "OTEL", "TRACES", "OtlpReporter", "read_otlp"]
+
+OTEL: Final = "otel"
+"""The name of the factory."""
+HTTP, GRPC = "http", "grpc"
+TRACES, METRICS, LOGS = "traces", "metrics", "logs"
+_PROTOCOLS: Final = {"http": HTTP, "http/protobuf": HTTP, "grpc": GRPC}
+_DEFAULTS: Final = {HTTP: "http://127.0.0.1:4318", GRPC: "http://127.0.0.1:4317"}
+_ENDPOINT, _PROTOCOL, _TIMEOUT = "exporter.endpoint", "exporter.protocol", "exporter.timeout"
+_HEADERS: Final = "exporter.http-headers"
+_SERVICE: Final = "service.name"
+_KNOWN: Final = (_ENDPOINT, _PROTOCOL, _TIMEOUT, _HEADERS, _SERVICE)
+
+
+@dataclass(frozen=True)
+class OtlpReporter:
+    """One receiver.
+
+    Attributes:
+        name: of the reporter.
+        endpoint: URL that requests go to; over gRPC scheme, host and port.
+        protocol: ``http`` or ``grpc``.
+        headers: of these requests; over gRPC their metadata.
+        timeout: seconds for one of them.
+        service: name of the service that everything is said to come from.
+        interval: seconds between two reports of metrics.
+    """
+
+    name: str
+    endpoint: str
+    protocol: str = HTTP
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    timeout: float = 10.0
+    service: str = "firesteel"
+    interval: float = 10.0
+
+    def to_plain(self) -> dict[str, Any]:
+        """As JSON-able data."""
+        return {**asdict(self), "headers": dict(self.headers)}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> OtlpReporter:
+        """The inverse of ``to_plain``; what it does not know is left out."""
+        names = {one.name for one in fields(cls)}
+        return cls(**{key: value for key, value in plain.items() if key in names})
+
+
+def read_otlp(reporter: Reporter, signal: str, others: Collection[str] = (), interval: float = 10.0) -> OtlpReporter:
+    """The receiver that a reporter names.
+
+    Args:
+        reporter: as it is configured.
+        signal: ``traces``, ``metrics`` or ``logs``.
+        others: parameters that it may have, too, and that somebody else reads.
+        interval: of the result.
+
+    Raises:
+        ConfigurationError: a parameter is malformed or not known.
+    """
+    given = reporter.parameters
+    unknown = sorted(set(given) - {*_KNOWN, *others})
+    if unknown:
+        raise ConfigurationError(
+            f"{reporter.key(unknown[0])}: a reporter over OTLP has no such parameter; known: "
+            f"{', '.join((*_KNOWN, *others))}"
+        )
+    named = given.get(_PROTOCOL, HTTP)
+    protocol = _PROTOCOLS.get(named.strip().lower())
+    if protocol is None:
+        raise ConfigurationError(f"{reporter.key(_PROTOCOL)} = {named!r} is not valid: expected http or grpc.")
+    return OtlpReporter(
+        reporter.name,
+        _endpoint(reporter, given.get(_ENDPOINT, _DEFAULTS[protocol]), protocol, signal),
+        protocol,
+        _parsed(reporter, _HEADERS, parse_map) if _HEADERS in given else {},
+        _parsed(reporter, _TIMEOUT, parse_duration).total_seconds() if _TIMEOUT in given else 10.0,
+        given.get(_SERVICE, "firesteel"),
+        interval,
+    )
+
+
+def _endpoint(reporter: Reporter, text: str, protocol: str, signal: str) -> str:
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigurationError(
+            f"{reporter.key(_ENDPOINT)} = {text!r} is not valid: expected a URL such as {_DEFAULTS[protocol]}."
+        )
+    has_path = bool(parts.path.strip("/"))
+    if protocol == GRPC and has_path:
+        raise ConfigurationError(
+            f"{reporter.key(_ENDPOINT)} = {text!r} is not valid: over gRPC an endpoint has no path."
+        )
+    return text if has_path or protocol == GRPC else f"{text.rstrip('/')}/v1/{signal}"
+
+
+def _parsed(reporter: Reporter, parameter: str, parse: Any) -> Any:
+    try:
+        return parse(reporter.parameters[parameter])
+    except ValueError as error:
+        raise ConfigurationError(f"{reporter.key(parameter)} is not valid: expected {error}.") from None

@@ -1,0 +1,223 @@
+"""The logs of a process as others may read them: its files, or its last words where it has none, and those of slots."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from firesteel.service.logs import FORMAT, FieldsFilter
+
+__all__ = ["LogFile", "Part", "ProcessLogs", "RecentLog", "TextRing", "UnknownLogError", "own_log_file"]
+
+RING_BYTES: Final = 1 << 20
+SLOT_RING_BYTES: Final = 256 << 10
+LARGEST_PART: Final = 1 << 20
+RECENT: Final = "recent.log"
+"""Name of the log of a process that writes to its standard error."""
+
+
+class UnknownLogError(Exception):
+    """There is no log of this name."""
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """One log.
+
+    Attributes:
+        name: without directories.
+        size: bytes, of a ring all that were ever written.
+        mtime: epoch ms of the last change.
+    """
+
+    name: str
+    size: int
+    mtime: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a log.
+
+    Attributes:
+        size: bytes of the whole log now.
+        offset: of the first byte that is here; of a ring it may be a later one than was asked for.
+        data: the bytes.
+    """
+
+    size: int
+    offset: int
+    data: bytes
+
+
+class TextRing:
+    """The end of a text: the last bytes of what was ever written. Thread-safe."""
+
+    def __init__(self, limit: int = RING_BYTES) -> None:
+        self._limit = limit
+        self._parts: deque[bytes] = deque()
+        self._kept = self.size = 0
+        self.mtime = 0
+        self._lock = threading.Lock()
+
+    def write(self, text: str) -> None:
+        """Append; what is too old goes."""
+        data = text.encode("utf-8", "replace")
+        with self._lock:
+            self.size += len(data)
+            self.mtime = time.time_ns() // 1_000_000
+            self._parts.append(data[-self._limit :])
+            self._kept += len(self._parts[-1])
+            while self._kept - len(self._parts[0]) >= self._limit:
+                self._kept -= len(self._parts.popleft())
+
+    def read(self, offset: int, length: int) -> Part:
+        """From this byte on, or the first that is left; a negative one counts from the end."""
+        with self._lock:
+            data, size = b"".join(self._parts)[-self._limit :], self.size
+        first = size - len(data)
+        start = min(max(size + offset if offset < 0 else offset, first), size)
+        return Part(size, start, data[start - first : start - first + length])
+
+
+class RecentLog(logging.Handler):
+    """Keeps the last lines that a process has logged, for one that has no log file."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ring = TextRing()
+        self.setFormatter(logging.Formatter(FORMAT))
+        self.addFilter(FieldsFilter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one."""
+        try:
+            self.ring.write(self.format(record) + "\n")
+        except Exception:  # what can't be formatted is said by the handler that writes
+            self.handleError(record)
+
+
+def own_log_file() -> Path | None:
+    """Where this process logs to, if that is a file."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.FileHandler):
+            return Path(handler.baseFilename)
+    return None
+
+
+class ProcessLogs:
+    """All that can be read of a process.
+
+    Args:
+        is_ours: whether a file beside the process's own log is to be seen as well, by its name.
+        main: the process's own log; by default what ``own_log_file`` finds when somebody asks.
+        below: folders beside the process's own log whose files are to be seen, too -> what their names begin with.
+    """
+
+    def __init__(
+        self,
+        is_ours: Callable[[str], bool] | None = None,
+        main: Path | None = None,
+        below: Mapping[str, str] | None = None,
+    ) -> None:
+        self._is_ours, self._main, self._below = is_ours, main, dict(below or {})
+        self._rings: dict[str, TextRing] = {}
+
+    def ring(self, name: str, limit: int = SLOT_RING_BYTES) -> TextRing:
+        """The ring of this name, a new one if there is none."""
+        return self._rings.setdefault(name, TextRing(limit))
+
+    @property
+    def main(self) -> str:
+        """Name of the process's own log; empty: it has none."""
+        path = self._file()
+        return path.name if path is not None else RECENT if self._recent() is not None else ""
+
+    @property
+    def stdout(self) -> str:
+        """Name of the file that has the process's standard output; empty: it is somewhere else."""
+        path = self._file()
+        return path.with_suffix(".out").name if path is not None and path.with_suffix(".out").is_file() else ""
+
+    def listed(self) -> list[LogFile]:
+        """All, by name."""
+        found: list[LogFile] = []
+        for name, path in self._files().items():
+            try:
+                about = path.stat()
+            except OSError:  # it was rotated away just now
+                continue
+            found.append(LogFile(name, about.st_size, about.st_mtime_ns // 1_000_000))
+        found += [LogFile(name, ring.size, ring.mtime) for name, ring in self._all_rings().items()]
+        return sorted(found, key=lambda one: one.name)
+
+    def read(self, name: str, offset: int, length: int) -> Part:
+        """A piece of one.
+
+        Args:
+            name: as ``listed`` says it.
+            offset: of its first byte; a negative one counts from the end.
+            length: most bytes, at most ``LARGEST_PART``.
+
+        Raises:
+            UnknownLogError: there is none of this name.
+        """
+        length = max(0, min(length, LARGEST_PART))
+        ring = self._all_rings().get(name)
+        if ring is not None:
+            return ring.read(offset, length)
+        path = self._files().get(name)
+        if path is None:
+            raise UnknownLogError(f"there is no log {name[:80]!r}")
+        try:
+            with path.open("rb") as file:
+                size = file.seek(0, 2)
+                start = min(max(size + offset if offset < 0 else offset, 0), size)
+                file.seek(start)
+                return Part(size, start, file.read(length))
+        except OSError as error:
+            raise UnknownLogError(f"the log {name[:80]!r} can't be read: {error.strerror or error}") from error
+
+    def _all_rings(self) -> dict[str, TextRing]:
+        recent = self._recent() if self._file() is None else None
+        return self._rings if recent is None else {RECENT: recent, **self._rings}
+
+    def _files(self) -> dict[str, Path]:
+        main = self._file()
+        if main is None:
+            return {}
+        stem, own = main.name, main.with_suffix(".out").name
+        try:
+            beside = list(main.parent.iterdir())
+        except OSError:
+            return {}
+        below = {
+            begin + path.name: path
+            for folder, begin in self._below.items()
+            for path in (main.parent / folder).glob("*.log*")
+            if path.is_file() and not path.is_symlink()
+        }
+        return below | {
+            path.name: path
+            for path in beside
+            if path.is_file()
+            and not path.is_symlink()
+            and (
+                path.name.startswith(stem)
+                or path.name == own
+                or (self._is_ours is not None and self._is_ours(path.name))
+            )
+        }
+
+    def _file(self) -> Path | None:
+        return self._main or own_log_file()
+
+    @staticmethod
+    def _recent() -> TextRing | None:
+        return next((one.ring for one in logging.getLogger().handlers if isinstance(one, RecentLog)), None)

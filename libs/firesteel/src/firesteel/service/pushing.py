@@ -1,0 +1,83 @@
+"""Reporters that send: their loop, beside the work of a service."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from firesteel.metrics.reporter import Measured, MetricReporter
+from firesteel.service.daemon_threads import DaemonThread
+
+logger = logging.getLogger(__name__)
+CLOSE_SECONDS: Final = 2.0
+
+
+class Pushing:
+    """Has a reporter report in intervals, on a thread of its own; what it raises is said the first, 10th, 100th time.
+
+    Args:
+        name: of the reporter.
+        make: makes it, on that thread.
+        measure: what there is.
+        filtered: what the reporter gets of it.
+        interval: seconds.
+        sleep: waits so long.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], MetricReporter],
+        measure: Callable[[], Awaitable[list[Measured]]],
+        filtered: Callable[[Iterable[Measured]], list[Measured]],
+        interval: float,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    ) -> None:
+        self._name, self._make, self._measure, self._filtered = name, make, measure, filtered
+        self._interval, self._sleep = interval, sleep
+        self._thread = DaemonThread(f"firesteel-reporter-{name}")
+        self._reporter: MetricReporter | None = None
+        self._failed = 0
+
+    async def run(self) -> None:
+        """Until it is cancelled; a reporter that can't be made is left out."""
+        try:
+            try:
+                self._reporter = await self._apart(self._make)
+            except Exception as error:  # the factory is the operator's code, and raises what it likes
+                logger.error("the metric reporter %s is off: %s: %s", self._name, type(error).__name__, error)
+                return
+            while True:
+                await self._sleep(self._interval)
+                await self._report(self._reporter)
+        finally:
+            await self._close()
+
+    async def _report(self, reporter: MetricReporter) -> None:
+        try:
+            await self._apart(functools.partial(reporter.report, self._filtered(await self._measure())))
+            self._failed = 0
+        except Exception as error:  # as above
+            self._failed += 1
+            if str(self._failed).strip("0") == "1":
+                logger.warning(
+                    "the metric reporter %s has failed (%d times in a row by now): %s: %s",
+                    self._name, self._failed, type(error).__name__, error,
+                )  # fmt: skip
+
+    async def _close(self) -> None:
+        if self._reporter is not None:
+            try:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._apart(self._reporter.close)
+            except TimeoutError:
+                logger.warning("the metric reporter %s does not close within %g s", self._name, CLOSE_SECONDS)
+            except Exception as error:  # as above
+                logger.warning("the metric reporter %s: %s: %s", self._name, type(error).__name__, error)
+        self._thread.shutdown(wait=False)
+
+    async def _apart(self, call: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)

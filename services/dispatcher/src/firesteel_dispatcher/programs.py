@@ -1,0 +1,427 @@
+"""Programs that users have uploaded, and the processes that run them: user code runs in none of the cluster's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+import zipfile
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from firesteel.core.environment import without_secrets
+from firesteel.core.errors import ConfigurationError, FiresteelError
+from firesteel.core.ids import new_job_id
+
+logger = logging.getLogger(__name__)
+SUFFIXES: Final = (".py", ".zip", ".whl", ".pyz", ".jar")
+MAIN: Final = "__main__"
+RUN_SECONDS: Final = 300.0
+"""A program that has submitted nothing by then is given up."""
+MOST_AT_ONCE: Final = 8
+_LOOK: Final = 0.05
+_ID: Final = re.compile(r"([0-9a-f-]{36})_([^/]+)")
+_NAME: Final = re.compile(r"[^/\\\0]{1,200}")
+_LONGEST_ERROR: Final = 8000
+
+
+class UnknownProgramError(FiresteelError):
+    """Nobody has uploaded it."""
+
+
+class ProgramFailedError(FiresteelError):
+    """A program ended before it had submitted a job; the text is what it said."""
+
+
+class BusyError(FiresteelError):
+    """As many programs run as may at once."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be run.
+
+    Attributes:
+        program: id of the upload.
+        entry: of an archive: module, ``module:function``, or None: its ``__main__``.
+        arguments: of the program.
+        settings: of its jobs.
+        job_id: that its first job gets; None = a new one.
+    """
+
+    program: str
+    entry: str | None = None
+    arguments: tuple[str, ...] = ()
+    settings: Mapping[str, str] | None = None
+    job_id: str | None = None
+
+
+class Programs:
+    """Uploads and runs.
+
+    Args:
+        directory: where uploads are kept; None: a directory of its own that goes with this object.
+        token: that opens the REST API to programs.
+    """
+
+    def __init__(self, directory: Path | None, token: str) -> None:
+        self._given, self._token = directory, token
+        self._own: Path | None = None
+        self._running: set[asyncio.subprocess.Process] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- uploads
+
+    @property
+    def directory(self) -> Path:
+        """Where uploads are; made when it is first asked for.
+
+        Raises:
+            OSError: it can't be made.
+        """
+        if self._given is not None:
+            self._given.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return self._given
+        if self._own is None:
+            self._own = Path(tempfile.mkdtemp(prefix="firesteel-programs-"))
+        return self._own
+
+    async def add(self, name: str, pieces: AsyncIterator[bytes]) -> Path:
+        """Keep an upload; returns its path, whose last part is its id.
+
+        Raises:
+            ConfigurationError: it is no program of Python, or has a name that can't be.
+            OSError: it can't be stored.
+        """
+        name = os.path.basename(name.replace("\\", "/"))
+        if not _NAME.fullmatch(name) or not name.lower().endswith(SUFFIXES):
+            raise ConfigurationError(
+                f"{name[:80]!r} is no program: its name has to end in one of {', '.join(SUFFIXES)}"
+            )
+        key = str(uuid.uuid4())
+        folder = self.directory / key
+        folder.mkdir(mode=0o700)
+        try:
+            with (folder / name).open("xb") as file:
+                async for piece in pieces:
+                    file.write(piece)
+            await asyncio.to_thread(_check, folder / name)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return self.directory / f"{key}_{name}"
+
+    def listed(self) -> list[dict[str, Any]]:
+        """In the shape of /jars, the newest first."""
+        found = []
+        for folder in self.directory.iterdir() if self._own or self._given else ():
+            for path in folder.iterdir() if folder.is_dir() and len(folder.name) == 36 else ():
+                entries = [] if path.suffix == ".py" else _entries(path)
+                found.append(
+                    {
+                        "id": f"{folder.name}_{path.name}",
+                        "name": path.name,
+                        "uploaded": int(path.stat().st_mtime * 1000),
+                        "entry": [{"name": one, "description": None} for one in entries or [path.stem]],
+                    }
+                )
+        return sorted(found, key=lambda one: -int(str(one["uploaded"])))
+
+    def find(self, program_id: str) -> Path:
+        """The file of an upload.
+
+        Raises:
+            UnknownProgramError: there is none.
+        """
+        match = _ID.fullmatch(program_id)
+        if match is not None and (self._own or self._given):
+            path = self.directory / match[1] / match[2]
+            if path.is_file():
+                return path
+        raise UnknownProgramError(f"File {program_id[:120]!r} does not exist: GET /jars lists what was uploaded.")
+
+    def remove(self, program_id: str) -> None:
+        """Remove an upload; jobs that came of it go on.
+
+        Raises:
+            UnknownProgramError: there is none.
+        """
+        shutil.rmtree(self.find(program_id).parent, ignore_errors=True)
+
+    # -- runs
+
+    async def plan(self, order: Order, rest_address: str) -> dict[str, Any]:
+        """The plan of its first job.
+
+        Raises:
+            UnknownProgramError, ProgramFailedError, BusyError, ConfigurationError: as they say.
+        """
+        async with _Run(self, order, rest_address, plan_only=True) as run:
+            plan: dict[str, Any] = await run.first("plan")
+            return plan
+
+    async def run(self, order: Order, rest_address: str) -> str:
+        """Run it until its first job is submitted, and let it go on then; returns the id of that job.
+
+        Raises:
+            UnknownProgramError, ProgramFailedError, BusyError, ConfigurationError: as they say.
+        """
+        async with _Run(self, order, rest_address, plan_only=False) as run:
+            job_id = str(await run.first("job"))
+            run.let_go()
+            return job_id
+
+    async def begin(self, order: Order, rest_address: str) -> str:
+        """Run it, and do not wait; returns the id that its first job will have.
+
+        Raises:
+            UnknownProgramError, BusyError, ConfigurationError: as they say.
+        """
+        job_id = order.job_id or str(new_job_id())
+        named = Order(order.program, order.entry, order.arguments, order.settings, job_id)
+        run = _Run(self, named, rest_address, plan_only=False)
+        await run.start()
+
+        async def wait() -> None:
+            try:
+                await run.first("job")
+                run.let_go()
+            except FiresteelError as error:
+                logger.error("program %s: %s", order.program, error)
+            finally:
+                await run.end()
+
+        self.keep(asyncio.get_running_loop().create_task(wait()))
+        return job_id
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Hold a task until it has ended."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def start(self, order: Order, plain: Mapping[str, Any], output: Any) -> asyncio.subprocess.Process:
+        """Start the process of an order."""
+        if len(self._running) >= MOST_AT_ONCE:
+            raise BusyError(f"{MOST_AT_ONCE} programs are being run already: try again when one has submitted its job")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", "firesteel_dispatcher.program",
+            stdin=asyncio.subprocess.PIPE, stdout=output, stderr=asyncio.subprocess.STDOUT,
+            env=_environment(), cwd=self.find(order.program).parent, start_new_session=True,
+        )  # fmt: skip
+        self._running.add(process)
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(plain).encode() + b"\n")
+            await process.stdin.drain()
+        except ConnectionError:  # it ended already: its answer tells
+            pass
+        finally:
+            process.stdin.close()
+        return process
+
+    async def stop_process(self, process: asyncio.subprocess.Process) -> None:
+        """End a process, with all that it has started."""
+        try:
+            if process.returncode is None:
+                os.killpg(process.pid, 9)
+        except ProcessLookupError:
+            pass
+        await process.wait()
+        self._running.discard(process)
+
+    async def forget(self, process: asyncio.subprocess.Process, folder: Path) -> None:
+        """Wait for the end of a process that goes on by itself, and remove its files."""
+        try:
+            await process.wait()
+        finally:
+            self._running.discard(process)
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def close(self) -> None:
+        """All end; uploads go if their directory is our own."""
+        for process in list(self._running):
+            await self.stop_process(process)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
+
+    @property
+    def token(self) -> str:
+        """That opens the REST API."""
+        return self._token
+
+
+class _Run:
+    """One process."""
+
+    def __init__(self, programs: Programs, order: Order, rest_address: str, *, plan_only: bool) -> None:
+        self._programs, self._order, self._plan_only = programs, order, plan_only
+        self._path = programs.find(order.program)
+        if self._path.suffix == ".py" and order.entry not in (None, MAIN, self._path.stem):
+            raise ConfigurationError(f"entryClass = {order.entry!r:.80}: {self._path.name} is one module, run as it is")
+        self._folder = Path(tempfile.mkdtemp(prefix="firesteel-run-"))
+        self._rest = rest_address
+        self._process: asyncio.subprocess.Process | None = None
+        self._kept = False
+
+    async def __aenter__(self) -> _Run:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.end()
+
+    async def start(self) -> None:
+        order, token = self._order, self._folder / "token"
+        try:
+            token.touch(mode=0o600)
+            token.write_text(self._programs.token, encoding="utf-8")
+            host, _, port = self._rest.removeprefix("http://").rpartition(":")
+            settings = {
+                **(order.settings or {}),
+                "execution.target": "remote",
+                "execution.attached": "false",
+                "rest.address": host.strip("[]"),
+                "rest.port": port,
+                "firesteel.rest.token-file": str(token),
+            }
+            if self._path.suffix != ".py":
+                files = [str(self._path), settings.get("python.files", "")]
+                settings["python.files"] = ",".join(filter(None, files))
+            entry = None if order.entry == MAIN else order.entry
+            if entry is None and self._path.suffix != ".py":
+                entries = entries_of(self._path)
+                entry = next((one for one in entries if one != MAIN), None) if MAIN not in entries else None
+            plain = {
+                "program": str(self._path),
+                "entry": entry,
+                "arguments": list(order.arguments),
+                "settings": settings,
+                "plan_only": self._plan_only,
+                "job_id": order.job_id,
+                "answer": str(self._folder / "answer"),
+            }
+            with (self._folder / "output").open("wb") as output:
+                self._process = await self._programs.start(order, plain, output)
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    async def first(self, wanted: str) -> Any:
+        """The first answer of this kind."""
+        process, deadline = self._process, time.monotonic() + RUN_SECONDS
+        assert process is not None
+        ended = asyncio.get_running_loop().create_task(process.wait())
+        try:
+            while True:
+                over = ended.done()
+                lines = self._lines()
+                for line in lines:
+                    if wanted in line:
+                        return line[wanted]
+                if over:
+                    error = next((line["error"] for line in lines if "error" in line), None)
+                    raise ProgramFailedError(self._failure(error))
+                if time.monotonic() > deadline:
+                    raise ProgramFailedError(f"the program had submitted no job after {RUN_SECONDS:g} s: it was ended")
+                await asyncio.wait({ended}, timeout=_LOOK)
+        finally:
+            ended.cancel()
+
+    def _lines(self) -> list[dict[str, Any]]:
+        try:
+            text = (self._folder / "answer").read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in text.split("\n")[:-1]]
+
+    def _failure(self, error: str | None) -> str:
+        if error is not None:
+            return f"the program failed:\n{error[-_LONGEST_ERROR:]}"
+        try:
+            said = (self._folder / "output").read_text(encoding="utf-8", errors="replace")[-_LONGEST_ERROR:].strip()
+        except OSError:
+            said = ""
+        return f"the program executes no job{f'; it said: {said}' if said else ''}"
+
+    def let_go(self) -> None:
+        """The program goes on by itself."""
+        assert self._process is not None
+        self._kept = True
+        waiting = self._programs.forget(self._process, self._folder)
+        self._programs.keep(asyncio.get_running_loop().create_task(waiting))
+
+    async def end(self) -> None:
+        """It ends, unless it was let go."""
+        if self._kept or self._process is None:
+            return
+        await self._programs.stop_process(self._process)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the cluster's secrets, and none of its configuration: what a program needs of it, its order says."""
+    return {name: value for name, value in without_secrets(os.environ).items() if name != "FIRESTEEL_CONF_DIR"}
+
+
+def _entries(path: Path) -> list[str]:
+    try:
+        return entries_of(path)
+    except (zipfile.BadZipFile, OSError):
+        return []
+
+
+def _check(path: Path) -> None:
+    """Raises ConfigurationError where it is no program of Python."""
+    if path.suffix == ".py":
+        try:
+            compile(path.read_bytes(), path.name, "exec", dont_inherit=True)
+        except (SyntaxError, ValueError) as error:
+            raise ConfigurationError(f"{path.name} is no program of Python: {error}") from error
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+    except (zipfile.BadZipFile, OSError) as error:
+        raise ConfigurationError(f"{path.name} is no archive: {error}") from error
+    if not any(name.endswith(".py") for name in names):
+        what = (
+            "holds Java classes, which nobody here can run" if any(n.endswith(".class") for n in names) else "is empty"
+        )
+        raise ConfigurationError(f"{path.name} {what}: upload a .py, .zip or .whl with a program of Python")
+
+
+def entries_of(program: Path) -> list[str]:
+    """What can be run in an archive: its ``__main__``, and the console scripts of a wheel.
+
+    Raises:
+        zipfile.BadZipFile: it is no archive.
+    """
+    with zipfile.ZipFile(program) as archive:
+        names = archive.namelist()
+        found = ["__main__"] if "__main__.py" in names else []
+        for name in names:
+            if name.endswith(".dist-info/entry_points.txt") and name.count("/") == 1:
+                found += _scripts(archive.read(name)[:100_000].decode("utf-8", "replace"))
+    return found
+
+
+def _scripts(text: str) -> list[str]:
+    found, inside = [], False
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith("["):
+            inside = line == "[console_scripts]"
+        elif inside and "=" in line:
+            found.append(line.partition("=")[2].split("[")[0].replace(" ", ""))
+    return found

@@ -1,0 +1,233 @@
+"""One endpoint of the REST API as a row, and a request to it, read and checked. The rows are in ``endpoints``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, Literal, get_type_hints
+
+import msgspec
+from aiohttp import web
+
+from firesteel.core.errors import ConfigurationError
+from firesteel_dispatcher import rest_types as t
+
+if TYPE_CHECKING:
+    from firesteel_dispatcher.shell import DispatcherService
+
+_PART: Final = re.compile(r"\{(\w+)\}")
+_ID: Final = re.compile(r"[0-9a-fA-F]{32}")
+_LONGEST_NUMBER: Final = 18
+_FLINK_NAMES: Final = {"subtask": "subtaskindex", "operator_id": "operatorUid"}
+_IDS: Final = frozenset({"job_id", "vertex_id", "application_id", "dataset_id"})
+_NUMBERS: Final = frozenset({"subtask", "attempt", "checkpoint_id"})
+
+
+class Access(Enum):
+    """Who may call."""
+
+    READ = "anybody, where no token file is set"
+    CHANGE = "whoever has the token"
+    CANCEL = "whoever has the token; anybody, of an embedded cluster"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One of the query.
+
+    Attributes:
+        name: in the query; given several times, its values are joined by commas.
+        doc: what it is.
+        kind: of its value.
+        default: where it is not given.
+        least, most: of a number, which is brought in between.
+        choices: of a text, in any case of letters; empty = any.
+        needed: it has to be given.
+    """
+
+    name: str
+    doc: str
+    kind: Literal["text", "number", "flag"] = "text"
+    default: Any = None
+    least: int = 0
+    most: int = 2**31 - 1
+    choices: tuple[str, ...] = ()
+    needed: bool = False
+
+    def read(self, text: str | None) -> Any:
+        """Its value.
+
+        Raises:
+            ConfigurationError: it is malformed, or missing.
+        """
+        if text is None:
+            if self.needed:
+                raise ConfigurationError(f"The query parameter {self.name} is missing: {self.doc}")
+            return self.default
+        shown = f"Cannot resolve query parameter ({self.name}) from value {text[:80]!r}"
+        if self.kind == "number":
+            if not re.fullmatch(r"[+-]?[0-9]{1,30}", text.strip()):
+                raise ConfigurationError(f"{shown}: it is no whole number")
+            return min(max(int(text), self.least), self.most)
+        if self.kind == "flag":
+            if text.lower() not in ("true", "false"):
+                raise ConfigurationError(f"{shown}: it is neither true nor false")
+            return text.lower() == "true"
+        if self.choices and (text := text.lower()) not in self.choices:
+            raise ConfigurationError(f"{shown}: it is none of {', '.join(self.choices)}")
+        return text
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request that was found in order.
+
+    Attributes:
+        request: as it came.
+        path: the variable parts of its path; ids in lower case, numbers as such.
+        query: all parameters of the endpoint, those that were not given with their defaults.
+        body: its JSON, checked against the type of the endpoint; empty where that takes none.
+    """
+
+    request: web.Request
+    path: Mapping[str, Any]
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def job_id(self) -> str:
+        """The job that is meant."""
+        return str(self.path["job_id"])
+
+    @property
+    def vertex_id(self) -> str:
+        """The vertex that is meant."""
+        return str(self.path["vertex_id"])
+
+    def given(self) -> dict[str, str]:
+        """Parts of the path and what was given in the query, as texts; the former win."""
+        query = {name: str(value) for name, value in self.query.items() if value is not None}
+        return {**query, **{name: str(value) for name, value in self.path.items()}}
+
+
+Handler = Callable[["DispatcherService", Call], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A row of the table.
+
+    Attributes:
+        method: of HTTP.
+        path: with variable parts in braces.
+        handle: answers with what becomes JSON, or with a response of its own.
+        what: what it is for.
+        answer: type of the JSON; ``rest_types.Text`` or another media type where it is none.
+        query: parameters.
+        body: type of the JSON in the request; None: a body is not looked at. ``Any`` type of a multipart body: see
+            ``upload``.
+        upload: media type of a body that the handler reads by itself.
+        access: who may call.
+        status: of an answer in order.
+        ours: it is none of Flink's.
+    """
+
+    method: str
+    path: str
+    handle: Handler
+    what: str
+    answer: Any
+    query: tuple[Parameter, ...] = ()
+    body: Any = None
+    upload: str = ""
+    access: Access = Access.READ
+    status: int = 200
+    ours: bool = False
+
+    @property
+    def flink_path(self) -> str:
+        """The path as Flink writes it: ``/jobs/:jobid``."""
+        return _PART.sub(lambda found: f":{flink_name(found[1])}", self.path)
+
+    @property
+    def parts(self) -> list[str]:
+        """Names of the variable parts of the path."""
+        return _PART.findall(self.path)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the answer is no JSON."""
+        return isinstance(self.answer, str)
+
+    async def read(self, request: web.Request) -> Call:
+        """A request to it.
+
+        Raises:
+            ConfigurationError: it is malformed; names the field.
+        """
+        path = {name: _part(name, request.match_info[name]) for name in self.parts}
+        known = {parameter.name: parameter for parameter in self.query}
+        for name in request.query:
+            if name not in known:
+                takes = f"takes {', '.join(known)}" if known else "takes none"
+                raise ConfigurationError(f"Unknown query parameter {name[:80]!r}: {self.flink_path} {takes}")
+        query = {
+            name: one.read(",".join(request.query.getall(name)) if name in request.query else None)
+            for name, one in known.items()
+        }
+        body = {} if self.body is None else await read_body(request, self.body)
+        return Call(request, path, query, body)
+
+
+def flink_name(part: str) -> str:
+    """A variable part of a path as Flink calls it."""
+    return _FLINK_NAMES.get(part, part.replace("_", ""))
+
+
+def part_type(part: str) -> Any:
+    """The type of a variable part of a path."""
+    return t.Id if part in _IDS else int if part in _NUMBERS else str
+
+
+def _part(name: str, text: str) -> str | int:
+    shown = f"Cannot resolve path parameter ({flink_name(name)}) from value {text[:80]!r}"
+    if name in _IDS:
+        if not _ID.fullmatch(text):
+            raise ConfigurationError(f"{shown}: an id is 32 hex digits")
+        return text.lower()
+    if name in _NUMBERS:
+        if not text.isascii() or not text.isdecimal() or len(text) > _LONGEST_NUMBER:
+            raise ConfigurationError(f"{shown}: it is no number")
+        return int(text)
+    return text
+
+
+async def read_body(request: web.Request, kind: Any) -> Mapping[str, Any]:
+    """The JSON of a request; an empty body is an empty object.
+
+    Args:
+        request: with the body.
+        kind: its type: a ``TypedDict``, or a mapping.
+
+    Raises:
+        ConfigurationError: it is no JSON, has an unknown field, or one of the wrong type; names it.
+    """
+    content = await request.read()
+    try:
+        body = msgspec.json.decode(content) if content.strip() else {}
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ConfigurationError(f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise ConfigurationError(f"the body has to be a JSON object, not {type(body).__name__}")
+    if isinstance(kind, type):
+        fields = get_type_hints(kind)
+        unknown = [name for name in body if name not in fields]
+        if unknown:
+            raise ConfigurationError(f"unknown field {unknown[0][:80]!r} in the body: it takes {', '.join(fields)}")
+    try:
+        checked: Mapping[str, Any] = msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"the body is malformed: {error}") from error
+    return checked

@@ -1,0 +1,285 @@
+"""REST answers about the processes of the cluster: metrics, threads, logs, profiles of TaskManagers and JobManager."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Protocol
+
+from aiohttp import web
+
+from firesteel.core.errors import FiresteelError, RpcError
+from firesteel.core.stacks import dump_threads
+from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import InspectionGateway
+from firesteel.rest import metric_views, views
+from firesteel.service.measured import JOBMANAGER
+from firesteel.service.middlewares import error_response
+from firesteel.service.process_logs import LARGEST_PART, Part, ProcessLogs
+from firesteel.service.process_metrics import environment, process_values
+from firesteel_dispatcher.rest_calls import Call
+from firesteel_dispatcher.shell import DispatcherService
+from firesteel_dispatcher.taskmanager_views import taskmanager_details, taskmanager_row, tasks_by_taskmanager
+
+_TAIL_BYTES: Final = 1 << 20
+"""In which the last lines of a log are looked for."""
+_RANGE: Final = re.compile(r"bytes=(\d{1,18})?-(\d{1,18})?")
+_PATIENCE: Final = 5.0
+
+
+class UnknownTaskManagerError(FiresteelError):
+    """There is no such TaskManager."""
+
+
+# -- TaskManagers
+
+
+async def taskmanagers(service: DispatcherService, _: Call) -> Any:
+    """All TaskManagers."""
+    cluster, tasks = await _what_runs(service)
+    return {"taskmanagers": [taskmanager_row(found, tasks) for found in cluster.taskmanagers]}
+
+
+async def taskmanager(service: DispatcherService, call: Call) -> Any:
+    """One TaskManager, with what it measures; without that where it does not answer."""
+    cluster, tasks = await _what_runs(service)
+    found = _find(cluster, call.path["taskmanager_id"])
+    try:
+        values = await _metrics_of(service, found)
+    except RpcError:
+        values = {}
+    return taskmanager_details(found, tasks, values)
+
+
+async def taskmanager_metrics(service: DispatcherService, call: Call) -> Any:
+    """What a TaskManager measures of itself."""
+    found = _find(await service.cluster(), call.path["taskmanager_id"])
+    return metric_views.plain(await _metrics_of(service, found), call.given())
+
+
+async def metrics_of_taskmanagers(service: DispatcherService, call: Call) -> Any:
+    """Aggregates over TaskManagers; those that do not answer are left out."""
+    cluster = await service.cluster()
+    chosen = call.query["taskmanagers"]
+    found = cluster.taskmanagers if chosen is None else [_find(cluster, one) for one in metric_views.names(chosen)]
+    answers = await asyncio.gather(*(_metrics_of(service, one) for one in found), return_exceptions=True)
+    values: list[Mapping[str, Any]] = []
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            if not isinstance(answer, RpcError):
+                raise answer
+        else:
+            values.append(answer)
+    return metric_views.aggregates(values, call.given())
+
+
+async def taskmanager_threads(service: DispatcherService, call: Call) -> Any:
+    """What all threads of a TaskManager and of its slots do."""
+    gateway = await gateway_of(service, call.path["taskmanager_id"])
+    return {"threadInfos": list((await gateway.thread_dump()).threads)}
+
+
+async def _what_runs(service: DispatcherService) -> tuple[m.ClusterOverview, Counter[tuple[str, str]]]:
+    cluster = await service.cluster()
+    return cluster, tasks_by_taskmanager(await service.details.of_running())
+
+
+def _find(cluster: m.ClusterOverview, taskmanager_id: str) -> Mapping[str, Any]:
+    for found in cluster.taskmanagers:
+        if found["id"] == taskmanager_id:
+            return found
+    raise UnknownTaskManagerError(f"TaskManager {taskmanager_id[:80]!r} not found")
+
+
+async def _metrics_of(service: DispatcherService, found: Mapping[str, Any]) -> Mapping[str, Any]:
+    gateway = InspectionGateway(service.client, str(found["path"]), timeout=_PATIENCE)
+    return (await gateway.process_metrics()).values
+
+
+async def gateway_of(service: DispatcherService, taskmanager_id: str) -> InspectionGateway:
+    """Calls that look at a TaskManager.
+
+    Raises:
+        UnknownTaskManagerError: there is no such one.
+        RpcError: the ResourceManager does not answer.
+    """
+    found = _find(await service.cluster(), taskmanager_id)
+    return InspectionGateway(service.client, str(found["path"]), timeout=_PATIENCE)
+
+
+# -- JobManager: this process, and what it knows of the others that make it up
+
+
+async def jobmanager_config(service: DispatcherService, call: Call) -> Any:
+    """All settings of the cluster that somebody has made; secrets are stars."""
+    for part in ("job_id", "application_id"):
+        if part in call.path:
+            service.core.job(call.path[part])
+    return [{"key": key, "value": value} for key, value in sorted(service.cluster_settings.to_shown().items())]
+
+
+async def jobmanager_environment(service: DispatcherService, call: Call) -> Any:
+    """What this process runs on."""
+    if "job_id" in call.path:
+        service.core.job(call.job_id)
+    return environment()
+
+
+async def jobmanager_metrics(service: DispatcherService, call: Call) -> Any:
+    """What this process measures, and the cluster's slots."""
+    values = process_values(await service.measured_of_process(), JOBMANAGER)
+    values["numRunningJobs"] = sum(not job.ended for job in service.core.jobs.values())
+    try:
+        cluster = await service.cluster()
+    except RpcError:
+        pass
+    else:
+        values["numRegisteredTaskManagers"] = len(cluster.taskmanagers)
+        values["taskSlotsTotal"] = cluster.slots_total
+        values["taskSlotsAvailable"] = cluster.slots_available
+    return metric_views.plain(values, call.given())
+
+
+async def jobmanager_threads(_: DispatcherService, __: Call) -> Any:
+    """What all threads of this process do."""
+    return {"threadInfos": dump_threads()}
+
+
+async def job_values(service: DispatcherService, call: Call) -> Any:
+    """Metrics of a job."""
+    return metric_views.plain(views.job_values(await service.details.of(call.job_id)), call.given())
+
+
+async def coordinator_metrics(service: DispatcherService, call: Call) -> Any:
+    """Enumerators of sources measure nothing."""
+    views.find_vertex(await service.details.of(call.job_id), call.vertex_id)
+    return metric_views.plain({}, call.given())
+
+
+# -- logs
+
+
+class LogSource(Protocol):
+    """Where logs are read from."""
+
+    async def listed(self) -> tuple[list[Mapping[str, Any]], str, str]:
+        """All, and the names of the main one and of that with the standard output; empty = there is none."""
+
+    async def read(self, name: str, offset: int, length: int) -> Part:
+        """A piece; raises ``UnknownLogError``."""
+
+
+@dataclass(frozen=True)
+class _Here:
+    logs: ProcessLogs
+
+    async def listed(self) -> tuple[list[Mapping[str, Any]], str, str]:
+        found = await asyncio.to_thread(self.logs.listed)
+        return [asdict(one) for one in found], self.logs.main, self.logs.stdout
+
+    async def read(self, name: str, offset: int, length: int) -> Part:
+        return await asyncio.to_thread(self.logs.read, name, offset, length)
+
+
+@dataclass(frozen=True)
+class _There:
+    gateway: InspectionGateway
+
+    async def listed(self) -> tuple[list[Mapping[str, Any]], str, str]:
+        found = await self.gateway.list_logs()
+        return list(found.logs), found.main, found.stdout
+
+    async def read(self, name: str, offset: int, length: int) -> Part:
+        found = await self.gateway.read_log(m.ReadLog(name, offset, length))
+        return Part(found.size, found.offset, base64.b64decode(found.data))
+
+
+async def _source(service: DispatcherService, call: Call) -> LogSource:
+    if "taskmanager_id" in call.path:
+        return _There(await gateway_of(service, call.path["taskmanager_id"]))
+    return _Here(service.logs)
+
+
+async def log_list(service: DispatcherService, call: Call) -> Any:
+    """Names and sizes."""
+    return {"logs": (await (await _source(service, call)).listed())[0]}
+
+
+async def log_file(service: DispatcherService, call: Call) -> Any:
+    """One log."""
+    return await _text(call, await _source(service, call), call.path["filename"])
+
+
+async def main_log(service: DispatcherService, call: Call) -> Any:
+    """The log of a process."""
+    source = await _source(service, call)
+    _, name, _ = await source.listed()
+    if not name:
+        return error_response(404, "This process has no log of its own: an embedded cluster logs as its program does.")
+    return await _text(call, source, name)
+
+
+async def standard_output(service: DispatcherService, call: Call) -> Any:
+    """What a process has printed. Of a TaskManager without such a file: what its slots have printed."""
+    source = await _source(service, call)
+    logs, _, name = await source.listed()
+    if name:
+        return await _text(call, source, name)
+    slots = [str(one["name"]) for one in logs if re.fullmatch(r"slot-\d+\.out", str(one["name"]))]
+    if not slots:
+        return error_response(404, "The standard output of this process goes to no file: see where it was started.")
+    parts = [f"== {one} ==\n".encode() + (await source.read(one, -_TAIL_BYTES, _TAIL_BYTES)).data for one in slots]
+    return web.Response(body=b"".join(parts), content_type="text/plain", charset="utf-8")
+
+
+async def _text(call: Call, source: LogSource, name: str) -> web.StreamResponse:
+    if call.query["tail"] is not None:
+        part = await source.read(name, -_TAIL_BYTES, _TAIL_BYTES)
+        lines = part.data.splitlines(keepends=True)[-call.query["tail"] :] if call.query["tail"] else []
+        return web.Response(body=b"".join(lines), content_type="text/plain", charset="utf-8")
+    start, end, wanted = 0, None, call.request.headers.get("Range")
+    if wanted is not None and (found := _RANGE.fullmatch(wanted.strip())) and (found[1] or found[2]):
+        start, end = (int(found[1]), int(found[2]) if found[2] else None) if found[1] else (-int(found[2]), None)
+    else:
+        wanted = None
+    part = await source.read(name, start, LARGEST_PART)
+    if wanted is not None and (start >= part.size or (end is not None and end < start)):
+        refusal = error_response(416, f"the log {name} has {part.size} bytes")
+        refusal.headers["Content-Range"] = f"bytes */{part.size}"
+        return refusal
+    last = part.size if end is None else min(part.size, end + 1)
+    answer = web.StreamResponse(status=206 if wanted is not None else 200)
+    answer.content_type, answer.charset = "text/plain", "utf-8"
+    answer.headers["Accept-Ranges"] = "bytes"
+    if wanted is not None:
+        answer.headers["Content-Range"] = f"bytes {part.offset}-{last - 1}/{part.size}"
+    answer.content_length = max(0, last - part.offset)
+    await answer.prepare(call.request)
+    await _stream(answer, source, name, part, last)
+    await answer.write_eof()
+    return answer
+
+
+async def _stream(answer: web.StreamResponse, source: LogSource, name: str, part: Part, last: int) -> None:
+    """As much as was promised; where a log was rotated away meanwhile the answer breaks off."""
+    at = part.offset
+    while at < last:
+        data = part.data[: last - at]
+        if not data or part.offset != at:
+            raise ConnectionResetError(f"the log {name} was rotated while it was read")
+        await answer.write(data)
+        at += len(data)
+        if at < last:
+            part = await source.read(name, at, LARGEST_PART)
+
+
+async def log_url(service: DispatcherService, call: Call) -> Any:
+    """Where a log is."""
+    service.core.job(call.job_id)
+    if "taskmanager_id" in call.path:
+        return {"url": f"{service.rest_address}/taskmanagers/{call.path['taskmanager_id']}/log"}
+    return {"url": f"{service.rest_address}/jobmanager/log"}

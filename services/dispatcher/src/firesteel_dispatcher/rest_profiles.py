@@ -1,0 +1,80 @@
+"""REST answers that are made of samples of stacks."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from aiohttp import web
+
+from firesteel.core.errors import ConfigurationError
+from firesteel.protocol.gateways import InspectionGateway
+from firesteel.rest import views
+from firesteel.service.middlewares import error_response
+from firesteel_dispatcher.flame_graphs import LONGEST_PROFILE, MODES, sample_here, sample_there
+from firesteel_dispatcher.job import ENDED
+from firesteel_dispatcher.rest_calls import Call
+from firesteel_dispatcher.rest_processes import gateway_of
+from firesteel_dispatcher.shell import DispatcherService
+
+_HERE = "jobmanager"
+
+
+async def flame_graph(service: DispatcherService, call: Call) -> Any:
+    """What the tasks of a vertex spend their time on."""
+    archive = await service.details.of(call.job_id, call.vertex_id)
+    vertex = views.find_vertex(archive, call.vertex_id)
+    subtask = call.query["subtaskindex"]
+    if subtask is not None and subtask >= vertex["parallelism"]:
+        raise ConfigurationError(f"subtaskindex={subtask}: the vertex has {vertex['parallelism']} subtasks")
+    if not service.settings.flame_graphs.enabled or archive["state"] in ENDED:
+        return {"endTimestamp": -2, "data": None}
+    homes = {row["taskmanager-id"] for row in vertex["subtasks"]}
+
+    async def gateways() -> list[InspectionGateway]:
+        cluster = await service.cluster()
+        return [
+            InspectionGateway(service.client, str(found["path"]))
+            for found in cluster.taskmanagers
+            if found["id"] in homes
+        ]
+
+    return service.flame_graphs.of(call.job_id, call.vertex_id, call.query["type"], subtask, gateways)
+
+
+async def profiles(service: DispatcherService, call: Call) -> Any:
+    """Runs of the profiler."""
+    process = await _process(service, call)
+    return {"profilingList": [one.to_rest() for one in service.profiles.of(process)]}
+
+
+async def profile(service: DispatcherService, call: Call) -> Any:
+    """Run the profiler."""
+    process, mode, seconds = await _process(service, call), call.body["mode"].upper(), call.body["duration"]
+    if mode not in MODES:
+        raise ConfigurationError(f"mode = {call.body['mode'][:40]!r} is none of {', '.join(MODES)}")
+    if not 1 <= seconds <= LONGEST_PROFILE:
+        raise ConfigurationError(f"duration = {seconds}: from 1 to {LONGEST_PROFILE} seconds are possible")
+    if service.profiles.is_busy(process):
+        return error_response(409, f"A profile of {process} is being taken already.")
+    take = sample_here
+    if process != _HERE:
+        take = functools.partial(sample_there, await gateway_of(service, process))
+    return service.profiles.begin(process, mode, seconds, take).to_rest()
+
+
+async def profile_file(service: DispatcherService, call: Call) -> Any:
+    """What came out."""
+    found = service.profiles.find(await _process(service, call), call.path["filename"])
+    if found is None:
+        return error_response(
+            404, f"There is no profile {call.path['filename'][:80]!r}: the last ones are kept, in memory."
+        )
+    return web.Response(text=found.page, content_type="text/html", headers={"Content-Disposition": "attachment"})
+
+
+async def _process(service: DispatcherService, call: Call) -> str:
+    if "taskmanager_id" not in call.path:
+        return _HERE
+    await gateway_of(service, call.path["taskmanager_id"])
+    return str(call.path["taskmanager_id"])

@@ -1,0 +1,140 @@
+"""REST answers about programs that users upload: ``.py``, ``.zip``, ``.whl`` in place of Flink's jars."""
+
+from __future__ import annotations
+
+import logging
+import re
+import shlex
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from aiohttp import BodyPartReader
+
+from firesteel.config import options
+from firesteel.core.errors import ConfigurationError
+from firesteel.core.ids import parse_job_id
+from firesteel.service.middlewares import error_response
+from firesteel_dispatcher.programs import Order
+from firesteel_dispatcher.rest_calls import Call
+from firesteel_dispatcher.shell import DispatcherService
+from firesteel_dispatcher.submission import TooLargeError
+
+logger = logging.getLogger(__name__)
+_PIECE: Final = 1 << 18
+
+
+async def uploaded(service: DispatcherService, _: Call) -> Any:
+    """All uploads."""
+    return {"address": service.rest_address, "files": service.programs.listed()}
+
+
+async def upload(service: DispatcherService, call: Call) -> Any:
+    """Take a program: a multipart body with one file, whatever its part is called."""
+    request, limit = call.request, service.settings.max_content_length
+    if request.content_type != "multipart/form-data":
+        raise ConfigurationError("a program is uploaded as multipart/form-data with one file")
+    if (request.content_length or 0) > limit:
+        raise TooLargeError(f"The upload is larger than {limit} bytes ({options.REST_MAX_CONTENT_LENGTH.key}).")
+    path = None
+    try:
+        parts = await request.multipart()
+        while (part := await parts.next()) is not None:
+            if not isinstance(part, BodyPartReader) or not part.filename:
+                continue
+            if path is not None:
+                service.programs.remove(path.name)
+                raise ConfigurationError("exactly one file is uploaded at a time")
+            path = await service.programs.add(part.filename, _pieces(part, limit))
+    except ValueError as error:
+        raise ConfigurationError(f"the multipart body can't be read: {error}") from error
+    if path is None:
+        raise ConfigurationError("the body has no file")
+    return {"filename": str(path), "status": "success"}
+
+
+async def _pieces(part: BodyPartReader, limit: int) -> AsyncIterator[bytes]:
+    size = 0
+    while piece := await part.read_chunk(_PIECE):
+        size += len(piece)
+        if size > limit:
+            raise TooLargeError(f"The upload is larger than {limit} bytes ({options.REST_MAX_CONTENT_LENGTH.key}).")
+        yield bytes(piece)
+
+
+async def delete(service: DispatcherService, call: Call) -> Any:
+    """Remove an upload."""
+    service.programs.remove(call.path["jar_id"])
+    return {}
+
+
+async def plan(service: DispatcherService, call: Call) -> Any:
+    """The plan of its first job."""
+    return {"plan": await service.programs.plan(_order(call), service.rest_address)}
+
+
+async def run(service: DispatcherService, call: Call) -> Any:
+    """Run it; answers when its first job is submitted."""
+    job_id = await service.programs.run(_order(call), service.rest_address)
+    return {"jobid": job_id, "applicationId": job_id}
+
+
+async def run_application(service: DispatcherService, call: Call) -> Any:
+    """Run it, and do not wait."""
+    order = _order(call)
+    if order.job_id in service.core.jobs:
+        return error_response(409, f"There is a job {order.job_id} already.")
+    return {"applicationid": await service.programs.begin(order, service.rest_address)}
+
+
+def _order(call: Call) -> Order:
+    body, query = call.body, call.query
+    arguments = body.get("programArgsList")
+    if arguments is None and body.get("programArgs") is not None:
+        arguments = _split(body["programArgs"], "programArgs")
+    if arguments is None and query.get("programArg") is not None:
+        arguments = [one for one in query["programArg"].split(",") if one]
+    if arguments is None and query.get("program-args") is not None:
+        arguments = _split(query["program-args"], "program-args")
+    job_id = None
+    for name in ("jobId", "applicationId"):
+        if body.get(name) is not None:
+            try:
+                job_id = str(parse_job_id(body[name]))
+            except ConfigurationError as error:
+                raise ConfigurationError(f"{name} = {body[name][:80]!r} is no job id: {error}") from error
+    return Order(
+        call.path["jar_id"],
+        body.get("entryClass") or query.get("entry-class") or None,
+        tuple(arguments or ()),
+        _settings(body, query),
+        job_id,
+    )
+
+
+def _split(text: str, name: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{name} = {text[:80]!r}: {error}") from error
+
+
+def _settings(body: Mapping[str, Any], query: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = dict(body.get("flinkConfiguration") or {})
+    for key in found:
+        if not re.fullmatch(r"[A-Za-z0-9_.$-]{1,200}", key):
+            raise ConfigurationError(f"flinkConfiguration: {key[:80]!r} is no key of an option")
+    parallelism = body.get("parallelism") or query.get("parallelism")
+    if parallelism is not None:
+        found[options.PARALLELISM_DEFAULT.key] = str(parallelism)
+    path = body.get("savepointPath") or query.get("savepointPath")
+    if path:
+        found[options.STATE_RECOVERY_PATH.key] = str(path)
+    drops = body.get("allowNonRestoredState")
+    if drops is None:
+        drops = query.get("allowNonRestoredState")
+    if drops is not None:
+        found[options.STATE_RECOVERY_IGNORE_UNCLAIMED.key] = "true" if drops else "false"
+    mode = body.get("claimMode") or body.get("restoreMode")
+    if mode:
+        found[options.STATE_RECOVERY_CLAIM_MODE.key] = str(mode)
+    return found

@@ -1,0 +1,1032 @@
+"""What requests and answers of the REST API are made of, by Flink's names. msgspec reads them.
+
+Times are milliseconds since 1970; -1 = not yet. Durations are in ms, sizes in bytes unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, NotRequired, TypedDict
+
+from msgspec import Meta
+
+Id = Annotated[str, Meta(pattern="^[0-9a-f]{32}$", description="32 hex digits")]
+Number = float | int | Literal["NaN", "Infinity", "-Infinity"]
+JobState = Literal[
+    "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED", "RESTARTING",
+    "SUSPENDED", "RECONCILING",
+]  # fmt: skip
+TaskState = Literal[
+    "CREATED", "SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING", "FINISHED", "CANCELING", "CANCELED", "FAILED",
+    "RECONCILING",
+]  # fmt: skip
+ApplicationState = Literal["CREATED", "RUNNING", "FAILING", "FAILED", "CANCELING", "CANCELED", "FINISHED"]
+TaskCounts = dict[TaskState, int]
+Level = Literal["ok", "low", "high"]
+Text: Final = "text/plain"
+
+# -- everywhere
+
+
+class Empty(TypedDict):
+    pass
+
+
+class Errors(TypedDict):
+    errors: list[str]
+
+
+Requested = TypedDict("Requested", {"request-id": Id})
+
+
+class QueueStatus(TypedDict):
+    id: Literal["IN_PROGRESS", "COMPLETED"]
+
+
+FailureCause = TypedDict("FailureCause", {"class": str, "stack-trace": str, "serialized-throwable": NotRequired[str]})
+Failed = TypedDict("Failed", {"failure-cause": NotRequired[FailureCause]})
+
+
+class Disposal(TypedDict):
+    status: QueueStatus
+    operation: Failed | None
+
+
+class MetricValue(TypedDict):
+    id: str
+    value: NotRequired[str]
+
+
+class MetricHistory(TypedDict):
+    interval: int
+    size: int
+    truncated: bool
+    times: list[int]
+    series: dict[str, list[float | None]]
+
+
+class Aggregate(TypedDict):
+    id: str
+    min: NotRequired[Number]
+    max: NotRequired[Number]
+    avg: NotRequired[Number]
+    sum: NotRequired[Number]
+    skew: NotRequired[Number]
+
+
+class Setting(TypedDict):
+    key: str
+    value: str
+
+
+class LogFile(TypedDict):
+    name: str
+    size: int
+    mtime: int
+
+
+class LogList(TypedDict):
+    logs: list[LogFile]
+
+
+class LogUrl(TypedDict):
+    url: str
+
+
+class ThreadInfo(TypedDict):
+    threadName: str
+    stringifiedThreadInfo: str
+
+
+class ThreadDump(TypedDict):
+    threadInfos: list[ThreadInfo]
+
+
+class Jvm(TypedDict):
+    version: str
+    arch: str
+    options: list[str]
+
+
+class Environment(TypedDict):
+    jvm: Jvm
+    classpath: list[str]
+
+
+class Profile(TypedDict):
+    status: Literal["RUNNING", "FINISHED", "FAILED"]
+    mode: str
+    profilingMode: str
+    triggerTime: int
+    finishedTime: int | None
+    duration: int
+    message: str | None
+    outputFile: str | None
+
+
+class ProfileList(TypedDict):
+    profilingList: list[Profile]
+
+
+class ProfileRequest(TypedDict):
+    mode: str
+    duration: int
+
+
+# -- cluster
+
+Features = TypedDict("Features", {"web-submit": bool, "web-cancel": bool, "web-rescale": bool, "web-history": bool})
+
+
+class GrantedAccess(TypedDict):
+    change: bool
+    cancel: bool
+
+
+DashboardConfiguration = TypedDict(
+    "DashboardConfiguration",
+    {
+        "refresh-interval": int,
+        "timezone-name": str,
+        "timezone-offset": int,
+        "flink-version": str,
+        "flink-revision": str,
+        "features": Features,
+        "firesteel-version": str,
+        "firesteel-access": GrantedAccess,
+    },
+)
+ClusterOverview = TypedDict(
+    "ClusterOverview",
+    {
+        "taskmanagers": int,
+        "slots-total": int,
+        "slots-available": int,
+        "jobs-running": int,
+        "jobs-finished": int,
+        "jobs-cancelled": int,
+        "jobs-failed": int,
+        "flink-version": str,
+        "flink-commit": str,
+        "firesteel-version": str,
+    },
+)
+
+
+class DataSet(TypedDict):
+    id: Id
+    isComplete: bool
+
+
+class DataSets(TypedDict):
+    dataSets: list[DataSet]
+
+
+# -- jobs
+
+
+class JobTasks(TypedDict):
+    total: int
+    created: int
+    scheduled: int
+    deploying: int
+    initializing: int
+    running: int
+    finished: int
+    canceling: int
+    canceled: int
+    failed: int
+    reconciling: int
+
+
+JobRow = TypedDict(
+    "JobRow",
+    {
+        "jid": Id,
+        "name": str,
+        "jobType": Literal["BATCH", "STREAMING"],
+        "schedulerType": Literal["Default", "Adaptive", "AdaptiveBatch"],
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "state": JobState,
+        "last-modification": int,
+        "tasks": JobTasks,
+        "pending-operators": int,
+    },
+)
+
+
+class JobsOverview(TypedDict):
+    jobs: list[JobRow]
+
+
+class JobIdStatus(TypedDict):
+    id: Id
+    status: JobState
+
+
+class Jobs(TypedDict):
+    jobs: list[JobIdStatus]
+
+
+class Submitted(TypedDict):
+    jobUrl: str
+
+
+class JobStatus(TypedDict):
+    status: JobState
+
+
+IoMetrics = TypedDict(
+    "IoMetrics",
+    {
+        "read-bytes": int,
+        "read-bytes-complete": bool,
+        "write-bytes": int,
+        "write-bytes-complete": bool,
+        "read-records": int,
+        "read-records-complete": bool,
+        "write-records": int,
+        "write-records-complete": bool,
+        "accumulated-backpressured-time": int,
+        "accumulated-idle-time": int,
+        "accumulated-busy-time": Number,
+    },
+)
+
+
+class WorstSubtask(TypedDict):
+    value: float
+    subtask: int
+
+
+class Worst(TypedDict, total=False):
+    busy: WorstSubtask
+    backPressured: WorstSubtask
+    watermark: WorstSubtask
+    skew: float
+    numRecordsInPerSecond: float
+    numRecordsOutPerSecond: float
+    numBytesInPerSecond: float
+    numBytesOutPerSecond: float
+    busyTimeMsPerSecond: float
+    backPressuredTimeMsPerSecond: float
+
+
+Vertex = TypedDict(
+    "Vertex",
+    {
+        "id": Id,
+        "slotSharingGroupId": Id,
+        "name": str,
+        "maxParallelism": int,
+        "parallelism": int,
+        "status": TaskState,
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "tasks": TaskCounts,
+        "metrics": IoMetrics,
+        "firesteel-worst": NotRequired[Worst],
+    },
+)
+
+
+class PlanInput(TypedDict):
+    num: int
+    id: Id
+    ship_strategy: str
+    exchange: str
+    local_strategy: NotRequired[str]
+    caching: NotRequired[str]
+
+
+class PlanNode(TypedDict):
+    id: Id
+    parallelism: int
+    operator: str
+    operator_strategy: str
+    description: str
+    inputs: NotRequired[list[PlanInput]]
+    optimizer_properties: dict[str, Any]
+
+
+class Plan(TypedDict):
+    jid: Id
+    name: str
+    type: str
+    nodes: list[PlanNode]
+
+
+class JobPlan(TypedDict):
+    plan: Plan
+
+
+JobDetails = TypedDict(
+    "JobDetails",
+    {
+        "jid": Id,
+        "application-id": Id,
+        "name": str,
+        "isStoppable": bool,
+        "state": JobState,
+        "job-type": Literal["BATCH", "STREAMING"],
+        "schedulerType": Literal["Default", "Adaptive", "AdaptiveBatch"],
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "maxParallelism": int,
+        "now": int,
+        "timestamps": dict[JobState, int],
+        "vertices": list[Vertex],
+        "status-counts": TaskCounts,
+        "plan": Plan,
+        "pending-operators": int,
+    },
+)
+ExecutionConfig = TypedDict(
+    "ExecutionConfig",
+    {"restart-strategy": str, "job-parallelism": int, "object-reuse-mode": bool, "user-config": dict[str, str]},
+)
+JobConfig = TypedDict("JobConfig", {"jid": Id, "name": str, "execution-config": ExecutionConfig})
+
+
+class OneException(TypedDict):
+    exceptionName: str
+    stacktrace: str
+    timestamp: int
+    failureLabels: dict[str, str]
+    taskName: NotRequired[str | None]
+    endpoint: NotRequired[str | None]
+    taskManagerId: NotRequired[str | None]
+
+
+class RootException(OneException):
+    """With those that came along."""
+
+    concurrentExceptions: list[OneException]
+
+
+class ExceptionHistory(TypedDict):
+    entries: list[RootException]
+    truncated: bool
+
+
+class JobExceptions(TypedDict):
+    exceptionHistory: ExceptionHistory
+
+
+JobResult = TypedDict(
+    "JobResult",
+    {
+        "id": Id,
+        "name": str,
+        "application-status": Literal["SUCCEEDED", "FAILED", "CANCELED", "UNKNOWN"],
+        "accumulator-results": dict[str, str],
+        "net-runtime": int,
+        "application-id": Id,
+        "start-time": int,
+        "end-time": int,
+        "failure-cause": NotRequired[FailureCause],
+    },
+)
+ExecutionResult = TypedDict("ExecutionResult", {"status": QueueStatus, "job-execution-result": NotRequired[JobResult]})
+
+
+class ClientHeartbeat(TypedDict):
+    expiredTimestamp: float | int
+
+
+class Accumulator(TypedDict):
+    name: str
+    type: str
+    value: str
+
+
+JobAccumulators = TypedDict(
+    "JobAccumulators",
+    {
+        "job-accumulators": list[Any],
+        "user-task-accumulators": list[Accumulator],
+        "serialized-user-task-accumulators": dict[str, str],
+    },
+)
+
+
+class CoordinationRequest(TypedDict):
+    serializedCoordinationRequest: str
+
+
+class CoordinationResult(TypedDict):
+    serializedCoordinationResult: str
+
+
+# -- applications
+
+ApplicationRow = TypedDict(
+    "ApplicationRow",
+    {
+        "id": Id,
+        "name": str,
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "status": ApplicationState,
+        "jobs": dict[JobState, int],
+    },
+)
+
+
+class ApplicationsOverview(TypedDict):
+    applications: list[ApplicationRow]
+
+
+Application = TypedDict(
+    "Application",
+    {
+        "id": Id,
+        "name": str,
+        "status": ApplicationState,
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "timestamps": dict[ApplicationState, int],
+        "jobs": list[JobRow],
+    },
+)
+
+
+class ApplicationException(TypedDict):
+    exceptionName: str
+    stacktrace: str
+    timestamp: int
+    jobId: NotRequired[Id | None]
+
+
+class ApplicationHistory(TypedDict):
+    entries: list[ApplicationException]
+
+
+class ApplicationExceptions(TypedDict):
+    exceptionHistory: ApplicationHistory
+
+
+# -- checkpoints and savepoints
+
+
+class Summary(TypedDict):
+    min: int
+    max: int
+    avg: int
+    p50: Number
+    p90: Number
+    p95: Number
+    p99: Number
+    p999: Number
+
+
+class CheckpointCounts(TypedDict):
+    restored: int
+    total: int
+    in_progress: int
+    completed: int
+    failed: int
+
+
+class CheckpointSummary(TypedDict):
+    checkpointed_size: Summary
+    state_size: Summary
+    end_to_end_duration: Summary
+    alignment_buffered: Summary
+    processed_data: Summary
+    persisted_data: Summary
+
+
+class TaskCheckpoint(TypedDict):
+    id: int
+    status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
+    latest_ack_timestamp: int
+    checkpointed_size: int
+    state_size: int
+    end_to_end_duration: int
+    alignment_buffered: int
+    processed_data: int
+    persisted_data: int
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+
+
+class Checkpoint(TypedDict):
+    className: Literal["completed", "failed", "in_progress"]
+    id: int
+    status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
+    is_savepoint: bool
+    savepointFormat: str | None
+    trigger_timestamp: int
+    latest_ack_timestamp: int
+    checkpointed_size: int
+    state_size: int
+    end_to_end_duration: int
+    alignment_buffered: int
+    processed_data: int
+    persisted_data: int
+    num_subtasks: int
+    num_acknowledged_subtasks: int
+    checkpoint_type: Literal["CHECKPOINT", "UNALIGNED_CHECKPOINT", "SAVEPOINT", "SYNC_SAVEPOINT"]
+    tasks: dict[Id, TaskCheckpoint]
+    external_path: NotRequired[str]
+    discarded: NotRequired[bool]
+    failure_timestamp: NotRequired[int]
+    failure_message: NotRequired[str | None]
+
+
+class RestoredCheckpoint(TypedDict):
+    id: int
+    restore_timestamp: int
+    is_savepoint: bool
+    external_path: str | None
+
+
+class LatestCheckpoints(TypedDict):
+    completed: Checkpoint | None
+    savepoint: Checkpoint | None
+    failed: Checkpoint | None
+    restored: RestoredCheckpoint | None
+
+
+class Checkpoints(TypedDict):
+    counts: CheckpointCounts
+    summary: CheckpointSummary
+    latest: LatestCheckpoints
+    history: list[Checkpoint]
+
+
+class Externalization(TypedDict):
+    enabled: bool
+    delete_on_cancellation: bool
+
+
+class CheckpointConfig(TypedDict):
+    mode: Literal["exactly_once", "at_least_once"]
+    interval: int
+    timeout: int
+    min_pause: int
+    max_concurrent: int
+    externalization: Externalization
+    state_backend: str
+    checkpoint_storage: str
+    unaligned_checkpoints: bool
+    tolerable_failed_checkpoints: int
+    aligned_checkpoint_timeout: int
+    checkpoints_after_tasks_finish: bool
+    state_changelog_enabled: bool
+    changelog_periodic_materialization_interval: int
+    changelog_storage: str
+
+
+SubtaskDuration = TypedDict("SubtaskDuration", {"sync": int, "async": int})
+
+
+class SubtaskAlignment(TypedDict):
+    buffered: int
+    processed: int
+    persisted: int
+    duration: int
+
+
+class SubtaskCheckpoint(TypedDict):
+    className: Literal["completed", "pending_or_failed"]
+    index: int
+    status: str
+    ack_timestamp: NotRequired[int]
+    end_to_end_duration: NotRequired[int]
+    checkpointed_size: NotRequired[int]
+    state_size: NotRequired[int]
+    checkpoint: NotRequired[SubtaskDuration]
+    alignment: NotRequired[SubtaskAlignment]
+    start_delay: NotRequired[int]
+    unaligned_checkpoint: NotRequired[bool]
+    aborted: NotRequired[bool]
+
+
+DurationSummary = TypedDict("DurationSummary", {"sync": Summary, "async": Summary})
+
+
+class AlignmentSummary(TypedDict):
+    buffered: Summary
+    processed: Summary
+    persisted: Summary
+    duration: Summary
+
+
+class SubtasksSummary(TypedDict):
+    checkpointed_size: Summary
+    state_size: Summary
+    end_to_end_duration: Summary
+    checkpoint_duration: DurationSummary
+    alignment: AlignmentSummary
+    start_delay: Summary
+
+
+class CheckpointSubtasks(TaskCheckpoint):
+    """With its subtasks."""
+
+    summary: SubtasksSummary
+    subtasks: list[SubtaskCheckpoint]
+
+
+CheckpointOperation = TypedDict(
+    "CheckpointOperation", {"checkpointId": NotRequired[int], "failure-cause": NotRequired[FailureCause]}
+)
+
+
+class CheckpointStatus(TypedDict):
+    status: QueueStatus
+    operation: CheckpointOperation | None
+
+
+SavepointOperation = TypedDict(
+    "SavepointOperation", {"location": NotRequired[str], "failure-cause": NotRequired[FailureCause]}
+)
+
+
+class SavepointStatus(TypedDict):
+    status: QueueStatus
+    operation: SavepointOperation | None
+
+
+class CheckpointTrigger(TypedDict):
+    checkpointType: NotRequired[str | None]
+    triggerId: NotRequired[str | None]
+
+
+SavepointTrigger = TypedDict(
+    "SavepointTrigger",
+    {
+        "target-directory": NotRequired[str | None],
+        "cancel-job": NotRequired[bool | None],
+        "formatType": NotRequired[str | None],
+        "triggerId": NotRequired[str | None],
+    },
+)
+
+
+class StopRequest(TypedDict):
+    targetDirectory: NotRequired[str | None]
+    drain: NotRequired[bool | None]
+    formatType: NotRequired[str | None]
+    triggerId: NotRequired[str | None]
+
+
+DisposalRequest = TypedDict("DisposalRequest", {"savepoint-path": str})
+
+# -- rescaling
+
+
+class Bounds(TypedDict):
+    lowerBound: Annotated[int, Meta(ge=1)]
+    upperBound: Annotated[int, Meta(ge=1)]
+
+
+class VertexRequirements(TypedDict):
+    parallelism: Bounds
+
+
+Requirements = dict[Id, VertexRequirements]
+
+
+class RescaleCounts(TypedDict):
+    ignored: int
+    inProgress: int
+    completed: int
+    failed: int
+
+
+class LatestRescales(TypedDict):
+    completed: None
+    failed: None
+    ignored: None
+
+
+class RescalesOverview(TypedDict):
+    rescalesCounts: RescaleCounts
+    latest: LatestRescales
+
+
+class RescalesSummary(TypedDict):
+    rescalesCounts: RescaleCounts
+    rescalesDurationStatsInMillis: Summary
+    completedRescalesDurationStatsInMillis: Summary
+    ignoredRescalesDurationStatsInMillis: Summary
+    failedRescalesDurationStatsInMillis: Summary
+
+
+class RescalesConfig(TypedDict):
+    rescaleHistoryMax: int
+    schedulerExecutionMode: str | None
+    submissionResourceWaitTimeoutInMillis: int
+    submissionResourceStabilizationTimeoutInMillis: int
+    slotIdleTimeoutInMillis: int
+    executingCooldownTimeoutInMillis: int
+    executingResourceStabilizationTimeoutInMillis: int
+    maximumDelayForTriggeringRescaleInMillis: int
+    rescaleOnFailedCheckpointCount: int
+
+
+# -- vertices and subtasks
+
+
+class Statistics(TypedDict):
+    min: Number
+    max: Number
+    avg: Number
+    sum: Number
+    median: Number
+    p25: Number
+    p75: Number
+    p95: Number
+
+
+class StatusDuration(TypedDict):
+    CREATED: int
+    SCHEDULED: int
+    DEPLOYING: int
+    INITIALIZING: int
+    RUNNING: int
+
+
+Aggregated = TypedDict("Aggregated", {"metrics": dict[str, Statistics], "status-duration": dict[str, Statistics]})
+Subtask = TypedDict(
+    "Subtask",
+    {
+        "subtask": int,
+        "status": TaskState,
+        "attempt": int,
+        "endpoint": str,
+        "start-time": int,
+        "start_time": int,
+        "end-time": int,
+        "duration": int,
+        "metrics": IoMetrics,
+        "taskmanager-id": str,
+        "status-duration": StatusDuration,
+        "firesteel-now": NotRequired[dict[str, float]],
+        "other-concurrent-attempts": NotRequired[list[Any] | None],
+    },
+)
+
+
+class VertexDetails(TypedDict):
+    id: Id
+    name: str
+    parallelism: int
+    maxParallelism: int
+    now: int
+    subtasks: list[Subtask]
+    aggregated: Aggregated
+
+
+class SubtaskTime(TypedDict):
+    subtask: int
+    endpoint: str
+    duration: int
+    timestamps: dict[TaskState, int]
+
+
+class SubtaskTimes(TypedDict):
+    id: Id
+    name: str
+    now: int
+    subtasks: list[SubtaskTime]
+
+
+VertexTaskManager = TypedDict(
+    "VertexTaskManager",
+    {
+        "endpoint": str,
+        "taskmanager-id": str,
+        "status": TaskState,
+        "start-time": int,
+        "end-time": int,
+        "duration": int,
+        "metrics": IoMetrics,
+        "status-counts": TaskCounts,
+        "aggregated": Aggregated,
+    },
+)
+
+
+class VertexTaskManagers(TypedDict):
+    id: Id
+    name: str
+    now: int
+    taskmanagers: list[VertexTaskManager]
+
+
+VertexAccumulators = TypedDict("VertexAccumulators", {"id": Id, "user-accumulators": list[Accumulator]})
+OneSubtaskAccumulators = TypedDict(
+    "OneSubtaskAccumulators",
+    {"subtask": int, "attempt": int, "endpoint": str, "user-accumulators": list[Accumulator]},
+)
+
+
+class SubtasksAccumulators(TypedDict):
+    id: Id
+    parallelism: int
+    subtasks: list[OneSubtaskAccumulators]
+
+
+AttemptAccumulators = TypedDict(
+    "AttemptAccumulators", {"subtask": int, "attempt": int, "id": str, "user-accumulators": list[Accumulator]}
+)
+SubtaskBackPressure = TypedDict(
+    "SubtaskBackPressure",
+    {
+        "subtask": int,
+        "attempt-number": int,
+        "backpressureLevel": Level,
+        "backpressure-level": Level,
+        "ratio": Number,
+        "idleRatio": Number,
+        "busyRatio": Number,
+        "other-concurrent-attempts": NotRequired[list[Any] | None],
+    },
+)
+BackPressure = TypedDict(
+    "BackPressure",
+    {
+        "status": Literal["ok", "deprecated"],
+        "backpressureLevel": NotRequired[Level],
+        "backpressure-level": NotRequired[Level],
+        "end-timestamp": NotRequired[int],
+        "subtasks": NotRequired[list[SubtaskBackPressure]],
+    },
+)
+
+
+class FlameGraph(TypedDict):
+    endTimestamp: int
+    data: dict[str, Any] | None
+
+
+# -- TaskManagers
+
+
+class Resource(TypedDict):
+    cpuCores: float | int
+    taskHeapMemory: int
+    taskOffHeapMemory: int
+    managedMemory: int
+    networkMemory: int
+    extendedResources: dict[str, Any]
+
+
+class Hardware(TypedDict):
+    cpuCores: int
+    physicalMemory: int
+    freeMemory: int
+    managedMemory: int
+
+
+class MemoryConfiguration(TypedDict):
+    frameworkHeap: int | None
+    taskHeap: int | None
+    frameworkOffHeap: int | None
+    taskOffHeap: int | None
+    networkMemory: int | None
+    managedMemory: int | None
+    jvmMetaspace: int | None
+    jvmOverhead: int | None
+    totalFlinkMemory: int | None
+    totalProcessMemory: int | None
+
+
+class TaskManager(TypedDict):
+    id: str
+    path: str
+    dataPort: int
+    jmxPort: int
+    timeSinceLastHeartbeat: int
+    slotsNumber: int
+    freeSlots: int
+    assignedTasks: int
+    totalResource: Resource
+    freeResource: Resource
+    hardware: Hardware
+    memoryConfiguration: MemoryConfiguration
+
+
+class TaskManagers(TypedDict):
+    taskmanagers: list[TaskManager]
+
+
+class AllocatedSlot(TypedDict):
+    jobId: Id
+    resource: Resource
+    assignedTasks: int
+
+
+class GarbageCollector(TypedDict):
+    name: str
+    count: int
+    time: int
+
+
+class TaskManagerMetrics(TypedDict):
+    heapUsed: int
+    heapCommitted: int
+    heapMax: int
+    nonHeapUsed: int
+    nonHeapCommitted: int
+    nonHeapMax: int
+    directCount: int
+    directUsed: int
+    directMax: int
+    mappedCount: int
+    mappedUsed: int
+    mappedMax: int
+    nettyShuffleMemorySegmentsAvailable: int
+    nettyShuffleMemorySegmentsUsed: int
+    nettyShuffleMemorySegmentsTotal: int
+    nettyShuffleMemoryAvailable: int
+    nettyShuffleMemoryUsed: int
+    nettyShuffleMemoryTotal: int
+    garbageCollectors: list[GarbageCollector]
+
+
+class TaskManagerDetails(TaskManager):
+    """With its slots, and what it measures."""
+
+    allocatedSlots: list[AllocatedSlot]
+    metrics: TaskManagerMetrics
+
+
+# -- programs
+
+
+class Entry(TypedDict):
+    name: str
+    description: str | None
+
+
+class Program(TypedDict):
+    id: str
+    name: str
+    uploaded: int
+    entry: list[Entry]
+
+
+class Programs(TypedDict):
+    address: str
+    files: list[Program]
+
+
+class Uploaded(TypedDict):
+    filename: str
+    status: Literal["success"]
+
+
+class PlanRequest(TypedDict):
+    entryClass: NotRequired[str | None]
+    programArgs: NotRequired[str | None]
+    programArgsList: NotRequired[list[str] | None]
+    parallelism: NotRequired[Annotated[int, Meta(ge=1)] | None]
+    jobId: NotRequired[str | None]
+    flinkConfiguration: NotRequired[dict[str, str] | None]
+
+
+class RunRequest(PlanRequest):
+    """With what its jobs go on from."""
+
+    allowNonRestoredState: NotRequired[bool | None]
+    savepointPath: NotRequired[str | None]
+    restoreMode: NotRequired[Literal["CLAIM", "NO_CLAIM", "LEGACY"] | None]
+    claimMode: NotRequired[Literal["CLAIM", "NO_CLAIM", "LEGACY"] | None]
+    applicationId: NotRequired[str | None]
+
+
+class RunAnswer(TypedDict):
+    jobid: Id
+    applicationId: Id
+
+
+class RunApplicationAnswer(TypedDict):
+    applicationid: Id
+
+
+# -- levels of logs
+
+
+class LogLevel(TypedDict):
+    logger: Annotated[str, Meta(max_length=500)]
+    level: str
+
+
+class ProcessLogLevels(TypedDict):
+    process: str
+    levels: NotRequired[dict[str, str]]
+    error: NotRequired[str]
+
+
+class LogLevels(TypedDict):
+    processes: list[ProcessLogLevels]

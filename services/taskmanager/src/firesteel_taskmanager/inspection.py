@@ -1,0 +1,122 @@
+"""What others may see of a TaskManager: threads, logs, metrics, and what the tasks in its slots spend their time on."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from firesteel.core.stacks import dump_threads, other_threads, sample
+from firesteel.protocol import messages as m
+from firesteel.protocol.gateways import InspectionGateway
+from firesteel.protocol.message import RpcCode, RpcFault
+from firesteel.rpc import answers
+from firesteel.service.measured import TASKMANAGER, Measured
+from firesteel.service.process_logs import ProcessLogs
+from firesteel.service.process_metrics import process_values
+from firesteel_taskmanager.core import TaskManagerCore
+from firesteel_taskmanager.slot_messages import SlotMessages
+
+logger = logging.getLogger(__name__)
+_SLOT_SECONDS: Final = 5.0
+_MOST_SECONDS: Final = 120.0
+
+
+class Inspection:
+    """``InspectionGateway``.
+
+    Args:
+        core: knows slots and tasks.
+        slots: asks slots.
+        logs: of this process and its slots.
+        measured: what this process measures.
+    """
+
+    def __init__(
+        self,
+        core: TaskManagerCore,
+        slots: SlotMessages,
+        logs: ProcessLogs,
+        measured: Callable[[], Awaitable[Sequence[Measured]]],
+    ) -> None:
+        self._core, self._slots, self._logs, self._measured = core, slots, logs, measured
+
+    @answers(InspectionGateway.process_metrics)
+    async def process_metrics(self, _: m.Empty) -> m.ProcessMetrics:
+        return m.ProcessMetrics(process_values(await self._measured(), TASKMANAGER))
+
+    @answers(InspectionGateway.thread_dump)
+    async def thread_dump(self, _: m.Empty) -> m.ThreadDump:
+        slots = [(slot.index, slot.process.channel) for slot in self._core.slots if slot.process is not None]
+        of_slots = await asyncio.gather(*(self._threads_of(index, channel) for index, channel in slots))
+        return m.ThreadDump((*dump_threads(), *(one for found in of_slots for one in found)))
+
+    async def _threads_of(self, index: int, channel: int) -> list[dict[str, str]]:
+        try:
+            found = await self._slots.inspect(channel, _SLOT_SECONDS, {"executions": []})
+        except RpcFault as error:
+            return [{"threadName": f"slot {index}", "stringifiedThreadInfo": str(error)}]
+        return [
+            {
+                "threadName": f"slot {index}: {one['threadName']}",
+                "stringifiedThreadInfo": f"slot {index}: {one['stringifiedThreadInfo']}",
+            }
+            for one in found
+        ]
+
+    @answers(InspectionGateway.list_logs)
+    def list_logs(self, _: m.Empty) -> m.LogList:
+        return m.LogList(tuple(asdict(one) for one in self._logs.listed()), self._logs.main, self._logs.stdout)
+
+    @answers(InspectionGateway.read_log)
+    async def read_log(self, message: m.ReadLog) -> m.LogPart:
+        part = await asyncio.to_thread(self._logs.read, message.name, message.offset, message.length)
+        return m.LogPart(part.size, part.offset, base64.b64encode(part.data).decode("ascii"))
+
+    @answers(InspectionGateway.sample_threads)
+    async def sample_threads(self, message: m.SampleThreads) -> m.StackSamples:
+        _seconds(message)
+        found = await asyncio.to_thread(sample, other_threads, message.samples, message.interval_ms / 1000)
+        return m.StackSamples({name: samples.to_plain() for name, samples in found.items()})
+
+    @answers(InspectionGateway.sample_stacks)
+    async def sample_stacks(self, message: m.SampleStacks) -> m.StackSamples:
+        seconds = _seconds(message)
+        asked: list[Any] = []
+        subtasks: dict[str, str] = {}
+        for slot in self._core.slots.of_job(message.job_id):
+            mine = {
+                task.execution_id: str(task.descriptor.get("subtask", -1))
+                for task in slot.tasks.values()
+                if not task.is_final
+                and task.descriptor.get("vertex_id") == message.vertex_id
+                and message.subtask in (-1, task.descriptor.get("subtask"))
+            }
+            if mine and slot.process is not None:
+                subtasks |= mine
+                what = {
+                    "executions": list(mine),
+                    "samples": message.samples,
+                    "interval_ms": message.interval_ms,
+                    "depth": message.depth,
+                }
+                asked.append(self._slots.inspect(slot.process.channel, seconds * 2 + _SLOT_SECONDS, what))
+        found: dict[str, Any] = {}
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, RpcFault):
+                logger.info("stacks of vertex %s: %s", message.vertex_id, answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                found |= {subtasks[execution_id]: samples for execution_id, samples in answer.items()}
+        return m.StackSamples(found)
+
+
+def _seconds(message: m.SampleStacks | m.SampleThreads) -> float:
+    seconds = message.samples * message.interval_ms / 1000
+    if not 0 < seconds <= _MOST_SECONDS:
+        raise RpcFault(RpcCode.BAD_REQUEST, f"stacks are sampled for {_MOST_SECONDS:g} s at most, not {seconds:g}")
+    return seconds

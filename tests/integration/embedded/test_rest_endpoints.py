@@ -1,0 +1,439 @@
+"""Every endpoint of the REST API, on a cluster with a job; answers have the types that we have written down."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import settings as of_hypothesis
+from hypothesis import strategies as st
+
+from firesteel.common import WatermarkStrategy
+from firesteel.datastream import MapFunction, RuntimeContext
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from firesteel_dispatcher.endpoints import ENDPOINTS
+from firesteel_dispatcher.rest_calls import Access, Endpoint
+from tests.integration.embedded.programs import ended, new_environment, running, until
+
+pytestmark = pytest.mark.usefixtures("cluster")
+SECONDS = 60
+
+
+class Counted(MapFunction[int, int]):
+    """Counts what it maps, and works for a while."""
+
+    def open(self, runtime_context: RuntimeContext) -> None:
+        self.seen = runtime_context.get_metrics_group().counter("seen")
+        print("a subtask opens")
+
+    def map(self, value: int) -> int:
+        self.seen.inc()
+        return sum(range(200_000)) + value
+
+
+class World:
+    """A cluster, a job that runs on it, and what clients find there."""
+
+    def __init__(self, client: Any, folder: Path) -> None:
+        self.client, self.base, self.folder = client, client.get_web_interface_url(), folder
+        self.token = client._rest._headers["Authorization"].removeprefix("Bearer ")
+        self.job = str(client.get_job_id())
+        vertices = self.get(f"/jobs/{self.job}")["vertices"]
+        self.vertex = next(one["id"] for one in vertices if "work" in one["name"])
+        self.taskmanager = self.get("/taskmanagers")["taskmanagers"][0]["id"]
+
+    def call(
+        self, method: str, path: str, body: Any = None, token: bool = True, **headers: str
+    ) -> tuple[int, bytes, Any]:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        if token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        headers.setdefault("Content-Type", "application/json")
+        request = Request(self.base + path, data, method=method, headers=headers)
+        try:
+            with urlopen(request, timeout=SECONDS) as answer:
+                return answer.status, answer.read(), answer.headers
+        except HTTPError as error:
+            with error:
+                return error.code, error.read(), error.headers
+
+    def get(self, path: str) -> Any:
+        status, body, _ = self.call("GET", path)
+        assert status == 200, (path, status, body)
+        return json.loads(body)
+
+    def upload(self, name: str, content: bytes) -> tuple[int, Any]:
+        edge = "edge-of-the-part"
+        head = f'--{edge}\r\nContent-Disposition: form-data; name="jarfile"; filename="{name}"\r\n\r\n'
+        data = head.encode() + content + f"\r\n--{edge}--\r\n".encode()
+        kind = f"multipart/form-data; boundary={edge}"
+        status, body, _ = self.call("POST", "/jars/upload", data, True, **{"Content-Type": kind})
+        return status, json.loads(body)
+
+
+@contextmanager
+def a_job(folder: Path) -> Iterator[World]:
+    """A job with two vertices and a counter, which takes checkpoints when it is told to."""
+    env = new_environment(
+        2,
+        execution__checkpointing__interval="1h",
+        execution__checkpointing__dir=str(folder / "checkpoints"),
+        execution__checkpointing__savepoint_dir=str(folder / "savepoints"),
+    )
+    source: DataGeneratorSource[int] = DataGeneratorSource(lambda i: i, None, RateLimiterStrategy(40))
+    numbers = env.from_source(source, WatermarkStrategy.no_watermarks(), "numbers")
+    numbers.rebalance().map(Counted()).name("work").filter(lambda _: False).print()
+    client = env.execute_async("watched")
+    running(client)
+    found = World(client, folder)
+    yield found
+    client.cancel().result()
+    assert ended(client) == "CANCELED"
+
+
+class Faults:
+    """What did not hold, so that one run tells of all."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def expect(self, what: str, holds: bool, seen: Any = "") -> None:
+        if not holds:
+            self.found.append(f"{what}: {seen!r:.300}")
+
+    def refuse(self) -> None:
+        assert not self.found, "\n".join(self.found)
+
+
+ASKED_BELOW = (
+    "yarn-", "rescaling", "/datasets/", "rescales/details", "{trigger_id}", "flamegraph", "profiler/", "/jars",
+    "/collect/",
+)  # fmt: skip
+"""In paths that are no plain reading: each has lines of its own in the test."""
+
+
+def path_of(world: World, one: Endpoint, checkpoint: int) -> str:
+    """With this world's job, vertex and so on."""
+    values = {
+        "job_id": world.job,
+        "application_id": world.job,
+        "vertex_id": world.vertex,
+        "subtask": 1,
+        "attempt": 0,
+        "checkpoint_id": checkpoint,
+        "taskmanager_id": quote(world.taskmanager, safe=""),
+        "filename": "slot-0.out",
+    }
+    return one.path.format_map(values)
+
+
+def test_every_endpoint(tmp_path: Path) -> None:
+    faults = Faults()
+    with a_job(tmp_path) as world:
+        checkpoint = operations(world, faults)
+        until(lambda: world.get(f"/jobs/{world.job}/accumulators")["user-task-accumulators"], "a counter")
+        for one in ENDPOINTS:
+            if one.method == "GET" and not any(word in one.path for word in ASKED_BELOW):
+                read(world, faults, one, path_of(world, one, checkpoint))
+        stubs(world, faults)
+        logs(world, faults)
+        metrics(world, faults)
+        samples(world, faults)
+        programs(world, faults)
+        never_a_500(world)
+    faults.refuse()
+
+
+def read(world: World, faults: Faults, one: Endpoint, path: str) -> None:
+    """Flink's shape, under both prefixes, whatever body comes along."""
+    no_file = path in ("/jobmanager/log", "/jobmanager/stdout", "/jobmanager/logs/slot-0.out") or path.endswith("/log")
+    for prefix in ("", "/v1"):
+        status, body, headers = world.call("GET", prefix + path, {}, token=False)  # Java's client sends a body on GET
+        if no_file:  # an embedded cluster logs as its program does
+            faults.expect(path, (status, list(json.loads(body))) == (404, ["errors"]), body)
+        elif one.is_text:
+            faults.expect(path, (status, headers["Content-Type"]) == (200, "text/plain; charset=utf-8"), body)
+        else:
+            faults.expect(path, status == 200, body)
+            if status == 200:
+                shape(faults, one, body)
+    status, body, _ = world.call("GET", f"{path}?nobody-knows-this=1")
+    faults.expect(f"{path} with an unknown parameter", status == 400 and b"nobody-knows-this" in body, body)
+
+
+def shape(faults: Faults, one: Endpoint, body: bytes) -> None:
+    """The type that we have written down."""
+    try:
+        msgspec.convert(json.loads(body), one.answer)
+    except msgspec.ValidationError as error:
+        faults.expect(f"{one.method} {one.flink_path}", False, f"{error} in {body!r:.500}")
+
+
+def row(method: str, flink_path: str) -> Endpoint:
+    (found,) = [one for one in ENDPOINTS if (one.method, one.flink_path) == (method, flink_path)]
+    return found
+
+
+def done(world: World, faults: Faults, method: str, flink_path: str, path: str, body: Any = None) -> Any:
+    """Call something that changes the cluster: without the token it is refused."""
+    one = row(method, flink_path)
+    if one.access is Access.CHANGE:
+        refused = world.call(method, path, body, token=False)[0]
+        faults.expect(f"{method} {flink_path} without a token", refused == 401, refused)
+    status, answer, _ = world.call(method, path, body)
+    faults.expect(f"{method} {flink_path}", status == one.status, answer)
+    if status == one.status:
+        shape(faults, one, answer)
+    return json.loads(answer)
+
+
+def operations(world: World, faults: Faults) -> int:
+    """Checkpoints, savepoints and their removal; returns the id of a checkpoint."""
+    job = f"/jobs/{world.job}"
+    asked = done(world, faults, "POST", "/jobs/:jobid/checkpoints", f"{job}/checkpoints", {"checkpointType": "FULL"})
+    taken = completed(world, faults, "/jobs/:jobid/checkpoints/:triggerid", f"{job}/checkpoints/{asked['request-id']}")
+    asked = done(world, faults, "POST", "/jobs/:jobid/savepoints", f"{job}/savepoints", {"formatType": "CANONICAL"})
+    saved = completed(world, faults, "/jobs/:jobid/savepoints/:triggerid", f"{job}/savepoints/{asked['request-id']}")
+    path = {"savepoint-path": saved["location"]}
+    asked = done(world, faults, "POST", "/savepoint-disposal", "/savepoint-disposal", path)
+    completed(world, faults, "/savepoint-disposal/:triggerid", f"/savepoint-disposal/{asked['request-id']}")
+    faults.expect("the savepoint is gone", not Path(saved["location"].removeprefix("file:")).exists())
+    for wrong, body, field in (
+        (f"{job}/savepoints", {"cancel-job": "yes"}, b"cancel-job"),
+        (f"{job}/savepoints", {"directory": "/x"}, b"directory"),
+        (f"{job}/stop", {"drain": 1}, b"drain"),
+        (f"{job}/checkpoints", {"checkpointType": "HALF"}, b"checkpointType"),
+        ("/savepoint-disposal", {}, b"savepoint-path"),
+    ):
+        status, answer, _ = world.call("POST", wrong, body)
+        faults.expect(f"{wrong} with {body}", status == 400 and field in answer, answer)
+    client = {"expiredTimestamp": 2**62}
+    done(world, faults, "PATCH", "/jobs/:jobid/clientHeartbeat", f"{job}/clientHeartbeat", client)
+    return int(taken["checkpointId"])
+
+
+def completed(world: World, faults: Faults, flink_path: str, path: str) -> Any:
+    until(lambda: world.get(path)["status"]["id"] == "COMPLETED", path)
+    _, body, _ = world.call("GET", path)
+    shape(faults, row("GET", flink_path), body)
+    return json.loads(body)["operation"]
+
+
+def stubs(world: World, faults: Faults) -> None:
+    """What can't be here says so, with Flink's status and shape."""
+    job, nobody = f"/jobs/{world.job}", "0" * 32
+    requirements = world.get(f"{job}/resource-requirements")
+    flink_path = "/jobs/:jobid/resource-requirements"
+    done(world, faults, "PUT", flink_path, f"{job}/resource-requirements", requirements)
+    more = {id_: {"parallelism": {"lowerBound": 3, "upperBound": 4}} for id_ in requirements}
+    for method, path, body, expected in (
+        ("GET", f"{job}/yarn-stop", None, 308),
+        ("PATCH", f"{job}?mode=stop", None, 308),
+        ("PATCH", f"{job}/rescaling?parallelism=3", None, 503),
+        ("PATCH", f"{job}/rescaling", None, 400),
+        ("GET", f"{job}/rescaling/{nobody}", None, 503),
+        ("GET", f"{job}/rescales/details/{nobody}", None, 404),
+        ("PUT", f"{job}/resource-requirements", more, 409),
+        ("PUT", f"{job}/resource-requirements", {}, 400),
+        ("PUT", f"{job}/resource-requirements", {**requirements, nobody: more[world.vertex]}, 400),
+        ("POST", f"{job}/coordinators/x", {"serializedCoordinationRequest": ""}, 400),
+        ("GET", f"{job}/checkpoints/{nobody}", None, 404),
+        ("DELETE", f"/datasets/{nobody}", None, 404),
+        ("GET", f"/datasets/delete/{nobody}", None, 404),
+        ("GET", f"{job}/vertices/{nobody}/backpressure", None, 404),
+        ("GET", f"{job}/vertices/nothing", None, 400),
+        ("GET", f"{job}/vertices/{world.vertex}/subtasks/9", None, 404),
+        ("GET", f"{job}/vertices/{world.vertex}/subtasks/x", None, 400),
+        ("GET", f"{job}/exceptions?maxExceptions=many", None, 400),
+        ("GET", "/taskmanagers/nobody", None, 404),
+        ("GET", "/taskmanagers/nobody/metrics", None, 404),
+        ("GET", "/taskmanagers/nobody/logs", None, 404),
+        ("GET", f"/applications/{nobody}", None, 404),
+        ("POST", f"/applications/{nobody}/cancel", None, 404),
+        ("GET", f"/jobs/metrics?jobs={nobody}", None, 404),
+        ("POST", "/config", None, 404),
+    ):
+        status, answer, _ = world.call(method, path, body)
+        faults.expect(
+            f"{method} {path}", (status, list(json.loads(answer))) == (expected, ["errors"]), (status, answer)
+        )
+
+
+def logs(world: World, faults: Faults) -> None:
+    """What slots print can be read by ranges, and from the end."""
+    where = f"/taskmanagers/{quote(world.taskmanager, safe='')}"
+    names = {one["name"]: one["size"] for one in world.get(f"{where}/logs")["logs"]}
+    text = b"a subtask opens\n"
+    faults.expect("logs of slots", {"slot-0.out", "slot-1.out"} <= names.keys(), names)
+    path = f"{where}/logs/slot-0.out"
+    whole = world.call("GET", path)[1]
+    faults.expect("a log", whole.count(text) >= 1 and len(whole) == names["slot-0.out"], whole)
+    for wanted, expected in (("bytes=2-8", whole[2:9]), ("bytes=2-", whole[2:]), ("bytes=-6", whole[-6:])):
+        status, body, headers = world.call("GET", path, Range=wanted)
+        faults.expect(wanted, (status, body) == (206, expected), (status, body))
+        faults.expect(wanted, headers["Content-Range"].endswith(f"/{len(whole)}"), headers["Content-Range"])
+    faults.expect("beyond its end", world.call("GET", path, Range="bytes=9999999-")[0] == 416)
+    faults.expect("its last line", world.call("GET", f"{path}?tail=1")[1] == text)
+    faults.expect("no such log", world.call("GET", f"{where}/logs/..%2f..%2fetc%2fpasswd")[0] == 404)
+    threads = "\n".join(one["stringifiedThreadInfo"] for one in world.get(f"{where}/thread-dump")["threadInfos"])
+    faults.expect("threads of slots", "slot 1: " in threads and "in run_once" in threads, threads)
+
+
+def metrics(world: World, faults: Faults) -> None:
+    """Aggregates at every level, under Flink's names."""
+    vertex = f"/jobs/{world.job}/vertices/{world.vertex}/subtasks/metrics"
+    names = (
+        "numRecordsInPerSecond", "busyTimeMsPerSecond", "backPressuredTimeMsPerSecond", "idleTimeMsPerSecond",
+        "currentInputWatermark", "accumulateBusyTimeMs",
+    )  # fmt: skip
+    found = {one["id"]: one for one in world.get(f"{vertex}?get={','.join(names)}")}
+    faults.expect("aggregates of subtasks", set(found) == set(names), found)
+    some = world.get(f"{vertex}?get=numRecordsIn&agg=min,max&subtasks=0")
+    faults.expect("of one", set(some[0]) == {"id", "min", "max"} and some[0]["min"] == some[0]["max"], some)
+    jobs = world.get(f"/jobs/metrics?get=numRestarts,lastCheckpointDuration&agg=max&jobs={world.job}")
+    faults.expect("of jobs", [one["id"] for one in jobs] == ["numRestarts", "lastCheckpointDuration"], jobs)
+    asked = "Status.JVM.Memory.Heap.Max,Status.JVM.Memory.Heap.Used,Status.JVM.Memory.Metaspace.Used"
+    asked += ",Status.Flink.Memory.Managed.Used,Status.JVM.GarbageCollector.All.TimeMsPerSecond"
+    of_all = world.get(f"/taskmanagers/metrics?get={asked}&agg=min,max,avg")
+    faults.expect("what the autoscaler asks", [one["id"] for one in of_all] == asked.split(","), of_all)
+    faults.expect("heap", of_all and 0 < of_all[1]["max"] <= of_all[0]["max"], of_all)
+    slots = world.get("/jobmanager/metrics?get=taskSlotsTotal,taskSlotsAvailable,numRunningJobs")
+    faults.expect("slots", len(slots) == 3 and int(slots[0]["value"]) >= 2, slots)
+    counters = world.get(f"/jobs/{world.job}/vertices/{world.vertex}/accumulators")["user-accumulators"]
+    faults.expect(
+        "accumulators", [(c["name"], int(c["value"]) > 0) for c in counters] == [("work.seen", True)], counters
+    )
+
+
+def profiled(world: World, where: str) -> bool:
+    return bool(world.get(f"/{where}/profiler")["profilingList"][0]["status"] == "FINISHED")
+
+
+def samples(world: World, faults: Faults) -> None:
+    """Flame graphs hold the user's function; profiles of both kinds of processes come out."""
+    path = f"/jobs/{world.job}/vertices/{world.vertex}/flamegraph"
+    until(lambda: world.get(f"{path}?type=full")["data"], "samples")
+    for kind in ("full", "on_cpu", "off_cpu"):
+        body = world.call("GET", f"{path}?type={kind}")[1]
+        shape(faults, row("GET", "/jobs/:jobid/vertices/:vertexid/flamegraph"), body)
+    text = json.dumps(world.get(path))
+    faults.expect("the user's function", "Counted.map" in text, text)
+    wrong = world.call("GET", f"{path}?type=green")
+    faults.expect("an unknown type", wrong[0] == 400 and b"type" in wrong[1], wrong)
+    for where in ("jobmanager", f"taskmanagers/{quote(world.taskmanager, safe='')}"):
+        flink_path = "/jobmanager/profiler" if where == "jobmanager" else "/taskmanagers/:taskmanagerid/profiler"
+        done(world, faults, "POST", flink_path, f"/{where}/profiler", {"mode": "WALL", "duration": 1})
+        until(functools.partial(profiled, world, where), where)
+        name = world.get(f"/{where}/profiler")["profilingList"][0]["outputFile"]
+        status, page, _ = world.call("GET", f"/{where}/profiler/{name}")
+        faults.expect(f"{where}: a page", status == 200 and b"samples" in page and b"<script" not in page, page)
+        faults.expect(f"{where}: a wrong one", world.call("GET", f"/{where}/profiler/none")[0] == 404)
+
+
+PROGRAM = """
+import sys
+from firesteel.datastream import StreamExecutionEnvironment
+from beside import twice
+
+env = StreamExecutionEnvironment.get_execution_environment()
+env.from_collection([int(one) for one in sys.argv[1:]]).map(twice).name("twice").print()
+env.execute("uploaded")
+"""
+
+
+def archive(**files: str) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as packed:
+        for name, text in files.items():
+            packed.writestr(f"{name}.py", text)
+    return content.getvalue()
+
+
+def programs(world: World, faults: Faults) -> None:
+    """A program is uploaded, planned, run, and removed; user code runs in a process of its own."""
+    status, answer = world.upload("word_count.zip", archive(__main__=PROGRAM, beside="def twice(x): return 2 * x"))
+    faults.expect("an upload", (status, answer.get("status")) == (200, "success"), answer)
+    program = answer["filename"].rpartition("/")[2]
+    listed = world.get("/jars")
+    shape(faults, row("GET", "/jars"), json.dumps(listed).encode())
+    faults.expect("it is listed", [one["id"] for one in listed["files"]] == [program], listed)
+    for name, content, word in (
+        ("x.py", b"def :", "no program of Python"),
+        ("x.jar", archive(), "is empty"),
+        ("x.txt", b"", "has to end in"),
+        ("x.zip", b"nothing", "no archive"),
+    ):
+        status, answer = world.upload(name, content)
+        faults.expect(name, status == 400 and word in answer["errors"][0], answer)
+    where = f"/jars/{program}"
+    plan = done(world, faults, "GET", "/jars/:jarid/plan", f"{where}/plan?programArg=1,2&parallelism=2")
+    faults.expect("its plan", "twice" in str(plan), plan)
+    order = {"programArgsList": ["3", "4"], "jobId": "ab" * 16, "flinkConfiguration": {"pipeline.name": "by a client"}}
+    answer = done(world, faults, "POST", "/jars/:jarid/run", f"{where}/run", order)
+    faults.expect("its job has the id that was asked for", answer.get("jobid") == "ab" * 16, answer)
+    until(lambda: world.get(f"/jobs/{'ab' * 16}/status")["status"] == "FINISHED", "the job of the program")
+    begun = done(
+        world, faults, "POST", "/jars/:jarid/run-application", f"{where}/run-application", {"programArgs": "5"}
+    )
+    application = begun["applicationid"]
+    until(lambda: world.call("GET", f"/jobs/{application}/status")[1] == b'{"status": "FINISHED"}', "the application")
+    again = world.call("POST", f"/applications/{application}/cancel")
+    faults.expect("it has ended", again[0] == 409, again)
+    failed = world.call("POST", f"{where}/run", {"programArgsList": ["no number"]})
+    faults.expect("what went wrong", failed[0] == 400 and b"ValueError" in failed[1], failed)
+    unknown = world.call("POST", f"{where}/run", {"parallelism": "many"})
+    faults.expect("a malformed field", unknown[0] == 400 and b"parallelism" in unknown[1], unknown)
+    done(world, faults, "DELETE", "/jars/:jarid", where)
+    faults.expect("it is gone", world.call("DELETE", where)[0] == 400)
+
+
+HARMFUL = {("DELETE", "/cluster"), ("PATCH", "/jobs/{job_id}"), ("GET", "/jobs/{job_id}/yarn-cancel")}
+FUZZED = [one for one in ENDPOINTS if (one.method, one.path) not in HARMFUL and "profiler" not in one.path]
+ODD = st.one_of(
+    st.text(max_size=8),
+    st.sampled_from(["-1", "0", "1e3", "9" * 30, "\x00", "..", "%", "a,b", "0-9,3", "é", "0" * 32, "all"]),
+)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def never_a_500(world: World) -> None:
+    """Whatever is asked, the answer is in order, or says in Flink's shape what was wrong."""
+    valid = {
+        "job_id": world.job, "application_id": world.job, "vertex_id": world.vertex, "subtask": "0", "attempt": "0",
+        "checkpoint_id": "1", "taskmanager_id": world.taskmanager, "filename": "slot-0.out",
+    }  # fmt: skip
+
+    @of_hypothesis(max_examples=150, deadline=None)
+    @given(st.data())
+    def ask(data: st.DataObject) -> None:
+        one = data.draw(st.sampled_from(FUZZED))
+        parts = {part: data.draw(st.just(valid[part]) | ODD if part in valid else ODD) for part in one.parts}
+        names = [parameter.name for parameter in one.query if parameter.name != "wait-ms"]
+        query = data.draw(st.dictionaries(st.sampled_from(names), ODD, max_size=3)) if names else {}
+        fields = list(one.body.__annotations__) if isinstance(one.body, type) else ["x"]
+        body = data.draw(st.dictionaries(st.sampled_from(fields), JSON, max_size=3) | JSON | st.binary(max_size=20))
+        if "run" in one.path or "cancel" in one.path or "stop" in one.path:  # what is in order would be done
+            body = ["nothing"]
+        text = one.path.format_map({name: quote(part, safe="") or "%20" for name, part in parts.items()})
+        status, answer, _ = world.call(one.method, f"{text}?{urlencode(query)}" if query else text, body)
+        assert status < 500 or status == 503, (one, text, query, body, answer)
+        if status >= 400:
+            assert list(json.loads(answer)) == ["errors"], (one, text, query, body, answer)
+
+    ask()

@@ -1,0 +1,94 @@
+"""What docker-compose.yml's profile "full" leaves for the services, as a shell and the services read it."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from firesteel.config import options
+from firesteel.config.load import load_settings
+from firesteel.config.option import Secret
+from firesteel.config.reporters import reporters_of
+from firesteel.config.s3_options import S3_SECRET_KEY
+from firesteel.metrics import Measured
+from firesteel.metrics.filters import selection_of
+from firesteel.service.base import Service
+from firesteel.service.otlp_logs import log_reporters
+from firesteel.service.otlp_metrics import FACTORIES, PREFIX, otlp_metric_reporters
+from firesteel.service.reporting import report_metrics
+from firesteel.traces.settings import trace_reporters
+
+ROOT = Path(__file__).resolve().parents[3]
+CONFIG = ROOT / "deploy" / "compose" / "config.yaml"
+COLLECTOR = ROOT / "deploy" / "compose" / "full" / "collector.yaml"
+
+
+@pytest.fixture(scope="module")
+def prepare() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("prepare_full", ROOT / "deploy" / "compose" / "prepare_full.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def in_a_shell(script: str, **variables: str) -> dict[str, str]:
+    """The variables of options after it has run."""
+    done = subprocess.run(
+        ["sh", "-euc", f"{script}\nenv"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/bin:/bin"} | variables,
+    )
+    pairs = (line.partition("=") for line in done.stdout.splitlines())
+    return {name: value for name, _, value in pairs if name.startswith("FIRESTEEL_OPTION_")}
+
+
+def test_services_take_the_settings_that_were_left_for_them(prepare: ModuleType) -> None:
+    given = prepare.settings("http://minio:9000", "firesteel", "it's $secret")
+    settings = load_settings(environ=in_a_shell(prepare.script(given)), config_file=CONFIG)
+    assert settings.check() == []
+    assert settings.get(S3_SECRET_KEY) == Secret("it's $secret")
+    for reporters, port in ((trace_reporters, 4318), (log_reporters, 4318), (otlp_metric_reporters, 4318)):
+        (reporter,) = reporters(settings)
+        assert reporter.endpoint.startswith(f"http://collector:{port}/v1/")
+    service = Service("taskmanager")
+    report_metrics(service, settings, ())
+    assert [name for _, name in service._beside] == ["metric reporter otel"]
+    assert "/metrics" in {str(resource.canonical) for resource in service.app.router.resources()}
+
+
+def test_prometheus_gets_all_and_the_collector_nothing_twice(prepare: ModuleType) -> None:
+    given = prepare.settings("http://minio:9000", "firesteel", "secret")
+    settings = load_settings(environ=in_a_shell(prepare.script(given)), config_file=CONFIG)
+    found = reporters_of(settings, options.METRICS_REPORTERS, PREFIX, FACTORIES)
+    one = [Measured(("jobmanager",), "numRunningJobs", 1)]
+    assert {reporter.name: len(selection_of(reporter)(one)) for reporter in found} == {"prom": 1, "otel": 0}
+
+
+def test_what_a_container_is_told_wins(prepare: ModuleType) -> None:
+    script = prepare.script({"traces.reporters": "otel", "metrics.reporters": "prom;otel"})
+    found = in_a_shell(script, FIRESTEEL_OPTION_TRACES_REPORTERS="mine", FIRESTEEL_OPTION_METRICS_REPORTERS="")
+    assert found == {"FIRESTEEL_OPTION_TRACES_REPORTERS": "mine", "FIRESTEEL_OPTION_METRICS_REPORTERS": ""}
+
+
+def test_without_the_profile_only_prometheus_is_served() -> None:
+    settings = load_settings(environ={}, config_file=CONFIG)
+    assert settings.check() == []
+    assert (trace_reporters(settings), log_reporters(settings), otlp_metric_reporters(settings)) == ((), (), ())
+
+
+def test_the_collector_uses_what_it_configures() -> None:
+    collector: dict[str, Any] = yaml.safe_load(COLLECTOR.read_text())
+    pipelines = collector["service"]["pipelines"]
+    assert set(pipelines) == {"traces", "metrics", "logs"}
+    for kind in ("receivers", "processors", "exporters"):
+        assert {name for pipeline in pipelines.values() for name in pipeline[kind]} == set(collector[kind])
