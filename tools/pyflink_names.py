@@ -30,6 +30,7 @@ ABSENT: Final[tuple[tuple[str, str, str, str], ...]] = (
     # module, class (empty: all), status, why
     ("pyflink.datastream.connectors.kafka", "FlinkKafka", REFUSED, "the older connector; PyFlink deprecates it"),
     ("pyflink.datastream.connectors.kafka", "Semantic", REFUSED, "of the older connector"),
+    ("pyflink.datastream.connectors.kafka", "KafkaSink", REFUSED, "wraps a Java object"),
     ("pyflink.datastream.connectors.kafka", "", LATER, "Kafka comes with exactly-once sinks"),
     ("pyflink.datastream.connectors.dynamic_kafka", "", REFUSED, "a Java connector without counterpart"),
     ("pyflink.datastream.connectors.elasticsearch", "", REFUSED, "a Java connector without counterpart"),

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage
-from firesteel.checkpoint.handles import StateHandle
+from firesteel.checkpoint.handles import FileState, StateHandle
 from firesteel.checkpoint.storage import StateWriter, StorageParameters
 from tests.integration.recovery import steps
 
 NAME = "stepped"
 FOLDER = "checkpoints"
 """Of the directory of checkpoints, in the folder of the orders."""
+STATE_READS = "state-reads"
+"""A file beside it: each read of a file with state is a line in it."""
 
 
 class SteppedStorage(FileSystemCheckpointStorage):
@@ -31,6 +34,12 @@ class SteppedStorage(FileSystemCheckpointStorage):
     def open_state_stream(self, checkpoint_id: int, hint: str = "") -> StateWriter:
         steps.at(self._orders, steps.ASYNC)
         return _SteppedWriter(super().open_state_stream(checkpoint_id, hint), self._orders)
+
+    def open_state(self, handle: StateHandle) -> BinaryIO:
+        if isinstance(handle, FileState):
+            with open(self._orders / STATE_READS, "a") as file:
+                file.write(f"{handle.path}\n")
+        return super().open_state(handle)
 
     def verify(self, handles: Iterable[StateHandle]) -> None:
         steps.at(self._orders, steps.ACKNOWLEDGED)

@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,7 @@ class Trial:
         backend: of state.
         seed: of random moments and victims.
         rate: records a second of each reader.
+        settings: more of them, of the job.
 
     Attributes:
         kills: so many so far.
@@ -65,6 +66,7 @@ class Trial:
     backend: str = "hashmap"
     seed: int = 1
     rate: int = 2000
+    settings: Mapping[str, str] = field(default_factory=dict)
     kills: int = 0
     _log: list[str] = field(default_factory=list)
 
@@ -84,6 +86,7 @@ class Trial:
             "restart-strategy.type": "fixed-delay" if checkpoints else "none",
             "restart-strategy.fixed-delay.attempts": "100000",
             "restart-strategy.fixed-delay.delay": "20 ms",
+            **self.settings,
         }.items():
             settings.set_string(key, value)
         environment.configure(settings)
@@ -91,12 +94,18 @@ class Trial:
             environment.enable_checkpointing(INTERVAL_MS)
         return environment
 
-    def run(self, deaths: Sequence[Death], at_the_end: Death | None = None) -> None:
+    def run(
+        self,
+        deaths: Sequence[Death],
+        at_the_end: Death | None = None,
+        then: Callable[[], None] = lambda: None,
+    ) -> None:
         """Run the programs to files, with these deaths, and look at the files.
 
         Args:
             deaths: one after the other, each when checkpoints have gone on since the one before.
             at_the_end: who dies in the last checkpoint.
+            then: called behind them, when checkpoints have gone on.
 
         Raises:
             AssertionError: something was lost or doubled, or was not at an end in time.
@@ -109,6 +118,7 @@ class Trial:
             job = environment.execute_async(" and ".join(self.programs))
             try:
                 self.die(deaths)
+                then()
                 self.stop(at_the_end, world.splits)
                 state = ended(job, PATIENCE)
             except BaseException:

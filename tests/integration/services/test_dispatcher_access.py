@@ -33,7 +33,16 @@ GUARDED = [
     ("POST", "/jobs"), ("PATCH", f"/jobs/{JOB}"), ("GET", f"/jobs/{JOB}/yarn-cancel"), ("DELETE", "/cluster"),
     ("PATCH", f"/jobs/{JOB}/clientHeartbeat"), ("GET", f"/jobs/{JOB}/collect/op"),
 ]  # fmt: skip
-FREE = ["/", "/config", "/overview", "/jobs", "/jobs/overview", f"/jobs/{JOB}", f"/jobs/{JOB}/exceptions"]
+PAGE = ["/", "/dashboard/app.js", "/dashboard/app.css"]
+FREE = [
+    "/config",
+    "/overview",
+    "/jobs",
+    "/jobs/overview",
+    f"/jobs/{JOB}",
+    f"/jobs/{JOB}/exceptions",
+    f"/jobs/{JOB}/metrics/history",
+]
 
 
 @pytest.fixture
@@ -87,9 +96,20 @@ def test_reading_is_free_unless_there_is_a_token_file(token_file: Path) -> None:
                 for headers, status in (({}, 401), (own, 200), (BEARER, 200)):
                     async with w.session.get(url, headers=headers) as answer:
                         assert answer.status == status, path
-            for path in ("/health", "/ready"):
-                assert (await w.get(path))[0] == 200
+            for path in ("/health", "/ready", *PAGE):  # the page shows nothing before its user has logged in
+                async with w.session.get(w.service.rest_address + path) as answer:
+                    assert answer.status == 200, path
             assert (await w.ask("PATCH", f"/jobs/{JOB}", headers=own))[0] == 202
+
+    run(scenario())
+
+
+def test_whoever_asks_is_told_what_they_may_do() -> None:
+    async def scenario() -> None:
+        async with world() as w:  # an embedded one, whose jobs can be cancelled by everybody
+            assert (await w.get("/config"))[1]["firesteel-access"] == {"change": False, "cancel": True}
+            async with w.session.get(w.service.rest_address + "/config", headers=BEARER) as answer:
+                assert (await answer.json())["firesteel-access"] == {"change": True, "cancel": True}
 
     run(scenario())
 

@@ -62,6 +62,7 @@ def test_the_cluster_presents_itself_as_flinks_clients_expect() -> None:
             async with w.session.get(w.service.rest_address + "/") as page:
                 assert "Firesteel" in await page.text()
                 assert "Access-Control-Allow-Origin" not in page.headers
+                assert "script-src 'self'" in page.headers["Content-Security-Policy"]
 
     run(scenario())
 

@@ -154,7 +154,7 @@ class Broker:
         self._process.send_signal(signal.SIGCONT)
         self._process.terminate()
         try:
-            self._process.wait(30)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
             return
@@ -191,15 +191,16 @@ class KafkaCluster:
         ports = free_ports(2 * brokers)
         self.ports, controllers = ports[:brokers], ports[brokers:]
         self.bootstrap = ",".join(f"127.0.0.1:{port}" for port in self.ports)
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        number = bytes(1) + uuid.uuid4().bytes[1:]  # so it begins with no hyphen, which would be an option
+        cluster_id = base64.urlsafe_b64encode(number).decode().rstrip("=")
         voters = ",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(controllers, 1))
         replicas = min(3, brokers)
         self.brokers: list[Broker] = []
-        for number, (port, controller) in enumerate(zip(self.ports, controllers, strict=True), 1):
-            folder = self.folder / str(number)
+        for node, (port, controller) in enumerate(zip(self.ports, controllers, strict=True), 1):
+            folder = self.folder / str(node)
             own = {
                 "process.roles": "broker,controller",
-                "node.id": number,
+                "node.id": node,
                 "controller.quorum.voters": voters,
                 "controller.listener.names": "CONTROLLER",
                 "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
@@ -219,6 +220,14 @@ class KafkaCluster:
                 "transaction.abort.timed.out.transaction.cleanup.interval.ms": 500,
             }
             self.brokers.append(Broker(Path(libs), folder, own | dict(properties or {}), cluster_id))
+
+    @classmethod
+    def at(cls, bootstrap: str) -> KafkaCluster:
+        """One that somebody else has started, with one broker; only its topics are ours."""
+        cluster = cls.__new__(cls)
+        cluster.bootstrap, cluster.brokers = bootstrap, []
+        cluster.folder = Path(tempfile.mkdtemp(prefix="kafka"))
+        return cluster
 
     def start(self) -> None:
         """Start those that do not run; they take requests at the return."""
@@ -285,7 +294,7 @@ class KafkaCluster:
         """
         name = name or f"topic-{uuid.uuid4().hex[:8]}"
         given = {key.replace("__", "."): str(value) for key, value in configs.items()}
-        topic = NewTopic(name, partitions, replication or len(self.brokers), topic_configs=given)
+        topic = NewTopic(name, partitions, replication or max(1, len(self.brokers)), topic_configs=given)
 
         async def create() -> None:
             async with _Admin(self.bootstrap) as admin:

@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from minio.commonconfig import CopySource
 
+from firesteel.checkpoint.reader import inspect
+from firesteel.checkpoint.savepoint_places import dispose
 from firesteel.common import Configuration
+from firesteel.config import Settings
 from firesteel.datastream import StreamExecutionEnvironment
 from tests.integration.embedded.programs import ended, rest_of, submitted_to
 from tests.integration.processes.cluster import PATIENCE
@@ -190,6 +194,38 @@ def test_a_job_goes_on_from_a_retained_checkpoint(place: Processes, minio: Minio
     trial.run_through([])
     for name in objects:  # they are the user's
         minio.client().remove_object(BUCKET, name)
+    wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
+
+
+def test_a_job_stops_with_a_savepoint_that_is_moved_and_goes_on(
+    place: Processes, minio: MinioServer, tmp_path: Path
+) -> None:
+    client, settings = minio.client(), Settings(minio.settings())
+    trial = S3Trial(place, tmp_path, ["keyed"], minio=minio, port=minio.port)
+    with submitted_to(place.settings()):
+        environment = trial.environment()
+        world = World(environment, tmp_path)
+        world.sink(PROGRAMS["keyed"].build(world), "keyed")
+        job = environment.execute_async("first")
+        trial._progress()
+        target = f"s3://{BUCKET}/savepoints"
+        kept = job.trigger_savepoint(target).result()
+        location = job.stop_with_savepoint(False, target).result()
+        assert ended(job, PATIENCE) == "FINISHED"
+    found = inspect(location, settings)
+    assert (found["format"], found["stop"]) == ("CANONICAL", "suspend")
+    below = location.removeprefix(f"s3://{BUCKET}/")
+    for one in client.list_objects(BUCKET, f"{below}/", recursive=True):
+        name = str(one.object_name)
+        client.copy_object(BUCKET, name.replace(below, "moved"), CopySource(BUCKET, name))
+    dispose(location, settings)
+    trial.more = {
+        "execution.state-recovery.path": f"s3://{BUCKET}/moved",
+        "execution.state-recovery.claim-mode": "CLAIM",
+    }
+    trial.run_through([])
+    assert inspect(kept, settings)["stop"] == ""
+    dispose(kept, settings)
     wait_until(lambda: not minio.left(), lambda: f"nothing is left: {minio.left()}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import shutil
 from collections import Counter
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from firesteel.checkpoint import savepoints
+from firesteel.checkpoint import savepoint_places, savepoints
 from firesteel.checkpoint.handles import FileState
 from firesteel.checkpoint.reader import inspect, read_savepoint, table_of
+from firesteel.checkpoint.state_reader import StateReader
+from firesteel.config import Settings
 from firesteel.core.errors import CheckpointCorruptedError, ConfigurationError
 from firesteel.runtime.task import task as task_module
 from firesteel_jobmaster.checkpoints.pending import Savepoint
@@ -75,7 +78,7 @@ def test_a_savepoint_is_whole_and_changes_nothing_for_the_job(tmp_path: Path) ->
     files = [handle for handle in metadata.handles() if isinstance(handle, FileState)]
     assert files
     for handle in files:
-        savepoints.check_file(handle)
+        savepoints.check_file(handle, StateReader(Settings()))
     statistics = job.core.checkpoints.to_plain()
     assert statistics is not None
     assert statistics["latest"]["SAVEPOINT"]["location"] == str(location)
@@ -254,6 +257,14 @@ def test_what_is_in_it(tmp_path: Path) -> None:
     text = "\n".join(table_of(plain))
     assert "The job was stopped with it (suspend)." in text
     assert "number (uid 'number')" in text
+    assert "largest-keys" not in text
+    most = inspect(location, keys=2)["operators"][1]["states"]
+    largest = next(state["largest-keys"] for state in most if state["name"] == "seen")
+    assert [one["key"] for one in largest] == [
+        str(key) for key, _ in found.operator("number").state("seen").largest_keys(2)
+    ]
+    assert largest[0]["size"] == max(len(pickle.dumps(values, protocol=5)) for values in seen.values())
+    assert f"    {largest[0]['key']}: {largest[0]['size']} bytes" in table_of(inspect(location, keys=2))
     with pytest.raises(ConfigurationError, match="has no state 'other'"):
         found.operator("number").state("other")
     with pytest.raises(ConfigurationError, match="has no operator 'other'"):
@@ -266,8 +277,8 @@ def test_only_savepoints_are_disposed_of(tmp_path: Path) -> None:
     location = Path(until_done(job))
     checkpoint = next((tmp_path / "checkpoints").rglob("chk-*/_metadata")).parent
     with pytest.raises(ConfigurationError, match="and no savepoint: nothing was removed"):
-        savepoints.dispose(str(checkpoint))
+        savepoint_places.dispose(str(checkpoint))
     (location / "of somebody else").touch()
-    savepoints.dispose(str(location))
+    savepoint_places.dispose(str(location))
     assert [path.name for path in location.iterdir()] == ["of somebody else"]
     job.to_end()

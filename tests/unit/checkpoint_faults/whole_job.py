@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from firesteel.checkpoint.assign import TaskRestore
-from firesteel.checkpoint.savepoints import SavepointDirectory
+from firesteel.checkpoint.savepoint_places import savepoint_directory
 from firesteel.checkpoint.storage import CheckpointStorage, StorageParameters, load_checkpoint_storage
 from firesteel.checkpoint.store import CompletedCheckpointStore, DirectoryCheckpointStore
 from firesteel.checkpoint.subtask_state import TaskState
@@ -126,7 +126,7 @@ class Attempt(MiniJob):
             self.uploads.append,
             storage.open_state,
             final=True,
-            open_savepoint=lambda directory, number, hint: SavepointDirectory(
+            open_savepoint=lambda directory, number, hint: savepoint_directory(
                 directory, Settings(self.job.settings)
             ).open_state_stream(number, hint),
         )
@@ -212,7 +212,7 @@ class WholeJob:
         self.clock = ManualClock()
         settings = JobMasterSettings.read(Settings(), self.settings)
         self.core = JobMasterCore(self.graph, settings, self.clock, may_recover=recovers)
-        self.worker = CheckpointWorker(JOB, self.open_storage, self.store)
+        self.worker = CheckpointWorker(JOB, self.open_storage, self.store, settings.savepoints)
         self.timers: dict[str, float] = {}
         self.work: list[Work] = []
         self.later: list[Callable[[], None]] = []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from firesteel.core.ids import AllocationId
 from firesteel.graph.execution_graph import ExecutionGraph, FailureRecord, Slot
 from firesteel.graph.execution_states import ExecutionState
-from firesteel.graph.job_archive import TASKMANAGERS, archive_of
+from firesteel.graph.job_archive import TASKMANAGERS, WORST, archive_of
 from firesteel.graph.job_graph import JobGraph
 from firesteel.protocol.deployment import Deployment, Placement, TaskFailure
 from firesteel.testing.clock import ManualClock
@@ -179,3 +179,27 @@ def test_the_failure_history_is_bounded_and_keeps_the_reason() -> None:
     assert messages == [*(f"number {i}" for i in range(24, 39)), "the reason"]
     assert [e["message"] for e in archive["exceptions"][-1]["concurrent"]] == ["number 39", "another"]
     assert archive["exceptions-dropped"]
+
+
+def test_the_archive_names_the_worst_subtasks_of_those_that_run() -> None:
+    graph = placed(job(vertex(1, 3)))
+    values = [
+        {"busyTimeMsPerSecond": 200, "numRecordsIn": 10, "currentInputWatermark": 90, "numRecordsInPerSecond": 1},
+        {"busyTimeMsPerSecond": 900, "numRecordsIn": 30, "currentInputWatermark": 70, "numRecordsInPerSecond": 3},
+        {"busyTimeMsPerSecond": 100, "numRecordsIn": 20, "backPressuredTimeMsPerSecond": 50},
+    ]
+    assert archive_of(graph)["vertices"][0][WORST] == {}, "nothing runs yet"
+    for execution, metrics in zip(graph.executions(), values, strict=True):
+        for state in (E.SCHEDULED, E.DEPLOYING):
+            execution.machine.move(state, "test")
+        execution.report(E.RUNNING, "test")
+        execution.update_metrics(metrics)
+    worst = archive_of(graph)["vertices"][0][WORST]
+    assert worst["busy"] == {"value": 900, "subtask": 1}
+    assert worst["backPressured"] == {"value": 50, "subtask": 2}
+    assert worst["watermark"] == {"value": 70, "subtask": 1}
+    assert (worst["numRecordsInPerSecond"], worst["busyTimeMsPerSecond"]) == (4, 400), "of all, and their average"
+    assert worst["skew"] == pytest.approx(40.82, abs=0.01)
+    for execution in graph.executions():
+        execution.report(E.FINISHED, "test")
+    assert archive_of(graph)["vertices"][0][WORST] == {}, "nothing runs any more"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from firesteel.checkpoint import restore_point as restoring_module
 from firesteel.checkpoint.store import CompletedCheckpointStore, MemoryCheckpointStore
 from firesteel.core.errors import CheckpointStorageError
 from firesteel.graph.job_archive import CLEAN_UP
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints import completed as completed_module
-from firesteel_jobmaster.checkpoints import restoring as restoring_module
 from firesteel_jobmaster.checkpoints.work import Complete, Done, Recover, Work
 from firesteel_jobmaster.checkpoints.worker import Call
 from tests.archives import seen

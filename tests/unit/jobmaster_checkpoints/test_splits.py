@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from firesteel.checkpoint.metadata import CheckpointMetadata, EnumeratorState, OperatorState
+from firesteel.checkpoint.restore_point import RestorePoint
 from firesteel.checkpoint.subtask_state import OperatorSubtaskState
 from firesteel.connectors.enumerators import StaticEnumerator, create_enumerator
 from firesteel.core.errors import ProgramError, StateRestoreError
@@ -24,7 +25,6 @@ from firesteel.functions.source import Split
 from firesteel.graph.execution_graph import Execution, ExecutionGraph
 from firesteel.testing.clock import ManualClock
 from firesteel_jobmaster.checkpoints.assignments import ALL, Assignments
-from firesteel_jobmaster.checkpoints.restoring import RestorePoint
 from firesteel_jobmaster.splits import SplitAssigner
 from tests.unit.jobmaster import jobs
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from firesteel.checkpoint import savepoints
-from firesteel.checkpoint.state_files import local_path
+from firesteel.checkpoint import savepoint_places, savepoints
 from firesteel.core.errors import ConfigurationError
 
 _TYPES: Final = ("CONFIGURED", "FULL", "INCREMENTAL")
@@ -84,7 +83,7 @@ def read_disposal(body: Mapping[str, Any]) -> str:
     path = _text(body, "savepoint-path")
     if not path:
         raise ConfigurationError("savepoint-path is missing: it names the savepoint that is to be removed")
-    local_path(path, "savepoint-path")
+    savepoint_places.read_target(path, "savepoint-path")
     return path
 
 
@@ -108,7 +107,7 @@ def _format(body: Mapping[str, Any]) -> str:
 
 def _directory(body: Mapping[str, Any], name: str) -> str:
     text = _text(body, name)
-    return str(local_path(text, name)) if text else ""
+    return savepoint_places.read_target(text, name) if text else ""
 
 
 def _text(body: Mapping[str, Any], name: str) -> str | None:

@@ -8,7 +8,8 @@ import uuid
 from collections import OrderedDict
 from typing import Final
 
-from firesteel.checkpoint import savepoints
+from firesteel.checkpoint import savepoint_places
+from firesteel.config import Settings
 from firesteel.core.errors import FiresteelError
 from firesteel.service.daemon_threads import DaemonThreads
 
@@ -18,9 +19,14 @@ _THREADS: Final = DaemonThreads("savepoint disposal")
 
 
 class Disposals:
-    """What is under way, and what became of the last ones. Each has a thread of its own: a directory may hang."""
+    """What is under way, and what became of the last ones. Each has a thread of its own: a directory may hang.
 
-    def __init__(self) -> None:
+    Args:
+        settings: of the cluster: savepoints may be in an object store.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._results: OrderedDict[str, str | None] = OrderedDict()
         """By trigger id: why it failed, empty = it is gone, None = it is under way."""
         self._running: set[asyncio.Task[None]] = set()
@@ -39,7 +45,7 @@ class Disposals:
     async def _dispose(self, trigger_id: str, path: str) -> None:
         failure = ""
         try:
-            await asyncio.get_running_loop().run_in_executor(_THREADS, savepoints.dispose, path)
+            await asyncio.get_running_loop().run_in_executor(_THREADS, savepoint_places.dispose, path, self._settings)
             logger.info("savepoint %s was removed", path)
         except (FiresteelError, OSError) as error:
             failure = str(error)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from firesteel.rest import checkpoint_views, metric_views, subtask_views, views
-from firesteel_dispatcher import rescale_views
+from firesteel_dispatcher import log_levels, rescale_views
 from firesteel_dispatcher import rest_cluster as cluster
 from firesteel_dispatcher import rest_jobs as jobs
 from firesteel_dispatcher import rest_processes as processes
@@ -132,6 +132,12 @@ ENDPOINTS: Final = (
         t.JobAccumulators, Parameter("includeSerializedValue", "they have no serialized form", "flag", False),
     ),
     _read(f"{_JOB}/metrics", processes.job_values, "metrics of a job", list[t.MetricValue], *_METRICS),
+    _read(
+        f"{_JOB}/metrics/history", jobs.metric_history, "what the job did in the last hour", t.MetricHistory,
+        Parameter("vertex", "id of a vertex; default: series of the job itself", default=""),
+        Parameter("since", "only moments after this one, in ms since 1970", "number", -1, least=-1, most=1 << 62),
+        ours=True,
+    ),
     _do(
         "POST", f"{_JOB}/coordinators/{{operator_id}}", jobs.coordinate, "for Java only: always 400",
         t.CoordinationResult, body=t.CoordinationRequest,
@@ -298,6 +304,12 @@ ENDPOINTS: Final = (
     _do(
         "POST", "/jars/{jar_id}/run-application", programs.run_application, "runs it, and does not wait",
         t.RunApplicationAnswer, *_RUN, body=t.RunRequest, status=202,
+    ),
+    # -- levels of logs
+    _read("/firesteel/loglevels", log_levels.show, "levels of loggers at all processes", t.LogLevels, ours=True),
+    _do(
+        "PUT", "/firesteel/loglevels", log_levels.change, "changes one at all processes, until these end", t.LogLevels,
+        body=t.LogLevel, ours=True,
     ),
     # -- this table
     _read("/openapi.json", openapi, "the REST API as OpenAPI describes it", dict[str, Any], ours=True),

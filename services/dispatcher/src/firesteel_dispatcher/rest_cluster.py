@@ -17,22 +17,11 @@ from firesteel_dispatcher.shell import DispatcherService
 FLINK_VERSION: Final = "2.3.0"
 """Clients choose by it what they may ask."""
 REFRESH_MS: Final = 3000
-_PAGE: Final = """<!doctype html><title>Firesteel</title><h1>Firesteel {version}</h1>
-<p>This is the REST API of a Firesteel cluster, with the paths and fields of Flink {flink}:
-<a href="/overview">/overview</a>, <a href="/jobs/overview">/jobs/overview</a>,
-<a href="/taskmanagers">/taskmanagers</a>, <a href="/config">/config</a>. All of it is described in
-<a href="/openapi.json">/openapi.json</a>.</p>
-"""
 
 
-async def page(_: web.Request) -> web.StreamResponse:
-    """A pointer for people."""
-    text = _PAGE.format(version=firesteel.__version__, flink=FLINK_VERSION)
-    return web.Response(text=text, content_type="text/html")
-
-
-async def config(_: DispatcherService, __: Call) -> Any:
-    """What kind of cluster this is."""
+async def config(service: DispatcherService, call: Call) -> Any:
+    """What kind of cluster this is, and what who asks may do."""
+    known = service.access.is_known(call.request)
     offset = -(time.altzone if time.localtime().tm_isdst else time.timezone)
     return {
         "refresh-interval": REFRESH_MS,
@@ -42,6 +31,7 @@ async def config(_: DispatcherService, __: Call) -> Any:
         "flink-revision": "firesteel",
         "features": {"web-submit": True, "web-cancel": True, "web-rescale": False, "web-history": False},
         "firesteel-version": firesteel.__version__,
+        "firesteel-access": {"change": known, "cancel": known or service.access.cancel_is_free},
     }
 
 

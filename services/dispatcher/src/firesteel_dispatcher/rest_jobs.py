@@ -126,6 +126,12 @@ async def job_accumulators(service: DispatcherService, call: Call) -> Any:
     }
 
 
+async def metric_history(service: DispatcherService, call: Call) -> Any:
+    """What a job, or a vertex of it, did within the last hour."""
+    job = service.core.job(call.job_id)
+    return service.metric_history.of(job.id, call.query["vertex"], call.query["since"])
+
+
 async def metrics_of_jobs(service: DispatcherService, call: Call) -> Any:
     """Aggregates over several jobs."""
     wanted = metric_views.names(call.query["jobs"]) if call.query["jobs"] is not None else list(service.core.jobs)

@@ -56,6 +56,14 @@ class MetricValue(TypedDict):
     value: NotRequired[str]
 
 
+class MetricHistory(TypedDict):
+    interval: int
+    size: int
+    truncated: bool
+    times: list[int]
+    series: dict[str, list[float | None]]
+
+
 class Aggregate(TypedDict):
     id: str
     min: NotRequired[Number]
@@ -127,6 +135,13 @@ class ProfileRequest(TypedDict):
 # -- cluster
 
 Features = TypedDict("Features", {"web-submit": bool, "web-cancel": bool, "web-rescale": bool, "web-history": bool})
+
+
+class GrantedAccess(TypedDict):
+    change: bool
+    cancel: bool
+
+
 DashboardConfiguration = TypedDict(
     "DashboardConfiguration",
     {
@@ -137,6 +152,7 @@ DashboardConfiguration = TypedDict(
         "flink-revision": str,
         "features": Features,
         "firesteel-version": str,
+        "firesteel-access": GrantedAccess,
     },
 )
 ClusterOverview = TypedDict(
@@ -237,6 +253,26 @@ IoMetrics = TypedDict(
         "accumulated-busy-time": Number,
     },
 )
+
+
+class WorstSubtask(TypedDict):
+    value: float
+    subtask: int
+
+
+class Worst(TypedDict, total=False):
+    busy: WorstSubtask
+    backPressured: WorstSubtask
+    watermark: WorstSubtask
+    skew: float
+    numRecordsInPerSecond: float
+    numRecordsOutPerSecond: float
+    numBytesInPerSecond: float
+    numBytesOutPerSecond: float
+    busyTimeMsPerSecond: float
+    backPressuredTimeMsPerSecond: float
+
+
 Vertex = TypedDict(
     "Vertex",
     {
@@ -251,6 +287,7 @@ Vertex = TypedDict(
         "duration": int,
         "tasks": TaskCounts,
         "metrics": IoMetrics,
+        "firesteel-worst": NotRequired[Worst],
     },
 )
 
@@ -324,14 +361,9 @@ class OneException(TypedDict):
     taskManagerId: NotRequired[str | None]
 
 
-class RootException(TypedDict):
-    exceptionName: str
-    stacktrace: str
-    timestamp: int
-    failureLabels: dict[str, str]
-    taskName: NotRequired[str | None]
-    endpoint: NotRequired[str | None]
-    taskManagerId: NotRequired[str | None]
+class RootException(OneException):
+    """With those that came along."""
+
     concurrentExceptions: list[OneException]
 
 
@@ -596,18 +628,9 @@ class SubtasksSummary(TypedDict):
     start_delay: Summary
 
 
-class CheckpointSubtasks(TypedDict):
-    id: int
-    status: Literal["IN_PROGRESS", "COMPLETED", "FAILED"]
-    latest_ack_timestamp: int
-    checkpointed_size: int
-    state_size: int
-    end_to_end_duration: int
-    alignment_buffered: int
-    processed_data: int
-    persisted_data: int
-    num_subtasks: int
-    num_acknowledged_subtasks: int
+class CheckpointSubtasks(TaskCheckpoint):
+    """With its subtasks."""
+
     summary: SubtasksSummary
     subtasks: list[SubtaskCheckpoint]
 
@@ -747,6 +770,7 @@ Subtask = TypedDict(
         "metrics": IoMetrics,
         "taskmanager-id": str,
         "status-duration": StatusDuration,
+        "firesteel-now": NotRequired[dict[str, float]],
         "other-concurrent-attempts": NotRequired[list[Any] | None],
     },
 )
@@ -930,19 +954,9 @@ class TaskManagerMetrics(TypedDict):
     garbageCollectors: list[GarbageCollector]
 
 
-class TaskManagerDetails(TypedDict):
-    id: str
-    path: str
-    dataPort: int
-    jmxPort: int
-    timeSinceLastHeartbeat: int
-    slotsNumber: int
-    freeSlots: int
-    assignedTasks: int
-    totalResource: Resource
-    freeResource: Resource
-    hardware: Hardware
-    memoryConfiguration: MemoryConfiguration
+class TaskManagerDetails(TaskManager):
+    """With its slots, and what it measures."""
+
     allocatedSlots: list[AllocatedSlot]
     metrics: TaskManagerMetrics
 
@@ -981,17 +995,13 @@ class PlanRequest(TypedDict):
     flinkConfiguration: NotRequired[dict[str, str] | None]
 
 
-class RunRequest(TypedDict):
-    entryClass: NotRequired[str | None]
-    programArgs: NotRequired[str | None]
-    programArgsList: NotRequired[list[str] | None]
-    parallelism: NotRequired[Annotated[int, Meta(ge=1)] | None]
-    jobId: NotRequired[str | None]
+class RunRequest(PlanRequest):
+    """With what its jobs go on from."""
+
     allowNonRestoredState: NotRequired[bool | None]
     savepointPath: NotRequired[str | None]
     restoreMode: NotRequired[Literal["CLAIM", "NO_CLAIM", "LEGACY"] | None]
     claimMode: NotRequired[Literal["CLAIM", "NO_CLAIM", "LEGACY"] | None]
-    flinkConfiguration: NotRequired[dict[str, str] | None]
     applicationId: NotRequired[str | None]
 
 
@@ -1002,3 +1012,21 @@ class RunAnswer(TypedDict):
 
 class RunApplicationAnswer(TypedDict):
     applicationid: Id
+
+
+# -- levels of logs
+
+
+class LogLevel(TypedDict):
+    logger: Annotated[str, Meta(max_length=500)]
+    level: str
+
+
+class ProcessLogLevels(TypedDict):
+    process: str
+    levels: NotRequired[dict[str, str]]
+    error: NotRequired[str]
+
+
+class LogLevels(TypedDict):
+    processes: list[ProcessLogLevels]

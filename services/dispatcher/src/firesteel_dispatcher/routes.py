@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from firesteel_dispatcher import rest_cluster
 from firesteel_dispatcher.answers import Handler, json_answer, with_errors
+from firesteel_dispatcher.dashboard import dashboard_routes
 from firesteel_dispatcher.endpoints import ENDPOINTS
 from firesteel_dispatcher.rest_calls import Access, Endpoint
 from firesteel_dispatcher.shell import DispatcherService
@@ -13,12 +13,7 @@ from firesteel_dispatcher.shell import DispatcherService
 
 def rest_routes(service: DispatcherService) -> list[web.RouteDef]:
     """All of them; GET does not bring HEAD along: an unknown method is 404."""
-
-    async def page(request: web.Request) -> web.StreamResponse:
-        _check(service, request, service.access.all_paths)
-        return await rest_cluster.page(request)
-
-    found = [_route("GET", "/", with_errors(page))]
+    found = dashboard_routes()
     for endpoint in ENDPOINTS:
         handler = _handler(service, endpoint)
         found += [_route(endpoint.method, f"{prefix}{endpoint.path}", handler) for prefix in ("", "/v1")]

@@ -58,6 +58,8 @@ class DispatcherSettings:
         limits: of the history and of silence.
         history_in_files: ended jobs are kept in files (``completed-application-store.type``).
         history_cache: bytes of those that are kept in memory, too.
+        metrics_interval: seconds between two moments of the history of metrics; 0 = none is kept.
+        metrics_size: moments of it.
         shutdown_timeout: ``cluster.services.shutdown-timeout``.
         flame_graphs: see there.
         upload_directory: ``web.upload.dir``; None = a temporary one.
@@ -72,6 +74,8 @@ class DispatcherSettings:
     limits: Limits = field(default_factory=Limits)
     history_in_files: bool = True
     history_cache: int = 50 << 20
+    metrics_interval: float = 5.0
+    metrics_size: int = 720
     shutdown_timeout: float = 30.0
     takes_over: bool = True
     flame_graphs: FlameGraphSettings = field(default_factory=FlameGraphSettings)
@@ -95,6 +99,8 @@ class DispatcherSettings:
             ),
             history_in_files=settings.get(options.COMPLETED_STORE_TYPE) == "File",
             history_cache=settings.get(options.COMPLETED_STORE_CACHE_SIZE),
+            metrics_interval=settings.get(options.METRICS_HISTORY_INTERVAL).total_seconds(),
+            metrics_size=settings.get(options.METRICS_HISTORY_SIZE),
             shutdown_timeout=settings.get(options.CLUSTER_SHUTDOWN_TIMEOUT).total_seconds(),
             flame_graphs=FlameGraphSettings.from_settings(settings),
             upload_directory=None

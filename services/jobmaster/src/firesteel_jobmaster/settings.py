@@ -23,6 +23,7 @@ READ_IN_SLOTS: Final[tuple[ConfigOption[Any], ...]] = (
     options.CHECKPOINTING_INCREMENTAL,
     options.CHECKPOINTING_INLINE_THRESHOLD,
     options.CHECKPOINTING_INTERVAL,
+    options.CHECKPOINTING_LOCAL_BACKUP,
     options.CHECKPOINTING_MAX_DELTA_RATIO,
     options.CHECKPOINTING_UNALIGNED,
     options.CHECKPOINTING_MAX_MEMORY_STATE,
@@ -46,10 +47,12 @@ READ_IN_SLOTS: Final[tuple[ConfigOption[Any], ...]] = (
     options.ROCKSDB_MEMORY_MANAGED,
     options.ROCKSDB_OPEN_FILES,
     options.ROCKSDB_THREADS,
+    options.ROCKSDB_TIMERS,
     options.ROCKSDB_WRITE_BUFFER,
     options.ROCKSDB_WRITE_BUFFERS,
     options.ROCKSDB_WRITE_BUFFER_RATIO,
     options.STATE_BACKEND,
+    options.STATE_RECOVERY_FROM_LOCAL,
     options.ROCKSDB_METRICS_BY_VARIABLE,
     *options.ROCKSDB_METRICS.values(),
     *options.ROCKSDB_STATISTICS.values(),
@@ -76,6 +79,7 @@ class JobMasterSettings:
         kept_failures: ``web.exception-history-size``.
         checkpoints: ``execution.checkpointing.*``.
         new_checkpoint_storage: makes the job's, of its id; raises ``ConfigurationError``.
+        savepoints: options that directories of savepoints look at.
         for_slots: what the cluster says about options that slots read; a job's own settings come on top.
     """
 
@@ -97,6 +101,7 @@ class JobMasterSettings:
     new_checkpoint_storage: Callable[[str], CheckpointStorage] = lambda job_id: load_checkpoint_storage(
         StorageParameters(job_id)
     )
+    savepoints: Settings = field(default_factory=Settings)
     for_slots: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -132,5 +137,6 @@ class JobMasterSettings:
             kept_failures=settings.get(options.EXCEPTION_HISTORY_SIZE),
             checkpoints=checkpoints,
             new_checkpoint_storage=new_storage,
+            savepoints=all_of_them,
             for_slots=settings.slice(READ_IN_SLOTS).to_plain(),
         )

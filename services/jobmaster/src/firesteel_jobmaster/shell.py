@@ -103,6 +103,7 @@ class JobMaster:
             self.job_id,
             lambda: settings.new_checkpoint_storage(self.job_id),
             checkpoint_store or MemoryCheckpointStore(),
+            settings.savepoints,
         )
         self._checkpoint_work = WorkQueue(
             worker,

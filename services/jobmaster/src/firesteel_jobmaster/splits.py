@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from firesteel.checkpoint.metadata import EnumeratorState
+from firesteel.checkpoint.restore_point import RestorePoint
 from firesteel.core.errors import GraphError, ProgramError
 from firesteel.functions.source import BuiltInEnumerator, Split
 from firesteel.graph.execution_graph import Execution
@@ -16,7 +17,6 @@ from firesteel.graph.job_graph import JobGraph, JobVertex
 from firesteel.protocol.messages import Splits
 from firesteel.protocol.operator_events import Event
 from firesteel_jobmaster.checkpoints.assignments import Assignments
-from firesteel_jobmaster.checkpoints.restoring import RestorePoint
 from firesteel_jobmaster.enumerator_link import EnumeratorLink
 
 EnumeratorFactory = Callable[[str, Mapping[str, Any]], BuiltInEnumerator]

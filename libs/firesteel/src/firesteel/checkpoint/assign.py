@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
+from firesteel.checkpoint.handles import StateHandle
 from firesteel.checkpoint.metadata import OperatorState
 from firesteel.checkpoint.reading import Plain, each, member, named, whole_number
 from firesteel.checkpoint.subtask_state import Committables, InFlight, KeyedState, KeyKinds, OperatorListState
@@ -52,6 +53,19 @@ class OperatorRestore:
         lists = any(part.states for part in self.operator)
         return not (self.keyed or lists or self.splits or self.committables or self.in_flight)
 
+    def handles(self) -> Iterator[StateHandle]:
+        """All pieces of state."""
+        for parts in self.keyed.values():
+            for part in parts:
+                yield from part.handles
+                yield from part.files.values()
+        for written in self.operator:
+            yield from written.handles
+        for committables in self.committables:
+            yield from committables.items
+        for in_flight in self.in_flight:
+            yield in_flight.handle
+
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""
         return {
@@ -97,6 +111,11 @@ class TaskRestore:
     checkpoint_id: int
     finished: bool = False
     operators: Mapping[str, OperatorRestore] = field(default_factory=dict)
+
+    def handles(self) -> Iterator[StateHandle]:
+        """All pieces of state."""
+        for operator in self.operators.values():
+            yield from operator.handles()
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON-able data."""

@@ -23,7 +23,7 @@ from typing import BinaryIO, Final
 
 from firesteel.checkpoint.handles import FileState, InlineState, RunningChecksum, StateHandle, checksum
 from firesteel.checkpoint.places import is_s3
-from firesteel.checkpoint.state_files import METADATA, local_path, told
+from firesteel.checkpoint.state_files import METADATA, end_of_state, local_path, told
 from firesteel.checkpoint.state_reader import StateReader
 from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, StorageParameters
 from firesteel.config import options
@@ -229,11 +229,6 @@ class FileSystemCheckpointStorage(CheckpointStorage):
     def _checkpoints(self) -> list[tuple[int, Path]]:
         named = [(_CHECKPOINT.fullmatch(entry.name), entry) for entry in _entries(self.root)]
         return sorted((int(name[1]), entry) for name, entry in named if name is not None)
-
-
-def end_of_state(length: int, checksum: str) -> bytes:
-    """What stands behind the state in a file that tells by itself whether it is whole."""
-    return f"\nFIRESTEEL-STATE-END {length} {checksum}\n".encode()
 
 
 class StateFileWriter(StateWriter):

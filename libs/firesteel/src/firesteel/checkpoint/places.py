@@ -34,6 +34,16 @@ class S3Place:
     def __str__(self) -> str:
         return f"s3://{self.bucket}/{self.key}" if self.key else f"s3://{self.bucket}"
 
+    @property
+    def name(self) -> str:
+        """The last part of the key."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> S3Place:
+        """The directory that the last part is in."""
+        return S3Place(self.bucket, self.key.rpartition("/")[0])
+
     def __truediv__(self, name: str) -> S3Place:
         return S3Place(self.bucket, f"{self.key}/{name}" if self.key else name)
 

@@ -5,12 +5,12 @@ Whoever reads keys and values unpickles them: this is for the user's own process
 
 from __future__ import annotations
 
-import io
+import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -19,8 +19,10 @@ from firesteel.checkpoint.chunks import HEADER_BYTES, Chunk, read_chunks
 from firesteel.checkpoint.handles import InlineState, StateHandle
 from firesteel.checkpoint.metadata import CheckpointMetadata, OperatorState
 from firesteel.checkpoint.savepoints import read_savepoint_metadata
-from firesteel.checkpoint.state_files import open_state_file
+from firesteel.checkpoint.state_reader import StateReader
+from firesteel.config import Settings
 from firesteel.core.errors import ConfigurationError
+from firesteel.core.short_repr import short_repr
 from firesteel.state.heap_snapshot import decode
 from firesteel.state.heap_timers import KIND as TIMERS
 from firesteel.state.heap_timers import timers_in
@@ -77,7 +79,7 @@ class SavepointState:
             if numbers and files:
                 raise ConfigurationError(f"state {self.name!r} can't be read: {_IN_FILES}")
             for handle in handles:
-                yield from (chunk for chunk in chunks_of(handle) if chunk.state in numbers)
+                yield from (chunk for chunk in self._operator.chunks_of(handle) if chunk.state in numbers)
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """Keys and values, of all subtasks. Of timers the value is (timestamp, namespace); of lists of an operator
@@ -98,6 +100,18 @@ class SavepointState:
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         return self.items()
+
+    def largest_keys(self, count: int = 10) -> list[tuple[Any, int]]:
+        """The keys with the most bytes, with these, in all namespaces; all entries are read, and values unpickled.
+
+        Raises:
+            ConfigurationError: as ``items``.
+            CheckpointError: a file is missing or damaged.
+        """
+        found: Counter[Any] = Counter()
+        for key, value in self.items():
+            found[key[0] if self.namespaced else key] += len(pickle.dumps(value, protocol=5))
+        return found.most_common(count)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """State in columns: batches of Arrow, the columns of the key in front.
@@ -123,8 +137,8 @@ class SavepointOperator:
         splits: plain splits of a source with their positions.
     """
 
-    def __init__(self, written: OperatorState) -> None:
-        self._written = written
+    def __init__(self, written: OperatorState, reader: StateReader) -> None:
+        self._written, self._reader = written, reader
         self.operator_id, self.uid, self.name = written.operator_id, written.uid, written.name
         self.parallelism, self.max_parallelism = written.parallelism, written.max_parallelism
         self.splits = [dict(split) for _, subtask in sorted(written.subtasks.items()) for split in subtask.splits]
@@ -148,6 +162,11 @@ class SavepointOperator:
             if subtask.operator is not None:
                 yield subtask.operator.states, subtask.operator.handles, False
 
+    def chunks_of(self, handle: StateHandle) -> Iterator[Chunk]:
+        """The chunks of a stream; their checksums are compared."""
+        with self._reader.open_state(handle) as stream:
+            yield from read_chunks(stream, "the metadata" if isinstance(handle, InlineState) else handle.path)
+
     def state(self, name: str) -> SavepointState:
         """The state of a name.
 
@@ -167,7 +186,7 @@ class SavepointOperator:
                 found.setdefault((info["name"], info["kind"]), StateSize(info["name"], info["kind"])) for info in infos
             ]
             for handle in handles:
-                for chunk in chunks_of(handle):
+                for chunk in self.chunks_of(handle):
                     size = here[chunk.state]
                     size.entries += chunk.entries
                     size.bytes += HEADER_BYTES + len(chunk.data)
@@ -187,9 +206,10 @@ class Savepoint:
         operators: by uid, or by id for those that have none.
     """
 
-    def __init__(self, path: str, metadata: CheckpointMetadata) -> None:
+    def __init__(self, path: str, metadata: CheckpointMetadata, reader: StateReader) -> None:
         self.path, self.metadata = path, metadata
-        self.operators = {made.uid or made.operator_id: made for made in map(SavepointOperator, metadata.operators)}
+        made = [SavepointOperator(operator, reader) for operator in metadata.operators]
+        self.operators = {one.uid or one.operator_id: one for one in made}
 
     def __repr__(self) -> str:
         return f"Savepoint({self.path!r}, {list(self.operators)})"
@@ -210,42 +230,43 @@ class Savepoint:
         raise ConfigurationError(f"{self.path} has {what} {name!r}; it has: {known}")
 
 
-def read_savepoint(path: str) -> Savepoint:
-    """Opens a savepoint, or a retained checkpoint, in a directory that this host sees.
+def read_savepoint(path: str, settings: Settings | None = None) -> Savepoint:
+    """Opens a savepoint, or a retained checkpoint, in a directory that this host sees or in an object store.
 
     Values are unpickled as they are read, so their classes have to be importable here.
 
     Args:
         path: its directory, or its ``_metadata``.
+        settings: have ``s3.*``, for one in an object store.
 
     Raises:
         CheckpointError: there is none, or it is damaged.
-        ConfigurationError: it is no path.
+        ConfigurationError: it is no path, or the settings are wrong.
     """
-    return Savepoint(path, read_savepoint_metadata(path))
+    settings = settings or Settings()
+    return Savepoint(path, read_savepoint_metadata(path, settings), StateReader(settings))
 
 
-def chunks_of(handle: StateHandle) -> Iterator[Chunk]:
-    """The chunks of a stream; their checksums are compared."""
-    stream: BinaryIO = io.BytesIO(handle.data) if isinstance(handle, InlineState) else open_state_file(handle)
-    with stream:
-        yield from read_chunks(stream, "the metadata" if isinstance(handle, InlineState) else handle.path)
+def inspect(path: str, settings: Settings | None = None, keys: int = 0) -> dict[str, Any]:
+    """What is in a savepoint or checkpoint, as plain data; nothing is unpickled, unless keys are wanted.
 
-
-def inspect(path: str) -> dict[str, Any]:
-    """What is in a savepoint or checkpoint, as plain data; nothing is unpickled.
+    Args:
+        path: of it.
+        settings: have ``s3.*``, for one in an object store.
+        keys: so many keys of each state, those with the most bytes. Their classes have to be importable here.
 
     Raises:
         CheckpointError: there is none, or it is damaged: each file is read.
-        ConfigurationError: it is no path.
+        ConfigurationError: it is no path, or the settings of its object store are wrong.
     """
-    savepoint = read_savepoint(path)
+    settings = settings or Settings()
+    savepoint, reader = read_savepoint(path, settings), StateReader(settings)
     metadata = savepoint.metadata
     info = savepoints.info_of(metadata)
     if info is not None:
         for handle in metadata.handles():
             if not isinstance(handle, InlineState):
-                savepoints.check_file(handle)
+                savepoints.check_file(handle, reader)
     return {
         "path": path,
         "type": "checkpoint" if info is None else "savepoint",
@@ -256,11 +277,11 @@ def inspect(path: str) -> dict[str, Any]:
         "job-name": str(metadata.properties.get("job_name", "")),
         "timestamp": metadata.timestamp_ms,
         "size": metadata.size,
-        "operators": [_plain(one) for one in savepoint.operators.values()],
+        "operators": [_plain(one, keys) for one in savepoint.operators.values()],
     }
 
 
-def _plain(operator: SavepointOperator) -> dict[str, Any]:
+def _plain(operator: SavepointOperator, keys: int) -> dict[str, Any]:
     written = operator._written
     subtasks = written.subtasks.values()
     return {
@@ -280,6 +301,7 @@ def _plain(operator: SavepointOperator) -> dict[str, Any]:
                 "entries": None if size.in_files else size.entries,
                 "size": None if size.in_files else size.bytes,
                 "in-files": size.in_files,
+                **_largest(operator, size, keys),
                 "by-key-group": {
                     "several" if group < 0 else str(group): count for group, count in sorted(size.by_key_group.items())
                 },
@@ -287,6 +309,14 @@ def _plain(operator: SavepointOperator) -> dict[str, Any]:
             for size in operator.sizes()
         ],
     }
+
+
+def _largest(operator: SavepointOperator, size: StateSize, keys: int) -> dict[str, Any]:
+    """The keys with the most bytes, as text, if they are wanted, and the state has entries by key."""
+    if not keys or size.in_files or size.kind in (*_COLUMNS, *_NOT_ENTRIES, TIMERS, "split", "union", "broadcast"):
+        return {}
+    state = next(one for one in operator.states.values() if (one.name, one.kind) == (size.name, size.kind))
+    return {"largest-keys": [{"key": short_repr(key, 80), "size": taken} for key, taken in state.largest_keys(keys)]}
 
 
 def table_of(found: Mapping[str, Any]) -> list[str]:
@@ -318,4 +348,5 @@ def table_of(found: Mapping[str, Any]) -> list[str]:
                 f"  {state['name']:<30} {state['kind']:<12} {state['entries']:>10} {state['size']:>12} "
                 f"{len(groups):>7}  {shown}".rstrip()
             )
+            lines += [f"    {one['key']}: {one['size']} bytes" for one in state.get("largest-keys", ())]
     return lines

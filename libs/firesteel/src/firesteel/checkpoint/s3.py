@@ -31,7 +31,7 @@ from firesteel.checkpoint.storage import CheckpointStorage, StateWriter, Storage
 from firesteel.config import options
 from firesteel.core.errors import CheckpointNumberTakenError, CheckpointStorageError, ConfigurationError
 
-_OPEN: Final = "_open"
+OPEN: Final = "_open"
 _SHARED: Final = "shared"
 _CHECKPOINT: Final = re.compile(r"chk-(\d+)")
 _OF_A_CHECKPOINT: Final = re.compile(r"(\d+)-")
@@ -100,7 +100,7 @@ class S3CheckpointStorage(CheckpointStorage):
         return self._writer(self.root / _SHARED / f"{checkpoint_id}-{uuid.uuid4().hex}", checkpoint_id, hint)
 
     def _writer(self, place: S3Place, checkpoint_id: int, hint: str) -> StateWriter:
-        mark = self.directory(checkpoint_id) / _OPEN
+        mark = self.directory(checkpoint_id) / OPEN
         return self._states.writer(place, hint, self._threshold, lambda: self._client.size(mark) is not None)
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
@@ -119,7 +119,7 @@ class S3CheckpointStorage(CheckpointStorage):
                 f"directory ({_KEY})",
                 max(taken, default=checkpoint_id),
             )
-        self._client.put(self.directory(checkpoint_id) / _OPEN, b"")
+        self._client.put(self.directory(checkpoint_id) / OPEN, b"")
         due = [number for number, (when, _) in self._late.items() if when <= self._client.clock.monotonic()]
         try:
             self._look_again(due[:_LOOKS])
@@ -188,7 +188,7 @@ class S3CheckpointStorage(CheckpointStorage):
         directory = self.directory(checkpoint_id)
         if self._is_ours(checkpoint_id):
             self._client.delete(bucket, [(directory / METADATA).key])
-            self._client.delete(bucket, [(directory / _OPEN).key])
+            self._client.delete(bucket, [(directory / OPEN).key])
             gone |= {one.key for one in self._client.find(S3Place(bucket, f"{directory.key}/"))} - kept
         if self._own:
             shared = S3Place(bucket, f"{(self.root / _SHARED).key}/{checkpoint_id}-")

@@ -24,7 +24,7 @@ from firesteel.checkpoint.s3_client import (
     S3AwayError,
     S3Client,
 )
-from firesteel.checkpoint.state_files import METADATA
+from firesteel.checkpoint.state_files import METADATA, end_of_state
 from firesteel.checkpoint.storage import StateWriter
 from firesteel.config import Settings, options
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointStorageError
@@ -60,7 +60,9 @@ class S3States:
         """
         return cls(S3Client(settings), settings.get(options.S3_PART_SIZE), settings.get(options.S3_CONCURRENT_PARTS))
 
-    def writer(self, place: S3Place, hint: str, threshold: int, still_wanted: Callable[[], bool]) -> StateWriter:
+    def writer(
+        self, place: S3Place, hint: str, threshold: int, still_wanted: Callable[[], bool], head: bytes = b""
+    ) -> StateWriter:
         """A writer of a new object.
 
         Args:
@@ -68,8 +70,9 @@ class S3States:
             hint: what it is, for people.
             threshold: what is smaller stays in its handle.
             still_wanted: asked when the object is there: whether somebody still wants it.
+            head: stands in the object in front of the state; with one there is a line with a checksum behind it.
         """
-        return _ObjectWriter(self.client, place, hint, threshold, still_wanted, self._part_size, self._places)
+        return _ObjectWriter(self.client, place, hint, threshold, still_wanted, self._part_size, self._places, head)
 
     # -- reading
 
@@ -216,11 +219,13 @@ class _ObjectWriter(StateWriter):
         still_wanted: Callable[[], bool],
         part_size: int,
         places: threading.BoundedSemaphore,
+        head: bytes = b"",
     ) -> None:
         self._client, self._place, self._threshold = client, place, threshold
+        self._head = head
         self._what = f"state of {hint!r}" if hint else "state"
         self._still_wanted, self._part_size, self._places = still_wanted, part_size, places
-        self._buffer = bytearray()
+        self._buffer = bytearray(head)
         self._recorded = False
         self._upload, self._alone = "", True
         self._parts: list[_PartOnItsWay] = []
@@ -233,23 +238,29 @@ class _ObjectWriter(StateWriter):
         with memoryview(data).cast("B") as view:
             self._checksum.update(view)
             self._length += len(view)
-            position = 0
-            while position < len(view):
-                size = self._part_size << (len(self._parts) // _GROWS_EVERY)
-                piece = view[position : position + size - len(self._buffer)]
-                self._buffer += piece
-                position += len(piece)
-                if len(self._buffer) >= size:
-                    self._leaving_nothing(self._send)
+            self._append(view)
+
+    def _append(self, view: bytes | memoryview) -> None:
+        position = 0
+        while position < len(view):
+            size = self._part_size << (len(self._parts) // _GROWS_EVERY)
+            piece = view[position : position + size - len(self._buffer)]
+            self._buffer += piece
+            position += len(piece)
+            if len(self._buffer) >= size:
+                self._leaving_nothing(self._send)
 
     def close(self) -> StateHandle:
         self._check()
-        if not self._upload and len(self._buffer) < self._threshold:
+        if not self._upload and self._length < self._threshold:
             self._closed = True
-            return InlineState(bytes(self._buffer))
+            return InlineState(bytes(self._buffer[len(self._head) :]))
+        digest = self._checksum.hexdigest()
+        if self._head:
+            self._append(end_of_state(self._length, digest))
         self._leaving_nothing(self._finish)
         self._closed = True
-        return FileState(str(self._place), self._length, self._checksum.hexdigest())
+        return FileState(str(self._place), self._length, digest, len(self._head))
 
     def abort(self) -> None:
         if not self._closed:
@@ -281,7 +292,10 @@ class _ObjectWriter(StateWriter):
             try:
                 self._client.complete_upload(self._place, self._upload, tags)
             except NoSuchUploadError:
-                if self._client.size(self._place) != self._length:  # else it was done, and the answer was lost
+                written = self._length + len(self._head)
+                if self._head:
+                    written += len(end_of_state(self._length, self._checksum.hexdigest()))
+                if self._client.size(self._place) != written:  # else it was done, and the answer was lost
                     raise
         else:
             self._client.put(self._place, bytes(self._buffer))

@@ -57,6 +57,11 @@ def local_path(text: str, what: str) -> Path:
     return path
 
 
+def end_of_state(length: int, checksum: str) -> bytes:
+    """What stands behind the state in a file that tells by itself whether it is whole."""
+    return f"\nFIRESTEEL-STATE-END {length} {checksum}\n".encode()
+
+
 def open_state_file(handle: FileState) -> BinaryIO:
     """A seekable stream over the bytes of a handle.
 

@@ -42,10 +42,7 @@ class StateReader:
         try:
             from firesteel.checkpoint.s3_states import S3States
         except ModuleNotFoundError as error:
-            raise ConfigurationError(
-                f"paths that begin with s3:// need the package {error.name!r}, which is not installed: pip install "
-                "firesteel[s3]"
-            ) from error
+            raise s3_is_missing(error) from error
         return S3States.of(self._settings)
 
     def open_state(self, handle: StateHandle) -> BinaryIO:
@@ -70,3 +67,11 @@ class StateReader:
         if is_s3(location):
             return self.s3.read_metadata(s3_place(location, CHECKPOINT_PATH))
         return read_metadata_file(location)
+
+
+def s3_is_missing(error: ModuleNotFoundError) -> ConfigurationError:
+    """The client of object stores is not installed."""
+    return ConfigurationError(
+        f"paths that begin with s3:// need the package {error.name!r}, which is not installed: pip install "
+        "firesteel[s3]"
+    )

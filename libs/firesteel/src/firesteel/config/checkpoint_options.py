@@ -106,6 +106,19 @@ STATE_RECOVERY_IGNORE_UNCLAIMED = ConfigOption(
     False,
     "Start although the checkpoint has state of operators that the job does not have; that state is lost.",
 )
+CHECKPOINTING_LOCAL_BACKUP = ConfigOption(
+    "execution.checkpointing.local-backup.enabled",
+    BOOL,
+    False,
+    "Keep a copy of the state of the last checkpoints on the disk of the TaskManager whose tasks wrote it.",
+)
+STATE_RECOVERY_FROM_LOCAL = ConfigOption(
+    "execution.state-recovery.from-local",
+    BOOL,
+    False,
+    "Read such copies when tasks start again on the same TaskManager, instead of the checkpoint storage. One that is "
+    "missing or damaged is read from there.",
+)
 STATE_RECOVERY_FALL_BACK = ConfigOption(
     "firesteel.state-recovery.fall-back",
     enum_of("UNLESS_COMMITTED", "ALWAYS", "NEVER"),
@@ -337,7 +350,7 @@ ROCKSDB_TRANSFER_THREADS = ConfigOption(
 ROCKSDB_TIMERS = ConfigOption(
     "state.backend.rocksdb.timer-service.factory",
     enum_of("HEAP", "ROCKSDB"),
-    "HEAP",
-    "Where timers of operators live that keep their state in rocksdb.",
-    instead="they are in memory, and whole in each checkpoint",
+    "ROCKSDB",
+    "Where timers of operators live that keep their state in rocksdb. ROCKSDB: the next ones in memory, later ones on "
+    "disk. HEAP: all in memory, and whole in each checkpoint.",
 )

@@ -1,10 +1,11 @@
-"""Options of metrics and traces: who they are reported to."""
+"""Options of metrics and traces: who they are reported to, and what is remembered of them."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
-from firesteel.config.option import LIST, ConfigOption
+from firesteel.config.option import DURATION, INT, LIST, ConfigOption
 
 METRICS_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
     "metrics.reporters",
@@ -19,6 +20,20 @@ TRACES_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
     None,
     "Names of the trace reporters that are used; each is described by traces.reporter.<name>.*, above all by "
     "traces.reporter.<name>.factory.class. Not set: all that are described.",
+)
+METRICS_HISTORY_INTERVAL = ConfigOption(
+    "firesteel.metrics.history.interval",
+    DURATION,
+    timedelta(seconds=5),
+    "How often the Dispatcher notes what jobs do, for the dashboard's charts; 0: never.",
+)
+METRICS_HISTORY_SIZE = ConfigOption(
+    "firesteel.metrics.history.size",
+    INT,
+    720,
+    "Moments of each job that the Dispatcher remembers; 720 of 5 s are an hour.",
+    at_least=1,
+    at_most=100_000,
 )
 LOGS_REPORTERS: ConfigOption[tuple[str, ...] | None] = ConfigOption(
     "firesteel.logs.reporters",

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from firesteel.common.typeinfo import TypeInformation
+from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.source import Plain
 from firesteel.functions.subtask import SubtaskContext
 
@@ -81,6 +82,10 @@ class WriterContext(SubtaskContext):
         it is done at once.
         """
         work()
+
+    def metric_group(self) -> MetricGroup | None:
+        """Where the writer's metrics are shown, with those of the operator; None = no task runs."""
+        return None
 
     def register_timer(self, epoch_ms: int, callback: Callable[[], None]) -> None:
         """Call this when the wall clock shows that time, where and when ``write`` is called too.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from firesteel.common.typeinfo import MapTypeInfo, TypeDescriptor, TypeInformation, as_type_info
+from firesteel.functions.state_migration import StateMigration
 from firesteel.functions.state_ttl import StateTtlConfig
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ReducingStateDescriptor",
     "State",
     "StateDescriptor",
+    "StateMigration",
     "StateTtlConfig",
     "ValueState",
     "ValueStateDescriptor",
@@ -238,6 +240,7 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
         name: unique within its operator.
         type_info: type of what is held.
         ttl_config: how long it is kept; None = until it is cleared.
+        migration: what becomes of what earlier versions of the program have written; None = the types say it.
 
     Raises:
         ValueError: the name is empty.
@@ -252,6 +255,7 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
         self.name = name
         self.type_info = _type_of(name, type_info)
         self.ttl_config: StateTtlConfig | None = None
+        self.migration: StateMigration | None = None
 
     def get_name(self) -> str:
         """Returns the name."""
@@ -269,6 +273,18 @@ class StateDescriptor(ABC):  # noqa: B024 - PyFlink's root class; a descriptor o
                 f"StateTtlConfig.new_builder(...).build(), not {type(ttl_config).__name__}"
             )
         self.ttl_config = ttl_config
+
+    def enable_state_migration(self, migration: StateMigration) -> None:
+        """Says what becomes of state of earlier versions of the program. Call it before the state is asked for.
+
+        Raises:
+            TypeError: the migration is none.
+        """
+        if not isinstance(migration, StateMigration):
+            raise TypeError(
+                f"state {self.name!r}: enable_state_migration() takes a StateMigration, not {type(migration).__name__}"
+            )
+        self.migration = migration
 
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.type_info, self.ttl_config

@@ -152,6 +152,8 @@ class TwoPhaseWriter(SinkWriter[T]):
     def restore_state(self, states: Sequence[WriterState]) -> None:
         """Go on from these, perhaps those of several former subtasks. Called before ``open``, if there are some.
 
+        ``recommit`` has been called by then with what the checkpoint has for this subtask.
+
         Raises:
             ProgramError: their version is not known.
         """
@@ -177,6 +179,9 @@ class TwoPhaseCommitSink(Sink[T]):
     """One committer for all subtasks, in a task of parallelism 1 behind the writers: it gets the committables that all
     of them have prepared up to a checkpoint in one call. ``abort`` of a writer does not come behind its last
     ``prepare_commit``: in a job without checkpoints that fails at its very end that stays behind."""
+
+    needs_all_states: ClassVar[bool] = False
+    """``restore_state`` gets the states of all former subtasks in each; else each state goes to one of today's."""
 
     commits_quickly: ClassVar[bool] = False
     """Its committer waits for nobody for long: what it does takes no longer than a write. Else the task has a thread of

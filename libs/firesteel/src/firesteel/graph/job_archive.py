@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import zlib
 from collections import Counter
 from collections.abc import Collection, Generator, Mapping
@@ -35,10 +36,19 @@ CLEAN_UP = "checkpoint-clean-up"
 """Of a job that has ended: what becomes of its checkpoints (``firesteel.checkpoint.closing``); None = nothing."""
 IF_CANCELLED = "checkpoint-clean-up-if-cancelled"
 """Of a job that nobody leads: the same for the case that it is cancelled before somebody does."""
+LOGS = "firesteel-logs"
+"""Of a job that has ended: ``host`` and ``jobmaster``, the path of its JobMaster's log there."""
+HISTORY = "firesteel-history"
+"""Of a job that a history server shows: ``environment`` and ``config`` of its cluster."""
 TASKMANAGERS = "firesteel-taskmanagers"
 """How many of the job's tasks run at each TaskManager."""
+WORST = "firesteel-worst"
+"""Of a vertex: its busiest and its most back-pressured subtask, the one whose event time is furthest behind, how uneven
+the records are that subtasks read, and rates of all together."""
 ROWS_AT_ONCE = 200
 """Subtasks that are looked at in one slice, and packed into one text."""
+_LOADS = {"busy": "busyTimeMsPerSecond", "backPressured": "backPressuredTimeMsPerSecond"}
+_RATES = ("numRecordsInPerSecond", "numRecordsOutPerSecond", "numBytesInPerSecond", "numBytesOutPerSecond")
 _LIVE = frozenset(
     {ExecutionState.DEPLOYING, ExecutionState.INITIALIZING, ExecutionState.RUNNING, ExecutionState.CANCELING}
 )
@@ -196,6 +206,40 @@ def _failure(record: FailureRecord) -> dict[str, Any]:
     }
 
 
+class _Loads:
+    """What the live subtasks of a vertex do now: the worst of them, and all together."""
+
+    def __init__(self) -> None:
+        self._worst: dict[str, dict[str, float]] = {}
+        self._rates = dict.fromkeys(_RATES, 0.0)
+        self._averages = dict.fromkeys(_LOADS.values(), 0.0)
+        self._count, self._read, self._read_squares = 0, 0.0, 0.0
+
+    def add(self, subtask: int, metrics: Mapping[str, Any]) -> None:
+        """One more."""
+        for key, name in _LOADS.items():
+            value = metrics.get(name, 0)
+            self._averages[name] += value
+            if key not in self._worst or value > self._worst[key]["value"]:
+                self._worst[key] = {"value": value, "subtask": subtask}
+        watermark = metrics.get("currentInputWatermark", metrics.get("currentOutputWatermark"))
+        if watermark is not None and watermark < self._worst.get("watermark", {"value": math.inf})["value"]:
+            self._worst["watermark"] = {"value": watermark, "subtask": subtask}
+        for name in _RATES:
+            self._rates[name] += metrics.get(name, 0)
+        read = metrics.get("numRecordsIn", 0)
+        self._count, self._read, self._read_squares = self._count + 1, self._read + read, self._read_squares + read**2
+
+    def shown(self) -> dict[str, Any]:
+        """Nothing where nothing runs."""
+        if not self._count:
+            return {}
+        mean = self._read / self._count
+        deviation = math.sqrt(max(0.0, self._read_squares / self._count - mean**2))
+        averages = {name: total / self._count for name, total in self._averages.items()}
+        return {**self._worst, **self._rates, **averages, "skew": deviation / mean * 100 if mean else 0.0}
+
+
 @dataclass
 class _Sums:
     """Of the current attempts of a vertex."""
@@ -205,6 +249,7 @@ class _Sums:
     last: int = -1
     totals: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*_COUNTERS, *_TIMES), 0))
     complete: bool = True
+    loads: _Loads = field(default_factory=lambda: _Loads())
 
     def add(self, execution: Execution, at: Counter[str]) -> None:
         """One more; ``at`` counts the live ones by TaskManager."""
@@ -222,6 +267,8 @@ class _Sums:
         if execution.metrics:
             for name, value in _totals(execution).items():
                 self.totals[name] += value
+            if state in _LIVE:
+                self.loads.add(execution.subtask, execution.metrics)
 
 
 def _vertex(
@@ -250,6 +297,7 @@ def _vertex(
         "duration": _duration(sums.first, sums.last if ended else -1, now),
         "tasks": {value: sums.states[state] for state, value in _VALUES.items()},
         "metrics": _shown(sums.totals, sums.complete),
+        WORST: sums.loads.shown(),
         "subtasks": packed,
     }
 

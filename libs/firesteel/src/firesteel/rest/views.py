@@ -12,7 +12,8 @@ from typing import Any
 from firesteel.config import Settings
 from firesteel.config.restarts import restart_strategy_type
 from firesteel.core.errors import FiresteelError
-from firesteel.graph.job_archive import CLEAN_UP, COUNTERS, TASK_METRICS, TASKMANAGERS
+from firesteel.graph.job_archive import CLEAN_UP, COUNTERS, HISTORY, LOGS, TASK_METRICS, TASKMANAGERS
+from firesteel.protocol.deployment import METRIC_RATES
 from firesteel.rest.job_settings import all_for_job
 from firesteel.rest.subtask_views import aggregated
 
@@ -26,10 +27,11 @@ _PARALLELISM = "parallelism.default"
 _ID = re.compile(r"[0-9a-f]{32}")
 _HIDDEN = frozenset({"timestamps", TASK_METRICS, COUNTERS, "attempts"})
 """Of a subtask: what has paths of its own."""
+_NOW = (*METRIC_RATES.values(), "currentInputWatermark", "currentOutputWatermark")
 _NOT_IN_DETAILS = frozenset(
     {
         "vertices", "failure", "exceptions", "exceptions-dropped", "config", "net-runtime", "firesteel-settings",
-        "checkpoints", "restarts", CLEAN_UP, TASKMANAGERS,
+        "checkpoints", "restarts", CLEAN_UP, HISTORY, LOGS, TASKMANAGERS,
     }
 )  # fmt: skip
 
@@ -164,9 +166,15 @@ def vertex_details(archive: Archive, vertex_id: str) -> dict[str, Any]:
         **_head(archive, vertex),
         "parallelism": vertex["parallelism"],
         "maxParallelism": vertex["maxParallelism"],
-        "subtasks": [_shown(s) for s in vertex["subtasks"]],
+        "subtasks": [_with_now(s) for s in vertex["subtasks"]],
         "aggregated": aggregated(vertex["subtasks"]),
     }
+
+
+def _with_now(subtask: Mapping[str, Any]) -> dict[str, Any]:
+    """``firesteel-now`` has what the subtask does at the moment, so that one question is enough for a large vertex."""
+    metrics = subtask.get(TASK_METRICS, {})
+    return {**_shown(subtask), "firesteel-now": {name: metrics[name] for name in _NOW if name in metrics}}
 
 
 def _shown(subtask: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,8 +28,8 @@ find the change later, but never breaks a snapshot.
 
 **Timers.** ``timers(name)`` gives a queue: the timers of a time domain by timestamp, key and namespace, each of them
 once. ``due`` takes them out in the order of their timestamps, and those of one timestamp in the order in which they
-were registered; what is registered meanwhile, and is due, comes too. A snapshot begins when nothing of ``due`` is
-suspended.
+were registered, as long as all of them are in memory; what is registered meanwhile, and is due, comes too. A snapshot
+begins when nothing of ``due`` is suspended.
 
 **Columns.** ``columns(name, key types)`` gives state in arrays (``state/columnar/store.py``): a slot for each key, and
 arrays of values by slot. An operator that keeps rows in a form of its own, such as panes of windows, gives that to
@@ -244,6 +244,20 @@ class KeyedStateBackend(KeyedStateStore):
             StateRestoreError: it has files of another backend, or columns that nobody has asked for.
             StateMigrationError: columns, or what was attached, were written as something else.
         """
+
+    def defer_migrations(self) -> None:
+        """What becomes of restored state that is asked for from now on may wait for ``take_migrations``.
+
+        Called before the function is opened; whether the types fit is still said when the state is asked for.
+        """
+
+    def take_migrations(self) -> Sequence[Callable[[], None]]:
+        """What has been waiting since ``defer_migrations``; from now on nothing waits.
+
+        To be done in this order by a thread that may wait, before there is a key; raises what asking for the state
+        would have raised. A backend that is closed meanwhile does not mind.
+        """
+        return ()
 
     def show_metrics(self, group: MetricGroup) -> None:  # most have none
         """Have metrics of its own in the group of the operator; called once, before the operator is opened."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
-from firesteel.core.errors import StateMigrationError
+from firesteel.core.errors import StateMigrationError, TypeMismatchError
+from firesteel.functions.state import StateDescriptor
+from firesteel.state.fitting import make_fit
 from firesteel.state.heap_ttl import NEWEST
-from firesteel.state.schema import Answer, Convert, LostKeysError, compare
-from firesteel.state.snapshots import StateInfo
+from firesteel.state.schema import Answer, Compatibility, Convert, LostKeysError, compare
+from firesteel.state.snapshots import Migration, StateInfo
 from firesteel.state.tables import HeapTable, Table, TtlTable
+
+_WITH_KEYS: Final = ("map", "broadcast")
+"""Kinds whose values are of a type with keys."""
 
 
 def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
@@ -41,19 +47,97 @@ def adopt(old: StateInfo, entries: Table, new: StateInfo, now: int) -> Table:
 def converter_between(old: StateInfo, new: StateInfo, now: int) -> Callable[[Any], Any] | None:
     """What makes an entry of the new state of a restored one; None if they are the same. Arguments as of ``adopt``.
 
-    It raises ``LostKeysError`` where keys of a map become one.
+    It raises ``LostKeysError`` where keys of a map become one, and ``StateMigrationError`` where a step of the user's
+    does not give what the state holds now.
 
     Raises:
         StateMigrationError: the types are incompatible; names the field.
     """
-    if old.kind != new.kind:
-        raise StateMigrationError(new.name, "", f"it was {old.kind} state and is {new.kind} state now")
-    found = compare(old.schema, new.schema)
+    found = compatibility(old, new)
     if found.answer is Answer.INCOMPATIBLE:
         raise StateMigrationError(new.name, found.field, found.reason)
     if found.convert is None and old.ttl == new.ttl:
         return None
     return _converter(new.kind, old.ttl, new.ttl, found.convert, now)
+
+
+Listener = Callable[[StateInfo, StateInfo, Compatibility], bool]
+"""Hears what was restored, what is asked for, and the answer; whether it is to go on as if there were nothing to do."""
+_LISTENERS: Final[list[Listener]] = []
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Within this block each answer of ``compatibility`` is told; for those who have nothing but descriptions."""
+    _LISTENERS.append(listener)
+    try:
+        yield
+    finally:
+        _LISTENERS.remove(listener)
+
+
+def compatibility(old: StateInfo, new: StateInfo) -> Compatibility:
+    """What becomes of state that was restored, of any kind but columns, when it is asked for.
+
+    Args:
+        old: what the snapshot says.
+        new: the state that is asked for.
+    """
+    found = _compatibility(old, new)
+    if any([listener(old, new, found) for listener in _LISTENERS]):
+        return Compatibility(Answer.AS_IS)
+    return found
+
+
+def _compatibility(old: StateInfo, new: StateInfo) -> Compatibility:
+    if old.kind != new.kind:
+        return _incompatible(f"it was {old.kind} state and is {new.kind} state now")
+    if old.version > new.version:
+        return _incompatible(
+            f"it was written by version {old.version} of the state, and the program has version {new.version}"
+        )
+    migration = new.migration
+    if migration is None:
+        return compare(old.schema, new.schema)
+    if old.version < new.version and migration.steps:
+        missing = [version for version in range(old.version, new.version) if version not in migration.steps]
+        if missing:
+            return _incompatible(f"its StateMigration has no step from version {missing[0]}")
+        if old.kind in _WITH_KEYS and compare(old.schema["key"], new.schema["key"]).answer is not Answer.AS_IS:
+            return Compatibility(Answer.INCOMPATIBLE, "[key]", "types of keys can't be changed")
+        reason = f"by the program's steps from version {old.version} to {new.version}"
+        return Compatibility(Answer.MIGRATE, "", reason, _steps(new.name, old.version, migration))
+    return compare(old.schema, new.schema, defaults=migration.defaults)
+
+
+def _incompatible(reason: str) -> Compatibility:
+    return Compatibility(Answer.INCOMPATIBLE, "", reason)
+
+
+def _steps(name: str, version: int, migration: Migration) -> Convert:
+    steps = [migration.steps[number] for number in range(version, migration.version)]
+    fit = migration.fit
+
+    def convert(value: Any) -> Any:
+        for step in steps:
+            value = step(value)
+        if fit is None or value is None:
+            return value
+        try:
+            return fit(value)
+        except TypeMismatchError as error:
+            raise StateMigrationError(name, "", f"a step of its StateMigration gave something else: {error}") from error
+
+    return convert
+
+
+def migration_of(descriptor: StateDescriptor, *, strict_integers: bool) -> Migration | None:
+    """What a descriptor says about earlier versions of its state."""
+    given = descriptor.migration
+    if given is None:
+        return None
+    fit = make_fit(f"state {descriptor.name}", descriptor.type_info, strict_integers=strict_integers)
+    return Migration(given.version, given.defaults, given.steps, fit)
 
 
 def together(info: StateInfo, tables: Sequence[Table]) -> Table:

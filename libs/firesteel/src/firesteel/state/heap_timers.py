@@ -90,6 +90,12 @@ class HeapTimerQueue(TimerQueue):
             heapq.heapify(self._heap)
         return True
 
+    def holds(self, timestamp: int, key: Any, namespace: Any) -> bool:
+        """Whether a timer is there."""
+        bucket = self._buckets.get(timestamp)
+        entry = (key, namespace)
+        return entry in bucket if isinstance(bucket, dict) else bucket == entry
+
     @property
     def earliest(self) -> int | None:
         """The smallest timestamp that has a timer."""
@@ -170,6 +176,10 @@ class _FrozenQueue(HeapTimerQueue):
             return False
         gone = self._gone.get(timestamp)
         return gone is None or entry not in gone
+
+    def holds(self, timestamp: int, key: Any, namespace: Any) -> bool:
+        assert self._added is not None
+        return self._there(timestamp, (key, namespace)) or self._added.holds(timestamp, key, namespace)
 
     def add(self, timestamp: int, key: Any, namespace: Any) -> bool:
         assert self._added is not None

@@ -24,9 +24,11 @@ from firesteel.functions.state import (
     ReadOnlyBroadcastState,
     StateDescriptor,
 )
+from firesteel.state.heap_migration import compatibility, migration_of
 from firesteel.state.heap_snapshot import OutgoingTable, decode
 from firesteel.state.heap_states import Kind, element_of, elements_of, entries_of, kind_of
-from firesteel.state.schema import Answer, LostKeysError, compare, schema_of
+from firesteel.state.pickled_values import complete, holds_pickles, read
+from firesteel.state.schema import Answer, LostKeysError, schema_of
 from firesteel.state.snapshots import SLICE_SECONDS, KeyedSnapshot, SlicedSnapshot, StateChunk, StateInfo
 from firesteel.state.tables import HeapTable, drain, save_changeable
 
@@ -232,7 +234,9 @@ class HeapOperatorState(OperatorStateStore):
         if part is None or part.kind is None:
             if descriptor.ttl_config is not None:
                 raise ProgramError(f"operator {self._operator!r}: operator state {name!r} can't have a time-to-live")
-            info = StateInfo(name, mode, schema_of(descriptor.type_info))
+            migration = migration_of(descriptor, strict_integers=self._strict)
+            version = 0 if migration is None else migration.version
+            info = StateInfo(name, mode, schema_of(descriptor.type_info), version=version, migration=migration)
             kind = kind_of(descriptor, strict_integers=self._strict)
             table = HeapTable() if part is None else _together(part, info)
             part = self._parts[name] = _Part(info, table, kind)
@@ -276,7 +280,7 @@ class HeapOperatorState(OperatorStateStore):
         for writer, snapshot in enumerate(snapshots):
             contents: list[dict[Any, Any]] = [{} for _ in snapshot.states]
             for chunk in snapshot.chunks:
-                contents[chunk.state].update(decode(chunk.data))
+                contents[chunk.state].update(read(snapshot.states[chunk.state].name, decode(chunk.data)))
             for info, content in zip(snapshot.states, contents, strict=True):
                 if info.kind == BROADCAST and writer != subtask % len(snapshots):
                     continue
@@ -325,14 +329,13 @@ def _together(restored: _Part, info: StateInfo) -> HeapTable:
 
 def _adopted(restored: _Part, info: StateInfo) -> HeapTable:
     """Restored entries, brought to the type of now."""
-    old = restored.info
-    if old.kind != info.kind:
-        raise StateMigrationError(info.name, "", f"it was {old.kind} state and is {info.kind} state now")
-    found = compare(old.schema, info.schema)
+    found = compatibility(restored.info, info)
     if found.answer is Answer.INCOMPATIBLE:
         raise StateMigrationError(info.name, found.field, found.reason)
     convert = found.convert
     if convert is None:
+        if holds_pickles(info.schema):
+            complete(info.name, restored.table.values())
         return restored.table
     table = HeapTable()
     try:

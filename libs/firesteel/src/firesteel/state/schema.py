@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from firesteel.common.typeinfo import (
     BasicArrayTypeInfo,
@@ -48,6 +48,7 @@ _WIDER: Final[Mapping[str, tuple[str, ...]]] = {
     "CHAR": ("STRING",),
 }
 """Types that hold each value of the type without loss."""
+_NONE: Final[Mapping[str, Any]] = {}
 _BYTE: Final = {"type": "basic", "of": BasicType.BYTE.name}
 _CONVERT: Final[Mapping[str, Convert]] = {"FLOAT": float, "DOUBLE": float, "BIG_DEC": Decimal}
 
@@ -131,8 +132,14 @@ def text_of(schema: Schema) -> str:
     return str(schema.get("of", kind))
 
 
-def compare(old: Schema, new: Schema, path: str = "") -> Compatibility:
-    """What becomes of values written with the old schema under the new one."""
+def compare(old: Schema, new: Schema, path: str = "", defaults: Mapping[str, Any] = _NONE) -> Compatibility:
+    """What becomes of values written with the old schema under the new one.
+
+    Args:
+        old, new: the schemas.
+        path: of the value.
+        defaults: of fields that are added, by path.
+    """
     if old == new:
         return _AS_IS
     kind = old["type"]
@@ -144,11 +151,11 @@ def compare(old: Schema, new: Schema, path: str = "") -> Compatibility:
             return Compatibility(Answer.MIGRATE, path, reason, _CONVERT.get(new["of"]))
         return _incompatible(old, new, path)
     if kind in ("row", "tuple"):
-        return _compare_fields(old, new, path)
+        return _compare_fields(old, new, path, defaults)
     if kind == "map":
-        return _compare_maps(old, new, path)
+        return _compare_maps(old, new, path, defaults)
     if "element" in old:
-        return _compare_elements(old, new, path)
+        return _compare_elements(old, new, path, defaults)
     return _incompatible(old, new, path)
 
 
@@ -156,26 +163,27 @@ def _incompatible(old: Schema, new: Schema, path: str) -> Compatibility:
     return Compatibility(Answer.INCOMPATIBLE, path, f"it was {text_of(old)} and is {text_of(new)} now")
 
 
-def _compare_fields(old: Schema, new: Schema, path: str) -> Compatibility:
+def _compare_fields(old: Schema, new: Schema, path: str, defaults: Mapping[str, Any]) -> Compatibility:
     before = {field["name"]: (position, field["type"]) for position, field in enumerate(old["fields"])}
     reasons: list[tuple[str, str]] = []
-    plan: list[tuple[int, Convert | None]] = []
+    plan: list[_Field] = []
     for field in new["fields"]:
         name = field["name"]
         where = f"{path}.{name}" if path else name
         if name not in before:
-            reasons.append((where, "added"))
-            plan.append((-1, None))
+            reasons.append((where, f"added, {defaults[where]!r} where it was not" if where in defaults else "added"))
+            plan.append(_Field(-1, None, defaults.get(where)))
             continue
         position, schema = before.pop(name)
-        found = compare(schema, field["type"], where)
+        found = compare(schema, field["type"], where, defaults)
         if found.answer is Answer.INCOMPATIBLE:
             return found
         if found.answer is Answer.MIGRATE:
             reasons.append((found.field, found.reason))
-        plan.append((position, found.convert))
+        plan.append(_Field(position, found.convert))
     reasons += [(f"{path}.{name}" if path else name, "removed") for name in before]
     field_name, reason = reasons[0] if reasons else (path, "its fields are in another order")
+    reason += "".join(f"; {name}: {why}" for name, why in reasons[1:])
     if old["type"] == "row":
         return Compatibility(
             Answer.MIGRATE, field_name, reason, _row_converter(tuple(f["name"] for f in new["fields"]), plan)
@@ -183,25 +191,33 @@ def _compare_fields(old: Schema, new: Schema, path: str) -> Compatibility:
     return Compatibility(Answer.MIGRATE, field_name, reason, lambda value: tuple(_pick(value, plan)))
 
 
-def _pick(values: Any, plan: list[tuple[int, Convert | None]]) -> list[Any]:
-    """The new fields; those that were not there before are None."""
+class _Field(NamedTuple):
+    """Where a field of now comes from: its position before, -1 = it was not there and gets the default."""
+
+    position: int
+    convert: Convert | None
+    default: Any = None
+
+
+def _pick(values: Any, plan: list[_Field]) -> list[Any]:
+    """The new fields."""
     picked: list[Any] = []
-    for position, convert in plan:
-        value = None if position < 0 else values[position]
+    for position, convert, default in plan:
+        value = default if position < 0 else values[position]
         picked.append(value if value is None or convert is None else convert(value))
     return picked
 
 
-def _row_converter(names: tuple[str, ...], plan: list[tuple[int, Convert | None]]) -> Convert:
+def _row_converter(names: tuple[str, ...], plan: list[_Field]) -> Convert:
     def convert(row: Row) -> Row:
         return make_row(names, _pick(list(row), plan), row.get_row_kind())
 
     return convert
 
 
-def _compare_maps(old: Schema, new: Schema, path: str) -> Compatibility:
-    keys = compare(old["key"], new["key"], f"{path}[key]")
-    values = compare(old["value"], new["value"], f"{path}[value]")
+def _compare_maps(old: Schema, new: Schema, path: str, defaults: Mapping[str, Any]) -> Compatibility:
+    keys = compare(old["key"], new["key"], f"{path}[key]", defaults)
+    values = compare(old["value"], new["value"], f"{path}[value]", defaults)
     for found in (keys, values):
         if found.answer is Answer.INCOMPATIBLE:
             return found
@@ -222,10 +238,10 @@ def _compare_maps(old: Schema, new: Schema, path: str) -> Compatibility:
     return Compatibility(Answer.MIGRATE, first.field, first.reason, convert)
 
 
-def _compare_elements(old: Schema, new: Schema, path: str) -> Compatibility:
+def _compare_elements(old: Schema, new: Schema, path: str, defaults: Mapping[str, Any]) -> Compatibility:
     if old["type"] == "primitive_array" and _BYTE in (old["element"], new["element"]):
         return _incompatible(old, new, path)  # bytes, not a list
-    found = compare(old["element"], new["element"], f"{path}[]")
+    found = compare(old["element"], new["element"], f"{path}[]", defaults)
     fit = found.convert
     if found.answer is Answer.INCOMPATIBLE or fit is None:
         return found

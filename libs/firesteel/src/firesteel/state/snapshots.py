@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
 SLICE_SECONDS: Final = 0.002
@@ -24,6 +24,22 @@ _GATHERING: Final = 0.7
 """Of a slice; then no further block is begun. The rest is for what is done with the chunks."""
 _PUT_BACK: Final = 64
 """Changes between two looks at the clock."""
+
+
+class Migration(NamedTuple):
+    """What a program says about state that earlier versions of it have written; see ``StateMigration``.
+
+    Attributes:
+        version: of now.
+        defaults: of fields that were added, by path.
+        steps: from a version to the next one.
+        fit: what checks that a value is of the type of now; None: any value is.
+    """
+
+    version: int
+    defaults: Mapping[str, Any]
+    steps: Mapping[int, Callable[[Any], Any]]
+    fit: Callable[[Any], Any] | None
 
 
 @dataclass(frozen=True)
@@ -38,6 +54,8 @@ class StateInfo:
             says; empty for tables and timers.
         namespaced: keys in chunks are pairs of key and namespace.
         ttl: values carry the time of their last access.
+        version: of the program's state (``StateMigration``); 0 where nobody said one.
+        migration: of the state of now: what becomes of earlier versions. No part of snapshots.
     """
 
     name: str
@@ -45,21 +63,25 @@ class StateInfo:
     schema: dict[str, Any]
     namespaced: bool = False
     ttl: bool = False
+    version: int = 0
+    migration: Migration | None = field(default=None, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {
+        plain = {
             "name": self.name,
             "kind": self.kind,
             "schema": self.schema,
             "namespaced": self.namespaced,
             "ttl": self.ttl,
         }
+        return {**plain, "version": self.version} if self.version else plain
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> StateInfo:
         """From plain data."""
-        return StateInfo(data["name"], data["kind"], data["schema"], data["namespaced"], data["ttl"])
+        version = data.get("version", 0)
+        return StateInfo(data["name"], data["kind"], data["schema"], data["namespaced"], data["ttl"], version)
 
 
 @dataclass(frozen=True)

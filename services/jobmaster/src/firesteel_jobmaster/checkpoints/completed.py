@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from firesteel.checkpoint.closing import CleanUp
 from firesteel.checkpoint.metadata import CheckpointMetadata
+from firesteel.checkpoint.restore_point import RestorePoint
 from firesteel.checkpoint.savepoints import SavepointInfo, info_of
 from firesteel.config import options
 from firesteel.core.errors import StateRestoreError
 from firesteel.graph.job_graph import JobGraph
 from firesteel.graph.key_hash import KEY_HASH_VERSION
-from firesteel_jobmaster.checkpoints.restoring import RestorePoint
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.checkpoints.work import (
     Close,

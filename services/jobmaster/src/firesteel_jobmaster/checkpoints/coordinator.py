@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.reading import CheckpointFormatError
+from firesteel.checkpoint.restore_point import RestorePoint
 from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.core.clock import Clock
 from firesteel.core.errors import StateRestoreError
@@ -47,7 +48,6 @@ from firesteel_jobmaster.checkpoints.plan import (
 )
 from firesteel_jobmaster.checkpoints.reasons import NOT_READY, CheckpointFailure, Reason, Tolerance, declined
 from firesteel_jobmaster.checkpoints.requests import Requests
-from firesteel_jobmaster.checkpoints.restoring import RestorePoint
 from firesteel_jobmaster.checkpoints.schedule import Schedule
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.checkpoints.statistics import CheckpointStatistics

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from firesteel.checkpoint.metadata import EnumeratorState
+from firesteel.checkpoint.restore_point import RestorePoint
 from firesteel.core.clock import Clock
 from firesteel.core.errors import CheckpointCorruptedError, CheckpointError, class_name
 from firesteel.graph.execution_graph import Execution, ExecutionGraph
@@ -14,7 +15,6 @@ from firesteel.protocol.deployment import TaskFailure
 from firesteel_jobmaster import instructions as do
 from firesteel_jobmaster.checkpoints.completed import CompletedCheckpoints
 from firesteel_jobmaster.checkpoints.coordinator import CheckpointCoordinator
-from firesteel_jobmaster.checkpoints.restoring import RestorePoint
 from firesteel_jobmaster.checkpoints.settings import CheckpointSettings
 from firesteel_jobmaster.splits import SplitAssigner
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
 
-from firesteel.checkpoint import savepoints
+from firesteel.checkpoint import savepoint_places
 from firesteel.checkpoint.closing import close_checkpoints, files_of, read_own, read_whole
 from firesteel.checkpoint.metadata import CheckpointMetadata
-from firesteel.checkpoint.savepoints import SavepointDirectory
 from firesteel.checkpoint.storage import CheckpointStorage
 from firesteel.checkpoint.store import CompletedCheckpointStore, StoredCheckpoint
+from firesteel.config import Settings
 from firesteel.core.errors import (
     CheckpointCorruptedError,
     CheckpointError,
@@ -109,12 +109,18 @@ class CheckpointWorker:
         job_id: of the job.
         open_storage: makes the storage of state and metadata, when it is needed for the first time.
         store: of completed checkpoints.
+        settings: of the job, for savepoints.
     """
 
     def __init__(
-        self, job_id: str, open_storage: Callable[[], CheckpointStorage], store: CompletedCheckpointStore
+        self,
+        job_id: str,
+        open_storage: Callable[[], CheckpointStorage],
+        store: CompletedCheckpointStore,
+        settings: Settings | None = None,
     ) -> None:
         self._job_id, self._open_storage, self.store = job_id, open_storage, store
+        self._settings = settings or Settings()
         self._unanswered: set[Call] = set()
         """Calls that were given up while the store had not answered them."""
 
@@ -202,7 +208,7 @@ class CheckpointWorker:
                 case Discard(checkpoint_id, files, keep, savepoint):
                     self._discard(checkpoint_id, files, keep, savepoint)
                 case DisposeClaimed(path, keep):
-                    savepoints.remove_claimed(path, keep)
+                    savepoint_places.remove_claimed(path, keep, self._settings)
                 case Collect(below, since_ms):
                     self._collect(below, since_ms)
                 case Dispose():
@@ -241,7 +247,7 @@ class CheckpointWorker:
     def _prepare_savepoint(self, work: Prepare, target: str, call: Call) -> Done:
         checkpoint_id = self._next_id(work.above, call)
         try:
-            location = call.location = savepoints.make_directory(target, self._job_id)
+            location = call.location = savepoint_places.make_directory(target, self._job_id, self._settings)
         except (CheckpointError, ConfigurationError) as error:
             call.go_on()
             return Done(work, error=str(error), checkpoint_id=checkpoint_id)
@@ -252,7 +258,7 @@ class CheckpointWorker:
         self, checkpoint_id: int, files: Collection[str] = (), keep: Collection[str] = (), savepoint: str = ""
     ) -> None:
         if savepoint:  # it did not complete, so its metadata, if there are any, are of no use to anybody
-            savepoints.remove_directory(savepoint)
+            savepoint_places.remove_directory(savepoint, self._settings)
         else:
             self.storage.discard(checkpoint_id, files, keep)
 
@@ -265,7 +271,8 @@ class CheckpointWorker:
     def _complete(self, work: Complete, metadata: CheckpointMetadata, call: Call) -> Done:
         if work.savepoint:
             call.location = work.savepoint
-            location, kept = SavepointDirectory(work.savepoint).write(metadata), None
+            location = savepoint_places.savepoint_directory(work.savepoint, self._settings).write(metadata)
+            kept = None
             if not work.stored:
                 call.go_on()
                 return Done(work, location=location)
@@ -292,7 +299,7 @@ class CheckpointWorker:
         call.removed = True
         try:
             if work.savepoint:
-                savepoints.remove_directory(work.savepoint)
+                savepoint_places.remove_directory(work.savepoint, self._settings)
             else:
                 self.storage.dispose(work.location, work.files, work.keep)
                 self.storage.discard(work.checkpoint_id, work.files, work.keep)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from firesteel.config import options
@@ -14,9 +15,16 @@ from firesteel.config.option import ConfigOption
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError
 
+_PYTHON: Final[Mapping[str, ConfigOption[str | None]]] = {
+    "python_files": options.PYTHON_FILES,
+    "python_requirements": options.PYTHON_REQUIREMENTS,
+    "python_archives": options.PYTHON_ARCHIVES,
+    "python_executable": options.PYTHON_EXECUTABLE,
+}
+
 
 def read(parsed: argparse.Namespace) -> list[str]:
-    """The definitions of ``-D``, ``-m``, ``-p`` and ``-pyfs``.
+    """The definitions of ``-D``, ``-m``, ``-p``, ``-pyfs`` and its sisters.
 
     Raises:
         ConfigurationError: one is malformed.
@@ -28,8 +36,9 @@ def read(parsed: argparse.Namespace) -> list[str]:
         found += [_define(options.REST_ADDRESS, host), _define(options.REST_PORT, str(port))]
     if getattr(parsed, "parallelism", None) is not None:
         found.append(_define(options.PARALLELISM_DEFAULT, str(parsed.parallelism)))
-    if getattr(parsed, "python_files", None) is not None:
-        found.append(_define(options.PYTHON_FILES, parsed.python_files))
+    for name, option in _PYTHON.items():
+        if getattr(parsed, name, None) is not None:
+            found.append(_define(option, getattr(parsed, name)))
     return found
 
 
@@ -64,6 +73,21 @@ def settings_of_run(parsed: argparse.Namespace) -> Settings:
     if parsed.target is not None:
         found.append(_define(options.EXECUTION_TARGET, parsed.target))
     elif not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
+        found.append(_define(options.EXECUTION_TARGET, "remote"))
+    return _checked(found)
+
+
+def settings_of_upgrade(parsed: argparse.Namespace) -> Settings:
+    """All settings of ``firesteel upgrade``, which are handed on to the program.
+
+    Raises:
+        ConfigurationError: something is wrong with them.
+    """
+    path = parsed.restore_path
+    found = [_define(options.STATE_RECOVERY_PATH, path if ":/" in path else str(Path(path).absolute())), *read(parsed)]
+    if parsed.ignore_unclaimed:
+        found.append(_define(options.STATE_RECOVERY_IGNORE_UNCLAIMED, "true"))
+    if not load_settings(definitions=found).is_set(options.EXECUTION_TARGET):
         found.append(_define(options.EXECUTION_TARGET, "remote"))
     return _checked(found)
 

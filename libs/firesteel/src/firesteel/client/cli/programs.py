@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import json
 import runpy
 import signal
 import sys
@@ -13,12 +15,14 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Final, NoReturn
 
+from firesteel.checkpoint.savepoints import read_savepoint_metadata
 from firesteel.client.cli import exit_codes
-from firesteel.client.cli.definitions import settings_of_info, settings_of_run
+from firesteel.client.cli.definitions import settings_of_info, settings_of_run, settings_of_upgrade
 from firesteel.client.connections import keep_secret
 from firesteel.client.console import Console
 from firesteel.client.context import ProgramContext, running
 from firesteel.client.planning import PlanOnly, plan_table
+from firesteel.client.upgrade import check_upgrade
 from firesteel.config import options
 from firesteel.config.settings import Settings
 from firesteel.core.errors import ConfigurationError, FiresteelError, JobError, RpcError
@@ -49,6 +53,9 @@ def run(parsed: argparse.Namespace, console: Console) -> int:
         finally:
             if ends_jobs:
                 _cancel(context)
+            if parsed.json:  # one line: the program may have written others
+                jobs = {"jobs": context.submitted, "running": list(context.jobs)}
+                console.say(json.dumps(jobs))
         _tell_of_running(context)
         return code
 
@@ -72,11 +79,59 @@ def info(parsed: argparse.Namespace, console: Console) -> int:
     return exit_codes.FAILED
 
 
+def upgrade(parsed: argparse.Namespace, console: Console) -> int:
+    """``firesteel upgrade --dry-run``."""
+    program = _program(parsed)
+    settings = settings_of_upgrade(parsed)
+    path = settings.get(options.STATE_RECOVERY_PATH) or ""
+    metadata = read_savepoint_metadata(path, settings)
+    with running(ProgramContext(console, plan_only=True)):
+        try:
+            _execute(program, parsed, settings)
+        except PlanOnly as plan:
+            found = check_upgrade(plan.stream_graph, plan.job_graph, metadata, path)
+        except FiresteelError:
+            raise
+        except Exception as error:  # the user's program
+            console.note("".join(_of_program(error, program)).rstrip())
+            return exit_codes.FAILED
+        else:
+            console.note(f"firesteel upgrade: {parsed.program} executes no job")
+            return exit_codes.FAILED
+    if parsed.json:
+        console.say(json.dumps(found.to_plain(), indent=2))
+    else:
+        for line in found.to_lines():
+            console.say(line)
+    return exit_codes.DONE if found.works else exit_codes.FAILED
+
+
 def _program(parsed: argparse.Namespace) -> Path:
+    if parsed.as_module:
+        return _module(parsed)
     program = Path(parsed.program)
     if not program.is_file():
-        raise ConfigurationError(f"{parsed.program!r} is not a file")
+        other = "; Java programs don't run here" if program.suffix == ".jar" else ""
+        raise ConfigurationError(f"{parsed.program!r} is not a file{other}")
+    if program.suffix == ".jar":
+        raise ConfigurationError(f"{parsed.program!r}: Java programs don't run here; name a Python program")
     return program
+
+
+def _module(parsed: argparse.Namespace) -> Path:
+    """The file of the module that ``-pym`` names."""
+    files = [Path(name.strip()) for name in (parsed.python_files or "").split(",") if name.strip()]
+    path = [Path.cwd(), *(file.parent if file.suffix == ".py" else file for file in files)]
+    sys.path[0:0] = [str(folder.resolve()) for folder in path]
+    try:
+        found = importlib.util.find_spec(parsed.program)
+        if found is not None and found.submodule_search_locations is not None:
+            found = importlib.util.find_spec(f"{parsed.program}.__main__")
+    except (ImportError, ValueError, AttributeError) as error:
+        raise ConfigurationError(f"-pym {parsed.program}: {error}") from error
+    if found is None or not found.origin or not found.origin.endswith(".py"):
+        raise ConfigurationError(f"-pym {parsed.program}: there is no such module in this directory or in -pyfs")
+    return Path(found.origin)
 
 
 def _execute(program: Path, parsed: argparse.Namespace, settings: Settings) -> None:
@@ -87,7 +142,10 @@ def _execute(program: Path, parsed: argparse.Namespace, settings: Settings) -> N
     files = [str(path.parent if path.suffix == ".py" else path) for path in paths]
     sys.argv = [str(program), *parsed.arguments]
     sys.path[0:0] = [str(program.resolve().parent), *files]
-    runpy.run_path(str(program), run_name="__main__")
+    if parsed.as_module:
+        runpy.run_module(parsed.program, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(str(program), run_name="__main__")
 
 
 def _of_program(error: Exception, program: Path) -> list[str]:

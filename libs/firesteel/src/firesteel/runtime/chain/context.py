@@ -285,10 +285,16 @@ class TaskWriterContext(WriterContext):
         self._clock, self._call_later = context.clock, context.call_later
         self._make_durable = context.make_durable
         self._operator_id, self._checkpointing = operator_id, context.checkpointing
+        self._metrics: MetricGroup | None = None
 
-    def opened(self, context: OperatorContext) -> None:
+    def opened(self, context: OperatorContext, operator: str = "") -> None:
         """The task has been made: from now on it can call at a time, and have something done by others."""
         self._call_later, self._make_durable = context.call_later, context.make_durable
+        self._metrics = context.metrics.group(operator) if operator else None
+
+    def metric_group(self) -> MetricGroup | None:
+        """That of the operator."""
+        return self._metrics
 
     def make_durable(self, work: Callable[[], None]) -> None:
         """Before a checkpoint is acknowledged."""

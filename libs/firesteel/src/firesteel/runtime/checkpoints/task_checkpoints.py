@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from firesteel.checkpoint import savepoints
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.handles import StateHandle
+from firesteel.checkpoint.local_copies import LocalCopies
 from firesteel.checkpoint.storage import StateWriter
 from firesteel.checkpoint.subtask_state import TaskState
 from firesteel.protocol.checkpoint_messages import DeclineReason
@@ -65,6 +66,7 @@ class CheckpointServices:
         apart: has state read by a thread that may wait.
         unaligned: barriers may overtake records.
         open_savepoint: of the savepoint in a directory.
+        copies: of the task's state on a local disk; None = there are none.
     """
 
     open_stream: OpenStream = field(default=lambda checkpoint_id, hint: InlineStream())
@@ -76,6 +78,7 @@ class CheckpointServices:
     apart: Apart = at_once
     unaligned: bool = False
     open_savepoint: Callable[[str, int, str], StateWriter] = lambda directory, checkpoint_id, hint: InlineStream()
+    copies: LocalCopies | None = None
 
 
 class CheckpointReporter(Protocol):
@@ -218,6 +221,9 @@ class TaskCheckpoints:
 
     def complete(self, checkpoint_id: int) -> None:
         """A checkpoint is complete, and with it all before it."""
+        copies = self._services.copies
+        if copies is not None:
+            self._services.submit(lambda: copies.complete(checkpoint_id))
         self._waiting.append(lambda: self._completed(checkpoint_id))
         self._wake()
 
@@ -229,6 +235,9 @@ class TaskCheckpoints:
             was_aligning: its barrier had come over some of the task's channels.
         """
         self._aborted.append(checkpoint_id)
+        copies = self._services.copies
+        if copies is not None:
+            self._services.submit(lambda: copies.aborted(checkpoint_id))
         if checkpoint_id == self.stopped_at:
             self.stopped_at = 0
         for waiting in list(self._waiting):
@@ -467,6 +476,8 @@ class TaskCheckpoints:
         self, snapshot: TaskSnapshot, handles: Mapping[int, StateHandle], sync_ms: int, began: float
     ) -> None:
         state, arrived = snapshot.state(handles), snapshot.arrived
+        if self._services.copies is not None:
+            self._services.copies.acknowledged(snapshot.checkpoint_id, state.handles())
         aligned_ms = arrived.alignment_ms if snapshot.log is None else snapshot.log.took_ms
         metrics = {
             "start_delay_ms": arrived.start_delay_ms,

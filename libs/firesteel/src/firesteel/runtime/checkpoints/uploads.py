@@ -13,6 +13,7 @@ from typing import Final
 
 from firesteel.checkpoint.chunks import frame
 from firesteel.checkpoint.handles import InlineState, StateHandle
+from firesteel.checkpoint.local_copies import link_copy
 from firesteel.checkpoint.storage import StateWriter
 from firesteel.core.errors import CheckpointStorageError
 from firesteel.state.snapshots import SnapshotFiles, StateChunk
@@ -172,6 +173,7 @@ class Upload:
             raise CheckpointStorageError(f"checkpoint {self._checkpoint_id} was given up: {path} is not stored")
         make = self._open_shared if part in self._shared else self._open_stream
         with make(self._checkpoint_id, self._hint) as stream, open(path, "rb") as file:
+            link_copy(stream, path)
             while data := file.read(_READ_AT_ONCE):
                 stream.write(data)
             return stream.close()

@@ -128,7 +128,7 @@ class SinkOperator(Consumer):
         assert writer is not None
         if context.checkpointing:
             self.check_fit_for_checkpoints()
-        self._writer_context.opened(context)
+        self._writer_context.opened(context, self.name)
         writer.open()
         if self.restored is not None and self.restored.committables:
             self._go_on(self.restored.checkpoint_id, self.restored.committables)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from firesteel.common.typeinfo import Types
 from firesteel.core.errors import CommitError, ProgramError
 from firesteel.functions.coroutines import refuse_coroutines
-from firesteel.functions.state import ListStateDescriptor
+from firesteel.functions.state import ListState, ListStateDescriptor
 from firesteel.functions.two_phase import (
     CommitOutcome,
     CommitResult,
@@ -100,16 +100,14 @@ class TwoPhaseSinkOperator(SinkOperator):
         committer = self.sink.create_committer(TaskWriterContext(self.with_site(context), self.spec.id))
         refuse_coroutines(f"sink {self.name!r}", committer)
         self._committer = committer
-        states = [
-            WriterState(data, version) for version, data in self.operator_state.get_list_state(_WRITER_STATE).get()
-        ]
+        states = [WriterState(data, version) for version, data in self._writer_states().get()]
         if self.restored is not None:
             self._writer_context.reached(self.restored.checkpoint_id)
             self._metrics.received(len(self.restored.committables))
             self._commit([_Asked(self.restored.checkpoint_id, one, True) for one in self.restored.committables])
         if states:
             self.writer.restore_state(states)
-        self._writer_context.opened(self.with_site(context))
+        self._writer_context.opened(self.with_site(context), self.name)
         self.writer.open()
 
     # -- checkpoints
@@ -124,7 +122,7 @@ class TwoPhaseSinkOperator(SinkOperator):
             self._prepared[number] = self._prepared.pop(_END)
         version = self.sink.version
         states = self.writer.snapshot_state()
-        self.operator_state.get_list_state(_WRITER_STATE).update([(version, bytes(state)) for state in states])
+        self._writer_states().update([(version, bytes(state)) for state in states])
 
     def uncommitted(self) -> tuple[tuple[int, tuple[Committable, ...]], ...]:
         """What a checkpoint has to hold: by the checkpoint at which it was prepared, and by version."""
@@ -168,6 +166,11 @@ class TwoPhaseSinkOperator(SinkOperator):
                 committer.close()
 
     # -- inside
+
+    def _writer_states(self) -> ListState[Any]:
+        store = self.operator_state
+        get = store.get_union_list_state if self.sink.needs_all_states else store.get_list_state
+        return get(_WRITER_STATE)
 
     def _prepare(self, *, end_of_input: bool) -> tuple[Committable, ...]:
         version = self.sink.version

@@ -6,10 +6,13 @@ import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import BinaryIO
 
 from firesteel.checkpoint.assign import TaskRestore
 from firesteel.checkpoint.handles import InlineState, StateHandle
+from firesteel.checkpoint.local_copies import LocalCopies
+from firesteel.checkpoint.savepoint_places import savepoint_directory
 from firesteel.checkpoint.savepoints import SavepointDirectory
 from firesteel.checkpoint.storage import (
     CheckpointStorage,
@@ -27,12 +30,14 @@ from firesteel.config.options import (
     CHECKPOINTING_INCREMENTAL,
     CHECKPOINTING_INLINE_THRESHOLD,
     CHECKPOINTING_INTERVAL,
+    CHECKPOINTING_LOCAL_BACKUP,
     CHECKPOINTING_MAX_DELTA_RATIO,
     CHECKPOINTING_UNALIGNED,
     METRICS_MAX_PER_TASK,
     PIPELINE_AUTO_WATERMARK_INTERVAL,
     PIPELINE_GLOBAL_JOB_PARAMETERS,
     STATE_BACKEND,
+    STATE_RECOVERY_FROM_LOCAL,
 )
 from firesteel.core.errors import ConfigurationError
 from firesteel.graph.physical import downstream_channels, upstream_channels
@@ -45,7 +50,7 @@ from firesteel.runtime.checkpoints.in_flight import partitioners
 from firesteel.runtime.checkpoints.restore import open_inline
 from firesteel.runtime.checkpoints.restoring import Apart, at_once
 from firesteel.runtime.checkpoints.task_checkpoints import CheckpointServices
-from firesteel.runtime.checkpoints.uploads import Submit
+from firesteel.runtime.checkpoints.uploads import OpenStream, Submit
 from firesteel.runtime.exchange import Exchange, InputChannel, OutputChannel
 from firesteel.runtime.exchange.partitioners import create_output
 from firesteel.runtime.operators import EnumeratorOperator
@@ -133,6 +138,7 @@ class Deployer:
         self._peers: set[str] = set()
         self._settings = Settings(dict(deployment.config), "job")
         self._storage: CheckpointStorage | None = None
+        self._savepoint: tuple[str, SavepointDirectory | None] = ("", None)
         self._in_files = False
 
     def info(self, descriptor: TaskDescriptor) -> TaskInfo:
@@ -172,6 +178,7 @@ class Deployer:
         last = checkpointing and self._settings.get(CHECKPOINTING_AFTER_TASKS_FINISH)
         if checkpointing or (restore is not None and not restore.finished):
             self._checkpoint_storage()  # what is wrong with its settings is found out now
+        copies = self._local_copies(descriptor, restore)
         context = OperatorContext(
             info,
             services.loop.clock,
@@ -226,15 +233,16 @@ class Deployer:
                 needs_commit=descriptor.needs_commit,
                 watermark_interval=self._watermark_interval,
                 checkpoints=CheckpointServices(
-                    lambda checkpoint_id, hint: self._checkpoint_storage().open_state_stream(checkpoint_id, hint),
+                    self._beside(copies, self._open_stream),
                     services.submit_upload,
-                    self._open_state,
+                    partial(self._open_state, copies),
                     final=last and enumerator is None,  # that one ends when it is told to
-                    open_shared=self._open_shared if self._shares() else None,
+                    open_shared=self._beside(copies, self._open_shared) if self._shares() else None,
                     delta_ratio=self._settings.get(CHECKPOINTING_MAX_DELTA_RATIO),
                     apart=services.apart,
                     unaligned=self._settings.get(CHECKPOINTING_UNALIGNED),
                     open_savepoint=self._open_savepoint,
+                    copies=copies,
                 ),
                 restore=restore,
             )
@@ -285,11 +293,33 @@ class Deployer:
             self._storage = load_checkpoint_storage(StorageParameters(self._deployment.job_id, settings))
         return self._storage
 
-    def _open_state(self, handle: StateHandle) -> BinaryIO:
+    def _open_state(self, copies: LocalCopies | None, handle: StateHandle) -> BinaryIO:
         """What a sink is to commit travels with its handle: a job without checkpoints may have no fit storage."""
         if isinstance(handle, InlineState):
             return open_inline(handle)
-        return self._checkpoint_storage().open_state(handle)
+        copy = None if copies is None else copies.open(handle)
+        return self._checkpoint_storage().open_state(handle) if copy is None else copy
+
+    def _local_copies(self, descriptor: TaskDescriptor, restore: TaskRestore | None) -> LocalCopies | None:
+        """They go with the job's blobs."""
+        writes = self._settings.get(CHECKPOINTING_LOCAL_BACKUP) and bool(self._settings.get(CHECKPOINTING_INTERVAL))
+        reads = self._settings.get(STATE_RECOVERY_FROM_LOCAL)
+        if not writes and not reads:
+            return None
+        directory = os.path.join(os.path.dirname(self._deployment.blobs[descriptor.chain]), "local-state")
+        before = () if restore is None else restore.handles()
+        task = f"{descriptor.vertex_id}-{descriptor.subtask}"
+        return LocalCopies(directory, task, before, reads=reads, writes=writes)
+
+    @staticmethod
+    def _beside(copies: LocalCopies | None, open_stream: OpenStream) -> OpenStream:
+        """Streams that make local copies as well."""
+        if copies is None:
+            return open_stream
+        return lambda checkpoint_id, hint: copies.beside(open_stream(checkpoint_id, hint))
+
+    def _open_stream(self, checkpoint_id: int, hint: str) -> StateWriter:
+        return self._checkpoint_storage().open_state_stream(checkpoint_id, hint)
 
     def _shares(self) -> bool:
         """Whether checkpoints may build on earlier ones."""
@@ -303,7 +333,11 @@ class Deployer:
 
     def _open_savepoint(self, directory: str, checkpoint_id: int, hint: str) -> StateWriter:
         """In a savepoint, small pieces stand in the metadata whatever the backend is."""
-        return SavepointDirectory(directory, self._settings).open_state_stream(checkpoint_id, hint)
+        known, place = self._savepoint
+        if place is None or known != directory:
+            place = savepoint_directory(directory, self._settings)
+            self._savepoint = directory, place
+        return place.open_state_stream(checkpoint_id, hint)
 
     def _source(
         self,

@@ -156,6 +156,8 @@ class SlotFields(Fields):
         """Put back what ``dump`` gave, into new slots."""
         for column in self._columns:
             given = columns[column.name]
+            if given.type != column.codec.data_type:
+                given = given.cast(column.codec.data_type)
             numbers = column.codec.numbers(given)
             if given.null_count:
                 there = given.is_valid().to_numpy(zero_copy_only=False)
@@ -165,6 +167,11 @@ class SlotFields(Fields):
         if self._seen is not None:
             seen = columns[SEEN].to_numpy(zero_copy_only=False)
             self._seen.mark(slots, None if seen.all() else seen)
+
+    def load_nothing(self, slots: Ints) -> None:
+        """New slots hold no value: the aggregate was not there when they were written."""
+        if self._seen is not None:
+            self._seen.mark(slots, np.zeros(len(slots), np.bool_))
 
 
 def flags_column(slots: Ints, valid: Mask | None) -> pa.Array:

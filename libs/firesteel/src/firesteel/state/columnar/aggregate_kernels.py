@@ -753,7 +753,10 @@ class Accumulators:
         for index, kernel in enumerate(self._kernels):
             prefix = f"{index}."
             own = {name.removeprefix(prefix): column for name, column in columns.items() if name.startswith(prefix)}
-            kernel.load(slots, own)
+            if own:
+                kernel.load(slots, own)
+            else:
+                self._fields[index].load_nothing(slots)
 
     def _ensure(self, count: int) -> None:
         for fields in self._fields:

@@ -11,7 +11,7 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -282,6 +282,27 @@ class ColumnarState(AttachedColumns):
         was, now = info.schema.get("keys"), [str(key) for key in self.key_types]
         if was != now:
             raise StateMigrationError(self.name, "", f"its keys were {was}, and are {now}")
+        columns = info.schema.get("columns", {})
+        self._check_aggregates(columns)
+        for name, written in columns.items():
+            data_type = _type_of(written)
+            if data_type is not None:
+                self._restored_column(name, data_type)
+
+    def _check_aggregates(self, restored: Mapping[str, str]) -> None:
+        """The columns of an aggregate belong together: with other ones its results would be of a part of its rows.
+
+        Raises:
+            StateMigrationError: an aggregate of this name has other columns now.
+        """
+        asked = self.columns.keys() - self._unasked
+        for name in dict.fromkeys(column.rpartition(".")[0] for column in asked):
+            mine, was = ({column for column in some if column.rpartition(".")[0] == name} for some in (asked, restored))
+            if name and was and mine - was:
+                before, after = (", ".join(sorted(one.rpartition(".")[2] for one in some)) for some in (was, mine))
+                raise StateMigrationError(
+                    self.name, name, f"it was computed from {before} and is from {after} now: give it another name"
+                )
 
     def take_rows(self, info: StateInfo, batch: pa.RecordBatch) -> None:
         """Take over rows of own keys, or forget these.
@@ -331,6 +352,14 @@ class ColumnarState(AttachedColumns):
         self.index = KeyIndex(self.key_types)
         self.columns, self._owner, self._room = {}, GrowingArray(np.uint16), 0
         self._changed, self._removed, self._removed_count = None, [], 0
+
+
+def _type_of(written: str) -> pa.DataType | None:
+    """The type that a snapshot names; None = it has no short name, and is known when rows come."""
+    try:
+        return pa.type_for_alias(written)
+    except ValueError:
+        return None
 
 
 class SlotCursor:

@@ -2,10 +2,9 @@
 
 What states are, their types, time-to-live and migration are those of ``hashmap``; the tables below are on disk
 (``table.py``), and so is state in columns (``columns.py``). A database is made when the first table is, or when columns
-are to be written. Timers and what operators attach are in memory, and in chunks of a snapshot; all else is in its
-files. Files of a database are named, in
-checkpoints, by the database that has written them first and their name there: numbers of files repeat from attempt to
-attempt, with other contents.
+are to be written. The next timers (``timers.py``) and what operators attach are in memory, and in chunks of a snapshot;
+all else is in its files. Files of a database are named, in checkpoints, by the database that has written them first and
+their name there: numbers of files repeat from attempt to attempt, with other contents.
 """
 
 from __future__ import annotations
@@ -27,12 +26,13 @@ from firesteel.core.errors import ConfigurationError, StateMigrationError, State
 from firesteel.functions.metrics import MetricGroup
 from firesteel.functions.state import StateDescriptor
 from firesteel.state.attempt_directories import attempt_directory
-from firesteel.state.backend import KeyedStateParameters, StateBackend
+from firesteel.state.backend import KeyedStateParameters, StateBackend, TimerQueue
 from firesteel.state.columnar.snapshots import COLUMNS
 from firesteel.state.columnar.store import ColumnarState
 from firesteel.state.heap import TABLE, HeapKeyedState, Part, SweepsAtEachRecord
 from firesteel.state.heap_migration import converter_between
 from firesteel.state.heap_states import Kind
+from firesteel.state.heap_timers import KIND as TIMERS
 from firesteel.state.heap_ttl import DROPS, Life
 from firesteel.state.keys import NO_KEY
 from firesteel.state.rocksdb import key_bytes
@@ -42,6 +42,7 @@ from firesteel.state.rocksdb.database import Database, Pair
 from firesteel.state.rocksdb.metrics import show
 from firesteel.state.rocksdb.settings import RocksDBSettings, memory_of
 from firesteel.state.rocksdb.table import OutgoingFiles, RocksTable, TableStore, TableSweeper, moved, range_of
+from firesteel.state.rocksdb.timers import RocksTimerQueue, TimerTable
 from firesteel.state.schema import LostKeysError
 from firesteel.state.snapshots import (
     AttachedState,
@@ -57,6 +58,8 @@ from firesteel.state.snapshots import (
 CONTENTS: Final = "firesteel-rocksdb.json"
 """The file of a snapshot that names the others."""
 FORMAT: Final = 1
+FORMAT_WITH_TIMERS: Final = 2
+"""Of those whose timers are in tables; else what is written can be read by versions that know of none such."""
 _SNAPSHOT: Final = "snapshot-"
 """Folders of linked files."""
 _COPIED: Final = 4096
@@ -64,7 +67,7 @@ _COPIED: Final = 4096
 
 
 class RocksDBSnapshot(SlicedSnapshot):
-    """Chunks of timers and columns; behind them, the files of the database."""
+    """Chunks of what is in memory only; behind them, the files of the database."""
 
     has_files: ClassVar[bool] = True
 
@@ -107,7 +110,7 @@ class RocksDBSnapshot(SlicedSnapshot):
                 else:
                     files.put(name, path)
             contents = {
-                "format": FORMAT,
+                "format": FORMAT_WITH_TIMERS if any(one.kind == TIMERS for one in self._files.states) else FORMAT,
                 "keys": key_bytes.VERSION,
                 "tables": [
                     [number, info.to_json()]
@@ -251,6 +254,24 @@ class RocksDBKeyedState(HeapKeyedState):
                 if not any(key in before for before in islice(tables, number)):
                     yield key
 
+    # -- timers
+
+    def _new_queue(self, name: str) -> TimerQueue:
+        if not self._settings.timers_on_disk:
+            return super()._new_queue(name)
+        room = memory_of(self._settings, self._parameters.memory).objects.share // 3
+        return RocksTimerQueue(StateInfo(name, TIMERS, {}), self._parameters.key_groups, self._opened, room)
+
+    def _outgoing_timers(self, name: str, queue: Any, purpose: Purpose) -> Outgoing:
+        return super()._outgoing_timers(name, queue.head if isinstance(queue, RocksTimerQueue) else queue, purpose)
+
+    def _timer_table(self, store: TableStore, info: StateInfo, number: int) -> TimerTable:
+        """Timers in a database, which the queue goes on with."""
+        table, queue = store.add_table(TimerTable(store, number, info)), self.timers(info.name)
+        if isinstance(queue, RocksTimerQueue):
+            queue.adopt(table)
+        return table
+
     # -- columns
 
     def columns(self, name: str, key_types: Sequence[pa.DataType]) -> ColumnarState:
@@ -318,10 +339,11 @@ class RocksDBKeyedState(HeapKeyedState):
         with open(path, encoding="utf-8") as file:
             contents: dict[str, Any] = json.load(file)
         os.unlink(path)
-        if contents.get("format") != FORMAT or contents.get("keys") != key_bytes.VERSION:
+        if contents.get("format") not in (FORMAT, FORMAT_WITH_TIMERS) or contents.get("keys") != key_bytes.VERSION:
             raise StateRestoreError(
                 f"operator {self._parameters.operator!r}: its files of RocksDB have format {contents.get('format')} "
-                f"with keys of version {contents.get('keys')}; this version reads {FORMAT} with {key_bytes.VERSION}"
+                f"with keys of version {contents.get('keys')}; this version reads {FORMAT} and "
+                f"{FORMAT_WITH_TIMERS} with {key_bytes.VERSION}"
             )
         missing = [name for name in contents["files"].values() if name not in written.files]
         if missing:
@@ -340,31 +362,42 @@ class RocksDBKeyedState(HeapKeyedState):
         self._fetch(first, contents, os.path.join(directory, "db"))
         self._names = {local: name for local, name in contents["files"].items() if local.endswith(".sst")}
         store = self._store = self._open(exists=True, next_number=contents["next"])
+        timers: dict[str, TimerTable] = {}
         for number, plain in contents["tables"]:
             info = StateInfo.from_json(plain)
             if info.kind == COLUMNS:
                 self._columns_of(info).take_files(store, number, contents["columns"][str(number)])
-                self._clip(store, number, first.key_groups)
+                continue
+            if info.kind == TIMERS:
+                timers[info.name] = self._timer_table(store, info, number)
                 continue
             made: Any = store.table(info, number)
             self._restored.setdefault(_place(info), []).append(Part(info, made))
-            self._clip(store, number, first.key_groups)
+        own, theirs = self._parameters.key_groups, first.key_groups
+        foreign = [groups for groups in (range(theirs.start, own.start), range(own.stop, theirs.stop)) if groups]
+        numbers = [number for number, _ in contents["tables"]]
+        store.database.forget_ranges([range_of(number, groups) for number in numbers for groups in foreign])
         for position, (other, its) in enumerate(others):
-            self._copy(store, other, its, f"from-{position}")
+            self._copy(store, other, its, f"from-{position}", timers)
+        for name, table in timers.items():
+            if not isinstance(self.timers(name), RocksTimerQueue):  # they are to be in memory now
+                for timer in table:
+                    self.timers(name).add(*timer)
+                store.drop(table)
 
     def _fetch(self, written: WrittenState, contents: Mapping[str, Any], folder: str) -> None:
         os.makedirs(folder)
         for local, name in contents["files"].items():
             written.fetch(name, os.path.join(folder, os.path.basename(local)))
 
-    def _clip(self, store: TableStore, number: int, theirs: range) -> None:
-        """Remove what belongs to key groups of others."""
-        own = self._parameters.key_groups
-        for foreign in (range(theirs.start, own.start), range(own.stop, theirs.stop)):
-            if foreign:
-                store.database.forget_range(*range_of(number, foreign))
-
-    def _copy(self, store: TableStore, written: WrittenState, contents: Mapping[str, Any], name: str) -> None:
+    def _copy(
+        self,
+        store: TableStore,
+        written: WrittenState,
+        contents: Mapping[str, Any],
+        name: str,
+        timers: dict[str, TimerTable],
+    ) -> None:
         """Entries of own key groups out of another database."""
         self._fetch(written, contents, os.path.join(self._directory, name))
         memory = memory_of(self._settings, self._parameters.memory)
@@ -372,7 +405,10 @@ class RocksDBKeyedState(HeapKeyedState):
         other = Database(self._directory, operator, self._settings, memory, exists=True, name=name)
         try:
             for number, plain in contents["tables"]:
-                here = self._copier(StateInfo.from_json(plain), contents.get("columns", {}).get(str(number)))
+                info = StateInfo.from_json(plain)
+                if info.kind == TIMERS and info.name not in timers:
+                    timers[info.name] = self._timer_table(store, info, store.new_number())
+                here = self._copier(info, contents.get("columns", {}).get(str(number)), timers)
                 batch: list[Pair] = []
                 for place, data in other.scan(*range_of(number, self._parameters.key_groups)):
                     batch.append(here(place, data))
@@ -383,12 +419,14 @@ class RocksDBKeyedState(HeapKeyedState):
         finally:
             other.close()
 
-    def _copier(self, info: StateInfo, plain: dict[str, Any] | None) -> Callable[[bytes, bytes], Pair]:
+    def _copier(
+        self, info: StateInfo, plain: dict[str, Any] | None, timers: Mapping[str, TimerTable]
+    ) -> Callable[[bytes, bytes], Pair]:
         """What entries of another database are in this one."""
         if info.kind == COLUMNS:
             assert plain is not None
             return self._columns_of(info).take_rows_of(plain)
-        number = _table_of(self._restored_part(info)).number
+        number = timers[info.name].number if info.kind == TIMERS else _table_of(self._restored_part(info)).number
         return lambda place, data: (moved(place, number), data)
 
     def _columns_of(self, info: StateInfo) -> ColumnsOnDisk:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from firesteel.state.heap_snapshot import dumps
+from firesteel.state.heap_timers import KIND as TIMERS
 from firesteel.state.rocksdb.database import View
 from firesteel.state.rocksdb.table import OutgoingFiles, TableStore, entry_in
+from firesteel.state.rocksdb.timers import timer_in
 from firesteel.state.snapshots import Block
 
 
@@ -46,6 +48,8 @@ class OutgoingEntries(OutgoingFiles):
         if columns is not None:
             return columns.stream_of(found)
         name = self._names[self._table]
+        if self.states[self._table].kind == TIMERS:
+            return dumps(lambda: "the keys of timers", [timer_in(place, data) for place, data in found])
         packed = [entry_in(place, data) for place, data in found]
         return dumps(lambda: f"keys of state {name!r}", ([], [], packed))
 

@@ -427,6 +427,7 @@ class ColumnsOnDisk(ColumnarState):
 
     def _take_columns(self, plain: dict[str, Any]) -> None:
         for fields in _fields_of(plain):
+            self._check_aggregates({name: str(data_type) for name, data_type in fields})
             for name, data_type in fields:
                 self._restored_column(name, data_type)
         self._fills.update(plain["fills"])

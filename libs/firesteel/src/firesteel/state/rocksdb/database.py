@@ -26,6 +26,8 @@ _SCANNED: Final = 1024
 """Entries that are read at a time; no iterator is open between two such times."""
 _MANY: Final = 4096
 """Keys that are looked up at a time."""
+_WORTH_COMPACTING: Final = 256 << 10
+"""Bytes of a database."""
 _forked_behind = False
 _opened = False
 
@@ -124,11 +126,17 @@ class Database:
         with self.told():
             self._db.delete_range(start, stop, write_opt=self._no_log)
 
-    def forget_range(self, start: bytes, stop: bytes) -> None:
-        """The same, and the disk is free at once: files with nothing else go, those across the border are rewritten."""
-        self.delete_range(start, stop)
+    def forget_ranges(self, ranges: Sequence[tuple[bytes, bytes]]) -> None:
+        """The same of several, and the disk is free at once: files with nothing else go, those across a border are
+        rewritten. A small database is left as it is: each compaction waits for a thread and for the disk.
+        """
+        for start, stop in ranges:
+            self.delete_range(start, stop)
         with self.told():
-            self._db.compact_range(start, stop)
+            if sum(file["size"] for file in self._db.live_files()) < _WORTH_COMPACTING:
+                return
+            for start, stop in ranges:
+                self._db.compact_range(start, stop)
 
     def read(self, start: bytes, stop: bytes, most: int = _SCANNED) -> list[tuple[bytes, bytes]]:
         """Keys from one to before another with their values, so many at most."""

@@ -42,6 +42,7 @@ class RocksDBSettings:
     dynamic_levels: bool = options.ROCKSDB_DYNAMIC_LEVELS.default
     threads: int = options.ROCKSDB_THREADS.default
     open_files: int = options.ROCKSDB_OPEN_FILES.default
+    timers_on_disk: bool = options.ROCKSDB_TIMERS.default == "ROCKSDB"
     directories: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     statistics: tuple[str, ...] = ()
@@ -71,6 +72,7 @@ class RocksDBSettings:
             settings.get(options.ROCKSDB_DYNAMIC_LEVELS),
             settings.get(options.ROCKSDB_THREADS),
             settings.get(options.ROCKSDB_OPEN_FILES),
+            settings.get(options.ROCKSDB_TIMERS) == "ROCKSDB",
             tuple(path for path in map(str.strip, directories.split(",")) if path),
             tuple(name for name, option in options.ROCKSDB_METRICS.items() if settings.get(option)),
             tuple(name for name, option in options.ROCKSDB_STATISTICS.items() if settings.get(option)),

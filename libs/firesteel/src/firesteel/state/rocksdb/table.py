@@ -16,7 +16,7 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable, ItemsView, Iterator, MutableMapping, Sequence, ValuesView
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from firesteel.common.own_copies import ATOMS
 from firesteel.core.short_repr import short_repr
@@ -32,7 +32,8 @@ from firesteel.state.tables import MISSING, is_frozen
 ABSENT: Final = object()
 _NUMBER: Final = struct.Struct(">I")
 _GROUP: Final = struct.Struct(">H")
-_PREFIX: Final = _NUMBER.size + _GROUP.size
+PREFIX: Final = _NUMBER.size + _GROUP.size
+"""Bytes in front of what tells the entries of a table and a key group apart."""
 _LENGTH: Final = struct.Struct(">I")
 _INT_PLACE: Final = struct.Struct(">IHcq").pack
 _LOWEST, _HIGHEST = -(1 << 63), (1 << 63) - 1
@@ -46,6 +47,9 @@ _UNKNOWN: Final = 4096
 """Entries of a young dict, before anything is known of their size."""
 _SWEPT: Final = 64
 """Entries that are looked at together as a table is cleaned up."""
+
+
+AnyTable = TypeVar("AnyTable", bound="RocksTable")
 
 
 class _Packed(bytes):
@@ -108,19 +112,23 @@ class TableStore:
 
     def table(self, info: StateInfo, number: int = 0) -> RocksTable:
         """A table; a new one unless it has a number."""
-        number = number or self._new_number()
+        return self.add_table(RocksTable(self, number or self.new_number(), info))
+
+    def add_table(self, made: AnyTable) -> AnyTable:
+        """One more."""
         self._memory.join()
-        made = self.tables[number] = RocksTable(self, number, info)
+        self.tables[made.number] = made
         return made
 
     def add_columns(self, columns: StoredColumns, number: int = 0) -> int:
         """State in columns is kept here, too; its number, which is a new one unless it has one."""
-        number = number or self._new_number()
+        number = number or self.new_number()
         self.columns[number] = columns
         self._memory.join()
         return number
 
-    def _new_number(self) -> int:
+    def new_number(self) -> int:
+        """Of one more table."""
         number, self.next_number = self.next_number, self.next_number + 1
         return number
 
@@ -312,9 +320,9 @@ class RocksTable(MutableMapping[Any, Any]):
         """All entries of now; values are not those in memory, and changes of them are lost."""
         changes = self._changes()
         for place, data in self._store.database.scan(self._prefix, _NUMBER.pack(self.number + 1)):
-            key = _key(place, data)
+            key = self._key(place, data)
             if key not in changes:
-                yield key, pickle.loads(_payload(data))
+                yield key, self._value(data)
         for key, value in changes.items():
             if value is not MISSING:
                 yield key, pickle.loads(value) if value.__class__ is _Packed else value
@@ -322,7 +330,7 @@ class RocksTable(MutableMapping[Any, Any]):
     def __iter__(self) -> Iterator[Any]:
         changes = self._changes()
         for place, data in self._store.database.scan(self._prefix, _NUMBER.pack(self.number + 1)):
-            key = _key(place, data)
+            key = self._key(place, data)
             if key not in changes:
                 yield key
         for key, value in changes.items():
@@ -390,6 +398,12 @@ class RocksTable(MutableMapping[Any, Any]):
             return place, b"\0" + payload
         whole = encode_exactly(key)
         return place, b"\1" + _LENGTH.pack(len(whole)) + whole + payload
+
+    def _key(self, place: bytes, data: bytes) -> Any:
+        return _key(place, data)
+
+    def _value(self, data: bytes) -> Any:
+        return pickle.loads(_payload(data))
 
     def packed(self, key: Any, value: Any) -> bytes:
         """A value, serialised.
@@ -479,7 +493,7 @@ class RocksTable(MutableMapping[Any, Any]):
         found = self._store.database.read(self._cursor, _NUMBER.pack(self.number + 1), _SWEPT)
         self._cursor = found[-1][0] + b"\0" if len(found) == _SWEPT else self._prefix
         for place, data in found:
-            key = _key(place, data)
+            key = self._key(place, data)
             if key in self._young or any(key in layer for layer in self._layers):
                 continue
             value = pickle.loads(_payload(data))
@@ -515,7 +529,7 @@ def _payload(data: bytes) -> bytes:
 def _key(place: bytes, data: bytes) -> Any:
     """The key in it."""
     if not data[0]:
-        return decode(place[_PREFIX:])
+        return decode(place[PREFIX:])
     (size,) = _LENGTH.unpack_from(data, 1)
     start = 1 + _LENGTH.size
     return decode_exactly(data[start : start + size])
@@ -524,6 +538,11 @@ def _key(place: bytes, data: bytes) -> Any:
 def entry_in(place: bytes, data: bytes) -> tuple[Any, bytes]:
     """The key in it, and the value as it was serialised."""
     return _key(place, data), _payload(data)
+
+
+def place_of_group(number: int, group: int) -> bytes:
+    """Where the entries of a table and a key group begin."""
+    return _NUMBER.pack(number) + _GROUP.pack(group)
 
 
 def range_of(number: int, groups: range) -> tuple[bytes, bytes]:

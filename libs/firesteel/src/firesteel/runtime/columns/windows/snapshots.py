@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from firesteel.core.errors import StateMigrationError
 from firesteel.state.columnar.snapshots import AttachedColumns, Columns, GroupsOf, Ints, OutgoingRows, Rows, stream_of
 from firesteel.state.snapshots import Block, StateInfo
 
 WATERMARK: Final = b"firesteel.watermark"
 """Key of a chunk's metadata: how far time had come."""
+
+
+_WIDER: Final = ("int8", "int16", "int32", "int64")
+"""Inputs of aggregates, each of which holds all numbers of those before."""
+
+
+def _wider(was: str, now: str) -> bool:
+    return was in _WIDER and now in _WIDER and _WIDER.index(was) <= _WIDER.index(now)
 
 
 class WindowRows(Rows):
@@ -54,10 +64,27 @@ class StoredAs(NamedTuple):
 
 
 class WindowState(AttachedColumns):
-    """The state of a window operation."""
+    """The state of a window operation.
+
+    Aggregates are known by their names: one that was added begins empty in windows that are open, and one that is not
+    there any more is forgotten.
+    """
 
     def __init__(self, stored: StoredAs) -> None:
         super().__init__(*stored)
+
+    def expect(self, info: StateInfo) -> None:
+        """See ``AttachedState``: windows and keys have to be the same, and aggregates of the same name."""
+        was, now = info.schema, self.info.schema
+        super().expect(replace(info, schema={**was, "aggregates": now["aggregates"]}))
+        before = {name: (function, given) for name, function, given in was["aggregates"]}
+        for name, function, given in now["aggregates"]:
+            known = before.get(name, (function, given))
+            if known[0] != function:
+                reason = f"it was {known[0]} and is {function} now"
+                raise StateMigrationError(info.name, name, reason)
+            if known[1] != given and not _wider(known[1], given):
+                raise StateMigrationError(info.name, name, f"its input was {known[1]} and is {given} now")
 
     @abstractmethod
     def rows(self) -> Sequence[Rows]:
@@ -69,7 +96,18 @@ class WindowState(AttachedColumns):
 
     def take_rows(self, info: StateInfo, batch: pa.RecordBatch) -> None:
         """See ``AttachedColumns``."""
-        self.restore_rows(batch, int(batch.schema.metadata[WATERMARK]))
+        watermark = int(batch.schema.metadata[WATERMARK])
+        numbers = {name: number for number, (name, _, _) in enumerate(self.info.schema["aggregates"])}
+        names: list[str] = []
+        for column in batch.schema.names:
+            number, separator, field = column.partition(".")
+            if separator:  # a field of an aggregate, which may have another number now, or is not there
+                aggregate = info.schema["aggregates"][int(number)][0]
+                column = f"{numbers[aggregate]}.{field}" if aggregate in numbers else ""
+            names.append(column)
+        kept = [(name, column) for name, column in zip(names, batch.columns, strict=True) if name]
+        columns, names = [column for _, column in kept], [name for name, _ in kept]
+        self.restore_rows(pa.RecordBatch.from_arrays(columns, names=names), watermark)
 
     @abstractmethod
     def restore_rows(self, batch: pa.RecordBatch, watermark: int) -> None:

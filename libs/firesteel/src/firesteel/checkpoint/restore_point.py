@@ -57,7 +57,11 @@ class RestorePoint:
 
     def task(self, execution: Execution) -> TaskRestore:
         """What a task gets."""
-        return self._tasks[execution.vertex.id][execution.subtask]
+        return self.subtask(execution.vertex.id, execution.subtask)
+
+    def subtask(self, vertex_id: str, subtask: int) -> TaskRestore:
+        """The same, by vertex and number."""
+        return self._tasks[vertex_id][subtask]
 
     def enumerator(self, vertex: JobVertex) -> EnumeratorState | None:
         """What the enumerator of a source goes on from; None = from its beginning: the source is new.
@@ -78,11 +82,10 @@ class RestorePoint:
         return operator.enumerator
 
     def _check_claims(self, job: JobGraph, ignore_unclaimed: bool) -> None:
-        known = {operator.id for vertex in job.vertices for operator in vertex.operators}
-        unclaimed = [o for o in self.metadata.operators if o.operator_id not in known and o.has_state]
-        if unclaimed and not ignore_unclaimed:
-            names = ", ".join(f"{o.name!r} ({f'uid {o.uid!r}' if o.uid else o.operator_id})" for o in unclaimed[:5])
-            more = f" and {len(unclaimed) - 5} more" if len(unclaimed) > 5 else ""
+        left = unclaimed(self.metadata, job)
+        if left and not ignore_unclaimed:
+            names = ", ".join(f"{o.name!r} ({f'uid {o.uid!r}' if o.uid else o.operator_id})" for o in left[:5])
+            more = f" and {len(left) - 5} more" if len(left) > 5 else ""
             raise StateRestoreError(
                 f"checkpoint {self.checkpoint_id} at {self.location} has state of operators that the job does not "
                 f"have: {names}{more}. Give the job's operators the same uids as before, or drop that state with "
@@ -146,6 +149,12 @@ class RestorePoint:
             )
             for subtask in range(vertex.parallelism)
         ]
+
+
+def unclaimed(metadata: CheckpointMetadata, job: JobGraph) -> list[OperatorState]:
+    """Operators with state that the job does not have."""
+    known = {operator.id for vertex in job.vertices for operator in vertex.operators}
+    return [o for o in metadata.operators if o.operator_id not in known and o.has_state]
 
 
 def _without_results(part: OperatorRestore) -> OperatorRestore:

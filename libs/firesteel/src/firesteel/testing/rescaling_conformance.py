@@ -1,0 +1,501 @@
+"""Holds state backends against a dict: updates, snapshots, restores and other parallelisms in any sequence."""
+
+from __future__ import annotations
+
+import copy
+import random
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from firesteel.common.time import Time
+from firesteel.common.typeinfo import Types
+from firesteel.functions.state import (
+    AggregatingStateDescriptor,
+    ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
+    StateTtlConfig,
+    ValueStateDescriptor,
+)
+from firesteel.state.backend import KeyedStateParameters, StateBackend
+from firesteel.state.keys import NO_KEY
+from firesteel.state.snapshots import Purpose
+from firesteel.testing.clock import ManualClock
+from firesteel.testing.taken import Taken, Taking
+
+GROUPS: Final = 8
+_KEYS: Final = range(24)
+_NAMESPACES: Final = ("w", ("w", 2))
+_QUEUES: Final = ("one", "other")
+_TTL_MS: Final = 1000
+_KEPT: Final = 2
+"""Checkpoints that a job may go back to."""
+_ANY: Final = Types.PICKLED_BYTE_ARRAY()
+
+
+class _Joined:
+    """Keeps what was added, in an accumulator that is changed in place."""
+
+    def create_accumulator(self) -> list[int]:
+        return []
+
+    def add(self, value: int, accumulator: list[int]) -> list[int]:
+        accumulator.append(value)
+        return accumulator
+
+    def get_result(self, accumulator: list[int]) -> tuple[int, ...]:
+        return tuple(accumulator)
+
+    def merge(self, acc_a: list[int], acc_b: list[int]) -> list[int]:
+        return acc_a + acc_b
+
+
+def _short(descriptor: Any) -> Any:
+    descriptor.enable_time_to_live(StateTtlConfig.new_builder(Time.milliseconds(_TTL_MS)).build())
+    return descriptor
+
+
+_VALUE: Final = ValueStateDescriptor("value", _ANY)
+_LIST: Final = ListStateDescriptor("list", Types.LONG())
+_MAP: Final = MapStateDescriptor("map", Types.STRING(), _ANY)
+_SUM: Final = ReducingStateDescriptor("sum", lambda one, other: one + other, Types.LONG())
+_JOINED: Final = AggregatingStateDescriptor("joined", _Joined(), _ANY)
+_SHORT: Final = _short(ValueStateDescriptor("short", Types.LONG()))
+_SHORT_LIST: Final = _short(ListStateDescriptor("short-list", Types.LONG()))
+_SHORT_MAP: Final = _short(MapStateDescriptor("short-map", Types.STRING(), Types.LONG()))
+_OF_WINDOW: Final = ListStateDescriptor("of-window", Types.LONG())
+
+
+def _groups_of(columns: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+    return np.asarray(columns[0]).astype(np.int32) % GROUPS
+
+
+@dataclass
+class _Model:
+    """What the state is to be, as dicts by key; what expires stands beside the time at which it was written."""
+
+    values: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    timers: set[tuple[str, int, int, Any]] = field(default_factory=set)
+
+    def of(self, name: str) -> dict[Any, Any]:
+        return self.values.setdefault(name, {})
+
+    def alive(self, now: int) -> dict[str, dict[Any, Any]]:
+        """What readers see."""
+
+        def lives(pair: tuple[Any, int]) -> bool:
+            return pair[1] + _TTL_MS > now
+
+        found = copy.deepcopy(self.values)
+        found["short"] = {key: pair[0] for key, pair in self.of("short").items() if lives(pair)}
+        found["short-list"] = {
+            key: [pair[0] for pair in pairs if lives(pair)] for key, pairs in self.of("short-list").items()
+        }
+        found["short-map"] = {
+            key: [(name, pair[0]) for name, pair in entries.items() if lives(pair)]
+            for key, entries in self.of("short-map").items()
+        }
+        found["map"] = {key: list(entries.items()) for key, entries in found.get("map", {}).items()}
+        there = {
+            name: {key: one for key, one in model.items() if one not in (None, [])} for name, model in found.items()
+        }
+        there["timers"] = dict.fromkeys(self.timers)
+        return {name: model for name, model in there.items() if model}
+
+
+class _Subtask:
+    """One backend with its key groups."""
+
+    def __init__(self, backend: StateBackend, own: range, directory: Path, memory: int, clock: ManualClock) -> None:
+        self.own = own
+        self.keyed = backend.create_keyed_state(
+            KeyedStateParameters(
+                key_group_of=lambda key: key % GROUPS,
+                key_groups=own,
+                key_groups_of=_groups_of,
+                max_parallelism=GROUPS,
+                clock=clock,
+                operator="kit",
+                memory=memory,
+                directory=str(directory),
+            )
+        )
+        self.columns = self.keyed.columns("columns", [pa.int64()])
+        self.numbers = self.columns.column("number", pa.int64())
+        self.taking: Taking | None = None
+
+    def read(self, found: dict[str, dict[Any, Any]]) -> None:
+        """Add all that is there."""
+        keyed = self.keyed
+        for key in [key for key in _KEYS if key % GROUPS in self.own]:
+            keyed.key = key
+            there = {
+                "value": keyed.get_state(_VALUE).value(),
+                "list": list(keyed.get_list_state(_LIST).get()),
+                "map": list(keyed.get_map_state(_MAP).items()),
+                "sum": keyed.get_reducing_state(_SUM).get(),
+                "joined": keyed.get_aggregating_state(_JOINED).get(),
+                "short": keyed.get_state(_SHORT).value(),
+                "short-list": list(keyed.get_list_state(_SHORT_LIST).get()),
+                "short-map": list(keyed.get_map_state(_SHORT_MAP).items()),
+                "table": keyed.table("rows").get(key),
+            }
+            for name, value in there.items():
+                if value not in (None, []):
+                    found.setdefault(name, {})[key] = copy.deepcopy(value)
+            for namespace in _NAMESPACES:
+                of_window = list(keyed.store(namespace).get_list_state(_OF_WINDOW).get())
+                if of_window:
+                    found.setdefault("of-window", {})[key, namespace] = of_window
+        keyed.key = NO_KEY
+        foreign = [key for key in (*keyed.keys(), *keyed.table("rows")) if key % GROUPS not in self.own]
+        _require(not foreign, f"keys {foreign[:3]} are in a subtask that does not own them")
+        for name in _QUEUES:
+            timers = [(name, timer.timestamp, timer.key, timer.namespace) for timer in keyed.timers(name)]
+            _require(len(timers) == len(keyed.timers(name)), f"{len(keyed.timers(name))} timers are {timers}")
+            earliest = min((timer[1] for timer in timers), default=None)
+            _require(keyed.timers(name).earliest == earliest, f"earliest is {keyed.timers(name).earliest} of {timers}")
+            for timer in timers:
+                found.setdefault("timers", {})[timer] = None
+        for slots in self.columns.pieces():
+            keys = self.columns.index.keys(slots)[0].to_pylist()
+            found.setdefault("columns", {}).update(zip(keys, self.numbers.get(slots).tolist(), strict=True))
+
+
+@dataclass
+class _Checkpoint:
+    number: int
+    model: _Model
+    taken: list[Taken]
+    canonical: bool
+
+
+class _Job:
+    """Subtasks of some parallelism over backends that may take over from each other, and their model."""
+
+    def __init__(self, backends: Sequence[StateBackend], folder: Path, rng: random.Random, name: str) -> None:
+        self._backends, self._folder, self._rng, self._name = backends, folder, rng, name
+        self._memory = rng.choice((1, 1 << 20))
+        self.clock = ManualClock()
+        self._made = self._number = 0
+        self.model = _Model()
+        self._complete: list[_Checkpoint] = []
+        self._running: _Checkpoint | None = None
+        self._story: list[str] = []
+        self.backend = rng.choice(backends)
+        self.subtasks = self._new(rng.randint(1, 5))
+
+    def _new(self, parallelism: int) -> list[_Subtask]:
+        made = []
+        for subtask in range(parallelism):
+            self._made += 1
+            own = range(subtask * GROUPS // parallelism, (subtask + 1) * GROUPS // parallelism)
+            made.append(_Subtask(self.backend, own, self._folder / str(self._made), self._memory, self.clock))
+        self._story.append(f"{self.backend.name} x {parallelism}")
+        return made
+
+    def of(self, key: int) -> _Subtask:
+        """The subtask of a key."""
+        (found,) = (one for one in self.subtasks if key % GROUPS in one.own)
+        found.keyed.key = key
+        return found
+
+    def check(self, when: str) -> None:
+        """State and model are the same."""
+        found: dict[str, dict[Any, Any]] = {}
+        for subtask in self.subtasks:
+            subtask.read(found)
+        expected = self.model.alive(self.clock.epoch_ms())
+        for name in found.keys() | expected.keys():
+            one, other = found.get(name, {}), expected.get(name, {})
+            _require(
+                one == other,
+                f"{self._name}, {', '.join(self._story)}, {when}: state {name!r} is {one!r}, and is to be {other!r}",
+            )
+
+    # -- checkpoints
+
+    def begin(self) -> None:
+        """A checkpoint, or a savepoint, begins."""
+        self._number += 1
+        rng, last = self._rng, self._complete[-1] if self._complete else None
+        canonical = rng.random() < 0.25
+        self._running = _Checkpoint(self._number, copy.deepcopy(self.model), [], canonical)
+        for position, subtask in enumerate(self.subtasks):
+            base = None
+            if last is not None and not last.canonical and position < len(last.taken):
+                base = last.taken[position] if last.taken[position].key_groups == subtask.own else None
+            purpose = Purpose(self._number, True, last.number if base is not None and last is not None else None)
+            if canonical:
+                purpose = Purpose(self._number, canonical=True)
+            snapshot = subtask.keyed.snapshot(rng.choice((0.0, 0.002)), purpose)
+            subtask.taking = Taking(snapshot, subtask.own, None if canonical else base)
+        self._taken: dict[int, Taken] = {}
+
+    def go_on(self) -> None:
+        """Some subtask writes a slice; a checkpoint that begins if there is none."""
+        if self._running is None:
+            self.begin()
+            return
+        left = [position for position, one in enumerate(self.subtasks) if one.taking is not None]
+        position = self._rng.choice(left)
+        subtask = self.subtasks[position]
+        assert subtask.taking is not None
+        taken = subtask.taking.step()
+        if taken is None:
+            return
+        subtask.taking, self._taken[position] = None, taken
+        if len(self._taken) == len(self.subtasks):
+            self._running.taken = [self._taken[one] for one in range(len(self.subtasks))]
+            self._complete = [*self._complete[1 - _KEPT :], self._running]
+            self._running = None
+
+    def complete(self) -> None:
+        """Until the checkpoint is complete."""
+        self.go_on()
+        while self._running is not None:
+            self.go_on()
+
+    def fail(self) -> None:
+        """All subtasks die; the job goes on from its last checkpoint, in another form perhaps."""
+        for subtask in self.subtasks:
+            if subtask.taking is not None:
+                subtask.taking.snapshot.close()
+            subtask.keyed.close()
+        self._running = None
+        rng, last = self._rng, self._complete[-1] if self._complete else None
+        if last is None or not any(taken.files for taken in last.taken):
+            self.backend = rng.choice(self._backends)
+        same = rng.random() < 0.3
+        self.subtasks = self._new(len(self.subtasks) if same else rng.randint(1, 5))
+        self.model = _Model()
+        if last is not None:
+            self.model = copy.deepcopy(last.model)
+            for subtask in self.subtasks:
+                parts = [one for one in last.taken if set(one.key_groups) & set(subtask.own)]
+                subtask.keyed.restore([one.of(subtask.own) for one in parts])
+        self.check("restored")
+
+    def close(self) -> None:
+        for subtask in self.subtasks:
+            if subtask.taking is not None:
+                subtask.taking.snapshot.close()
+            subtask.keyed.close()
+
+
+# -- what programs do to state; each gives the same to backend and model
+
+
+def _put_value(job: _Job, key: int, rng: random.Random) -> None:
+    value = [rng.randrange(100)]
+    job.of(key).keyed.get_state(_VALUE).update(value)
+    job.model.of("value")[key] = list(value)
+
+
+def _change_value(job: _Job, key: int, rng: random.Random) -> None:
+    state = job.of(key).keyed.get_state(_VALUE)
+    found: Any = state.value()
+    if found is not None:
+        found.append(7)
+        state.update(found)
+        job.model.of("value")[key] = [*job.model.of("value")[key], 7]
+
+
+def _add_to_list(job: _Job, key: int, rng: random.Random) -> None:
+    numbers = [rng.randrange(100) for _ in range(rng.randrange(3))]
+    job.of(key).keyed.get_list_state(_LIST).add_all(numbers)
+    if numbers:
+        job.model.of("list").setdefault(key, []).extend(numbers)
+
+
+def _put_into_map(job: _Job, key: int, rng: random.Random) -> None:
+    name, number = str(rng.randrange(5)), [rng.randrange(100)]
+    job.of(key).keyed.get_map_state(_MAP).put(name, number)
+    job.model.of("map").setdefault(key, {})[name] = list(number)
+
+
+def _remove_from_map(job: _Job, key: int, rng: random.Random) -> None:
+    name = str(rng.randrange(5))
+    job.of(key).keyed.get_map_state(_MAP).remove(name)
+    job.model.of("map").get(key, {}).pop(name, None)
+
+
+def _add(job: _Job, key: int, rng: random.Random) -> None:
+    number = rng.randrange(100)
+    keyed = job.of(key).keyed
+    keyed.get_reducing_state(_SUM).add(number)
+    keyed.get_aggregating_state(_JOINED).add(number)
+    job.model.of("sum")[key] = job.model.of("sum").get(key, 0) + number
+    job.model.of("joined")[key] = (*job.model.of("joined").get(key, ()), number)
+
+
+def _clear(job: _Job, key: int, rng: random.Random) -> None:
+    keyed = job.of(key).keyed
+    states: dict[str, Any] = {
+        "value": keyed.get_state(_VALUE),
+        "list": keyed.get_list_state(_LIST),
+        "map": keyed.get_map_state(_MAP),
+        "sum": keyed.get_reducing_state(_SUM),
+        "joined": keyed.get_aggregating_state(_JOINED),
+        "short": keyed.get_state(_SHORT),
+        "short-map": keyed.get_map_state(_SHORT_MAP),
+    }
+    name = rng.choice(list(states))
+    states[name].clear()
+    job.model.of(name).pop(key, None)
+
+
+def _put_short(job: _Job, key: int, rng: random.Random) -> None:
+    number, name, now = rng.randrange(100), str(rng.randrange(4)), job.clock.epoch_ms()
+    keyed = job.of(key).keyed
+    keyed.get_state(_SHORT).update(number)
+    keyed.get_list_state(_SHORT_LIST).add(number)
+    keyed.get_map_state(_SHORT_MAP).put(name, number)
+    job.model.of("short")[key] = number, now
+    job.model.of("short-list").setdefault(key, []).append((number, now))
+    entries = job.model.of("short-map").setdefault(key, {})
+    entries.pop(name, None)  # to the end: in the order of expiry
+    entries[name] = number, now
+
+
+def _wait(job: _Job, key: int, rng: random.Random) -> None:
+    job.clock.advance(rng.choice((0.1, 0.5, 0.999)))
+
+
+def _change_row(job: _Job, key: int, rng: random.Random) -> None:
+    number, rows = rng.randrange(100), job.of(key).keyed.table("rows")
+    if number % 4:
+        rows.setdefault(key, []).append(number)
+        job.model.of("table").setdefault(key, []).append(number)
+    else:
+        rows.pop(key, None)
+        job.model.of("table").pop(key, None)
+
+
+def _change_window(job: _Job, key: int, rng: random.Random) -> None:
+    keyed, model, namespace = job.of(key).keyed, job.model.of("of-window"), rng.choice(_NAMESPACES)
+    number = rng.randrange(100)
+    if number % 5 == 0:
+        keyed.clear_namespace(namespace)
+        model.pop((key, namespace), None)
+    elif number % 5 == 1:
+        keyed.merge_namespaces(_OF_WINDOW, _NAMESPACES[0], _NAMESPACES[1:])
+        merged = [*model.pop((key, _NAMESPACES[0]), []), *model.pop((key, _NAMESPACES[1]), [])]
+        if merged:
+            model[key, _NAMESPACES[0]] = merged
+    else:
+        keyed.store(namespace).get_list_state(_OF_WINDOW).add(number)
+        model.setdefault((key, namespace), []).append(number)
+
+
+def _add_timers(job: _Job, key: int, rng: random.Random) -> None:
+    name, queue = rng.choice(_QUEUES), job.of(key).keyed
+    for _ in range(rng.randrange(1, 4)):
+        timer = (name, rng.randrange(-5, 60), key, rng.choice((None, "w")))
+        new = queue.timers(name).add(*timer[1:])
+        _require(new == (timer not in job.model.timers), f"add() of {timer} gives {new}")
+        job.model.timers.add(timer)
+
+
+def _discard_timer(job: _Job, key: int, rng: random.Random) -> None:
+    timer = (rng.choice(_QUEUES), rng.randrange(-5, 60), key, rng.choice((None, "w")))
+    own = sorted((one for one in job.model.timers if one[2] == key), key=repr)
+    if own and rng.random() < 0.7:
+        timer = rng.choice(own)
+    was_there = job.of(key).keyed.timers(timer[0]).discard(*timer[1:])
+    _require(was_there == (timer in job.model.timers), f"discard() of {timer} gives {was_there}")
+    job.model.timers.discard(timer)
+
+
+def _fire(job: _Job, key: int, rng: random.Random) -> None:
+    name, until, subtask = rng.choice(_QUEUES), rng.randrange(40), job.of(key)
+    due, last, again = {one for one in job.model.timers if one[0] == name and one[1] <= until}, -100, rng.random() < 0.3
+    due = {one for one in due if one[2] % GROUPS in subtask.own}
+    queue = subtask.keyed.timers(name)
+    for timer in queue.due(until):
+        one = (name, *timer)
+        _require(one in due and timer.timestamp >= last, f"{one} fires behind {last}; those are due: {due}")
+        last = timer.timestamp
+        due.discard(one)
+        job.model.timers.discard(one)
+        if again:  # one of them registers another one
+            again = False
+            queue.add(last, timer.key, "again")
+            due.add((name, last, timer.key, "again"))
+            job.model.timers.add((name, last, timer.key, "again"))
+    _require(not due, f"these do not fire: {due}")
+
+
+def _put_columns(job: _Job, key: int, rng: random.Random) -> None:
+    for subtask in job.subtasks:
+        keys = rng.sample([key for key in _KEYS if key % GROUPS in subtask.own], 2)
+        slots = subtask.columns.slots([pa.array(keys, pa.int64())])
+        subtask.columns.touch(slots)
+        numbers = [rng.randrange(1 << 40) for _ in keys]
+        subtask.numbers.set(slots, numbers)
+        job.model.of("columns").update(zip(keys, numbers, strict=True))
+
+
+def _remove_columns(job: _Job, key: int, rng: random.Random) -> None:
+    if key in job.model.of("columns"):
+        columns = job.of(key).columns
+        columns.release(columns.find([pa.array([key], pa.int64())]))
+        del job.model.of("columns")[key]
+
+
+CHANGES: Final[Sequence[Callable[[_Job, int, random.Random], None]]] = (
+    _put_value, _change_value, _add_to_list, _put_into_map, _remove_from_map, _add, _clear, _put_short, _wait,
+    _change_row, _change_window, _add_timers, _discard_timer, _fire, _put_columns, _remove_columns,
+)  # fmt: skip
+"""What programs do to state."""
+
+
+def check_rescaling(backends: Sequence[StateBackend], *, seeds: Iterable[int] = range(4), steps: int = 300) -> None:
+    """Random programs with all kinds of state, on several subtasks, which die and come back as others: equal a dict.
+
+    Args:
+        backends: a job may go from one to another one with a savepoint; one will do.
+        seeds: one program each.
+        steps: of each program.
+
+    Raises:
+        AssertionError: says what is lost or doubled, and where the state had been.
+    """
+    for seed in seeds:
+        rng = random.Random(seed)
+        with tempfile.TemporaryDirectory() as folder:
+            job = _Job(backends, Path(folder), rng, f"seed {seed}")
+            try:
+                _run(job, rng, steps)
+            finally:
+                job.close()
+            left = [str(path) for path in Path(folder).iterdir()]
+            _require(not left, f"seed {seed}: close() leaves {left[:3]}")
+
+
+def _run(job: _Job, rng: random.Random, steps: int) -> None:
+    for _ in range(steps):
+        chance = rng.random()
+        if chance < 0.02:
+            job.fail()
+        elif chance < 0.03:
+            job.complete()
+        elif chance < 0.25:
+            job.go_on()
+        else:
+            rng.choice(CHANGES)(job, rng.choice(_KEYS), rng)
+    job.check("at the end")
+    job.complete()
+    job.fail()
+
+
+def _require(holds: bool, rule: str) -> None:
+    if not holds:
+        raise AssertionError(rule)

@@ -1,0 +1,166 @@
+"""An hour of the metrics of jobs, for charts that survive a reload: bounded rings of numbers. Pure."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from firesteel.graph.job_archive import WORST
+from firesteel.rest.views import job_values
+
+JOB: Final = ""
+"""Stands where the id of a vertex would, for series of the job itself."""
+JOB_SERIES: Final = (
+    "lastCheckpointDuration", "lastCheckpointSize", "lastCheckpointFullSize", "numberOfCompletedCheckpoints",
+    "numberOfFailedCheckpoints", "numRestarts",
+)  # fmt: skip
+_RATES: Final = {
+    "read-records": "numRecordsInPerSecond",
+    "write-records": "numRecordsOutPerSecond",
+    "read-bytes": "numBytesInPerSecond",
+    "write-bytes": "numBytesOutPerSecond",
+}
+_TIMES: Final = {
+    "accumulated-busy-time": "busyTimeMsPerSecond",
+    "accumulated-backpressured-time": "backPressuredTimeMsPerSecond",
+    "accumulated-idle-time": "idleTimeMsPerSecond",
+}
+_WORST: Final = {"busy": "maxBusyTimeMsPerSecond", "backPressured": "maxBackPressuredTimeMsPerSecond"}
+WATERMARK_LAG: Final = "watermarkLag"
+_NO_WATERMARK: Final = 1 << 62
+"""Beyond it on either side a watermark says "none yet" or "no more"."""
+_NAN: Final = float("nan")
+Series = tuple[str, str]
+"""A vertex (or ``JOB``) and a name."""
+
+
+class _Rings:
+    """Series of one job over the same moments.
+
+    Args:
+        size: moments that are kept.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size, self._next = size, 0
+        self._times = array("q")
+        self._values: dict[Series, array[float]] = {}
+        self.totals: tuple[int, Mapping[str, Mapping[str, Any]]] | None = None
+        self.left_out = False
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def put(self, now_ms: int, values: Mapping[Series, float], most_series: int) -> None:
+        """One more moment; the oldest goes when there is no room."""
+        for key in values:
+            if key not in self._values:
+                if len(self._values) >= most_series:
+                    self.left_out = True
+                else:
+                    self._values[key] = array("d", [_NAN]) * len(self._times)
+        if len(self._times) < self._size:
+            self._times.append(now_ms)
+            for key, ring in self._values.items():
+                ring.append(values.get(key, _NAN))
+            return
+        self._times[self._next] = now_ms
+        for key, ring in self._values.items():
+            ring[self._next] = values.get(key, _NAN)
+        self._next = (self._next + 1) % self._size
+
+    def shown(self, vertex_id: str, since_ms: int) -> dict[str, Any]:
+        """The moments after that one, oldest first."""
+        order = [*range(self._next, len(self._times)), *range(self._next)]
+        order = [i for i in order if self._times[i] > since_ms]
+        series = {
+            name: [None if math.isnan(ring[i]) else ring[i] for i in order]
+            for (vertex, name), ring in self._values.items()
+            if vertex == vertex_id
+        }
+        return {"times": [self._times[i] for i in order], "series": series}
+
+
+class MetricHistory:
+    """Remembers what jobs did.
+
+    Args:
+        interval: seconds between two moments; shown with the answers.
+        size: moments that are kept of each job.
+        most_series: of each job; those of further vertices are left out.
+        most_in_all: series of all jobs together; beyond it those jobs go of which nothing was heard for longest.
+    """
+
+    def __init__(self, interval: float, size: int, most_series: int = 2000, most_in_all: int = 6000) -> None:
+        self.interval, self._size = interval, size
+        self._most_series, self._most_in_all = most_series, most_in_all
+        self._jobs: OrderedDict[str, _Rings] = OrderedDict()
+
+    def record(self, archive: Mapping[str, Any], now_ms: int) -> None:
+        """A job, as it is now.
+
+        Args:
+            archive: of the job; rows of subtasks need not be there.
+            now_ms: milliseconds since 1970.
+        """
+        rings = self._jobs.setdefault(archive["jid"], _Rings(self._size))
+        self._jobs.move_to_end(archive["jid"])
+        values: dict[Series, float] = {
+            (JOB, name): float(value)
+            for name, value in job_values(archive).items()
+            if name in JOB_SERIES and isinstance(value, int | float) and value >= 0
+        }
+        before, totals = rings.totals, {vertex["id"]: vertex["metrics"] for vertex in archive["vertices"]}
+        for vertex in archive["vertices"]:
+            then = None if before is None else before[1].get(vertex["id"])
+            if then is not None and before is not None and now_ms > before[0]:
+                found = _rates(then, vertex["metrics"], (now_ms - before[0]) / 1000, vertex["parallelism"])
+                values |= {(vertex["id"], name): value for name, value in found}
+            values |= {(vertex["id"], name): value for name, value in _worst(vertex.get(WORST, {}), now_ms)}
+        rings.totals = (now_ms, totals)
+        rings.put(now_ms, values, self._most_series)
+        while len(self._jobs) > 1 and sum(map(len, self._jobs.values())) > self._most_in_all:
+            self._jobs.popitem(last=False)
+
+    def keep(self, known: Iterable[str]) -> None:
+        """Forget all but these jobs."""
+        for job_id in self._jobs.keys() - set(known):
+            del self._jobs[job_id]
+
+    def of(self, job_id: str, vertex_id: str = JOB, since_ms: int = -1) -> dict[str, Any]:
+        """What is remembered of a vertex, or of the job itself: epoch ms, values or None, oldest first.
+
+        Nothing of a job that is not known here: it ended before this Dispatcher began, or its place was needed.
+        """
+        rings = self._jobs.get(job_id)
+        shown = {"times": [], "series": {}} if rings is None else rings.shown(vertex_id, since_ms)
+        return {
+            "interval": round(self.interval * 1000),
+            "size": self._size,
+            "truncated": rings is not None and rings.left_out,
+            **shown,
+        }
+
+
+def _rates(
+    then: Mapping[str, Any], now: Mapping[str, Any], seconds: float, parallelism: int
+) -> Iterable[tuple[str, float]]:
+    """What grew, per second; times as the average over subtasks. What was counted anew after a restart has no rate."""
+    for total, name in _RATES.items():
+        if now[total] >= then[total]:
+            yield name, (now[total] - then[total]) / seconds
+    for total, name in _TIMES.items():
+        if now[total] >= then[total]:
+            yield name, min(1000.0, (now[total] - then[total]) / seconds / parallelism)
+
+
+def _worst(worst: Mapping[str, Any], now_ms: int) -> Iterable[tuple[str, float]]:
+    for key, name in _WORST.items():
+        if key in worst:
+            yield name, float(worst[key]["value"])
+    watermark = worst.get("watermark", {}).get("value", _NO_WATERMARK)
+    if -_NO_WATERMARK < watermark < _NO_WATERMARK:
+        yield WATERMARK_LAG, float(now_ms - watermark)

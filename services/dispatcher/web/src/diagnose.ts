@@ -1,0 +1,119 @@
+// What a job's graph says about why it is slow. Pure.
+import { isNumber, percent, watermark } from "./format";
+import type { JobDetails, Vertex, Worst } from "./types";
+
+export const HIGH = 500;
+export const LOW = 100;
+export const FULL = 900;
+
+/** Flink's levels, of milliseconds per second. */
+export function level(perThousand: number | undefined): "ok" | "low" | "high" {
+  return !isNumber(perThousand) || perThousand <= LOW ? "ok" : perThousand <= HIGH ? "low" : "high";
+}
+
+export interface Finding {
+  kind: "bad" | "warn" | "good";
+  text: string;
+  vertex?: string;
+  subtask?: number;
+}
+
+const short = (name: string): string => (name.length > 60 ? `${name.slice(0, 57)}…` : name);
+const worst = (vertex: Vertex): Worst => vertex["firesteel-worst"] ?? {};
+
+/** Who feeds whom: vertex id -> ids of those that read from it. */
+export function readers(job: JobDetails): Map<string, string[]> {
+  const found = new Map<string, string[]>(job.plan.nodes.map((node) => [node.id, []]));
+  for (const node of job.plan.nodes) for (const input of node.inputs ?? []) found.get(input.id)?.push(node.id);
+  return found;
+}
+
+/** What somebody who asks "why is it slow" should look at first, the worst first. */
+export function diagnose(job: JobDetails): Finding[] {
+  if (job.state === "FAILED") return [{ kind: "bad", text: "The job has failed: see Exceptions." }];
+  if (job.state !== "RUNNING") return [];
+  const findings: Finding[] = [];
+  const byId = new Map(job.vertices.map((vertex) => [vertex.id, vertex]));
+  const after = readers(job);
+  const waiting = job.vertices.filter((vertex) => (vertex.tasks.RUNNING ?? 0) + (vertex.tasks.FINISHED ?? 0) < vertex.parallelism);
+  if (waiting.length)
+    findings.push({ kind: "warn", text: `${waiting.length} of ${job.vertices.length} vertices do not run with all subtasks yet${job["firesteel-progress"] ? `: ${job["firesteel-progress"]}` : "."}` });
+  // a bottleneck: those in front of it are held up, it itself is not, and it is busy
+  const bottlenecks = new Map<string, number>();
+  for (const vertex of job.vertices) {
+    const held = worst(vertex).backPressured?.value ?? 0;
+    if (held <= LOW) continue;
+    for (const end of culprits(vertex.id, byId, after)) bottlenecks.set(end, Math.max(held, bottlenecks.get(end) ?? 0));
+  }
+  for (const [id, held] of [...bottlenecks].sort((a, b) => b[1] - a[1])) {
+    const vertex = byId.get(id);
+    const busy = vertex && worst(vertex).busy;
+    if (!vertex || !busy || (held < 2 * LOW && busy.value < HIGH)) continue; // a short wait that somebody busy has not caused
+    findings.push({
+      kind: held > HIGH ? "bad" : "warn",
+      text: `${short(vertex.name)} holds up what is in front of it (back pressure up to ${percent(held)}): its subtask ${busy.subtask} is ${percent(busy.value)} busy.`,
+      vertex: id,
+      subtask: busy.subtask,
+    });
+  }
+  for (const vertex of job.vertices) {
+    const { busy, skew } = worst(vertex);
+    if (busy && busy.value > FULL && !bottlenecks.has(vertex.id))
+      findings.push({
+        kind: "warn",
+        text: `${short(vertex.name)}: subtask ${busy.subtask} is ${percent(busy.value)} busy; more load would be held up here.`,
+        vertex: vertex.id,
+        subtask: busy.subtask,
+      });
+    if (isNumber(skew) && skew > 80 && vertex.parallelism > 1)
+      findings.push({ kind: "warn", text: `${short(vertex.name)}: subtasks get very different numbers of records (skew ${Math.round(skew)} %).`, vertex: vertex.id });
+    const mark = worst(vertex).watermark;
+    const lag = mark && watermark(mark.value);
+    if (mark && lag?.kind === "time" && job.now - lag.ms > 60_000 && job.now - lag.ms < 3.2e11)
+      findings.push({
+        kind: "warn",
+        text: `${short(vertex.name)}: event time is ${Math.round((job.now - lag.ms) / 1000)} s behind, furthest in subtask ${mark.subtask}.`,
+        vertex: vertex.id,
+        subtask: mark.subtask,
+      });
+  }
+  return findings.length ? findings : [{ kind: "good", text: "Nothing holds the job up." }];
+}
+
+/** Downstream of a vertex that is held up: the first ones that are not held up themselves, or have no time left. */
+function culprits(id: string, byId: Map<string, Vertex>, after: Map<string, string[]>): Set<string> {
+  const found = new Set<string>();
+  const seen = new Set([id]);
+  const look = [id];
+  for (let next = look.pop(); next !== undefined; next = look.pop()) {
+    const candidates = (after.get(next) ?? []).filter((one) => !seen.has(one));
+    const busiest = candidates
+      .map((one) => byId.get(one))
+      .filter((one): one is Vertex => one !== undefined)
+      .sort((a, b) => (worst(b).busy?.value ?? 0) + (worst(b).backPressured?.value ?? 0) - (worst(a).busy?.value ?? 0) - (worst(a).backPressured?.value ?? 0))[0];
+    if (!busiest) continue;
+    seen.add(busiest.id);
+    const { busy, backPressured } = worst(busiest); // of different subtasks: one that works all the time is a cause itself
+    if ((backPressured?.value ?? 0) > LOW && (busy?.value ?? 0) <= FULL) look.push(busiest.id);
+    else found.add(busiest.id);
+  }
+  return found;
+}
+
+/** The share of values that is below; nearest rank. NaN of nothing. */
+export function quantile(values: number[], share: number): number {
+  const ordered = values.filter(isNumber).sort((a, b) => a - b);
+  return ordered.length ? ordered[Math.max(0, Math.ceil(share * ordered.length) - 1)]! : NaN;
+}
+
+/** A traceback, and the record that the Dispatcher has put behind it. */
+export function splitTrace(text: string): { trace: string; record: string | undefined; message: string } {
+  const mark = "\nThe record at hand: ";
+  const where = text.lastIndexOf(mark);
+  const trace = (where < 0 ? text : text.slice(0, where)).trimEnd();
+  const record = where < 0 ? undefined : text.slice(where + mark.length).trim();
+  const lines = trace.split("\n");
+  let last = lines.length - 1;
+  while (last > 0 && /^\s/.test(lines[last]!)) last -= 1;
+  return { trace, record, message: lines.slice(last).join("\n") };
+}

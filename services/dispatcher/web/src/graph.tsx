@@ -1,0 +1,179 @@
+// The graph of a job: what each vertex does now, and what goes along the edges.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { level } from "./diagnose";
+import { count, duration, isNumber, percent, watermark } from "./format";
+import { HEIGHT, layout, path, WIDTH } from "./layout";
+import { tone } from "./parts";
+import type { JobDetails, Vertex, Worst } from "./types";
+
+interface View {
+  x: number;
+  y: number;
+  scale: number;
+}
+
+export function lagOf(worst: Worst | undefined, now: number): string {
+  const mark = watermark(worst?.watermark?.value);
+  if (mark.kind === "time") return `${duration(Math.max(0, now - mark.ms))} behind`;
+  return worst?.watermark === undefined ? "–" : mark.kind === "end" ? "at the end" : "none yet";
+}
+
+export function Graph({ job, chosen, choose }: { job: JobDetails; chosen: string; choose: (id: string) => void }) {
+  const shape = JSON.stringify(job.plan.nodes.map((node) => [node.id, node.inputs]));
+  const drawn = useMemo(() => layout(job.plan.nodes), [shape]);
+  const box = useRef<HTMLDivElement>(null);
+  const [view, setView] = useState<View>({ x: 0, y: 0, scale: 1 });
+  const byId = new Map(job.vertices.map((vertex) => [vertex.id, vertex]));
+  const fit = () => {
+    const element = box.current;
+    if (!element) return;
+    const scale = Math.min(1, element.clientWidth / drawn.width, element.clientHeight / drawn.height);
+    const least = Math.max(scale, 0.35);
+    setView({
+      x: Math.max(0, (element.clientWidth - drawn.width * least) / 2),
+      y: Math.max(0, (element.clientHeight - drawn.height * least) / 2),
+      scale: least,
+    });
+  };
+  useEffect(fit, [drawn]);
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const watcher = new ResizeObserver(fit);
+    watcher.observe(element);
+    return () => watcher.disconnect();
+  }, [drawn]);
+  const zoom = (factor: number, x?: number, y?: number) =>
+    setView((before) => {
+      const element = box.current!;
+      const scale = Math.min(2, Math.max(0.1, before.scale * factor));
+      const [atX, atY] = [x ?? element.clientWidth / 2, y ?? element.clientHeight / 2];
+      const grown = scale / before.scale;
+      return { scale, x: atX - (atX - before.x) * grown, y: atY - (atY - before.y) * grown };
+    });
+  const wheel = (event: WheelEvent) => {
+    if (!event.ctrlKey && !event.metaKey) return; // else the page scrolls
+    event.preventDefault();
+    const frame = box.current!.getBoundingClientRect();
+    zoom(event.deltaY < 0 ? 1.1 : 1 / 1.1, event.clientX - frame.left, event.clientY - frame.top);
+  };
+  const drag = (event: PointerEvent) => {
+    if ((event.target as Element).closest(".node, button")) return;
+    const element = box.current!;
+    element.setPointerCapture(event.pointerId);
+    let [x, y] = [event.clientX, event.clientY];
+    const move = (to: PointerEvent) => {
+      const [dx, dy] = [to.clientX - x, to.clientY - y];
+      [x, y] = [to.clientX, to.clientY];
+      setView((before) => ({ ...before, x: before.x + dx, y: before.y + dy }));
+    };
+    element.addEventListener("pointermove", move);
+    element.addEventListener("pointerup", () => element.removeEventListener("pointermove", move), { once: true });
+  };
+  const height = Math.min(620, Math.max(220, drawn.height + 8));
+  return (
+    <div class="graph" ref={box} style={{ height: `${height}px` }} onWheel={wheel} onPointerDown={drag} data-graph={job.plan.nodes.length}>
+      <div class="graph-inner" style={{ width: `${drawn.width}px`, height: `${drawn.height}px`, transform: `translate(${view.x}px,${view.y}px) scale(${view.scale})` }}>
+        <svg width={drawn.width} height={drawn.height} aria-hidden="true">
+          <defs>
+            <marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="11" markerHeight="11" markerUnits="userSpaceOnUse" orient="auto">
+              <path d="M0,0 L8,4 L0,8 z" class="arrow-head" />
+            </marker>
+          </defs>
+          {drawn.links.map((link, index) => {
+            const held = byId.get(link.from)?.["firesteel-worst"]?.backPressured?.value;
+            return <path key={index} d={path(link.points)} class={`edge ${level(held)}`} marker-end="url(#arrow)" />;
+          })}
+        </svg>
+        {drawn.links.map((link, index) => {
+          const middle = link.points[Math.floor(link.points.length / 2)]!;
+          const source = byId.get(link.from)?.["firesteel-worst"];
+          const shared = drawn.links.filter((one) => one.from === link.from).length > 1;
+          return (
+            <div key={index} class="edge-label" style={{ left: `${middle.x}px`, top: `${middle.y}px` }} data-edge={`${link.from}-${link.to}`}>
+              <b>{link.strategy}</b>
+              {isNumber(source?.numRecordsOutPerSecond) && !shared && <span>{count(source.numRecordsOutPerSecond)}/s</span>}
+            </div>
+          );
+        })}
+        {drawn.places.map((place) => {
+          const vertex = byId.get(place.id);
+          return vertex && <Node key={place.id} vertex={vertex} x={place.x} y={place.y} now={job.now} chosen={place.id === chosen} choose={choose} />;
+        })}
+      </div>
+      <div class="graph-tools">
+        <button type="button" title="Larger (Ctrl + wheel)" onClick={() => zoom(1.25)}>+</button>
+        <button type="button" title="Smaller (Ctrl + wheel)" onClick={() => zoom(0.8)}>−</button>
+        <button type="button" title="All of it" onClick={fit}>⤢</button>
+      </div>
+    </div>
+  );
+}
+
+interface NodeProps {
+  vertex: Vertex;
+  x: number;
+  y: number;
+  now: number;
+  chosen: boolean;
+  choose: (id: string) => void;
+}
+
+function Node({ vertex, x, y, now, chosen, choose }: NodeProps) {
+  const worst = vertex["firesteel-worst"];
+  const busy = worst?.busy?.value ?? 0;
+  const held = worst?.backPressured?.value ?? 0;
+  const heat = level(held) !== "ok" ? "held" : busy > 900 ? "hot" : busy > 500 ? "warm" : "";
+  const name = vertex.name;
+  return (
+    <button
+      type="button"
+      class={`node ${heat} ${chosen ? "chosen" : ""}`}
+      style={{ left: `${x}px`, top: `${y}px`, width: `${WIDTH}px`, height: `${HEIGHT}px` }}
+      onClick={() => choose(vertex.id)}
+      title={name}
+      data-vertex={vertex.id}
+    >
+      <span class="node-name">{name}</span>
+      <span class="node-line">
+        <span class={`dot ${tone(vertex.status)}`} /> {vertex.status.toLowerCase()}
+        <span class="spring" />
+        parallelism {vertex.parallelism}
+      </span>
+      {worst?.busy ? (
+        <>
+          <Bar title="busy" kind="busy" of={worst.busy.value} subtask={worst.busy.subtask} many={vertex.parallelism > 1} />
+          <Bar title="held up" kind="held" of={held} subtask={worst.backPressured?.subtask} many={vertex.parallelism > 1} />
+          <span class="node-line small">
+            <span title="records read per second">▸ {count(worst.numRecordsInPerSecond)}/s</span>
+            <span title="records written per second">{count(worst.numRecordsOutPerSecond)}/s ▸</span>
+            <span class="spring" />
+            <span title={`how far event time is behind the clock, in subtask ${worst.watermark?.subtask ?? "–"}`}>◷ {lagOf(worst, now).replace(" behind", "")}</span>
+            {isNumber(worst.skew) && vertex.parallelism > 1 && (
+              <span class={worst.skew > 80 ? "warn-text" : ""} title="skew: how uneven the records are that subtasks have read">
+                ⚖ {Math.round(worst.skew)} %
+              </span>
+            )}
+          </span>
+        </>
+      ) : (
+        <span class="node-line small">
+          {count(vertex.metrics["read-records"])} records in, {count(vertex.metrics["write-records"])} out · {duration(vertex.duration)}
+        </span>
+      )}
+    </button>
+  );
+}
+
+function Bar({ title, kind, of, subtask, many }: { title: string; kind: string; of: number; subtask?: number; many: boolean }) {
+  return (
+    <span class="node-bar" title={`${title}: the highest of the subtasks, over the last minute`}>
+      <span class="node-bar-title">{title}</span>
+      <span class="track">
+        <span class={`fill ${kind}`} style={{ width: `${Math.min(100, of / 10)}%` }} />
+      </span>
+      <span class="node-bar-number">{percent(of)}</span>
+      <span class="node-bar-where">{many && of > 0 ? `#${subtask}` : ""}</span>
+    </span>
+  );
+}

@@ -1,0 +1,158 @@
+// Log files: only the end is loaded at first, then what is asked for; search, follow, download.
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { ApiError, pollMs, request } from "./api";
+import { bytes } from "./format";
+import { Trouble } from "./parts";
+import { useQuery } from "./router";
+
+const PIECE = 256 * 1024;
+const LINE = 18;
+const SPARE = 30;
+
+interface Loaded {
+  /** Where the text begins and ends in the file, and how long the file is; in bytes. */
+  from: number;
+  to: number;
+  size: number;
+  text: string;
+}
+
+async function range(path: string, header: string): Promise<Loaded> {
+  const response = await request(path, { headers: { Range: header } });
+  const data = new Uint8Array(await response.arrayBuffer());
+  if (response.status === 416) {
+    const size = Number(/\/(\d+)$/.exec(response.headers.get("Content-Range") ?? "")?.[1] ?? 0);
+    return { from: size, to: size, size, text: "" };
+  }
+  const text = new TextDecoder().decode(data);
+  const [, from, size] = /bytes (\d+)-\d+\/(\d+)/.exec(response.headers.get("Content-Range") ?? "") ?? [];
+  if (response.status !== 206 || from === undefined) return { from: 0, to: data.length, size: data.length, text };
+  return { from: Number(from), to: Number(from) + data.length, size: Number(size), text };
+}
+
+export function LogView({ path, name }: { path: string; name: string }) {
+  const [log, setLog] = useState<Loaded | undefined>();
+  const [error, setError] = useState<ApiError | undefined>();
+  const [find, setFind] = useQuery("find");
+  const [only, setOnly] = useState(false);
+  const [follow, setFollow] = useState(true);
+  const [at, setAt] = useState(0);
+  const box = useRef<HTMLDivElement>(null);
+  const [top, setTop] = useState(0);
+  const now = useRef<Loaded | undefined>(undefined);
+  now.current = log;
+  const attempt = async (work: () => Promise<void>) => {
+    try {
+      await work();
+      setError(undefined);
+    } catch (problem) {
+      setError(problem instanceof ApiError ? problem : new ApiError(-1, String(problem), path));
+    }
+  };
+  useEffect(() => {
+    let alive = true;
+    setLog(undefined);
+    void attempt(async () => {
+      const found = await range(path, `bytes=-${PIECE}`);
+      if (alive) setLog(found);
+    });
+    return () => {
+      alive = false;
+    };
+  }, [path]);
+  useEffect(() => {
+    if (!follow) return;
+    const timer = setInterval(() => {
+      const before = now.current;
+      if (!before || document.hidden) return;
+      void attempt(async () => {
+        const more = await range(path, `bytes=${before.to}-`);
+        if (now.current !== before) return;
+        if (more.from === before.to) {
+          if (more.text) setLog({ ...before, to: more.to, size: more.size, text: before.text + more.text });
+        } else setLog(more); // the file was cut, or the server knows no ranges
+      });
+    }, pollMs);
+    return () => clearInterval(timer);
+  }, [path, follow]);
+  const earlier = () =>
+    attempt(async () => {
+      const before = now.current!;
+      const piece = await range(path, `bytes=${Math.max(0, before.from - 4 * PIECE)}-${before.from - 1}`);
+      setLog({ ...before, from: piece.from, text: piece.text + before.text });
+    });
+  const lines = useMemo(() => (log?.text ?? "").replace(/\n$/, "").split("\n"), [log?.text]);
+  const low = find.toLowerCase();
+  const hits = useMemo(() => (low ? lines.flatMap((line, index) => (line.toLowerCase().includes(low) ? [index] : [])) : []), [lines, low]);
+  const shown = useMemo(() => (only && low ? hits : lines.map((_, index) => index)), [only, low, hits, lines]);
+  useLayoutEffect(() => {
+    if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [log?.text, follow]);
+  const jump = (step: number) => {
+    if (!hits.length) return;
+    const next = (at + step + hits.length) % hits.length;
+    setAt(next);
+    setFollow(false);
+    const row = only ? next : hits[next]!;
+    if (box.current) box.current.scrollTop = Math.max(0, row * LINE - box.current.clientHeight / 2);
+  };
+  const download = () =>
+    attempt(async () => {
+      const blob = await (await request(path)).blob();
+      const link = document.createElement("a");
+      link.href = URL.createObjectURL(blob);
+      link.download = name;
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+    });
+  const height = box.current?.clientHeight ?? 600;
+  const first = Math.max(0, Math.floor(top / LINE) - SPARE);
+  const last = Math.min(shown.length, Math.ceil((top + height) / LINE) + SPARE);
+  return (
+    <div class="log" data-log={name}>
+      <Trouble error={error} what="logs" />
+      <div class="table-tools">
+        <input
+          class="find"
+          type="search"
+          placeholder="Search in what is loaded (Enter: next)"
+          value={find}
+          onInput={(event) => setFind(event.currentTarget.value)}
+          onKeyDown={(event) => event.key === "Enter" && jump(event.shiftKey ? -1 : 1)}
+        />
+        {find && <span class="dim" data-hits={hits.length}>{hits.length} lines</span>}
+        {find && (
+          <>
+            <button type="button" class="plain" onClick={() => jump(-1)} title="Previous">↑</button>
+            <button type="button" class="plain" onClick={() => jump(1)} title="Next">↓</button>
+            <label class="check"><input type="checkbox" checked={only} onChange={(event) => setOnly(event.currentTarget.checked)} /> only these</label>
+          </>
+        )}
+        <span class="spring" />
+        <label class="check"><input type="checkbox" checked={follow} onChange={(event) => setFollow(event.currentTarget.checked)} /> follow</label>
+        {log && log.from > 0 && <button type="button" class="plain" onClick={earlier}>Load earlier ({bytes(log.from)} before)</button>}
+        <button type="button" class="plain" onClick={download}>Download</button>
+      </div>
+      <div class="log-box" ref={box} tabIndex={0} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
+        <div class="log-inner" style={{ height: `${shown.length * LINE}px` }}>
+          <div style={{ transform: `translateY(${first * LINE}px)` }}>
+            {shown.slice(first, last).map((index) => <Line key={index} text={lines[index]!} find={low} current={hits[at] === index && low !== ""} />)}
+          </div>
+        </div>
+      </div>
+      <p class="dim">{log ? `${bytes(log.to - log.from)} of ${bytes(log.size)} loaded` : "Loading …"}</p>
+    </div>
+  );
+}
+
+function Line({ text, find, current }: { text: string; find: string; current: boolean }) {
+  const kind = /\b(ERROR|CRITICAL)\b/.test(text) ? "log-error" : /\bWARN(ING)?\b/.test(text) ? "log-warning" : "";
+  if (!find || !text.toLowerCase().includes(find)) return <div class={`log-line ${kind}`}>{text || " "}</div>;
+  const pieces = [];
+  let from = 0;
+  for (let where = text.toLowerCase().indexOf(find); where >= 0; where = text.toLowerCase().indexOf(find, from)) {
+    pieces.push(text.slice(from, where), <mark>{text.slice(where, where + find.length)}</mark>);
+    from = where + find.length;
+  }
+  return <div class={`log-line ${kind} ${current ? "current" : ""}`}>{pieces}{text.slice(from)}</div>;
+}

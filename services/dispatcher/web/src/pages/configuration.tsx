@@ -1,0 +1,50 @@
+import { at, usePolled } from "../api";
+import { Answer, Card, Facts } from "../parts";
+import { Table, type Column } from "../table";
+
+interface Row {
+  key: string;
+  value: string;
+  origin?: string;
+}
+interface Config {
+  "execution-config": { "restart-strategy": string; "job-parallelism": number; "object-reuse-mode": boolean; "user-config": Record<string, string> };
+  "firesteel-config"?: (Row & Record<string, unknown>)[] | Record<string, { value: string; origin?: string }>;
+  "firesteel-vertices"?: { id: string; name: string; parallelism: number; maxParallelism: number; slotSharingGroupId: string }[];
+}
+
+export const OPTION_COLUMNS: Column<Row>[] = [
+  { key: "key", title: "Option", value: (row) => row.key, wide: 3, show: (row) => <code>{row.key}</code> },
+  { key: "value", title: "Value", value: (row) => row.value, wide: 3, show: (row) => <span title={row.value}>{row.value}</span> },
+];
+
+export function ConfigurationTab({ id }: { id: string }) {
+  const of = usePolled<Config>(at("jobs", id, "config"), null);
+  return (
+    <Answer of={of} what="settings of a job">
+      {(found) => {
+        const settings = found["execution-config"];
+        const all = found["firesteel-config"] ?? {};
+        const rows: Row[] = Array.isArray(all) ? all : Object.entries(all).map(([key, row]) => ({ key, ...row }));
+        const columns: Column<Row>[] = [...OPTION_COLUMNS, { key: "origin", title: "From", value: (row) => row.origin ?? "", wide: 1.5 }];
+        return (
+          <>
+            <Card title="In short">
+              <Facts
+                of={[
+                  ["Restart strategy", settings["restart-strategy"]],
+                  ["Parallelism", settings["job-parallelism"]],
+                  ["Object reuse", settings["object-reuse-mode"] ? "on" : "off"],
+                  ["Set by the program or the cluster", Object.keys(settings["user-config"]).length],
+                ]}
+              />
+            </Card>
+            <Card title="Every option that holds for this job" name="options">
+              <Table name="options" columns={columns} rows={rows} id={(row) => row.key} filter="Filter options" height={640} />
+            </Card>
+          </>
+        );
+      }}
+    </Answer>
+  );
+}

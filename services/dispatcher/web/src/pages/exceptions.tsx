@@ -1,0 +1,89 @@
+import { useState } from "preact/hooks";
+import { at, usePolled } from "../api";
+import { splitTrace } from "../diagnose";
+import { Answer, Badge, Card, Copy, When } from "../parts";
+import { useQuery } from "../router";
+import { matches } from "../table";
+import type { ExceptionEntry, Exceptions } from "../types";
+import { place } from "./vertex";
+
+const STEP = 20;
+
+export function ExceptionsTab({ id }: { id: string }) {
+  const [most, setMost] = useState(STEP);
+  const [find, setFind] = useQuery("find");
+  const of = usePolled<Exceptions>(`${at("jobs", id, "exceptions")}?maxExceptions=${most}`);
+  return (
+    <Answer of={of} what="exceptions">
+      {({ exceptionHistory: { entries, truncated } }) => {
+        const found = find ? entries.filter((one) => matches(`${one.stacktrace} ${one.taskName} ${one.taskManagerId}`, find)) : entries;
+        return (
+          <Card>
+            <div class="table-tools">
+              <input class="find" type="search" placeholder="Search in tracebacks, tasks, TaskManagers" value={find} onInput={(event) => setFind(event.currentTarget.value)} />
+              <span class="dim">{entries.length === 0 ? "" : `${found.length} of the last ${entries.length}`}</span>
+            </div>
+            {entries.length === 0 && <p class="empty">Nothing has gone wrong.</p>}
+            {found.map((entry, index) => (
+              <Entry key={`${entry.timestamp} ${entry.taskName} ${index}`} entry={entry} open={index === 0} />
+            ))}
+            {truncated && (
+              <button type="button" class="plain" onClick={() => setMost(most + STEP)}>
+                Earlier ones
+              </button>
+            )}
+          </Card>
+        );
+      }}
+    </Answer>
+  );
+}
+
+function Entry({ entry, open }: { entry: ExceptionEntry; open: boolean }) {
+  const { trace, record, message } = splitTrace(entry.stacktrace);
+  const [, task = entry.taskName, subtask = ""] = /^(.*?)\s*\((\d+\/\d+)\)/.exec(entry.taskName ?? "") ?? [];
+  const others = entry.concurrentExceptions ?? [];
+  return (
+    <details class="exception" open={open} data-exception={entry.exceptionName}>
+      <summary>
+        <span class="exception-message">{message}</span>
+        <span class="dim">
+          <When ms={entry.timestamp} />
+        </span>
+      </summary>
+      <dl class="facts">
+        {task && <div><dt>Task</dt><dd>{task}</dd></div>}
+        {subtask && <div><dt>Subtask</dt><dd>{subtask}</dd></div>}
+        {entry.taskManagerId && <div><dt>TaskManager</dt><dd>{place(entry.taskManagerId)}</dd></div>}
+        {entry.endpoint && <div><dt>Host</dt><dd>{entry.endpoint}</dd></div>}
+        {Object.entries(entry.failureLabels ?? {}).map(([key, value]) => (
+          <div key={key}><dt>{key === "kind" ? "Whose fault" : key}</dt><dd><Badge state={value} /></dd></div>
+        ))}
+      </dl>
+      {record !== undefined && (
+        <div class="record">
+          <h4>The record at hand</h4>
+          <code data-record>{record}</code>
+        </div>
+      )}
+      <div class="trace">
+        <Copy text={entry.stacktrace} label="Copy" />
+        <pre>{trace.split("\n").map((line, index) => <span key={index} class={traceKind(line)}>{line}{"\n"}</span>)}</pre>
+      </div>
+      {others.length > 0 && (
+        <details class="others">
+          <summary>{others.length} more at about the same time</summary>
+          {others.map((one, index) => (
+            <Entry key={index} entry={one} open={false} />
+          ))}
+        </details>
+      )}
+    </details>
+  );
+}
+
+/** Lines of the user's own code stand out. */
+function traceKind(line: string): string {
+  if (/^\s+File "/.test(line)) return /site-packages|\/firesteel\/|\/firesteel_/.test(line) ? "frame-ours" : "frame-user";
+  return /^\S/.test(line) && !line.startsWith("Traceback") ? "frame-error" : "";
+}

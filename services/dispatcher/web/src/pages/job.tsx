@@ -1,0 +1,106 @@
+import { at, usePolled } from "../api";
+import { JobActions } from "../actions";
+import { diagnose } from "../diagnose";
+import { count, duration, percent, watermark } from "../format";
+import { Graph, lagOf } from "../graph";
+import { Badge, Bytes, Card, Copy, Count, Tabs, Trouble, When } from "../parts";
+import { go, href } from "../router";
+import { Table, type Column } from "../table";
+import type { JobDetails, Vertex } from "../types";
+import { ChartsTab } from "./charts";
+import { CheckpointsTab } from "./checkpoints";
+import { ConfigurationTab } from "./configuration";
+import { ExceptionsTab } from "./exceptions";
+import { Tasks } from "./overview";
+import { TimelineTab } from "./timeline";
+import { VertexPanel } from "./vertex";
+
+const TABS: [string, string][] = [
+  ["overview", "Graph"],
+  ["exceptions", "Exceptions"],
+  ["checkpoints", "Checkpoints"],
+  ["timeline", "Timeline"],
+  ["charts", "Charts"],
+  ["configuration", "Configuration"],
+];
+
+export function JobPage({ id, tab, rest }: { id: string; tab: string; rest: string[] }) {
+  const job = usePolled<JobDetails>(at("jobs", id));
+  const now = TABS.some(([key]) => key === tab) ? tab : "overview";
+  const found = job.data;
+  if (!found) return job.error ? <><h1>Job</h1><Trouble error={job.error} what="this job" /></> : <p class="empty">Loading …</p>;
+  return (
+    <>
+      <Trouble error={job.error} />
+      <header class="job-head">
+        <div>
+          <h1>
+            {found.name} <Badge state={found.state} />
+          </h1>
+          <p class="dim">
+            <Copy text={found.jid} /> · started <When ms={found["start-time"]} />
+            {found["end-time"] >= 0 && <> · ended <When ms={found["end-time"]} /></>} · {duration(found.duration)}
+            {found["firesteel-progress"] && found.state !== "RUNNING" && <> · {found["firesteel-progress"]}</>}
+          </p>
+        </div>
+        <JobActions job={found} />
+      </header>
+      <Tabs path={["jobs", id]} tabs={TABS} now={now} />
+      {now === "overview" && <GraphTab job={found} rest={rest} />}
+      {now === "exceptions" && <ExceptionsTab id={id} />}
+      {now === "checkpoints" && <CheckpointsTab job={found} rest={rest} />}
+      {now === "timeline" && <TimelineTab job={found} rest={rest} />}
+      {now === "charts" && <ChartsTab job={found} />}
+      {now === "configuration" && <ConfigurationTab id={id} />}
+    </>
+  );
+}
+
+function GraphTab({ job, rest }: { job: JobDetails; rest: string[] }) {
+  const [chosen = "", panel = "subtasks"] = rest;
+  const vertex = job.vertices.find((one) => one.id === chosen);
+  const choose = (id: string) => go(id === chosen ? ["jobs", job.jid, "overview"] : ["jobs", job.jid, "overview", id, panel]);
+  return (
+    <>
+      <Findings job={job} />
+      <Card name="graph">
+        <Graph job={job} chosen={chosen} choose={choose} />
+      </Card>
+      {vertex ? <VertexPanel job={job} vertex={vertex} panel={panel} /> : <Card title="Vertices" name="vertices"><Vertices job={job} choose={choose} /></Card>}
+    </>
+  );
+}
+
+function Findings({ job }: { job: JobDetails }) {
+  const found = diagnose(job);
+  if (!found.length) return null;
+  return (
+    <ul class="findings">
+      {found.slice(0, 4).map((one) => (
+        <li key={one.text} class={one.kind} data-finding={one.kind}>
+          {one.vertex ? <a href={href(["jobs", job.jid, "overview", one.vertex, "subtasks"], { "subtasks-sort": "-busy" })}>{one.text}</a> : one.text}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Vertices({ job, choose }: { job: JobDetails; choose: (id: string) => void }) {
+  const worst = (vertex: Vertex) => vertex["firesteel-worst"] ?? {};
+  const columns: Column<Vertex>[] = [
+    { key: "name", title: "Vertex", value: (one) => one.name, wide: 3, show: (one) => <span title={one.name}>{one.name}</span> },
+    { key: "status", title: "State", value: (one) => one.status, wide: 1.1, show: (one) => <Badge state={one.status} /> },
+    { key: "tasks", title: "Tasks", value: (one) => one.parallelism, number: true, wide: 1.3, show: (one) => <Tasks of={one.tasks} /> },
+    { key: "busy", title: "Busy", help: "the busiest subtask, over the last minute", value: (one) => worst(one).busy?.value ?? NaN, number: true, show: (one) => (worst(one).busy ? `${percent(worst(one).busy!.value)} #${worst(one).busy!.subtask}` : "–") },
+    { key: "held", title: "Held up", help: "back pressure of the subtask that is held up most", value: (one) => worst(one).backPressured?.value ?? NaN, number: true, wide: 1.1, show: (one) => (worst(one).backPressured ? `${percent(worst(one).backPressured!.value)} #${worst(one).backPressured!.subtask}` : "–") },
+    { key: "in-rate", title: "In /s", value: (one) => worst(one).numRecordsInPerSecond ?? NaN, number: true, show: (one) => count(worst(one).numRecordsInPerSecond) },
+    { key: "out-rate", title: "Out /s", value: (one) => worst(one).numRecordsOutPerSecond ?? NaN, number: true, show: (one) => count(worst(one).numRecordsOutPerSecond) },
+    { key: "in", title: "Read", help: "records", value: (one) => one.metrics["read-records"], number: true, show: (one) => <Count of={one.metrics["read-records"]} /> },
+    { key: "out", title: "Written", help: "records", value: (one) => one.metrics["write-records"], number: true, show: (one) => <Count of={one.metrics["write-records"]} /> },
+    { key: "bytes-in", title: "Bytes read", value: (one) => one.metrics["read-bytes"], number: true, show: (one) => <Bytes of={one.metrics["read-bytes"]} /> },
+    { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (one) => one.metrics["write-bytes"], number: true, show: (one) => <Bytes of={one.metrics["write-bytes"]} /> },
+    { key: "watermark", title: "Event time", value: (one) => watermark(worst(one).watermark?.value).ms, number: true, wide: 1.1, show: (one) => lagOf(worst(one), job.now) },
+    { key: "duration", title: "Duration", value: (one) => one.duration, number: true, show: (one) => duration(one.duration) },
+  ]; // prettier-ignore
+  return <Table name="vertices" columns={columns} rows={job.vertices} id={(one) => one.id} open={(one) => choose(one.id)} filter={job.vertices.length > 8} />;
+}

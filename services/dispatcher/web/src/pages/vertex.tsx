@@ -1,0 +1,235 @@
+import { useState } from "preact/hooks";
+import { at, usePolled, type Polled } from "../api";
+import { quantile } from "../diagnose";
+import { bytes, count, duration, isNumber, percent, watermark } from "../format";
+import { Answer, Badge, Bytes, Card, Count, Share, Tabs, useTime, When } from "../parts";
+import { go, href } from "../router";
+import { Table, type Column } from "../table";
+import type { JobDetails, MetricList, Subtask, Vertex, VertexDetails } from "../types";
+import { FlameGraph } from "./flamegraph";
+import { VertexCharts } from "./charts";
+
+const PANELS: [string, string][] = [
+  ["subtasks", "Subtasks"],
+  ["backpressure", "Back pressure"],
+  ["watermarks", "Watermarks"],
+  ["charts", "Charts"],
+  ["taskmanagers", "TaskManagers"],
+  ["accumulators", "Accumulators"],
+  ["flamegraph", "Flame graph"],
+];
+
+export function VertexPanel({ job, vertex, panel }: { job: JobDetails; vertex: Vertex; panel: string }) {
+  const now = PANELS.some(([key]) => key === panel) ? panel : "subtasks";
+  const rows = ["subtasks", "backpressure"].includes(now);
+  const details = usePolled<VertexDetails>(rows ? at("jobs", job.jid, "vertices", vertex.id) : null);
+  return (
+    <Card name="vertex">
+      <header class="panel-head">
+        <h2 title={vertex.name}>{vertex.name}</h2>
+        <span class="dim">
+          parallelism {vertex.parallelism} of at most {vertex.maxParallelism} · <Badge state={vertex.status} />
+        </span>
+        <button type="button" class="plain" onClick={() => go(["jobs", job.jid, "overview"])} title="Back to all vertices (Escape)" data-close="vertex">
+          All vertices
+        </button>
+      </header>
+      <Tabs path={["jobs", job.jid, "overview", vertex.id]} tabs={PANELS} now={now} />
+      {now === "subtasks" && <Subtasks of={details} />}
+      {now === "backpressure" && <BackPressure of={details} />}
+      {now === "watermarks" && <Watermarks job={job} vertex={vertex} />}
+      {now === "charts" && <VertexCharts job={job} vertex={vertex} />}
+      {now === "taskmanagers" && <TaskManagers job={job} vertex={vertex} />}
+      {now === "accumulators" && <Accumulators job={job} vertex={vertex} />}
+      {now === "flamegraph" && <FlameGraph job={job} vertex={vertex} />}
+    </Card>
+  );
+}
+
+const live = (row: Subtask, name: string): number => row["firesteel-now"]?.[name] ?? NaN;
+const perSecond = (row: Subtask, name: string): number => live(row, `${name}PerSecond`);
+export const place = (id: string) => (id.startsWith("(") ? <span class="dim">{id}</span> : <a href={href(["taskmanagers", id])}>{id}</a>);
+
+const SUBTASKS: Column<Subtask>[] = [
+  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.5 },
+  { key: "status", title: "State", value: (row) => row.status, wide: 1.2, show: (row) => <Badge state={row.status} /> },
+  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, wide: 1.3, show: (row) => <Share of={perSecond(row, "busyTimeMs")} kind="busy" /> },
+  { key: "held", title: "Held up", help: "back pressure", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, wide: 1.3, show: (row) => <Share of={perSecond(row, "backPressuredTimeMs")} kind="held" /> },
+  { key: "in-rate", title: "In /s", value: (row) => perSecond(row, "numRecordsIn"), number: true, show: (row) => count(perSecond(row, "numRecordsIn")) },
+  { key: "out-rate", title: "Out /s", value: (row) => perSecond(row, "numRecordsOut"), number: true, show: (row) => count(perSecond(row, "numRecordsOut")) },
+  { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, show: (row) => <Count of={row.metrics["read-records"]} /> },
+  { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, show: (row) => <Count of={row.metrics["write-records"]} /> },
+  { key: "bytes-in", title: "Bytes read", value: (row) => row.metrics["read-bytes"], number: true, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
+  { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+  { key: "attempt", title: "Attempt", value: (row) => row.attempt, number: true, wide: 0.8 },
+  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.6, show: (row) => place(row["taskmanager-id"]) },
+  { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.2, show: (row) => <When ms={row["start-time"]} short /> },
+  { key: "duration", title: "Duration", value: (row) => row.duration, number: true, show: (row) => duration(row.duration) },
+]; // prettier-ignore
+
+const SHARES: [string, number][] = [["least", 0], ["p25", 0.25], ["median", 0.5], ["p75", 0.75], ["p95", 0.95], ["most", 1]];
+
+interface Measure {
+  name: string;
+  values: number[];
+  text: (value: number) => string;
+  total: boolean;
+}
+
+function Percentiles({ rows }: { rows: Subtask[] }) {
+  const measures: Measure[] = [
+    { name: "Busy", values: rows.map((row) => perSecond(row, "busyTimeMs")), text: percent, total: false },
+    { name: "Held up", values: rows.map((row) => perSecond(row, "backPressuredTimeMs")), text: percent, total: false },
+    { name: "Records in /s", values: rows.map((row) => perSecond(row, "numRecordsIn")), text: count, total: true },
+    { name: "Records out /s", values: rows.map((row) => perSecond(row, "numRecordsOut")), text: count, total: true },
+    { name: "Records in", values: rows.map((row) => row.metrics["read-records"]), text: count, total: true },
+    { name: "Records out", values: rows.map((row) => row.metrics["write-records"]), text: count, total: true },
+    { name: "Bytes in", values: rows.map((row) => row.metrics["read-bytes"]), text: bytes, total: true },
+    { name: "Bytes out", values: rows.map((row) => row.metrics["write-bytes"]), text: bytes, total: true },
+    { name: "Duration", values: rows.map((row) => row.duration), text: duration, total: false },
+  ];
+  const columns: Column<Measure>[] = [
+    { key: "name", title: "Over all subtasks", value: (row) => row.name, wide: 1.5 },
+    ...SHARES.map(([name, share]): Column<Measure> => ({ key: name, title: name, number: true, value: (row) => quantile(row.values, share), show: (row) => row.text(quantile(row.values, share)) })),
+    { key: "sum", title: "sum", number: true, value: (row) => (row.total ? row.values.reduce((sum, one) => sum + (isNumber(one) ? one : 0), 0) : NaN), show: (row) => (row.total ? row.text(row.values.reduce((sum, one) => sum + (isNumber(one) ? one : 0), 0)) : "") },
+  ]; // prettier-ignore
+  return <Table name="percentiles" columns={columns} rows={measures} id={(row) => row.name} />;
+}
+
+function Subtasks({ of }: { of: Polled<VertexDetails> }) {
+  const [summed, setSummed] = useState(false);
+  return (
+    <Answer of={of} what="subtasks">
+      {(found) => (
+        <>
+          {summed && <Percentiles rows={found.subtasks} />}
+          <Table
+            name="subtasks"
+            columns={SUBTASKS}
+            rows={found.subtasks}
+            id={(row) => String(row.subtask)}
+            filter="Filter by state, TaskManager …"
+            tools={
+              <button type="button" class="plain" aria-pressed={summed} onClick={() => setSummed(!summed)} data-toggle="percentiles">
+                {summed ? "Hide percentiles" : "Percentiles"}
+              </button>
+            }
+          />
+        </>
+      )}
+    </Answer>
+  );
+}
+
+const PRESSURE: Column<Subtask>[] = [
+  { key: "subtask", title: "#", value: (row) => row.subtask, number: true, wide: 0.4 },
+  { key: "held", title: "Held up", value: (row) => perSecond(row, "backPressuredTimeMs"), number: true, show: (row) => percent(perSecond(row, "backPressuredTimeMs")) },
+  { key: "busy", title: "Busy", value: (row) => perSecond(row, "busyTimeMs"), number: true, show: (row) => percent(perSecond(row, "busyTimeMs")) },
+  { key: "idle", title: "Idle", value: (row) => perSecond(row, "idleTimeMs"), number: true, show: (row) => percent(perSecond(row, "idleTimeMs")) },
+  {
+    key: "bar", title: "Of each second", value: (row) => perSecond(row, "backPressuredTimeMs"), wide: 5,
+    show: (row) => (
+      <span class="track tall">
+        {(["busy", "backPressured", "idle"] as const).map((kind) => (
+          <span key={kind} class={`fill ${kind === "backPressured" ? "held" : kind}`} style={{ width: `${Math.max(0, perSecond(row, `${kind}TimeMs`) || 0) / 10}%` }} />
+        ))}
+      </span>
+    ),
+  },
+  { key: "level", title: "Level", value: (row) => ratioLevel(perSecond(row, "backPressuredTimeMs")), show: (row) => <span class={`level ${ratioLevel(perSecond(row, "backPressuredTimeMs"))}`}>{ratioLevel(perSecond(row, "backPressuredTimeMs"))}</span> },
+  { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 1.6, show: (row) => place(row["taskmanager-id"]) },
+]; // prettier-ignore
+
+function ratioLevel(held: number): string {
+  return !isNumber(held) ? "–" : held > 500 ? "high" : held > 100 ? "low" : "ok";
+}
+
+function BackPressure({ of }: { of: Polled<VertexDetails> }) {
+  return (
+    <Answer of={of} what="back pressure">
+      {(found) => {
+        const most = Math.max(...found.subtasks.map((row) => perSecond(row, "backPressuredTimeMs") || 0));
+        return (
+          <>
+            <p>
+              Back pressure is <span class={`level ${ratioLevel(most)}`} data-level={ratioLevel(most)}>{ratioLevel(most)}</span>: the subtask that waits most for those
+              behind it does so {percent(most)} of the time. What holds it up is further to the right in the graph.
+            </p>
+            <p class="legend"><i class="fill busy" /> busy <i class="fill held" /> held up <i class="fill idle" /> idle, over the last minute</p>
+            <Table name="pressure" columns={PRESSURE} rows={found.subtasks} id={(row) => String(row.subtask)} sort="-held" />
+          </>
+        );
+      }}
+    </Answer>
+  );
+}
+
+interface Mark {
+  id: string;
+  subtask: number;
+  what: string;
+  value: string;
+}
+
+function Watermarks({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
+  const of = usePolled<MetricList>(at("jobs", job.jid, "vertices", vertex.id, "watermarks"));
+  const time = useTime();
+  const columns: Column<Mark>[] = [
+    { key: "subtask", title: "Subtask", value: (row) => row.subtask, number: true, wide: 0.6 },
+    { key: "what", title: "Of", value: (row) => row.what, wide: 2 },
+    { key: "time", title: "Event time", value: (row) => watermark(row.value).ms, number: true, wide: 2, show: (row) => said(row.value, time) },
+    { key: "lag", title: "Behind", value: (row) => job.now - watermark(row.value).ms, number: true, show: (row) => (watermark(row.value).kind === "time" ? duration(Math.max(0, job.now - watermark(row.value).ms)) : "–") },
+    { key: "number", title: "Watermark", value: (row) => Number(row.value), number: true, wide: 2, show: (row) => <code>{row.value}</code> },
+  ]; // prettier-ignore
+  return (
+    <Answer of={of} what="watermarks">
+      {(found) => {
+        const rows = found.map(({ id, value = "" }): Mark => {
+          const [index = "", ...rest] = id.split(".");
+          const name = rest.join(".");
+          return { id, subtask: Number(index), what: name === "currentInputWatermark" ? "all inputs" : name.replace(/^split\./, "split ").replace(/\.watermark\.currentWatermark$/, ""), value };
+        });
+        return <Table name="watermarks" columns={columns} rows={rows} id={(row) => row.id} sort="time" filter empty="Sources have no input; none of their splits has a watermark." />;
+      }}
+    </Answer>
+  );
+}
+
+function said(value: string, time: (ms: number) => string) {
+  const mark = watermark(value);
+  if (mark.kind === "time") return time(mark.ms);
+  return <span class="dim">{mark.kind === "end" ? "the end: no more comes" : "none yet"}</span>;
+}
+
+type Group = Omit<Subtask, "subtask" | "attempt"> & { "status-counts": Record<string, number> };
+
+function TaskManagers({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
+  const of = usePolled<{ taskmanagers: Group[] }>(at("jobs", job.jid, "vertices", vertex.id, "taskmanagers"));
+  const columns: Column<Group>[] = [
+    { key: "where", title: "TaskManager", value: (row) => row["taskmanager-id"], wide: 2.4, show: (row) => place(row["taskmanager-id"]) },
+    { key: "tasks", title: "Tasks", value: (row) => Object.values(row["status-counts"]).reduce((sum, one) => sum + one, 0), number: true },
+    { key: "status", title: "State", value: (row) => row.status, show: (row) => <Badge state={row.status} /> },
+    { key: "in", title: "Read", help: "records", value: (row) => row.metrics["read-records"], number: true, show: (row) => <Count of={row.metrics["read-records"]} /> },
+    { key: "out", title: "Written", help: "records", value: (row) => row.metrics["write-records"], number: true, show: (row) => <Count of={row.metrics["write-records"]} /> },
+    { key: "bytes-in", title: "Bytes read", value: (row) => row.metrics["read-bytes"], number: true, show: (row) => <Bytes of={row.metrics["read-bytes"]} /> },
+    { key: "bytes-out", title: "Bytes writ.", help: "bytes written", value: (row) => row.metrics["write-bytes"], number: true, show: (row) => <Bytes of={row.metrics["write-bytes"]} /> },
+    { key: "start", title: "Started", value: (row) => row["start-time"], number: true, wide: 1.5, show: (row) => <When ms={row["start-time"]} short /> },
+  ]; // prettier-ignore
+  return <Answer of={of} what="TaskManagers of a vertex">{(found) => <Table name="workers" columns={columns} rows={found.taskmanagers} id={(row) => row["taskmanager-id"]} filter />}</Answer>;
+}
+
+interface Accumulator {
+  name: string;
+  type: string;
+  value: string;
+}
+
+function Accumulators({ job, vertex }: { job: JobDetails; vertex: Vertex }) {
+  const of = usePolled<{ "user-accumulators": Accumulator[] }>(at("jobs", job.jid, "vertices", vertex.id, "accumulators"));
+  const columns: Column<Accumulator>[] = [
+    { key: "name", title: "Name", value: (row) => row.name, wide: 2 },
+    { key: "type", title: "Type", value: (row) => row.type },
+    { key: "value", title: "Value", value: (row) => row.value, wide: 3 },
+  ];
+  return <Answer of={of} what="accumulators">{(found) => <Table name="accumulators" columns={columns} rows={found["user-accumulators"]} id={(row) => row.name} empty="The functions of this vertex have none." />}</Answer>;
+}

@@ -1,0 +1,110 @@
+// Tests of what decides; run by `node --test` after a build by test.mjs, without a browser.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { joined } from "./history";
+import { diagnose, quantile, splitTrace } from "./diagnose";
+import { bytes, count, duration, percent, shortTime, time, watermark } from "./format";
+import { layout } from "./layout";
+import type { JobDetails, Vertex, Worst } from "./types";
+
+const io = { "read-bytes": 0, "write-bytes": 0, "read-records": 0, "write-records": 0 };
+const vertex = (id: string, worst: Worst): Vertex => ({
+  id, name: id, parallelism: 2, maxParallelism: 128, status: "RUNNING", "start-time": 0, "end-time": -1, duration: 0, tasks: { RUNNING: 2 }, metrics: io, "firesteel-worst": worst,
+}); // prettier-ignore
+const one = (value: number) => ({ value, subtask: 1 });
+const job = (vertices: Vertex[], inputs: Record<string, string[]>): JobDetails => ({
+  jid: "j", name: "j", state: "RUNNING", "start-time": 0, "end-time": -1, duration: 0, now: 1_000_000, timestamps: {}, vertices,
+  plan: { nodes: vertices.map(({ id }) => ({ id, parallelism: 2, description: id, inputs: (inputs[id] ?? []).map((from) => ({ id: from })) })) },
+}); // prettier-ignore
+
+test("numbers are short", () => {
+  assert.deepEqual([0, 7, 1234, 56_789, 123_456_789, NaN].map(count), ["0", "7", "1.23 k", "56.8 k", "123 M", "–"]);
+  assert.deepEqual([0, 1536, -1, 5 << 20].map(bytes), ["0 B", "1.50 kB", "–", "5.00 MB"]);
+  assert.deepEqual([5, 1500, 61_000, 3_700_000, -1].map(duration), ["5 ms", "1.5 s", "1 min 1 s", "1 h 1 min", "–"]);
+  assert.deepEqual([0, 123, 1200, undefined].map(percent), ["0 %", "12 %", "100 %", "–"]);
+});
+
+test("times are those of the zone that is chosen", () => {
+  assert.equal(time(0, "utc"), "1970-01-01 00:00:00");
+  assert.equal(time(0, "cluster", 3_600_000), "1970-01-01 01:00:00");
+  assert.equal(shortTime(1000, 2000, "utc"), "00:00:01");
+  assert.equal(shortTime(1000, 90_000_000, "utc"), "01-01 00:00");
+});
+
+test("marks of watermarks are no times", () => {
+  assert.equal(watermark("-9223372036854775808").kind, "none");
+  assert.equal(watermark("9223372036854775807").kind, "end");
+  assert.deepEqual(watermark("5"), { kind: "time", ms: 5 });
+  assert.equal(watermark(undefined).kind, "none");
+});
+
+test("who holds up the others is found behind those that wait", () => {
+  const found = diagnose(
+    job(
+      [
+        vertex("source", { busy: one(100), backPressured: one(800) }),
+        vertex("middle", { busy: one(300), backPressured: one(600) }),
+        vertex("slow", { busy: one(990), backPressured: one(0) }),
+        vertex("idle", { busy: one(10), backPressured: one(0) }),
+      ],
+      { middle: ["source"], slow: ["middle"], idle: ["source"] },
+    ),
+  );
+  assert.deepEqual(found.map(({ kind, vertex }) => [kind, vertex]), [["bad", "slow"]]);
+  assert.match(found[0]!.text, /subtask 1 is 99 % busy/);
+});
+
+test("a subtask without time left is a cause, though another one of its vertex is held up", () => {
+  const found = diagnose(
+    job(
+      [
+        vertex("source", { busy: one(100), backPressured: one(460) }),
+        vertex("slow", { busy: { value: 1000, subtask: 3 }, backPressured: { value: 190, subtask: 0 } }),
+        vertex("sink", { busy: one(400), backPressured: one(0) }),
+      ],
+      { slow: ["source"], sink: ["slow"] },
+    ),
+  );
+  assert.deepEqual([found[0]!.vertex, found[0]!.subtask], ["slow", 3]);
+});
+
+test("a job that nothing holds up says so", () => {
+  assert.equal(diagnose(job([vertex("source", { busy: one(100), backPressured: one(0) })], {}))[0]!.kind, "good");
+});
+
+test("event time that is behind is told, unless there is none", () => {
+  const kinds = (value: number) => diagnose(job([vertex("v", { watermark: one(value) })], {})).map(({ kind }) => kind);
+  assert.deepEqual(kinds(1_000_000 - 120_000), ["warn"]);
+  assert.deepEqual(kinds(1_000_000 - 1000), ["good"]);
+  assert.deepEqual(kinds(-9223372036854775808), ["good"]);
+});
+
+test("percentiles are values that occur", () => {
+  const values = Array.from({ length: 100 }, (_, index) => index + 1);
+  assert.deepEqual([0, 0.5, 0.95, 1].map((share) => quantile(values, share)), [1, 50, 95, 100]);
+  assert.ok(Number.isNaN(quantile([], 0.5)));
+});
+
+test("a traceback is cut into message and record", () => {
+  const found = splitTrace('Traceback (most recent call last):\n  File "a.py", line 1\n    boom()\nValueError: two\n  lines\nThe record at hand: {1}\n');
+  assert.deepEqual([found.message, found.record], ["ValueError: two\n  lines", "{1}"]);
+  assert.equal(splitTrace("plain").record, undefined);
+});
+
+test("a history goes on where it ended and keeps its size", () => {
+  const piece = (times: number[], series: Record<string, (number | null)[]>) => ({ interval: 1000, size: 3, truncated: false, times, series });
+  const found = joined(piece([1, 2], { a: [1, 2] }), piece([3, 4], { a: [3, 4], b: [5, 6] }));
+  assert.deepEqual(found.times, [2, 3, 4]);
+  assert.deepEqual(found.series, { a: [2, 3, 4], b: [null, 5, 6] });
+});
+
+test("vertices stand from left to right and do not overlap", () => {
+  const drawn = layout([
+    { id: "a", parallelism: 1, description: "" },
+    { id: "b", parallelism: 1, description: "", inputs: [{ id: "a", ship_strategy: "HASH" }] },
+    { id: "c", parallelism: 1, description: "", inputs: [{ id: "a" }, { id: "b" }, { id: "b" }] },
+  ]);
+  const x = Object.fromEntries(drawn.places.map((place) => [place.id, place.x]));
+  assert.ok(x["a"]! < x["b"]! && x["b"]! < x["c"]!);
+  assert.equal(drawn.links.length, 4, "two edges between the same vertices are two");
+});

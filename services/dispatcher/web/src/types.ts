@@ -1,0 +1,182 @@
+// Answers of the REST API, as far as they are used.
+export interface Io {
+  "read-bytes": number;
+  "write-bytes": number;
+  "read-records": number;
+  "write-records": number;
+  "accumulated-backpressured-time"?: number;
+  "accumulated-idle-time"?: number;
+  "accumulated-busy-time"?: number;
+}
+export interface One {
+  value: number;
+  subtask: number;
+}
+/** Of a vertex whose tasks run: values per second, those of time in ms. */
+export interface Worst {
+  busy?: One;
+  backPressured?: One;
+  watermark?: One;
+  skew?: number;
+  numRecordsInPerSecond?: number;
+  numRecordsOutPerSecond?: number;
+  numBytesInPerSecond?: number;
+  numBytesOutPerSecond?: number;
+  busyTimeMsPerSecond?: number;
+  backPressuredTimeMsPerSecond?: number;
+}
+export interface Vertex {
+  id: string;
+  name: string;
+  parallelism: number;
+  maxParallelism: number;
+  status: string;
+  "start-time": number;
+  "end-time": number;
+  duration: number;
+  tasks: Record<string, number>;
+  metrics: Io;
+  "firesteel-worst"?: Worst;
+}
+export interface PlanNode {
+  id: string;
+  parallelism: number;
+  description: string;
+  inputs?: { id: string; ship_strategy?: string }[];
+}
+export interface JobDetails {
+  jid: string;
+  name: string;
+  state: string;
+  "start-time": number;
+  "end-time": number;
+  duration: number;
+  now: number;
+  timestamps: Record<string, number>;
+  vertices: Vertex[];
+  plan: { nodes: PlanNode[] };
+  "firesteel-progress"?: string;
+}
+export interface JobRow {
+  jid: string;
+  name: string;
+  state: string;
+  "start-time": number;
+  "end-time": number;
+  duration: number;
+  tasks: Record<string, number>;
+  "firesteel-progress"?: string;
+}
+export interface Overview {
+  taskmanagers: number;
+  "slots-total": number;
+  "slots-available": number;
+  "jobs-running": number;
+  "jobs-finished": number;
+  "jobs-cancelled": number;
+  "jobs-failed": number;
+}
+export interface Subtask {
+  subtask: number;
+  status: string;
+  attempt: number;
+  endpoint: string;
+  "taskmanager-id": string;
+  "start-time": number;
+  "end-time": number;
+  duration: number;
+  metrics: Io;
+  "status-duration"?: Record<string, number>;
+  "firesteel-now"?: Record<string, number>;
+}
+export interface VertexDetails {
+  id: string;
+  name: string;
+  parallelism: number;
+  maxParallelism: number;
+  now: number;
+  subtasks: Subtask[];
+}
+export interface ExceptionEntry {
+  exceptionName: string;
+  stacktrace: string;
+  timestamp: number;
+  failureLabels?: Record<string, string>;
+  taskName?: string;
+  endpoint?: string;
+  taskManagerId?: string;
+  concurrentExceptions?: ExceptionEntry[];
+}
+export interface Exceptions {
+  exceptionHistory: { entries: ExceptionEntry[]; truncated: boolean };
+}
+export interface Summary {
+  min: number;
+  max: number;
+  avg: number;
+  p50?: number | string;
+  p95?: number | string;
+  p99?: number | string;
+}
+export interface Checkpoint {
+  id: number;
+  status: string;
+  is_savepoint: boolean;
+  trigger_timestamp: number;
+  latest_ack_timestamp: number;
+  state_size: number;
+  checkpointed_size: number;
+  end_to_end_duration: number;
+  processed_data: number;
+  persisted_data: number;
+  num_subtasks: number;
+  num_acknowledged_subtasks: number;
+  checkpoint_type: string;
+  external_path?: string;
+  discarded?: boolean;
+  failure_message?: string;
+  failure_timestamp?: number;
+  tasks: Record<string, CheckpointTask>;
+}
+export interface CheckpointTask {
+  status: string;
+  latest_ack_timestamp: number;
+  state_size: number;
+  checkpointed_size: number;
+  end_to_end_duration: number;
+  num_subtasks: number;
+  num_acknowledged_subtasks: number;
+  processed_data: number;
+  persisted_data: number;
+}
+export interface Checkpoints {
+  counts: Record<"restored" | "total" | "in_progress" | "completed" | "failed", number>;
+  summary: Record<string, Summary>;
+  latest: {
+    completed: Checkpoint | null;
+    savepoint: Checkpoint | null;
+    failed: Checkpoint | null;
+    restored: { id: number; restore_timestamp: number; external_path: string; is_savepoint: boolean } | null;
+  };
+  history: Checkpoint[];
+}
+export interface CheckpointSubtask {
+  index: number;
+  status: string;
+  ack_timestamp?: number;
+  end_to_end_duration?: number;
+  state_size?: number;
+  checkpointed_size?: number;
+  checkpoint?: { sync: number; async: number };
+  alignment?: { processed: number; persisted: number; duration: number };
+  start_delay?: number;
+  unaligned_checkpoint?: boolean;
+}
+export interface History {
+  interval: number;
+  size: number;
+  truncated: boolean;
+  times: number[];
+  series: Record<string, (number | null)[]>;
+}
+export type MetricList = { id: string; value?: string }[];

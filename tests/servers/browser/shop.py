@@ -1,0 +1,49 @@
+"""A job to look at: it has a slow operator, fails once, takes checkpoints, and has event time."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from firesteel.common import Duration, WatermarkStrategy
+from firesteel.common.watermark_strategy import TimestampAssigner
+from firesteel.datastream.connectors.data_generator import DataGeneratorSource, RateLimiterStrategy
+from tests.integration.embedded.programs import new_environment
+
+PARALLELISM = 2
+NAME = "Orders by customer"
+SETTINGS = {
+    "firesteel__metrics__history__interval": "250 ms",
+    "execution__checkpointing__interval": "500 ms",
+    "restart_strategy__type": "fixed-delay",
+    "restart_strategy__fixed_delay__delay": "100 ms",
+}
+
+
+class _OrderTime(TimestampAssigner):
+    def extract_timestamp(self, value: Any, record_timestamp: int) -> int:
+        return int(time.time() * 1000)
+
+
+def shop(folder: Path) -> Any:
+    """Start it; its checkpoints and marks go to this folder."""
+    failed = folder / "failed"
+    env = new_environment(PARALLELISM, **SETTINGS, execution__checkpointing__dir=f"file://{folder}/checkpoints")
+
+    def order(number: int) -> dict[str, Any]:
+        return {"order": number, "customer": f"c{number % 7}"}
+
+    def price(one: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(0.001)
+        if one["order"] == 100 and not failed.exists():
+            failed.touch()
+            raise LookupError(f"no price for customer {one['customer']}")
+        return one
+
+    strategy = WatermarkStrategy.for_bounded_out_of_orderness(Duration.of_millis(100))
+    source = DataGeneratorSource(order, None, RateLimiterStrategy(100.0))
+    orders = env.from_source(source, strategy.with_timestamp_assigner(_OrderTime()), "orders")
+    priced = orders.key_by(lambda one: one["customer"]).map(price).name("price")
+    priced.rebalance().filter(lambda one: one["order"] < 0).name("odd ones").print()
+    return env.execute_async(NAME)

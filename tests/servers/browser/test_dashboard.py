@@ -1,0 +1,265 @@
+"""The dashboard in a real browser, on a real cluster: pages show what the server says, actions do what they say."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from tests.integration.embedded.programs import ended, until
+from tests.servers.browser.chromium import Chromium
+from tests.servers.browser.conftest import Shop
+from tests.servers.browser.shop import NAME, PARALLELISM, shop
+
+pytestmark = pytest.mark.may_skip(reason="Chromium can be installed by root on Debian only")
+ROWS = "[...document.querySelectorAll('table[data-name={name}] tbody tr[data-row]')]"
+
+
+def rows(browser: Chromium, name: str, least: int = 1) -> list[list[str]]:
+    """The cells of a table, as soon as it has so many rows."""
+    found: list[list[str]] = browser.wait(
+        f"(({ROWS.format(name=name)}).length >= {least}) && "
+        f"{ROWS.format(name=name)}.map((row) => [...row.cells].map((cell) => cell.innerText))"
+    )
+    return found
+
+
+def figure(browser: Chromium, name: str) -> str:
+    """A figure in large letters."""
+    return browser.text(f"[data-figure={name}] .figure-value")
+
+
+def test_the_overview_shows_what_the_server_says(browser: Chromium, watched: Shop) -> None:
+    with urlopen(f"{watched.url}/overview") as answer:
+        said = json.load(answer)
+    browser.go("#/overview")
+    used = said["slots-total"] - said["slots-available"]
+    assert figure(browser, "slots") == f"{used} of {said['slots-total']}"
+    assert (figure(browser, "taskmanagers"), figure(browser, "running")) == ("1", str(said["jobs-running"]))
+    (row,) = rows(browser, "running")
+    tasks = watched.ask()["vertices"]
+    assert row[:3] == [NAME, "RUNNING", "{0}/{0}".format(sum(vertex["parallelism"] for vertex in tasks))]
+    browser.press("tr[data-row] a")
+    browser.wait(f"location.hash.startsWith('#/jobs/{watched.id}')")
+
+
+def test_the_graph_has_all_vertices_and_names_the_worst_subtask(browser: Chromium, watched: Shop) -> None:
+    browser.go(f"#/jobs/{watched.id}/overview")
+    said = watched.ask()
+    names = {vertex["id"]: vertex["name"] for vertex in said["vertices"]}
+    browser.wait(f"document.querySelectorAll('.node').length === {len(names)}")
+    shown = browser.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('.node')].map((one) => "
+        "[one.dataset.vertex, one.querySelector('.node-name').innerText]))"
+    )
+    assert shown == names
+    edges = browser.evaluate(
+        "[...document.querySelectorAll('[data-edge]')].map((one) => [one.dataset.edge, one.innerText])"
+    )
+    nodes = said["plan"]["nodes"]
+    wanted = {f"{i['id']}-{node['id']}": i["ship_strategy"] for node in nodes for i in node.get("inputs", ())}
+    assert {edge: text.split("\n")[0] for edge, text in edges} == wanted
+    busiest = next(v for v in said["vertices"] if v["name"].startswith("price"))
+    worst = browser.wait(
+        f"document.querySelector('.node[data-vertex=\"{busiest['id']}\"] .node-bar-where').innerText.match(/^#[01]$/)"
+    )
+    assert worst, "the busiest subtask has its number"
+
+
+def test_subtasks_are_sorted_and_filtered_and_the_link_says_so(browser: Chromium, watched: Shop) -> None:
+    vertex = watched.ask()["vertices"][1]["id"]
+    browser.go(f"#/jobs/{watched.id}/overview")
+    browser.press(f".node[data-vertex='{vertex}']")
+    assert [row[0] for row in rows(browser, "subtasks", PARALLELISM)] == ["0", "1"]
+    browser.press("table[data-name=subtasks] th button")
+    browser.wait("location.hash.includes('subtasks-sort=-subtask')")
+    assert [row[0] for row in rows(browser, "subtasks", PARALLELISM)] == ["1", "0"]
+    link = browser.evaluate("location.href")
+    browser.open(link)
+    assert [row[0] for row in rows(browser, "subtasks", PARALLELISM)] == ["1", "0"], "the link brings the order along"
+    said = watched.ask(f"/vertices/{vertex}")["subtasks"]
+    assert {row[1] for row in rows(browser, "subtasks", PARALLELISM)} == {one["status"] for one in said}
+    browser.type(".find", "no such subtask")
+    browser.wait("document.querySelector('.empty')?.innerText.startsWith('Nothing matches')")
+    browser.go(f"#/jobs/{watched.id}/overview/{vertex}/backpressure")
+    browser.text("[data-level]")
+    browser.go(f"#/jobs/{watched.id}/overview/{vertex}/watermarks")
+    said_watermarks = watched.ask(f"/vertices/{vertex}/watermarks")
+    assert len(rows(browser, "watermarks", len(said_watermarks))) == len(said_watermarks)
+
+
+def test_an_exception_has_its_traceback_its_place_and_its_record(browser: Chromium, watched: Shop) -> None:
+    browser.go(f"#/jobs/{watched.id}/exceptions")
+    (said,) = watched.ask("/exceptions")["exceptionHistory"]["entries"]
+    entry = f"[data-exception='{said['exceptionName']}']"
+    assert "no price for customer c2" in browser.text(f"{entry} .exception-message")
+    assert "in price" in browser.text(f"{entry} .trace pre")
+    assert "'order': 100" in browser.text(f"{entry} [data-record]")
+    assert said["taskManagerId"] in browser.text(f"{entry} .facts")
+
+
+def test_checkpoints_are_those_of_the_server_with_the_time_of_each_subtask(browser: Chromium, watched: Shop) -> None:
+    browser.go(f"#/jobs/{watched.id}/checkpoints")
+    completed = int(figure(browser, "completed").replace(" k", "000"))
+    assert 0 < completed <= watched.ask("/checkpoints")["counts"]["completed"]
+    assert figure(browser, "restored") == str(watched.ask("/checkpoints")["counts"]["restored"])
+    browser.press("table[data-name=checkpoints] tbody tr[data-row]")
+    chosen = browser.wait("location.hash.match(/checkpoints.(\\d+)/)?.[1]")
+    assert browser.text("[data-card=checkpoint] h2") == f"Checkpoint {chosen}"
+    assert len(rows(browser, "of-checkpoint", 2)) == len(watched.ask()["vertices"])
+    browser.wait("document.querySelectorAll('[data-phases]').length > 0")
+    assert browser.evaluate("document.querySelector('[data-strip]').dataset.strip") != "0"
+
+
+def test_charts_are_there_again_after_a_reload(browser: Chromium, watched: Shop) -> None:
+    vertex = watched.ask()["vertices"][1]["id"]
+    browser.go(f"#/jobs/{watched.id}/overview/{vertex}/charts")
+    points = "Number(document.querySelector('[data-chart=Records]')?.dataset.points) >= 8"
+    browser.wait(points)
+    browser.reload()
+    began = time.monotonic()
+    browser.wait(points)
+    assert time.monotonic() - began < 8 * 3, "eight points of a chart of this page alone would take 24 s"
+    said = watched.ask(f"/metrics/history?vertex={vertex}")
+    assert len(said["times"]) >= 8
+    assert any(value for value in said["series"]["numRecordsInPerSecond"])
+    browser.type("[data-find=metrics]", "0.numRecordsInPerSecond")
+    browser.press("[data-metric='0.numRecordsInPerSecond']")
+    browser.wait("document.querySelector('[data-chart=\"0.numRecordsInPerSecond\"] canvas')")
+
+
+def test_every_page_shows_itself_or_says_what_the_cluster_does_not_offer(browser: Chromium, watched: Shop) -> None:
+    vertex = watched.ask()["vertices"][1]["id"]
+    job = f"#/jobs/{watched.id}"
+    pages = {
+        "#/jobs": "table[data-name=jobs] tr[data-row]",
+        f"{job}/timeline/{vertex}": "[data-card=subtask-times] .gantt-bar",
+        f"{job}/charts": ".charts [data-chart]",
+        f"{job}/configuration": "table[data-name=options] tr[data-row]",
+        f"{job}/overview/{vertex}/taskmanagers": "table[data-name=workers] tr[data-row]",
+        f"{job}/overview/{vertex}/accumulators": "table[data-name=accumulators]",
+        f"{job}/overview/{vertex}/flamegraph": "[data-flames]",
+        "#/taskmanagers": "table[data-name=taskmanagers] tr[data-row]",
+        "#/taskmanagers/embedded": "[data-card=slots] tr[data-row]",
+        "#/taskmanagers/embedded/logs": "table[data-name=logs] tr[data-row]",
+        "#/taskmanagers/embedded/threads": ".thread",
+        "#/jobmanager/configuration": "table[data-name=options] tr[data-row]",
+        "#/jobmanager/environment": ".plain-list li",
+        "#/jobmanager/metrics": "table[data-name=values] tr[data-row]",
+        "#/jobmanager/threads": ".thread",
+        "#/jobs/" + "0" * 32: ".trouble",
+        "#/nowhere": "main h1",
+    }
+    for page, wanted in pages.items():
+        browser.go(page)
+        browser.wait(f"document.querySelector({json.dumps(wanted)}) || document.querySelector('.trouble.quiet')")
+    for one in browser.problems:
+        assert "404" in one, f"no error but questions that this cluster does not answer: {one}"
+    assert {url.split("/")[2] for url in browser.asked if url.startswith("http")} == {watched.url.split("/")[2]}
+
+
+def test_a_thousand_subtasks_are_no_burden(browser: Chromium, watched: Shop) -> None:
+    vertex = watched.ask()["vertices"][1]["id"]
+    browser.go("#/jobs")
+    browser.evaluate(
+        """(() => {
+            const real = window.fetch;
+            window.fetch = async (path, init) => {
+                const answer = await real(path, init);
+                if (!String(path).match(/vertices.[0-9a-f]{32}$/)) return answer;
+                const found = await answer.json();
+                const row = found.subtasks[0];
+                found.subtasks = Array.from({ length: 1000 }, (_, index) => ({ ...row, subtask: index,
+                    "firesteel-now": { ...row["firesteel-now"], busyTimeMsPerSecond: (index * 37) % 1000 } }));
+                return new Response(JSON.stringify(found));
+            };
+        })()"""
+    )
+    browser.go(f"#/jobs/{watched.id}/overview/{vertex}/subtasks?subtasks-sort=-busy")
+    browser.wait("document.querySelector('table[data-name=subtasks]')?.ariaRowCount === '1000'")
+    assert len(rows(browser, "subtasks", 10)) < 60, "only rows that can be seen are in the page"
+    assert rows(browser, "subtasks")[0][0] == "27", "the busiest of the thousand: 27 * 37 = 999"
+    began = time.monotonic()
+    browser.evaluate("(document.querySelector('.table-box table[data-name=subtasks]').parentNode.scrollTop = 1e6, 0)")
+    browser.wait(f"{ROWS.format(name='subtasks')}.at(-1).cells[2].innerText === '0 %'")
+    assert time.monotonic() - began < 3
+    browser.reload()
+
+
+def test_whoever_has_no_token_only_looks(browser: Chromium, watched: Shop) -> None:
+    browser.open(f"{watched.url}/#/jobs/{watched.id}/overview")
+    browser.press("[data-action=checkpoint]")
+    browser.type("[data-dialog=login] input", "a wrong token")
+    browser.press("[data-confirm=log-in]")
+    assert browser.text("[data-dialog=login] .trouble") == "The cluster does not know this token."
+    browser.key("Escape")
+    browser.wait("!document.querySelector('dialog')")
+
+
+@pytest.fixture
+def logged_in(browser: Chromium, watched: Shop) -> Chromium:
+    """The browser, with the token."""
+    if browser.evaluate("document.querySelector('[data-action=log-in]')?.innerText") != "Log out":
+        browser.open(f"{watched.url}/#/jobs/{watched.id}/overview")
+        browser.press("[data-action=log-in]")
+        browser.type("[data-dialog=login] input", watched.token)
+        browser.press("[data-confirm=log-in]")
+        browser.wait("document.querySelector('[data-action=log-in]').innerText === 'Log out'")
+    browser.go(f"#/jobs/{watched.id}/overview")
+    return browser
+
+
+def test_a_checkpoint_is_taken_when_it_is_confirmed(logged_in: Chromium, watched: Shop) -> None:
+    kept: Any = logged_in.evaluate(
+        "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
+    )
+    assert watched.token not in kept
+    assert not [url for url in logged_in.asked if watched.token in url]
+    logged_in.press("[data-action=checkpoint]")
+    logged_in.press("[data-confirm=checkpoint]")
+    text = logged_in.text("[data-note=good] b")
+    number = int(text.removeprefix("Checkpoint ").removesuffix(" is complete."))
+    assert watched.ask(f"/checkpoints/details/{number}")["status"] == "COMPLETED"
+
+
+def test_a_savepoint_goes_where_it_is_told(logged_in: Chromium, watched: Shop) -> None:
+    logged_in.press("[data-action=savepoint]")
+    target = watched.folder / "savepoints"
+    logged_in.type("[data-dialog=savepoint] input[name=directory]", f"file://{target}")
+    logged_in.press("[data-confirm=savepoint]")
+    place = logged_in.text("[data-note=good] pre").strip()
+    assert str(target) in place
+    assert list(target.glob("*/_metadata"))
+    assert watched.ask()["state"] == "RUNNING"
+
+
+def test_stopping_takes_a_savepoint_and_ends_the_job(logged_in: Chromium, watched: Shop) -> None:
+    logged_in.press("[data-action=stop]")
+    target = watched.folder / "stopped"
+    logged_in.type("[data-dialog=stop] input[name=directory]", f"file://{target}")
+    logged_in.press("[data-confirm=stop]")
+    logged_in.wait(
+        "[...document.querySelectorAll('[data-note=good]')].some((one) => one.innerText.includes('stopped'))"
+    )
+    assert list(target.glob("*/_metadata"))
+    assert ended(watched.job) == "FINISHED"
+    logged_in.wait("document.querySelector('.job-head .badge').innerText === 'FINISHED'")
+    logged_in.go(f"#/jobs/{watched.id}/charts")
+    assert logged_in.wait("document.querySelector('[data-chart]')"), "what was remembered stays"
+
+
+def test_cancelling_asks_first(browser: Chromium, watched: Shop) -> None:
+    other: Any = shop(watched.folder)
+    browser.go(f"#/jobs/{other.get_job_id()}/overview")
+    browser.press("[data-action=cancel]")
+    browser.key("Escape")
+    browser.wait("!document.querySelector('dialog')")
+    assert not other.get_job_status().result().is_terminal_state()
+    browser.press("[data-action=cancel]")
+    browser.press("[data-confirm=cancel]")
+    assert ended(other) == "CANCELED"
+    browser.wait("document.querySelector('.job-head .badge').innerText === 'CANCELED'")
+    until(lambda: rows(browser, "vertices"), "vertices of a job that has ended")

@@ -1,0 +1,288 @@
+"""Jobs that write to a real Kafka while slots, TaskManagers, JobMasters and brokers are killed: who reads what is
+committed finds each result once."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from firesteel.common import Configuration, SimpleStringSchema, Types
+from firesteel.core.errors import JobFailedError
+from firesteel.datastream import DataStream
+from firesteel.datastream.connectors.kafka import DeliveryGuarantee, KafkaRecordSerializationSchema, KafkaSink
+from firesteel.functions.sink import WriterContext
+from firesteel.functions.two_phase import (
+    CommitResult,
+    Committable,
+    Committer,
+    TwoPhaseCommitSink,
+    TwoPhaseWriter,
+    WriterState,
+)
+from tests.integration.embedded.programs import ended, new_environment, submitted_to
+from tests.integration.processes.cluster import PATIENCE
+from tests.integration.recovery import functions, steps
+from tests.integration.recovery.places import JOBMASTER, SLOT, TASKMANAGER, Embedded, Processes, embedded, processes
+from tests.integration.recovery.programs import PROGRAMS, World, expected
+from tests.integration.recovery.stepped_storage import plugin
+from tests.integration.recovery.trials import ANY_MOMENT, Death, Trial
+from tests.servers.kafka.server import KafkaCluster
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.may_skip(reason="Kafka comes by Maven"), pytest.mark.timeout(550)]
+
+BEFORE_FLUSH, PREPARED = "before the flush", "behind the pre-commit"
+
+
+def kafka_sink(kafka: KafkaCluster, topic: str, **properties: str) -> KafkaSink:
+    """Texts, exactly once."""
+    schema = KafkaRecordSerializationSchema.builder().set_topic(topic)
+    builder = (
+        KafkaSink.builder()
+        .set_bootstrap_servers(kafka.bootstrap)
+        .set_record_serializer(schema.set_value_serialization_schema(SimpleStringSchema()).build())
+        .set_delivery_guarantee(DeliveryGuarantee.EXACTLY_ONCE)
+        .set_transactional_id_prefix(topic)
+        .set_property("request.timeout.ms", "5000")
+    )
+    for name, value in properties.items():
+        builder.set_property(name.replace("_", "."), value)
+    return builder.build()
+
+
+class SteppedKafkaSink(TwoPhaseCommitSink[Any]):
+    """The sink, with the steps of a checkpoint at which somebody dies.
+
+    Args:
+        sink: it.
+        folder: of the orders.
+    """
+
+    needs_all_states = True
+
+    def __init__(self, sink: KafkaSink, folder: Path) -> None:
+        self._sink, self._folder = sink, folder
+
+    def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
+        return _SteppedWriter(self._sink.create_writer(context), self._folder)
+
+    def create_committer(self, context: WriterContext) -> Committer:
+        return _SteppedCommitter(self._sink.create_committer(context), self._folder)
+
+
+class _SteppedWriter(TwoPhaseWriter[Any]):
+    blocking = True
+
+    def __init__(self, writer: TwoPhaseWriter[Any], folder: Path) -> None:
+        self._writer, self._folder = writer, folder
+        self.open, self.write, self.abort, self.close = writer.open, writer.write, writer.abort, writer.close  # type: ignore[method-assign]
+
+    def write(self, values: Sequence[Any], timestamps: Sequence[int] | None) -> None:
+        raise AssertionError("it is the writer's")
+
+    def prepare_commit(self, *, end_of_input: bool) -> Sequence[bytes]:
+        steps.at(self._folder, BEFORE_FLUSH)
+        prepared = self._writer.prepare_commit(end_of_input=end_of_input)
+        steps.at(self._folder, PREPARED)
+        return prepared
+
+    def snapshot_state(self) -> Sequence[bytes]:
+        return self._writer.snapshot_state()
+
+    def restore_state(self, states: Sequence[WriterState]) -> None:
+        self._writer.restore_state(states)
+
+
+class _SteppedCommitter(Committer):
+    def __init__(self, committer: Committer, folder: Path) -> None:
+        self._committer, self._folder = committer, folder
+
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        steps.at(self._folder, steps.BEFORE_COMMIT)
+        results = list(self._committer.commit(committables[:1]))
+        steps.at(self._folder, steps.WITHIN_COMMIT)
+        results += self._committer.commit(committables[1:])
+        steps.at(self._folder, steps.AFTER_COMMIT)
+        return results
+
+    def recommit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        return self._committer.recommit(committables)
+
+    def close(self) -> None:
+        self._committer.close()
+
+
+class KafkaWorld(World):
+    """What programs are made of, with a topic at their end."""
+
+    kafka: KafkaCluster
+    topics: dict[str, str]
+
+    def sink(self, stream: DataStream, name: str) -> None:
+        texts = stream.map(functions.Watched(self.folder), Types.STRING())
+        texts.sink_to(SteppedKafkaSink(kafka_sink(self.kafka, self.topics[name]), self.folder))
+
+
+@dataclass
+class KafkaTrial(Trial):
+    """A trial whose results go to topics.
+
+    Args:
+        kafka: the brokers.
+    """
+
+    kafka: KafkaCluster = None  # type: ignore[assignment] # behind arguments with defaults
+
+    def run_through(self, deaths: Sequence[Death | Callable[[], None]], at_the_end: Death | None = None) -> None:
+        """Run the programs with these deaths and faults, each when checkpoints have gone on since the one before."""
+        topics = {name: self.kafka.create_topic(partitions=3) for name in self.programs}
+        with submitted_to(self.place.settings()):
+            environment = self.environment()
+            world = KafkaWorld(environment, self.folder, self.rate)
+            world.kafka, world.topics = self.kafka, topics
+            for name in self.programs:
+                world.sink(PROGRAMS[name].build(world), name)
+            job = environment.execute_async("to Kafka")
+            try:
+                for death in deaths:
+                    if isinstance(death, Death):
+                        self.die([death])
+                    else:
+                        self._progress()
+                        death()
+                self._progress()
+                self.stop(at_the_end, world.splits)
+                state = ended(job, PATIENCE)
+            except BaseException:
+                self._tell(job)
+                job.cancel().result()
+                raise
+            if state != "FINISHED":
+                self._tell(job)
+            assert state == "FINISHED"
+        for name, topic in topics.items():
+            wanted = expected(PROGRAMS[name], self.folder).total()
+            wait_until(partial(nothing_is_open, self.kafka, topic), "no transaction is left open")
+            found = Counter((record.value or b"").decode() for record in self.kafka.records(topic))
+            print(f"{topic}: {found.total()} of {wanted}")
+            self._compare(name, found)
+
+
+def nothing_is_open(kafka: KafkaCluster, topic: str) -> bool:
+    """No reader waits for the end of a transaction."""
+    return kafka.end_offsets(topic, "read_committed") == kafka.end_offsets(topic)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """For a trial; what stands still at a step goes on when it is gone."""
+    yield tmp_path
+    (tmp_path / steps.ORDER).unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """The embedded cluster."""
+    with plugin(tmp_path_factory.mktemp("plugin")), embedded() as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+    """A cluster of processes."""
+    with plugin(tmp_path_factory.mktemp("plugin")) as path, processes(path) as place:
+        yield place
+
+
+def test_slots_die_at_each_step(here: Embedded, kafka: KafkaCluster, folder: Path) -> None:
+    trial = KafkaTrial(here, folder, ["keyed"], rate=500, kafka=kafka)
+    mine = (BEFORE_FLUSH, PREPARED, steps.BEFORE_COMMIT, steps.WITHIN_COMMIT, steps.AFTER_COMMIT)
+    trial.run_through(
+        [*(Death(step) for step in mine), Death(steps.AFTER_METADATA, SLOT)], at_the_end=Death(steps.BEFORE_COMMIT)
+    )
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("victim", [SLOT, TASKMANAGER, JOBMASTER])
+def test_all_parts_of_a_cluster_die_at_each_step(
+    victim: str, place: Processes, kafka: KafkaCluster, folder: Path
+) -> None:
+    trial = KafkaTrial(place, folder, ["keyed", "chain"], rate=200, kafka=kafka)
+    told = (
+        BEFORE_FLUSH, PREPARED, steps.ACKNOWLEDGED, steps.AFTER_METADATA, steps.BEFORE_COMMIT, steps.WITHIN_COMMIT,
+        steps.AFTER_COMMIT, ANY_MOMENT, ANY_MOMENT,
+    )  # fmt: skip
+    trial.run_through([Death(step, victim) for step in told], at_the_end=Death(steps.WITHIN_COMMIT, victim))
+
+
+@pytest.mark.long
+def test_brokers_die(here: Embedded, kafka_of_three: KafkaCluster, folder: Path) -> None:
+    trial = KafkaTrial(here, folder, ["keyed"], rate=100, kafka=kafka_of_three)
+
+    def away(*numbers: int, seconds: float = 0) -> Callable[[], None]:
+        def happens() -> None:
+            with kafka_of_three.away(*numbers):
+                time.sleep(seconds)  # a fault of this length is what is tested
+            trial.kills += len(numbers) or 3
+
+        return happens
+
+    def still() -> None:
+        with kafka_of_three.stopped(1):
+            time.sleep(3)
+
+    trial.run_through(
+        [away(0, seconds=1), still, away(1), Death(steps.BEFORE_COMMIT), away(2, seconds=2), away(seconds=5)]
+    )
+
+
+@pytest.mark.long
+def test_a_transaction_that_ran_out_fails_the_job_and_names_the_checkpoint(
+    here: Embedded, kafka: KafkaCluster, folder: Path
+) -> None:
+    topic = kafka.create_topic()
+    with submitted_to(here.settings()):
+        environment = new_environment(1)
+        no_restarts = Configuration()
+        no_restarts.set_string("restart-strategy.type", "none")
+        environment.enable_checkpointing(100)
+        environment.configure(no_restarts)
+        sink = kafka_sink(kafka, topic, transaction_timeout_ms="1000")
+        environment.from_sequence(0, 10).map(str, Types.STRING()).sink_to(_Late(sink))
+        with pytest.raises(JobFailedError, match=r"of checkpoint .* can't be committed: the transaction .* ran out"):
+            environment.execute("late")
+    assert kafka.records(topic) == []
+
+
+class _Late(TwoPhaseCommitSink[Any]):
+    """Commits when it is too late."""
+
+    needs_all_states = True
+
+    def __init__(self, sink: KafkaSink) -> None:
+        self._sink = sink
+
+    def create_writer(self, context: WriterContext) -> TwoPhaseWriter[Any]:
+        return self._sink.create_writer(context)
+
+    def create_committer(self, context: WriterContext) -> Committer:
+        return _LateCommitter(self._sink.create_committer(context))
+
+
+class _LateCommitter(Committer):
+    def __init__(self, committer: Committer) -> None:
+        self._committer = committer
+
+    def commit(self, committables: Sequence[Committable]) -> Sequence[CommitResult]:
+        time.sleep(3)
+        return self._committer.commit(committables)
+
+    def close(self) -> None:
+        self._committer.close()

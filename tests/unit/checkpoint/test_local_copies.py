@@ -1,0 +1,146 @@
+"""Copies of state on a local disk: used when they are good, and as long as they are needed."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from firesteel.checkpoint.filesystem import FileSystemCheckpointStorage
+from firesteel.checkpoint.handles import FileState, InlineState, StateHandle
+from firesteel.checkpoint.local_copies import LocalCopies, link_copy
+from firesteel.checkpoint.storage import StateWriter, StorageParameters
+from firesteel.config import Settings
+from firesteel.core.errors import CheckpointStorageError
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> FileSystemCheckpointStorage:
+    settings = {
+        "execution.checkpointing.dir": str(tmp_path / "checkpoints"),
+        "execution.checkpointing.data-inline-threshold": "0",
+    }
+    made = FileSystemCheckpointStorage(StorageParameters("0" * 32, Settings(settings, "job")))
+    made.prepare(1)
+    return made
+
+
+def write(copies: LocalCopies, storage: FileSystemCheckpointStorage, data: bytes) -> StateHandle:
+    with copies.beside(storage.open_state_stream(1)) as writer:
+        writer.write(data[:3])
+        writer.write(data[3:])
+        return writer.close()
+
+
+def found(copies: LocalCopies, handle: StateHandle) -> bytes | None:
+    stream = copies.open(handle)
+    if stream is None:
+        return None
+    with stream:
+        return stream.read()
+
+
+def files(tmp_path: Path) -> list[Path]:
+    return [path for path in (tmp_path / "local").rglob("*") if path.is_file()]
+
+
+def test_a_copy_is_read_by_the_task_and_by_others_of_the_job(
+    storage: FileSystemCheckpointStorage, tmp_path: Path
+) -> None:
+    copies = LocalCopies(str(tmp_path / "local"), "v-0")
+    handle = write(copies, storage, b"some state")
+    assert isinstance(handle, FileState)
+    assert found(copies, handle) == b"some state"
+    assert found(LocalCopies(str(tmp_path / "local"), "v-1"), handle) == b"some state"
+    assert found(LocalCopies(str(tmp_path / "local"), "v-0", [handle], reads=False), handle) is None
+    assert found(LocalCopies(str(tmp_path / "elsewhere"), "v-0"), handle) is None
+    assert found(copies, InlineState(b"some state")) is None
+
+
+@pytest.mark.parametrize("damage", [b"some stat", b"some statf", b"some state and more", b""])
+def test_a_copy_that_is_damaged_is_not_used(
+    storage: FileSystemCheckpointStorage, tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    copies = LocalCopies(str(tmp_path / "local"), "v-0")
+    handle = write(copies, storage, b"some state")
+    (path,) = files(tmp_path)
+    path.write_bytes(damage)
+    with caplog.at_level(logging.WARNING):
+        assert found(copies, handle) is None
+    assert str(path) in caplog.text
+    assert not path.exists()
+    assert storage.read_state(handle) == b"some state"
+
+
+def test_copies_stay_as_long_as_a_checkpoint_needs_them(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
+    copies = LocalCopies(str(tmp_path / "local"), "v-0")
+    one, two, three, four = (write(copies, storage, data) for data in (b"one", b"two", b"three", b"four"))
+    copies.acknowledged(1, [one, two])
+    copies.acknowledged(2, [two, three])
+    copies.acknowledged(3, [four])
+    copies.complete(1)
+    assert all(found(copies, handle) for handle in (one, two, three, four))
+    copies.aborted(3)
+    assert found(copies, four) is None
+    copies.complete(2)
+    assert [found(copies, handle) for handle in (one, two, three)] == [None, b"two", b"three"]
+    again = LocalCopies(str(tmp_path / "local"), "v-0", [three])
+    assert [found(again, handle) for handle in (two, three)] == [None, b"three"]
+    again.acknowledged(4, [write(again, storage, b"five")])
+    again.complete(4)
+    assert found(again, three) is None
+    assert len(files(tmp_path)) == 1
+
+
+def test_what_attempts_before_have_left_is_removed(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
+    copies = LocalCopies(str(tmp_path / "local"), "v-0")
+    writer = copies.beside(storage.open_state_stream(1))
+    writer.write(b"x" * 10)
+    write(copies, storage, b"never acknowledged")
+    assert len(files(tmp_path)) == 2
+    LocalCopies(str(tmp_path / "local"), "v-1")
+    assert len(files(tmp_path)) == 2
+    LocalCopies(str(tmp_path / "local"), "v-0")
+    assert files(tmp_path) == []
+    writer.abort()
+
+
+class Broken(StateWriter):
+    def write(self, data: bytes | bytearray | memoryview) -> None: ...
+
+    def close(self) -> StateHandle:
+        raise CheckpointStorageError("away")
+
+    def abort(self) -> None: ...
+
+
+def test_what_is_not_stored_has_no_copy(tmp_path: Path) -> None:
+    with LocalCopies(str(tmp_path / "local"), "v-0").beside(Broken()) as writer:
+        writer.write(b"some")
+        with pytest.raises(CheckpointStorageError):
+            writer.close()
+    assert files(tmp_path) == []
+
+
+def test_a_local_disk_that_takes_nothing_costs_the_copy_only(
+    storage: FileSystemCheckpointStorage, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "local").touch()
+    copies = LocalCopies(str(tmp_path / "local"), "v-0")
+    with caplog.at_level(logging.WARNING):
+        handle = write(copies, storage, b"some state")
+    assert "no copy of state" in caplog.text
+    assert found(copies, handle) is None
+    assert storage.read_state(handle) == b"some state"
+
+
+def test_a_file_that_never_changes_is_linked(storage: FileSystemCheckpointStorage, tmp_path: Path) -> None:
+    copies, path = LocalCopies(str(tmp_path / "local"), "v-0"), tmp_path / "table.sst"
+    path.write_bytes(b"entries")
+    with copies.beside(storage.open_state_stream(1)) as writer:
+        link_copy(writer, str(path))
+        writer.write(path.read_bytes())
+        handle = writer.close()
+    assert path.stat().st_nlink == 2
+    assert found(copies, handle) == b"entries"

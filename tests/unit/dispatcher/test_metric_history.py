@@ -1,0 +1,111 @@
+"""What is remembered of jobs for charts: rings of bounded size, rates of totals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from firesteel.graph.job_archive import WORST
+from firesteel_dispatcher.metric_history import MetricHistory
+
+VERTEX = "1" * 32
+
+
+def seen(job: str = "job", vertices: int = 1, worst: dict[str, Any] | None = None, **totals: float) -> dict[str, Any]:
+    metrics = {
+        "read-records": 0, "write-records": 0, "read-bytes": 0, "write-bytes": 0, "accumulated-busy-time": 0,
+        "accumulated-backpressured-time": 0, "accumulated-idle-time": 0,
+        **{name.replace("_", "-"): value for name, value in totals.items()},
+    }  # fmt: skip
+    ids = [VERTEX, *(f"{i:032}" for i in range(2, vertices + 1))]
+    return {
+        "jid": job,
+        "vertices": [{"id": id_, "parallelism": 2, "metrics": metrics, WORST: worst or {}} for id_ in ids],
+        "restarts": {"numRestarts": 1, "uptime": 5},
+        "checkpoints": {"metrics": {"lastCheckpointDuration": 30, "lastCheckpointSize": -1}},
+    }
+
+
+def test_totals_become_rates_between_two_moments() -> None:
+    history = MetricHistory(5, 10)
+    history.record(seen(read_records=100), 1000)
+    history.record(seen(read_records=600, accumulated_busy_time=5000), 6000)
+    found = history.of("job", VERTEX)
+    assert (found["interval"], found["size"], found["times"]) == (5000, 10, [1000, 6000])
+    assert found["series"]["numRecordsInPerSecond"] == [None, 100.0]
+    assert found["series"]["busyTimeMsPerSecond"] == [None, 500.0], "the average of two subtasks"
+
+
+def test_what_is_counted_anew_after_a_restart_is_a_gap() -> None:
+    history = MetricHistory(5, 10)
+    for at, total in enumerate((100, 200, 50, 150), 1):
+        history.record(seen(read_records=total), at * 1000)
+    assert history.of("job", VERTEX)["series"]["numRecordsInPerSecond"] == [None, 100.0, None, 100.0]
+
+
+def test_a_ring_keeps_the_newest_in_their_order() -> None:
+    history = MetricHistory(5, 3)
+    for at in range(1, 8):
+        history.record(seen(read_records=at * at), at * 1000)
+    found = history.of("job", VERTEX)
+    assert found["times"] == [5000, 6000, 7000]
+    assert found["series"]["numRecordsInPerSecond"] == [9.0, 11.0, 13.0]
+    newer = history.of("job", VERTEX, since_ms=5000)
+    assert (newer["times"], newer["series"]["numRecordsInPerSecond"]) == ([6000, 7000], [11.0, 13.0])
+
+
+def test_series_that_come_later_are_empty_before() -> None:
+    history = MetricHistory(5, 10)
+    history.record(seen(), 1000)
+    worst = {"busy": {"value": 900, "subtask": 1}, "watermark": {"value": 1500, "subtask": 0}}
+    history.record(seen(worst=worst), 2000)
+    found = history.of("job", VERTEX)["series"]
+    assert found["maxBusyTimeMsPerSecond"] == [None, 900.0]
+    assert found["watermarkLag"] == [None, 500.0]
+
+
+def test_no_watermark_and_the_last_one_are_no_lag() -> None:
+    history = MetricHistory(5, 10)
+    for at, watermark in enumerate((-(2**63), 2**63 - 1), 1):
+        history.record(seen(worst={"watermark": {"value": watermark, "subtask": 0}}), at)
+    assert "watermarkLag" not in history.of("job", VERTEX)["series"]
+
+
+def test_series_of_the_job_itself() -> None:
+    history = MetricHistory(5, 10)
+    history.record(seen(), 1000)
+    assert history.of("job")["series"] == {"numRestarts": [1.0], "lastCheckpointDuration": [30.0]}
+
+
+def test_a_job_with_too_many_vertices_is_cut_and_says_so() -> None:
+    history = MetricHistory(5, 10, most_series=20)
+    for at in (1000, 2000):
+        history.record(seen(vertices=50), at)
+    assert history.of("job", VERTEX)["truncated"]
+    assert sum(len(history.of("job", f"{i:032}")["series"]) for i in range(2, 51)) < 20
+    small = MetricHistory(5, 10, most_series=20)
+    small.record(seen(), 1000)
+    assert not small.of("job", VERTEX)["truncated"]
+
+
+def test_the_job_of_which_nothing_was_heard_for_longest_goes_first() -> None:
+    history = MetricHistory(5, 10, most_in_all=25)
+    for at in (1000, 2000):
+        history.record(seen("old"), at)
+        history.record(seen("older"), at)
+        history.record(seen("old"), at + 500)
+    for at in (3000, 4000):
+        history.record(seen("new"), at)
+    assert history.of("older")["times"] == []
+    assert history.of("old")["times"]
+    assert history.of("new")["times"] == [3000, 4000]
+
+
+def test_jobs_that_are_forgotten_leave_nothing() -> None:
+    history = MetricHistory(5, 10)
+    history.record(seen("gone"), 1000)
+    history.record(seen("kept"), 1000)
+    history.keep(["kept"])
+    assert (history.of("gone")["times"], history.of("kept")["times"]) == ([], [1000])
+    assert history.of("never known") == {
+        "interval": 5000, "size": 10, "truncated": False, "times": [], "series": {},
+    }  # fmt: skip
